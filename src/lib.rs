@@ -45,6 +45,8 @@ pub mod api;
 #[cfg(feature = "bridge")]
 #[doc(hidden)]
 pub mod bridge;
+#[cfg(feature = "http")]
+mod capability;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;

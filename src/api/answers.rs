@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Cursor, Gap, WaitMode};
+use super::{Cursor, Gap, HostInfo, WaitMode};
 use crate::protocol::ids::PaneId;
 
 /// Columns and rows.
@@ -21,6 +21,9 @@ pub struct Size {
 pub struct SessionInfo {
     /// `$0`.
     pub id: String,
+    /// The host on which it is, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Its name.
     pub name: String,
     /// How many windows it has.
@@ -39,6 +42,9 @@ pub struct SessionInfo {
 pub struct WindowInfo {
     /// `@1`.
     pub id: String,
+    /// The host on which it is, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// The session's id.
     pub session_id: String,
     /// The session's name.
@@ -63,6 +69,9 @@ pub struct WindowInfo {
 pub struct PaneInfo {
     /// `%3`.
     pub id: PaneId,
+    /// The host on which it is, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// A session that shows it.
     pub session: String,
     /// The session's id.
@@ -111,6 +120,7 @@ impl PaneInfo {
     pub(crate) fn of(id: PaneId) -> Self {
         Self {
             id,
+            host: None,
             session: String::new(),
             session_id: String::new(),
             window_id: String::new(),
@@ -170,6 +180,9 @@ pub struct FormatAnswer {
 pub struct SessionList {
     /// In tmux's order.
     pub sessions: Vec<SessionInfo>,
+    /// The other hosts that gave nothing, where all were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreachable: Vec<HostInfo>,
 }
 /// Answers `GET /v1/windows`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -177,6 +190,9 @@ pub struct SessionList {
 pub struct WindowList {
     /// In tmux's order; a window that several sessions link stands once for each.
     pub windows: Vec<WindowInfo>,
+    /// The other hosts that gave nothing, where all were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreachable: Vec<HostInfo>,
 }
 /// Answers `GET /v1/panes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -184,6 +200,9 @@ pub struct WindowList {
 pub struct PaneList {
     /// In tmux's order; each pane once. Ended panes that are still readable come last.
     pub panes: Vec<PaneInfo>,
+    /// The other hosts that gave nothing, where all were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreachable: Vec<HostInfo>,
 }
 
 /// Where a capture came from.

@@ -1,7 +1,17 @@
 //! Other hosts: how each is reached, and why not.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
+
+/// Whether the hosts are looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+#[non_exhaustive]
+pub struct HostsQuery {
+    /// Look now at those that are not reached: a command is run there, and no client attached. It takes up to 20 s.
+    #[serde(default)]
+    pub look: bool,
+}
 
 /// `GET /v1/hosts`: the hosts whose tmux servers can be named, besides this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -74,7 +84,7 @@ pub enum Unreachable {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
 pub struct AddHostRequest {
-    /// The command that runs programs there: `ssh box`, `docker exec -i web`.
+    /// The command that runs programs there: `ssh box`, `docker exec -i web`; `NAME=COMMAND` names the host, too.
     pub via: String,
     /// Its name in targets. Default: the command's last word, without a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -13,8 +13,8 @@ mod tier;
 
 pub use agents::*;
 pub use answers::*;
-pub use hosts::*;
 pub use events::{Event, EventKind};
+pub use hosts::*;
 pub use muxtap_core::{Cursor, Epoch, Error, ErrorCode, Gap, GapReason, Result, Since};
 pub use requests::*;
 pub use streams::*;

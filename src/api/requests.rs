@@ -23,6 +23,16 @@ pub struct ServerQuery {
     pub from: Option<PaneId>,
 }
 
+/// Whether a list shows other hosts, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+#[non_exhaustive]
+pub struct EverywhereQuery {
+    /// List the default servers of all other hosts, too; which of them cannot be reached is in `unreachable`.
+    #[serde(default)]
+    pub everywhere: bool,
+}
+
 /// Picks what a list shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]

@@ -15,6 +15,7 @@ use super::{
         agents::Agents,
         approvals::ApprovalsArgs,
         audit_check::AuditCheck,
+        capability::CapabilityArgs,
         capture::CapturePane,
         change::{
             KillPane, KillSession, KillWindow, RenameSession, RenameWindow, ResizePane, ResizeWindow, RespawnPane,
@@ -78,7 +79,7 @@ struct Common {
     socket_path: Option<OsString>,
 
     /// Reach the tmux server of another host by this command: `ssh box`, `docker exec -i web`; the
-    /// host keeps its name, `box/%3`, until the daemon ends
+    /// host keeps its name, `box/%3`, until the daemon ends. `NAME=COMMAND` gives it another name
     #[arg(long, global = true, value_name = "COMMAND", help_heading = "Global options")]
     via: Option<String>,
 
@@ -152,6 +153,7 @@ pub(super) enum Command {
     Agents(Agents),
     Approvals(ApprovalsArgs),
     Mcp(Mcp),
+    Capability(CapabilityArgs),
     #[cfg(feature = "bridge")]
     Bridge(Bridge),
     Completions(Completions),
@@ -200,6 +202,7 @@ impl Command {
             Self::Agents(args) => args.run(caller).await,
             Self::Approvals(args) => args.run(caller).await,
             Self::Mcp(args) => args.run(caller).await,
+            Self::Capability(args) => args.run(caller).await,
             #[cfg(feature = "bridge")]
             Self::Bridge(args) => args.run(&ServerChoice::default()),
             Self::Completions(args) => args.run(tree()),

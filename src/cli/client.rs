@@ -104,6 +104,11 @@ impl Client {
         })
     }
 
+    /// Names no server in requests from now on.
+    pub(super) fn forget_server(&mut self) {
+        self.query.clear();
+    }
+
     /// Returns the daemon's process id.
     pub(super) fn process(&self) -> Option<u32> {
         self.process
@@ -264,7 +269,7 @@ impl Client {
         let own = elsewhere.as_deref().unwrap_or(&self.query);
         let mut request = Request::builder()
             .method(method)
-            .uri(format!("{path}?{own}{and}{query}"))
+            .uri(format!("{path}{}{own}{and}{query}", if path.contains('?') { "&" } else { "?" }))
             .header(header::HOST, "muxtap");
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");

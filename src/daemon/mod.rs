@@ -92,7 +92,7 @@ async fn run(
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
     let engine = Engine::new(Options {
-        transports: transports(settings)?,
+        transports: transports(settings)?.into_iter().map(Arc::new).collect(),
         program: Program { tmux: settings.tmux.clone(), own: settings.own_tmux, ..Program::default() },
         coverage: settings.coverage,
         ring_bytes: settings.ring_bytes,
@@ -190,10 +190,10 @@ pub(crate) fn check_ports(settings: &Settings) -> Result<()> {
 }
 
 /// Returns the ways to the hosts that are configured.
-fn transports(settings: &Settings) -> Result<Vec<Arc<Transport>>> {
+pub(crate) fn transports(settings: &Settings) -> Result<Vec<Transport>> {
     let transport = |host: &HostSettings| {
         let tmux = host.tmux.as_deref().unwrap_or("tmux");
-        Transport::new(&host.name, host.via.clone(), tmux).map(Arc::new)
+        Transport::new(&host.name, host.via.clone(), tmux)
     };
     settings.hosts.iter().map(transport).collect()
 }

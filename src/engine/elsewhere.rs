@@ -2,16 +2,17 @@
 
 use std::{
     collections::BTreeMap,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use futures_util::future::join_all;
 use serde_json::{Map, Value};
 
 use super::{Engine, Host, Server};
 use crate::{
-    api::{Error, ErrorCode, HostInfo, HostState, Result},
-    tmux::{Address, DEFAULT_SOCKET, LinkState, Program, Transport},
+    api::{Error, ErrorCode, HostInfo, HostState, Result, Unreachable},
+    tmux::{Address, CoverageMode, DEFAULT_SOCKET, LinkState, OwnProgram, Program, ServerSpec, SocketFile, Transport},
 };
 
 /// The hosts that targets can name.
@@ -40,7 +41,11 @@ impl Transports {
             Some(known) => {
                 return Err(Error::new(
                     ErrorCode::Conflict,
-                    format!("host {} is reached by `{}` already; choose another name", known.name(), known.prefix()),
+                    format!(
+                        "host {} is reached by `{}` already; choose another name, as in --via NAME=COMMAND",
+                        known.name(),
+                        known.prefix()
+                    ),
                 ));
             }
             None => drop(hosts.insert(transport.name().to_owned(), Arc::new(transport))),
@@ -95,7 +100,8 @@ impl Engine {
         let Address::Elsewhere(host, _) = address else { return Ok(options.program.clone()) };
         let transport = self.shared.transports.get(host).ok_or_else(|| {
             let known: Vec<_> = self.shared.transports.lock().keys().cloned().collect();
-            let known = if known.is_empty() { "none is configured".into() } else { format!("there are {}", known.join(", ")) };
+            let known =
+                if known.is_empty() { "none is configured".into() } else { format!("there are {}", known.join(", ")) };
             Error::not_found(format!("no host is called {host}; {known} (docs/hosts.md)"))
         })?;
         let limit = options.program.limit;
@@ -141,23 +147,41 @@ impl Engine {
         }
         let mut items = Vec::new();
         for item in targets.split(',') {
-            match self.shared.transports.split(item.trim_start()) {
-                Some((host, rest)) => {
-                    items.push(rest.to_owned());
-                    taken.hosts.push(host);
-                }
-                None => {
-                    items.push(item.to_owned());
-                    taken.local = true;
-                }
+            if let Some((host, rest)) = self.shared.transports.split(item.trim_start()) {
+                items.push(rest.to_owned());
+                taken.hosts.push(host);
+            } else {
+                items.push(item.to_owned());
+                taken.local = true;
             }
         }
         *targets = items.join(",");
     }
 
+    /// Whether a host is known by this name.
+    pub(crate) fn reaches(&self, host: &str) -> bool {
+        self.shared.transports.get(host).is_some()
+    }
+
     /// Whether any host is known besides this one.
     pub(crate) fn knows_hosts(&self) -> bool {
         !self.shared.transports.is_empty()
+    }
+
+    /// Looks at each host that is not reached, without attaching to it; returns all, with what was found.
+    pub(crate) async fn look_elsewhere(&self) -> Vec<HostInfo> {
+        let looks = self.hosts_elsewhere().into_iter().map(|host| async {
+            if host.state == HostState::Connected {
+                return host;
+            }
+            let address = PathBuf::from(default_server(&host.name));
+            let program = Address::parse(&address).and_then(|address| self.program_for(address));
+            match program {
+                Ok(program) => look_at(host, program, address).await,
+                Err(_) => host,
+            }
+        });
+        join_all(looks).await
     }
 
     /// Returns each host that is known, and what is known of it.
@@ -166,6 +190,43 @@ impl Engine {
         let followed: Vec<_> = self.hosts().values().cloned().collect();
         transports.iter().map(|transport| host_info(transport, &followed)).collect()
     }
+}
+
+/// Returns what is found of a host.
+async fn look_at(mut host: HostInfo, program: Program, address: PathBuf) -> HostInfo {
+    let (file, own) = (SocketFile::default(), OwnProgram::default());
+    let spec = ServerSpec { program, socket: address, coverage: CoverageMode::default(), file, own };
+    host.error = None;
+    host.reason = None;
+    match spec.look_elsewhere().await {
+        Ok(true) => host.state = HostState::Unasked,
+        Ok(false) => {
+            host.state = HostState::Unasked;
+            host.error = Some(format!("no tmux server runs there; `muxtap -L {}/ new-session` starts one", host.name));
+        }
+        Err(error) => {
+            host.state = HostState::Down;
+            host.reason = reason_of(&error);
+            host.error = Some(error.message);
+        }
+    }
+    host
+}
+
+/// Looks at hosts for a process without an engine.
+pub(crate) async fn look_at_hosts(transports: Vec<Transport>) -> Vec<HostInfo> {
+    let looks = transports.into_iter().map(|transport| {
+        let transport = Arc::new(transport);
+        let host = host_info(&transport, &[]);
+        let address = PathBuf::from(default_server(transport.name()));
+        look_at(host, Program { transport: Some(transport), own: false, ..Program::default() }, address)
+    });
+    join_all(looks).await
+}
+
+fn reason_of(error: &Error) -> Option<Unreachable> {
+    let reason = error.details.as_ref().and_then(|details| details.get("reason"));
+    reason.and_then(|reason| serde_json::from_value(reason.clone()).ok())
 }
 
 /// The hosts that targets of one request named.
@@ -212,8 +273,7 @@ fn host_info(transport: &Transport, followed: &[Arc<Host>]) -> HostInfo {
             LinkState::Connecting if info.state == HostState::Unasked => info.state = HostState::Connecting,
             LinkState::Down { error, .. } if info.state != HostState::Connected => {
                 info.state = HostState::Down;
-                let reason = error.details.as_ref().and_then(|details| details.get("reason"));
-                info.reason = reason.and_then(|reason| serde_json::from_value(reason.clone()).ok());
+                info.reason = reason_of(&error);
                 info.error = Some(error.message);
             }
             _ => {}

@@ -39,7 +39,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     api::{Error, ErrorCode, Event, Result, ServerStatus, WaitInfo},
     nonce,
-    tmux::{Address, LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject, same_socket},
+    tmux::{
+        Address, LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject, same_socket,
+    },
 };
 
 pub use audit_scope::Caller;

@@ -1,5 +1,7 @@
 //! Other hosts: listing and adding them, and requests whose targets name one.
 
+use std::time::Duration;
+
 use axum::{
     Extension, Json,
     body::{Body, Bytes, HttpBody, to_bytes},
@@ -8,17 +10,24 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
+use futures_util::future::join_all;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::{
     App, BODY_BYTES,
-    error::{Body as Requested, Failure, Result},
+    error::{Body as Requested, Failure, Params, Result},
     openapi_parts::Failures,
 };
 use crate::{
-    api::{AddHostAnswer, AddHostRequest, Error, ErrorCode, HostList, Tier},
-    engine::elsewhere::{default_server, is_on},
+    api::{
+        AddHostAnswer, AddHostRequest, Error, ErrorCode, EverywhereQuery, HostInfo, HostList, HostState, HostsQuery,
+        ServerQuery, Tier,
+    },
+    engine::{
+        Server,
+        elsewhere::{default_server, is_on},
+    },
     net::Peer,
     tmux::Transport,
 };
@@ -33,11 +42,13 @@ pub(super) struct OnHost(pub(super) String);
 /// Lists the hosts that are known besides this one.
 #[utoipa::path(
     get, path = "/v1/hosts", operation_id = "list_hosts", tag = "servers",
+    params(HostsQuery),
     responses((status = 200, description = "The answer", body = HostList), Failures)
 )]
-pub async fn list(app: App) -> Result<Json<HostList>> {
+pub async fn list(app: App, Params(query): Params<HostsQuery>) -> Result<Json<HostList>> {
     app.engine.authorize(Tier::Read)?;
-    Ok(Json(HostList { hosts: app.engine.hosts_elsewhere() }))
+    let hosts = if query.look { app.engine.look_elsewhere().await } else { app.engine.hosts_elsewhere() };
+    Ok(Json(HostList { hosts }))
 }
 
 /// Makes the tmux servers of another host reachable, until the daemon ends.
@@ -57,15 +68,69 @@ pub async fn add(
         let message = "a host is added in config.toml, or over the daemon's own socket, not over TCP";
         return Err(Error::new(ErrorCode::Unauthorized, message).into());
     }
-    let name = match request.name {
-        Some(name) => name,
-        None => Transport::name_of(&request.via)?,
+    let (before, command) = Transport::split_name(&request.via);
+    let name = match request.name.as_deref().or(before) {
+        Some(name) => name.to_owned(),
+        None => Transport::name_of(command)?,
     };
     let tmux = request.tmux.unwrap_or_else(|| "tmux".into());
-    app.engine.add_transport(Transport::parse(&name, &request.via, tmux)?)?;
+    app.engine.add_transport(Transport::parse(&name, command, tmux)?)?;
     app.engine.record("add-host", "ok");
     Ok(Json(AddHostAnswer { name }))
 }
+
+/// Lists something of a server, and of the default servers of all other hosts where that is asked for; also returns
+/// the hosts that gave nothing.
+pub(super) async fn everywhere<T: Send + 'static, F: Future<Output = crate::api::Result<Vec<T>>> + Send>(
+    app: &App,
+    at: &ServerQuery,
+    all: EverywhereQuery,
+    list: impl Fn(Server) -> F,
+) -> crate::api::Result<(Vec<T>, Vec<HostInfo>)> {
+    let hosts = if all.everywhere { app.engine.hosts_elsewhere() } else { Vec::new() };
+    if hosts.is_empty() {
+        return Ok((list(super::server(app, at)?).await?, Vec::new()));
+    }
+    let here = async { list(super::server(app, at)?).await };
+    let there = join_all(hosts.into_iter().map(|mut host| async {
+        let listed = async {
+            // One that was not reached lately is tried by itself, and when somebody asks for it.
+            if host.state == HostState::Down {
+                return Err(Error::unavailable(host.error.clone().unwrap_or_default()));
+            }
+            list(app.engine.server_named(Some(&default_server(&host.name)))?).await
+        };
+        let late = || Err(Error::unavailable(format!("host {}: it has not answered yet", host.name)));
+        match tokio::time::timeout(LIST_LIMIT, listed).await.unwrap_or_else(|_| late()) {
+            Ok(items) => Ok(items),
+            Err(error) => {
+                host.error = Some(error.message);
+                Err(host)
+            }
+        }
+    }));
+    let (here, there) = tokio::join!(here, there);
+    let mut unreachable = Vec::new();
+    let mut items = Vec::new();
+    for listed in there {
+        match listed {
+            Ok(listed) => items.extend(listed),
+            Err(host) => unreachable.push(host),
+        }
+    }
+    match here {
+        Ok(mut listed) => {
+            listed.extend(items);
+            Ok((listed, unreachable))
+        }
+        // No server runs here, but elsewhere.
+        Err(error) if items.is_empty() => Err(error),
+        Err(_) => Ok((items, unreachable)),
+    }
+}
+
+/// How long a list waits for another host.
+const LIST_LIMIT: Duration = Duration::from_secs(3);
 
 /// Takes the host from the targets of a request, `NAME/%3`, in its path, its query and its body, and has the
 /// request mean the server there.

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "mcp")]
 mod approvals;
+mod capability;
 mod error;
 mod guard;
 pub(crate) mod hosts;
@@ -31,6 +32,7 @@ use tokio::sync::watch;
 
 use crate::{
     api::{self, ConfigAnswer, ServerQuery},
+    capability::Capability,
     engine::{Caller, Engine, Server},
     files::ReadFile,
     net::Peer,
@@ -57,6 +59,8 @@ pub(crate) struct Daemon {
     pub(crate) stop: watch::Sender<bool>,
     /// The event streams.
     pub(crate) streams: Streams,
+    /// The capability, and what it remembers.
+    pub(crate) capability: Capability,
 }
 
 /// Facts about the daemon that its routes report.
@@ -88,7 +92,15 @@ impl App {
 
     /// Creates the state, with streams that are written elsewhere.
     pub(crate) fn with_streams(engine: Engine, about: DaemonInfo, streams: Streams) -> Self {
-        Self { engine, daemon: Arc::new(Daemon { about, stop: watch::Sender::new(false), streams }) }
+        Self {
+            engine,
+            daemon: Arc::new(Daemon {
+                about,
+                stop: watch::Sender::new(false),
+                streams,
+                capability: Capability::default(),
+            }),
+        }
     }
 
     /// Returns the event streams; their end is to be awaited.
@@ -193,6 +205,7 @@ fn engine_routes() -> Router<App> {
         .route("/v1/panes/{pane}/run", post(routes::run))
         .route("/v1/waits", get(routes::list_waits).post(routes::wait))
         .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
+        .route("/v1/capability", post(capability::run))
         .route("/v1/agents", get(routes::agents))
         .route("/v1/events", get(stream::sse::stream))
         .route("/v1/stream", get(stream::ws::stream))

@@ -7,16 +7,17 @@ use utoipa::IntoParams;
 use super::{
     App,
     error::{Body, Params, Result, Target},
+    hosts::everywhere,
     openapi_parts::{Failures, PathPane, PathTarget, PathWait},
     server, text,
 };
 use crate::{
     api::{
         AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, CreatedAnswer, DoneAnswer, EnvironmentAnswer,
-        FormatAnswer, FormatListQuery, FormatQuery, InputAnswer, InputRequest, ListQuery, NewSessionRequest,
-        NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer, RunRequest, ServerList,
-        ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitList, WaitRequest,
-        WindowList,
+        EverywhereQuery, FormatAnswer, FormatListQuery, FormatQuery, InputAnswer, InputRequest, ListQuery,
+        NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer, RunRequest,
+        ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitList,
+        WaitRequest, WindowList,
     },
     descriptors,
     engine::Server,
@@ -140,11 +141,17 @@ pub async fn list_servers(app: App) -> Answer<ServerList> {
 /// Lists sessions.
 #[utoipa::path(
     get, path = "/v1/sessions", tag = "sessions",
-    params(ServerQuery),
+    params(ServerQuery, EverywhereQuery),
     responses((status = 200, description = "The answer", body = SessionList), Failures)
 )]
-pub async fn list_sessions(app: App, Params(at): Params<ServerQuery>) -> Answer<SessionList> {
-    Ok(Json(SessionList { sessions: server(&app, &at)?.sessions().await? }))
+pub async fn list_sessions(
+    app: App,
+    Params(at): Params<ServerQuery>,
+    Params(all): Params<EverywhereQuery>,
+) -> Answer<SessionList> {
+    let (sessions, unreachable) =
+        everywhere(&app, &at, all, |server: Server| async move { server.sessions().await }).await?;
+    Ok(Json(SessionList { sessions, unreachable }))
 }
 
 /// Returns one session.
@@ -203,19 +210,26 @@ pub async fn kill_session(app: App, Target(target): Target, Params(at): Params<S
 /// Lists windows.
 #[utoipa::path(
     get, path = "/v1/windows", tag = "windows",
-    params(ServerQuery, ListQuery),
+    params(ServerQuery, ListQuery, EverywhereQuery),
     responses((status = 200, description = "The answer", body = WindowList), Failures)
 )]
 pub async fn list_windows(
     app: App,
     Params(at): Params<ServerQuery>,
     Params(list): Params<ListQuery>,
+    Params(all): Params<EverywhereQuery>,
 ) -> Answer<WindowList> {
-    let server = server(&app, &at)?;
-    let scopes = server.scopes(&list.items()).await?;
-    let mut windows = server.windows().await?;
-    windows.retain(|one| scopes.include(one));
-    Ok(Json(WindowList { windows }))
+    let fitting = |server: Server| {
+        let targets = list.items();
+        async move {
+            let scopes = server.scopes(&targets).await?;
+            let mut windows = server.windows().await?;
+            windows.retain(|one| scopes.include(one));
+            Ok(windows)
+        }
+    };
+    let (windows, unreachable) = everywhere(&app, &at, all, fitting).await?;
+    Ok(Json(WindowList { windows, unreachable }))
 }
 
 /// Makes a window.
@@ -294,19 +308,26 @@ pub async fn format(
 /// Lists panes.
 #[utoipa::path(
     get, path = "/v1/panes", tag = "panes",
-    params(ServerQuery, ListQuery),
+    params(ServerQuery, ListQuery, EverywhereQuery),
     responses((status = 200, description = "The answer", body = PaneList), Failures)
 )]
 pub async fn list_panes(
     app: App,
     Params(at): Params<ServerQuery>,
     Params(list): Params<ListQuery>,
+    Params(all): Params<EverywhereQuery>,
 ) -> Answer<PaneList> {
-    let server = server(&app, &at)?;
-    let scopes = server.scopes(&list.items()).await?;
-    let mut panes = server.panes().await?;
-    panes.retain(|one| scopes.include(one));
-    Ok(Json(PaneList { panes }))
+    let fitting = |server: Server| {
+        let targets = list.items();
+        async move {
+            let scopes = server.scopes(&targets).await?;
+            let mut panes = server.panes().await?;
+            panes.retain(|one| scopes.include(one));
+            Ok(panes)
+        }
+    };
+    let (panes, unreachable) = everywhere(&app, &at, all, fitting).await?;
+    Ok(Json(PaneList { panes, unreachable }))
 }
 
 /// Splits a pane.

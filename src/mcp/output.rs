@@ -28,7 +28,8 @@ impl ToolOutput {
     /// pane printed.
     pub fn on_host(mut self, host: &str) -> Self {
         name_ids(&mut self.answer, host);
-        self.text.push_str(&format!("\n(on host {host}: its ids are {host}/%3, {host}/@1, {host}/$0 here)"));
+        let note = format!("\n(on host {host}: its ids are {host}/%3, {host}/@1, {host}/$0 here)");
+        self.text.push_str(&note);
         self
     }
 }

@@ -125,8 +125,8 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
 pub(super) async fn read(call: &CallContext, uri: &str) -> Result<ReadResourceResult> {
     let server = call.server(None)?;
     let contents = match Uri::parse(uri)? {
-        Uri::Sessions => json(uri, &SessionList { sessions: server.sessions().await? }),
-        Uri::Panes => json(uri, &PaneList { panes: server.panes().await? }),
+        Uri::Sessions => json(uri, &SessionList { sessions: server.sessions().await?, unreachable: Vec::new() }),
+        Uri::Panes => json(uri, &PaneList { panes: server.panes().await?, unreachable: Vec::new() }),
         Uri::Agents => json(uri, &server.agents().await?),
         Uri::Session(name) => {
             let id = server.session_id(&name).await?;

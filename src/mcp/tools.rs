@@ -23,8 +23,9 @@ use crate::{
         PatchRequest, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier, WaitAnswer,
     },
     engine::{
+        Names, Server, SessionPart, Target, check_keys,
         elsewhere::{default_server, is_on},
-        Names, Server, SessionPart, Target, check_keys, is_number,
+        is_number,
     },
 };
 

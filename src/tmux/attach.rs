@@ -13,8 +13,9 @@ use super::{
     launch::{self, FLAGS, PLACEHOLDER, StartServer},
     link::{NoLink, ServerIdentity, absent, empty, is_unanswered},
     model::Covering,
-    program::{CallOutput, CoverageMode},
+    program::{CallOutput, CoverageMode, ServerSpec},
     topology::{HUB_MARK, HUB_NAME},
+    transport::reason,
 };
 use crate::{
     api::{Error, ErrorCode, Result},
@@ -80,7 +81,7 @@ impl Inner {
                     let hubs = found.iter().map(|session| session.id).collect();
                     Err(NoLink::Empty(empty(&self.spec.socket), hubs))
                 }
-                None => Err(no_server(self, &printed)),
+                None => Err(no_server(&self.spec, &printed)),
             };
         }
         let hub = match self.spec.coverage {
@@ -338,11 +339,12 @@ fn parse(stdout: &[u8]) -> Vec<ListedSession> {
         .collect()
 }
 
-fn no_server(inner: &Inner, printed: &CallOutput) -> NoLink {
-    let socket = inner.spec.socket.display();
+/// Returns why a server gave no list of its sessions.
+pub(super) fn no_server(spec: &ServerSpec, printed: &CallOutput) -> NoLink {
+    let socket = spec.socket.display();
     let why = &printed.stderr;
-    if let Some(transport) = &inner.spec.program.transport
-        && let Some(reason) = transport.reason(why)
+    if let Some(transport) = &spec.program.transport
+        && let Some(reason) = reason(why)
     {
         return NoLink::Failed(transport.error(reason, why));
     }
@@ -352,7 +354,7 @@ fn no_server(inner: &Inner, printed: &CallOutput) -> NoLink {
         )));
     }
     if why.contains("no server running") || why.contains("No such file") || why.contains("no sessions") {
-        return NoLink::Absent(absent(&inner.spec.socket));
+        return NoLink::Absent(absent(&spec.socket));
     }
     NoLink::Failed(Error::unavailable(format!("cannot reach the tmux server on {socket}: {why}")))
 }

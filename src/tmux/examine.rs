@@ -12,6 +12,8 @@ use std::{
 use rustix::fs::Access;
 
 use super::{
+    attach::no_server,
+    link::NoLink,
     own_program::{self, OwnProgram},
     program::{Program, ServerSpec},
     socket::{self, SocketFile},
@@ -73,6 +75,19 @@ impl ServerSpec {
             Err(error) => found.error = Some(spec.explained(error).await.message),
         }
         Some(found)
+    }
+
+    /// Asks whether a server elsewhere can be reached, and whether it runs; attaches no client. Error: why it cannot
+    /// be reached.
+    pub async fn look_elsewhere(&self) -> Result<bool, Error> {
+        let printed = self.ask_first(EXAMINE_LIMIT, &["list-sessions"]).await?;
+        if printed.ok {
+            return Ok(true);
+        }
+        match no_server(self, &printed) {
+            NoLink::Failed(error) => Err(error),
+            NoLink::Absent(_) | NoLink::Empty(..) => Ok(false),
+        }
     }
 
     /// Returns the program that speaks to this server, whose process is `pid`.

@@ -17,8 +17,8 @@ use super::{
     link::UNANSWERED,
     own_program::{self, FoundProgram, OwnProgram, ProgramPath},
     relay::Relay,
-    transport::{Address, FIRST_ANSWER_LIMIT, Transport},
     socket::{self, SocketFile, SocketPath},
+    transport::{Address, FIRST_ANSWER_LIMIT, Transport, reason},
     values::Reads,
 };
 use crate::{
@@ -226,7 +226,7 @@ impl ServerSpec {
     pub(super) async fn ask_first(&self, limit: Duration, question: &[&str]) -> Result<CallOutput> {
         let printed = self.call_within(limit, question).await?;
         let Some(transport) = &self.program.transport else { return Ok(printed) };
-        if printed.ok || transport.reason(&printed.stderr) != Some(Unreachable::NoTmux) {
+        if printed.ok || reason(&printed.stderr) != Some(Unreachable::NoTmux) {
             return Ok(printed);
         }
         let search = self.program.run(transport.search(), &["-V"], || "is there a shell?".into()).await?;
@@ -332,13 +332,12 @@ impl Program {
     /// Returns what `tmux -V` prints, such as `tmux 3.3a`. Error: `TMUX_UNAVAILABLE`, also where it
     /// is too old.
     pub async fn version(&self) -> Result<String> {
-        let command = match &self.transport {
-            Some(transport) => transport.tmux(["-V".into()]),
-            None => {
-                let mut command = Command::new(&self.tmux);
-                command.arg("-V").kill_on_drop(true);
-                command
-            }
+        let command = if let Some(transport) = &self.transport {
+            transport.tmux(["-V".into()])
+        } else {
+            let mut command = Command::new(&self.tmux);
+            command.arg("-V").kill_on_drop(true);
+            command
         };
         let printed = self.run(command, &["-V"], || "is it tmux?".into()).await?;
         let version = String::from_utf8_lossy(&printed.stdout).trim().to_owned();

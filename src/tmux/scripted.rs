@@ -41,7 +41,6 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    transport::Transport,
     Exit, LinkState, Observer, OutputSink, Seed, Seeding, ServerIdentity, ServerLink, Topology, Value,
     connection::{Connection, Opened, Receiver as _},
     coverage::Inner,
@@ -49,6 +48,7 @@ use super::{
     own_program::OwnProgram,
     program::{CoverageMode, Program, ServerSpec},
     socket::SocketFile,
+    transport::Transport,
 };
 use crate::{
     api::Size,

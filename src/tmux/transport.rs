@@ -76,6 +76,14 @@ impl Transport {
         Self::new(name, words, tmux)
     }
 
+    /// Splits `NAME=COMMAND`, where a name stands before the command.
+    pub fn split_name(text: &str) -> (Option<&str>, &str) {
+        match text.split_once('=') {
+            Some((name, command)) if check_name(name).is_ok() => (Some(name), command),
+            _ => (None, text),
+        }
+    }
+
     /// Returns the name for a command that is given without one: its last word, as far as it is one.
     pub fn name_of(prefix: &str) -> Result<String> {
         let words = shlex::split(prefix).unwrap_or_default();
@@ -83,7 +91,9 @@ impl Transport {
         let host = last.map(|word| word.rsplit_once('@').map_or(word.as_str(), |(_, host)| host));
         let name: String = host.unwrap_or_default().chars().filter(|&c| is_name_char(c)).collect();
         check_name(&name).map_err(|_| {
-            Error::invalid(format!("--via {prefix:?} gives no name for the host: write [host.NAME] in config.toml"))
+            Error::invalid(format!(
+                "--via {prefix:?} gives no name for the host: write --via NAME=COMMAND, or [host.NAME] in config.toml"
+            ))
         })?;
         Ok(name)
     }
@@ -111,7 +121,8 @@ impl Transport {
 
     /// Returns the command that runs a program over there.
     pub(super) fn command(&self, line: impl IntoIterator<Item = OsString>) -> Command {
-        let (first, rest) = self.words.split_first().map_or((OsStr::new(""), &[][..]), |(first, rest)| (first.as_ref(), rest));
+        let (first, rest) =
+            self.words.split_first().map_or((OsStr::new(""), &[][..]), |(first, rest)| (first.as_ref(), rest));
         let mut command = Command::new(first);
         if self.by_shell {
             let is_given = |option: &str| rest.iter().any(|word| word.contains(option));
@@ -153,24 +164,26 @@ impl Transport {
         self.command(["sh", "-lc", &format!("command -v {tmux}")].map(OsString::from))
     }
 
-    /// Returns why a command over there failed, by what was said on stderr; `None` where that is tmux's own.
-    pub(super) fn reason(&self, said: &str) -> Option<Unreachable> {
-        reason(said)
-    }
-
     /// Returns the error for a host that cannot be reached for this reason.
     pub(super) fn error(&self, reason: Unreachable, said: &str) -> Error {
         let (name, prefix) = (&self.name, self.prefix());
         let (what, hint) = match reason {
-            Unreachable::HostKey => ("its key is not known here, or has changed", format!("run `{prefix} true` once by hand and look at it")),
+            Unreachable::HostKey => (
+                "its key is not known here, or has changed",
+                format!("run `{prefix} true` once by hand and look at it"),
+            ),
             Unreachable::Login => (
                 "it asks for a password, or refuses the key",
-                format!("nobody can answer there: set up a key or an agent until `{prefix} -o BatchMode=yes true` works"),
+                format!(
+                    "nobody can answer there: set up a key or an agent until `{prefix} -o BatchMode=yes true` works"
+                ),
             ),
             Unreachable::NoConnection => ("it cannot be reached", format!("does `{prefix} true` work?")),
             Unreachable::NoContainer => ("there is no such container", "start it, or correct the name".into()),
             Unreachable::ContainerStopped => ("its container is not running", "start it".into()),
-            Unreachable::NoTmux => ("it has no tmux", "install tmux 3.2a or later there, or name it with `tmux` in [host]".into()),
+            Unreachable::NoTmux => {
+                ("it has no tmux", "install tmux 3.2a or later there, or name it with `tmux` in [host]".into())
+            }
             Unreachable::TooOld => ("its tmux is too old", "install tmux 3.2a or later there".into()),
             Unreachable::NoRuntime => ("the container runtime does not answer", format!("does `{prefix} true` work?")),
         };
@@ -181,7 +194,8 @@ impl Transport {
     }
 }
 
-fn reason(said: &str) -> Option<Unreachable> {
+/// Returns why a command on another host failed, by what was said on stderr; `None` where that is tmux's own.
+pub(super) fn reason(said: &str) -> Option<Unreachable> {
     let any = |signs: &[&str]| signs.iter().any(|sign| said.contains(sign));
     // The first that fits: a dead link is told by what ssh says last.
     Some(if any(&["Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED"]) {
@@ -209,7 +223,9 @@ fn reason(said: &str) -> Option<Unreachable> {
     ]) {
         Unreachable::NoConnection
     } else if any(&["command not found", "executable file not found", "tmux: not found", "Unknown command"])
-        || said.contains("tmux") && any(&["No such file or directory", "not found"]) && !said.contains("error connecting")
+        || said.contains("tmux")
+            && any(&["No such file or directory", "not found"])
+            && !said.contains("error connecting")
     {
         Unreachable::NoTmux
     } else {
@@ -333,11 +349,16 @@ mod tests {
             assert_eq!(Transport::name_of(prefix).unwrap(), name);
         }
         assert!(Transport::name_of("ssh ''").is_err());
+        assert_eq!(Transport::split_name("web=docker exec -i x"), (Some("web"), "docker exec -i x"));
+        assert_eq!(Transport::split_name("ssh -o A=b box"), (None, "ssh -o A=b box"));
     }
 
     #[test]
     fn addresses_are_read_and_written() {
-        let parse = |text| Address::parse(Path::new(text)).map(|address| (address.flags().map(|flag| flag.into_string().unwrap()), address.path()));
+        let parse = |text| {
+            Address::parse(Path::new(text))
+                .map(|address| (address.flags().map(|flag| flag.into_string().unwrap()), address.path()))
+        };
         assert_eq!(parse("box/").unwrap(), (["-L".into(), "default".into()], "box/default".into()));
         assert_eq!(parse("box/work").unwrap(), (["-L".into(), "work".into()], "box/work".into()));
         assert_eq!(parse("box//tmp/s").unwrap(), (["-S".into(), "/tmp/s".into()], "box//tmp/s".into()));
@@ -357,14 +378,21 @@ mod tests {
             ("Error response from daemon: No such container: web", Unreachable::NoContainer),
             ("Error: no container with name or ID \"web\" found: no such container", Unreachable::NoContainer),
             ("Error response from daemon: container 1 is not running", Unreachable::ContainerStopped),
-            ("Error: can only create exec sessions on running containers: container state improper", Unreachable::ContainerStopped),
+            (
+                "Error: can only create exec sessions on running containers: container state improper",
+                Unreachable::ContainerStopped,
+            ),
             ("sh: 1: tmux: not found", Unreachable::NoTmux),
             ("bash: line 1: tmux: command not found", Unreachable::NoTmux),
             ("OCI runtime exec failed: exec: \"tmux\": executable file not found in $PATH", Unreachable::NoTmux),
         ] {
             assert_eq!(super::reason(said), Some(reason), "{said}");
         }
-        for own in ["no server running on /tmp/tmux-0/default", "error connecting to /tmp/tmux-0/default (No such file or directory)", "can't find session: x"] {
+        for own in [
+            "no server running on /tmp/tmux-0/default",
+            "error connecting to /tmp/tmux-0/default (No such file or directory)",
+            "can't find session: x",
+        ] {
             assert_eq!(super::reason(own), None, "{own}");
         }
     }

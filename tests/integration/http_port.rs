@@ -23,7 +23,7 @@ fn serving(world: &World, flags: &[&str]) -> (Background, String) {
     (daemon, url.split("://").nth(1).unwrap().to_owned())
 }
 
-fn token(world: &World) -> String {
+pub fn token(world: &World) -> String {
     world.ok(&["token"])
 }
 
@@ -47,7 +47,7 @@ fn ask(addr: &str, method: &str, path: &str, headers: &[&str], body: &[u8]) -> (
 }
 
 /// Asks as a caller should.
-fn asked(addr: &str, token: &str, method: &str, path: &str, body: Option<&Value>) -> Http {
+pub fn asked(addr: &str, token: &str, method: &str, path: &str, body: Option<&Value>) -> Http {
     let body = body.map(|body| serde_json::to_vec(body).unwrap()).unwrap_or_default();
     let bearer = format!("authorization: Bearer {token}");
     ask(addr, method, path, &[&format!("host: {addr}"), &bearer, "content-type: application/json"], &body).0

@@ -217,7 +217,8 @@ impl KillSession {
 impl RespawnPane {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         // The directory stays the pane's own, as in tmux.
-        let respawn = RespawnRequest { kill: self.kill, spawn: self.spawn.request(false, caller.place(self.target.as_deref()))? };
+        let respawn =
+            RespawnRequest { kill: self.kill, spawn: self.spawn.request(false, caller.place(self.target.as_deref()))? };
         let change = PatchRequest { respawn: Some(respawn), ..PatchRequest::default() };
         patch(caller, "panes", self.target, &change).await
     }

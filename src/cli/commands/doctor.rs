@@ -14,11 +14,13 @@ use self::daemon::Daemon;
 use super::{Caller, Outcome, output, path_of};
 use crate::{
     api::{
-        CaptureAnswer, CaptureRequest, EnvironmentAnswer, Error, ErrorCode, PaneList, Result, StatusAnswer, Verified,
+        CaptureAnswer, CaptureRequest, EnvironmentAnswer, Error, ErrorCode, HostInfo, HostList, HostState, HostsQuery,
+        PaneList, Result, StatusAnswer, Verified,
     },
     cli::EXIT_ERROR,
     config::Settings,
-    engine::environment::environment,
+    daemon::transports,
+    engine::{elsewhere::look_at_hosts, environment::environment},
     plain,
     protocol::version::Version,
     screen::{Proof, Rules},
@@ -96,6 +98,7 @@ impl Doctor {
         checks.extend(agent_rules(settings.as_ref()));
         checks.extend(running.iter().flat_map(|daemon| captures(&daemon.status)));
         checks.extend(sockets::checks(caller, &here, running));
+        checks.extend(hosts(caller, settings.as_ref()).await);
         if self.verify {
             checks.extend(screens(caller).await);
         }
@@ -179,6 +182,34 @@ fn agent_rules(settings: Result<&Settings, &Error>) -> Option<Check> {
             Some(Check::warning(NAME, error.message, "correct it, then muxtap stop: the next command starts with it"))
         }
     }
+}
+
+/// Checks whether each other host can be reached, as the daemon that runs would, else as one that is started here.
+async fn hosts(caller: &Caller, settings: Result<&Settings, &Error>) -> Vec<Check> {
+    const NAME: &str = "host";
+    let hosts = if let Ok(Some(mut client)) = caller.running().await {
+        match client.get::<HostList>("/v1/hosts", &HostsQuery { look: true }).await {
+            Ok(list) => list.hosts,
+            Err(error) => return vec![Check::warning(NAME, error.message, "see the log")],
+        }
+    } else {
+        let Ok(settings) = settings else { return Vec::new() };
+        match transports(settings) {
+            Ok(transports) => look_at_hosts(transports).await,
+            Err(error) => {
+                return vec![Check::problem(NAME, error.message, "correct it; the daemon does not start with it")];
+            }
+        }
+    };
+    let check = |host: HostInfo| {
+        let name = host.name;
+        match (host.state, host.error) {
+            (HostState::Down, Some(error)) => Check::warning(NAME, error, "this host alone is out of reach"),
+            (_, Some(note)) => Check::ok(NAME, format!("{name}: {note}")),
+            _ => Check::ok(NAME, format!("{name}, by {}", host.command)),
+        }
+    };
+    hosts.into_iter().map(check).collect()
 }
 
 /// Checks where captures of the tmux servers come from: one line for each version.

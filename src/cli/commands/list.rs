@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{
     api::{
-        DoneAnswer, Error, EventsRequest, FormatAnswer, FormatListQuery, FormatQuery, Listed, PaneInfo, PaneList,
-        SessionInfo, SessionList, Size, WindowList,
+        DoneAnswer, Error, EventsRequest, EverywhereQuery, FormatAnswer, FormatListQuery, FormatQuery, HostInfo,
+        Listed, PaneInfo, PaneList, SessionInfo, SessionList, Size, WindowList,
     },
     cli::{
-        client::shown,
+        url,
         watch::{Source, View, watch},
     },
     engine::is_number,
@@ -186,6 +186,23 @@ async fn print_or_watch(
     watch(caller, Source::Events(request), look).await
 }
 
+/// Returns an id as it can be named again.
+fn shown(host: Option<&str>, id: impl std::fmt::Display) -> String {
+    host.map_or_else(|| id.to_string(), |host| format!("{host}/{id}"))
+}
+
+/// Asks for the lists of all hosts where neither a server nor a target is named.
+fn everywhere(caller: &Caller, targets: &[String]) -> EverywhereQuery {
+    EverywhereQuery { everywhere: !caller.server_is_named && targets.is_empty() }
+}
+
+/// Says which hosts are not in a list.
+fn note_unreachable(hosts: &[HostInfo]) {
+    for host in hosts {
+        output::note(host.error.as_deref().unwrap_or("a host was not reached"));
+    }
+}
+
 /// Returns the error about a list that a target leaves empty. `None`: it is not empty, or it was
 /// asked for everything.
 fn nothing_there(target: &[String], is_empty: bool) -> Option<Error> {
@@ -203,12 +220,13 @@ impl ListSessions {
         if let Some(format) = &self.format {
             return formatted(caller, Listed::Sessions, format, &[]).await;
         }
-        let list: SessionList = caller.client().await?.get("/v1/sessions", &()).await?;
+        let list: SessionList = caller.client().await?.get("/v1/sessions", &everywhere(caller, &[])).await?;
+        note_unreachable(&list.unreachable);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         let mut table = Table::new(&["ID", "NAME", "WINDOWS", "ATTACHED", "AGE", "IDLE"]);
         for session in &list.sessions {
             table.row(&[
-                shown(&session.id),
+                shown(session.host.as_deref(), &session.id),
                 session.name.clone(),
                 session.windows.to_string(),
                 session.attached.to_string(),
@@ -235,14 +253,16 @@ impl ListWindows {
         if let Some(format) = &self.format {
             return formatted(caller, Listed::Windows, format, target).await;
         }
-        let list: WindowList = caller.client().await?.get("/v1/windows", &listed(target)?).await?;
+        let path = format!("/v1/windows?{}", url::query(&everywhere(caller, target)));
+        let list: WindowList = caller.client().await?.get(&path, &listed(target)?).await?;
+        note_unreachable(&list.unreachable);
         if let Some(error) = nothing_there(target, list.windows.is_empty()) {
             return Err(error);
         }
         let mut table = Table::new(&["ID", "WINDOW", "NAME", "PANES", "SIZE", "ACTIVE"]);
         for window in &list.windows {
             table.row(&[
-                shown(&window.id),
+                shown(window.host.as_deref(), &window.id),
                 format!("{}:{}", window.session, window.index),
                 window.name.clone(),
                 window.panes.to_string(),
@@ -272,14 +292,16 @@ impl ListPanes {
         if let Some(format) = &self.format {
             return formatted(caller, Listed::Panes, format, target).await;
         }
-        let list: PaneList = caller.client().await?.get("/v1/panes", &listed(target)?).await?;
+        let path = format!("/v1/panes?{}", url::query(&everywhere(caller, target)));
+        let list: PaneList = caller.client().await?.get(&path, &listed(target)?).await?;
+        note_unreachable(&list.unreachable);
         if let Some(error) = nothing_there(target, list.panes.is_empty()) {
             return Err(error);
         }
         let mut table = Table::new(&["ID", "PANE", "NAME", "COMMAND", "PID", "SIZE", "ACTIVE", "STATE", "PATH"]);
         for pane in &list.panes {
             table.row(&[
-                shown(pane.id),
+                shown(pane.host.as_deref(), pane.id),
                 // An ended pane has no place any more.
                 if pane.window_id.is_empty() {
                     String::new()

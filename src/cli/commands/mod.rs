@@ -5,6 +5,7 @@ pub(super) mod approvals;
 pub(super) mod audit_check;
 #[cfg(feature = "bridge")]
 pub(super) mod bridge;
+pub(super) mod capability;
 pub(super) mod capture;
 pub(super) mod change;
 pub(super) mod completions;

@@ -30,6 +30,7 @@ impl Server {
         let shown = topology.without_hubs();
         let sessions = shown.sessions.iter().map(|row| SessionInfo {
             id: row.id.to_string(),
+            host: self.host_name().map(str::to_owned),
             name: row.name.clone(),
             windows: shown.windows.iter().filter(|window| window.session == row.id).count() as u32,
             attached: row.attached.saturating_sub(u32::from(ours.contains(&row.id))),
@@ -62,6 +63,7 @@ impl Server {
         let topology = host.server().fresh().await?.without_hubs();
         let windows = topology.windows.iter().map(|row| WindowInfo {
             id: row.id.to_string(),
+            host: self.host_name().map(str::to_owned),
             session_id: row.session.to_string(),
             session: topology.session(row.session).map(|session| session.name.clone()).unwrap_or_default(),
             index: row.index,
@@ -102,6 +104,11 @@ impl Server {
             Err(_) => Vec::new(),
         };
         panes.extend(host.ended_panes().iter().map(|pane| host.ended_info(pane)));
+        if let Some(name) = self.host_name() {
+            for pane in &mut panes {
+                pane.host = Some(name.to_owned());
+            }
+        }
         Ok(panes)
     }
 

@@ -134,7 +134,8 @@ impl Place {
         command: Vec<String>,
     ) -> Result<CreatedAnswer> {
         let target = caller.target(target)?;
-        let spawn = Spawn { cwd: self.cwd, env: self.env, keep: self.keep, command }.request(true, caller.place(None))?;
+        let spawn =
+            Spawn { cwd: self.cwd, env: self.env, keep: self.keep, command }.request(true, caller.place(None))?;
         if self.new_window {
             let request = NewWindowRequest { session: target, spawn, ..NewWindowRequest::default() };
             client.post("/v1/windows", &request).await

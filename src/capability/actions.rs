@@ -1,0 +1,404 @@
+//! The actions, on one server.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use super::{Action, CapabilityAnswer};
+use super::{Capability, CapabilitySettings, LastRead, answer::SEE_LIST, request::CapabilityRequest};
+use crate::{
+    api::{
+        CaptureRequest, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest, PaneInfo, ReadRequest,
+        SessionInfo, SpawnRequest, SplitRequest, Tier, WindowInfo,
+    },
+    engine::{Pane, Server},
+    protocol::{
+        command::{Command, CommandLine},
+        ids::PaneId,
+    },
+    tmux::{Request, is_absent},
+};
+
+/// The size of the session, which nobody looks at: room for several panes.
+const SIZE: (u16, u16) = (200, 50);
+/// The option of a pane that keeps its title, since programs set the title that tmux shows.
+const TITLE: &str = "@PANE_TITLE";
+const CWD: &str = "@PANE_CWD";
+const CREATED: &str = "@PANE_CREATED";
+
+type Refused = CapabilityAnswer;
+type Answer = Result<CapabilityAnswer, Refused>;
+
+/// A call of the capability.
+pub(super) struct Call<'a> {
+    pub(super) capability: &'a Capability,
+    pub(super) server: Server,
+    pub(super) settings: &'a CapabilitySettings,
+}
+
+impl Call<'_> {
+    pub(super) async fn run(&self, request: CapabilityRequest) -> Answer {
+        let session = self.session().await?;
+        match request.action {
+            Action::Init => self.init(&session).await,
+            Action::Send { pane, command, clear } => self.send(&pane, &command, clear).await,
+            Action::Read { pane, lines, all, since } => self.read(&pane, lines, all, since).await,
+            Action::Split { window, horizontal, title, cwd } => self.split(window, horizontal, title, cwd).await,
+            Action::List => self.list(&session).await,
+            Action::KillPane(pane) => self.kill_pane(&pane).await,
+            Action::KillWindow(window) => self.kill_window(window).await,
+            Action::Window { name, cwd } => self.window(&session, name, cwd).await,
+        }
+    }
+
+    /// Returns the session, made where it is missing.
+    async fn session(&self) -> Result<SessionInfo, Refused> {
+        if let Some(session) = self.find_session().await? {
+            return Ok(session);
+        }
+        match self.make_session().await {
+            Ok(()) => {}
+            // Somebody was faster.
+            Err(error) if error.code == ErrorCode::Conflict => {}
+            Err(error) => return Err(error.into()),
+        }
+        let made = self.find_session().await?;
+        made.ok_or_else(|| Error::internal("the session ended as soon as it was made").into())
+    }
+
+    async fn find_session(&self) -> Result<Option<SessionInfo>, Refused> {
+        match self.server.sessions().await {
+            Ok(sessions) => Ok(sessions.into_iter().find(|session| session.name == self.settings.session())),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes the session. Its first window cannot have the history that is wanted, which is an option of the session:
+    /// it gives way to another one.
+    async fn make_session(&self) -> crate::Result<()> {
+        let name = self.settings.session();
+        self.check_directory(self.settings.cwd())?;
+        let request = NewSessionRequest {
+            name: Some(name.to_owned()),
+            width: Some(SIZE.0),
+            height: Some(SIZE.1),
+            ..NewSessionRequest::default()
+        };
+        let first = self.server.create_session(&request).await?;
+        let limit = self.settings.history_limit().to_string();
+        self.change([
+            Command::new("set-option").opt("-t", &first.session).arg("base-index").arg("0"),
+            Command::new("set-option").opt("-t", &first.session).arg("history-limit").arg(limit),
+        ])
+        .await?;
+        let pane = self.make_window(&first.session, Some("workspace"), self.settings.cwd(), "main").await?;
+        self.server.kill_window(&first.window).await?;
+        self.change([Command::new("move-window").flag("-r").opt("-t", format!("{}:", first.session))]).await?;
+        self.change([Command::new("select-window").opt("-t", pane.to_string())]).await
+    }
+
+    /// Makes a window and what is kept of its pane.
+    async fn make_window(&self, session: &str, name: Option<&str>, cwd: &str, title: &str) -> crate::Result<PaneId> {
+        let request = NewWindowRequest {
+            session: session.to_owned(),
+            name: name.map(str::to_owned),
+            spawn: spawn(cwd, title),
+            ..NewWindowRequest::default()
+        };
+        let made = self.server.create_window(&request).await?;
+        let base = Command::new("set-option").flag("-w").opt("-t", &made.window).arg("pane-base-index").arg("0");
+        self.change([base]).await?;
+        self.keep(made.pane, title, cwd).await?;
+        Ok(made.pane)
+    }
+
+    /// Keeps the metadata of a pane on the server.
+    async fn keep(&self, pane: PaneId, title: &str, cwd: &str) -> crate::Result<()> {
+        let target = pane.to_string();
+        let option =
+            |name: &str, value: &str| Command::new("set-option").flag("-p").opt("-t", &target).arg(name).arg(value);
+        self.change([
+            option(TITLE, title),
+            option(CWD, cwd),
+            option(CREATED, &now()),
+            Command::new("select-pane").opt("-t", &target).opt("-T", title),
+        ])
+        .await
+    }
+
+    async fn change(&self, commands: impl IntoIterator<Item = Command>) -> crate::Result<()> {
+        let line = CommandLine::of(commands);
+        let answer = self.server.link().write(None, Request::Plain(line)).await?;
+        answer.map(drop).map_err(|message| Error::new(ErrorCode::Conflict, format!("tmux: {message}")))
+    }
+
+    /// Error: a directory that is not there. tmux would begin in the home directory, without a word. Elsewhere only
+    /// tmux can see it.
+    fn check_directory(&self, cwd: &str) -> crate::Result<()> {
+        if self.server.host_name().is_none() && !Path::new(cwd).is_dir() {
+            return Err(Error::invalid(format!("No such directory: {cwd}")));
+        }
+        Ok(())
+    }
+
+    async fn init(&self, session: &SessionInfo) -> Answer {
+        let windows: Vec<WindowInfo> = self.windows(session).await?;
+        let panes = self.panes().await?;
+        let active = windows.iter().find(|window| window.active);
+        let active = active.and_then(|window| panes.iter().find(|pane| pane.window_id == window.id && pane.active));
+        let windows: Vec<_> = windows
+            .iter()
+            .map(|window| json!({ "id": window.index, "name": window.name, "panes": window.panes }))
+            .collect();
+        Ok(CapabilityAnswer::done(json!({
+            "session": session.name,
+            "windows": windows,
+            "active_pane": active.map(place),
+        })))
+    }
+
+    async fn windows(&self, session: &SessionInfo) -> Result<Vec<WindowInfo>, Refused> {
+        let mut windows = self.server.windows().await?;
+        windows.retain(|window| window.session == session.name);
+        Ok(windows)
+    }
+
+    /// Returns the session's panes that have not ended.
+    async fn panes(&self) -> Result<Vec<PaneInfo>, Refused> {
+        let mut panes = self.server.panes().await?;
+        panes.retain(|pane| pane.session == self.settings.session() && !pane.window_id.is_empty());
+        Ok(panes)
+    }
+
+    /// Finds a pane by its place, `W.P`.
+    async fn pane(&self, written: &str) -> Result<Pane, Refused> {
+        let parts = written.split_once('.');
+        let parts = parts.and_then(|(window, pane)| Some((window.parse::<u32>().ok()?, pane.parse::<u32>().ok()?)));
+        let missing = || CapabilityAnswer::refused(format!("Pane {written} not found"), SEE_LIST);
+        let Some((window, pane)) = parts else { return Err(missing()) };
+        let target = format!("={}:{window}.{pane}", self.settings.session());
+        match self.server.pane(target).await {
+            Ok(pane) => Ok(pane),
+            Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidTarget) => Err(missing()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn send(&self, written: &str, command: &str, clear: bool) -> Answer {
+        let pane = self.pane(written).await?;
+        let target = pane.id().to_string();
+        if clear {
+            let keys = Some(vec!["C-l".to_owned()]);
+            self.server.input(&target, &InputRequest { keys, ..InputRequest::default() }).await?;
+        }
+        self.server.text_and_keys(&target, command, &["Enter".to_owned()]).await?;
+        Ok(CapabilityAnswer::done(json!({ "pane": written, "command": command, "sent_at": now() })))
+    }
+
+    async fn read(&self, written: &str, lines: u32, all: bool, since: bool) -> Answer {
+        let pane = self.pane(written).await?;
+        let last = self.capability.last_read(&self.server, pane.id()).filter(|_| since && !all);
+        let (output, read, more, gap) = if let Some(last) = last {
+            let request = ReadRequest { since: Some(last.cursor.to_string()), ..ReadRequest::default() };
+            let answer = self.server.read(&pane.id().to_string(), &request).await?;
+            let output = answer.text.unwrap_or_default();
+            let read = LastRead { cursor: answer.cursor, lines: last.lines + line_count(&output) };
+            (output, read, answer.more, answer.gap)
+        } else {
+            // One line more than is wanted says whether there are more.
+            let start = if all { "-".to_owned() } else { format!("-{lines}") };
+            let request = CaptureRequest { start: Some(start), join: true, ..CaptureRequest::default() };
+            let captured = self.server.capture(&pane.id().to_string(), &request).await?;
+            let text = captured.text.trim_end();
+            let (output, more) = if all { (text, false) } else { last_lines(text, lines) };
+            (output.to_owned(), LastRead { cursor: captured.cursor, lines: line_count(output) }, more, None)
+        };
+        self.capability.remember(&self.server, pane.id(), read);
+        let output = trimmed(&output);
+        let mut data = json!({
+            "pane": written,
+            "output": output,
+            "lines_captured": line_count(&output),
+            "cursor_position": read.lines.to_string(),
+            "has_more": more,
+        });
+        if let (Some(gap), Some(data)) = (gap, data.as_object_mut()) {
+            data.insert("missing_before".into(), json!(gap.reason));
+        }
+        Ok(CapabilityAnswer::done(data))
+    }
+
+    async fn split(&self, window: u32, horizontal: bool, title: Option<String>, cwd: Option<String>) -> Answer {
+        let panes = self.panes().await?;
+        let active = panes.iter().find(|pane| pane.window_index == window && pane.active);
+        let active = active.ok_or_else(|| no_window(window))?;
+        let cwd = cwd.unwrap_or_else(|| {
+            if active.path.is_empty() { self.settings.cwd().to_owned() } else { active.path.clone() }
+        });
+        self.check_directory(&cwd)?;
+        let title = title.unwrap_or_else(|| "New pane".into());
+        let request = SplitRequest {
+            pane: active.id.to_string(),
+            horizontal,
+            spawn: spawn(&cwd, &title),
+            select: true,
+            ..SplitRequest::default()
+        };
+        let made = match self.server.create_split(&request).await {
+            Err(error) if error.message.contains("no space") => {
+                let why = format!("Window {window} has no room for another pane");
+                return Err(CapabilityAnswer::refused(why, "Use action='window', or kill a pane first"));
+            }
+            made => made?,
+        };
+        self.keep(made.pane, &title, &cwd).await?;
+        let place = self.place_of(made.pane).await?;
+        Ok(CapabilityAnswer::done(json!({ "pane": place, "window": window, "title": title, "cwd": cwd })))
+    }
+
+    async fn place_of(&self, id: PaneId) -> Result<String, Refused> {
+        let panes = self.panes().await?;
+        let made = panes.iter().find(|pane| pane.id == id);
+        made.map(place).ok_or_else(|| Error::internal("the pane ended as soon as it was made").into())
+    }
+
+    async fn list(&self, session: &SessionInfo) -> Answer {
+        let windows = self.windows(session).await?;
+        let panes = self.panes().await?;
+        let titles = self.titles(session).await?;
+        let windows: Vec<Value> = windows
+            .iter()
+            .map(|window| {
+                let panes: Vec<_> = panes
+                    .iter()
+                    .filter(|pane| pane.window_index == window.index)
+                    .map(|pane| {
+                        let title = titles.get(&pane.id).filter(|title| !title.is_empty()).unwrap_or(&pane.title);
+                        json!({
+                            "id": place(pane), "title": title, "cwd": pane.path, "active": pane.active,
+                            "running": pane.command,
+                        })
+                    })
+                    .collect();
+                json!({ "id": window.index, "name": window.name, "panes": panes })
+            })
+            .collect();
+        Ok(CapabilityAnswer::done(json!({ "session": session.name, "windows": windows })))
+    }
+
+    /// Returns the titles that were kept.
+    async fn titles(&self, session: &SessionInfo) -> Result<BTreeMap<PaneId, String>, Refused> {
+        let question = || {
+            let list = Command::new("list-panes").flag("-s").opt("-t", &session.id);
+            Request::Framed(vec![list.opt("-F", format!("#{{pane_id}} #{{{TITLE}}}"))])
+        };
+        let answer = self.server.link().read(None, question).await?;
+        let text = answer.ok().and_then(|bodies| Some(String::from_utf8_lossy(bodies.first()?).into_owned()));
+        let text = text.unwrap_or_default();
+        let rows = text.lines().filter_map(|line| line.split_once(' '));
+        Ok(rows.filter_map(|(id, title)| Some((id.parse().ok()?, title.to_owned()))).collect())
+    }
+
+    async fn kill_pane(&self, written: &str) -> Answer {
+        let pane = self.pane(written).await?;
+        if self.panes().await?.len() <= 1 {
+            return Err(self.last(&format!("pane {written}")));
+        }
+        self.server.kill_pane(&pane.id().to_string()).await?;
+        Ok(CapabilityAnswer::done(json!({ "killed": written, "type": "pane" })))
+    }
+
+    async fn kill_window(&self, index: u32) -> Answer {
+        let panes = self.panes().await?;
+        let Some(pane) = panes.iter().find(|pane| pane.window_index == index) else { return Err(no_window(index)) };
+        if panes.iter().all(|other| other.window_index == index) {
+            return Err(self.last(&format!("window {index}")));
+        }
+        self.server.kill_window(&pane.window_id).await?;
+        Ok(CapabilityAnswer::done(json!({ "killed": index.to_string(), "type": "window" })))
+    }
+
+    fn last(&self, what: &str) -> Refused {
+        let why =
+            format!("Cannot kill {what}: it is the last one, and the session {} would end", self.settings.session());
+        CapabilityAnswer::refused(why, "Use action='split' or action='window' first")
+    }
+
+    async fn window(&self, session: &SessionInfo, name: Option<String>, cwd: Option<String>) -> Answer {
+        let cwd = cwd.unwrap_or_else(|| self.settings.cwd().to_owned());
+        self.check_directory(&cwd)?;
+        self.server.engine().authorize(Tier::Create)?;
+        let title = name.clone().unwrap_or_else(|| "New window".into());
+        let pane = self.make_window(&session.id, name.as_deref(), &cwd, &title).await?;
+        let panes = self.panes().await?;
+        let made = panes.iter().find(|made| made.id == pane);
+        let made = made.ok_or_else(|| Error::internal("the window ended as soon as it was made"))?;
+        Ok(CapabilityAnswer::done(json!({ "window": made.window_index, "name": made.window, "pane": place(made) })))
+    }
+}
+
+fn no_window(index: u32) -> Refused {
+    CapabilityAnswer::refused(format!("Window {index} not found"), SEE_LIST)
+}
+
+/// Returns a pane's place, `W.P`.
+fn place(pane: &PaneInfo) -> String {
+    format!("{}.{}", pane.window_index, pane.index)
+}
+
+fn spawn(cwd: &str, title: &str) -> SpawnRequest {
+    let env = [("PANE_TITLE", title.to_owned()), ("PANE_CWD", cwd.to_owned()), ("PANE_CREATED", now())];
+    SpawnRequest {
+        cwd: Some(cwd.to_owned()),
+        env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        ..SpawnRequest::default()
+    }
+}
+
+/// Returns the time, to a second.
+fn now() -> String {
+    let now = OffsetDateTime::now_utc();
+    now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
+}
+
+fn line_count(text: &str) -> u64 {
+    text.lines().count() as u64
+}
+
+/// Returns the last lines of a text, and whether there were more.
+fn last_lines(text: &str, lines: u32) -> (&str, bool) {
+    let skipped = (text.lines().count() as u64).saturating_sub(u64::from(lines));
+    if skipped == 0 {
+        return (text, false);
+    }
+    let mut rest = text;
+    for _ in 0..skipped {
+        rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
+    }
+    (rest, true)
+}
+
+/// Returns a text without blank lines around it and blanks at its end.
+fn trimmed(text: &str) -> String {
+    text.trim_end().trim_start_matches(['\n', '\r']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_told_with_whether_there_are_more() {
+        assert_eq!(last_lines("a\nb\nc", 2), ("b\nc", true));
+        assert_eq!(last_lines("a\nb", 2), ("a\nb", false));
+        assert_eq!(last_lines("", 2), ("", false));
+        assert_eq!(last_lines("a\nb", 0), ("", true));
+    }
+
+    #[test]
+    fn a_text_is_trimmed_but_for_its_first_lines_indent() {
+        assert_eq!(trimmed("\n\n  a\n b  \n\n"), "  a\n b");
+    }
+}

@@ -1,0 +1,146 @@
+//! The tmux capability of an assistant's sandbox: seven actions on one session, on this host, in a
+//! container or elsewhere (`docs/capability.md`).
+//!
+//! It calls the engine by its handles and knows no face. Faces give it a request as JSON or as a tag and print
+//! its answer.
+
+mod actions;
+mod answer;
+mod request;
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+pub use answer::CapabilityAnswer;
+pub use request::{Action, CapabilityRequest, parse_line};
+
+use crate::{
+    api::{Cursor, Error, Result},
+    engine::{Engine, Server},
+    protocol::ids::PaneId,
+    tmux::{DEFAULT_SOCKET, Transport},
+};
+
+/// The container, where nobody names one.
+pub const DEFAULT_CONTAINER: &str = "coachartie-sandbox";
+/// The variable that names it.
+pub const CONTAINER_VARIABLE: &str = "SANDBOX_CONTAINER_NAME";
+/// Panes of which the last read is remembered.
+const REMEMBERED_READS: usize = 4096;
+
+/// Where the capability's session is, and what it is like when it is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct CapabilitySettings {
+    /// The tmux server: a path, a name or `HOST/NAME`. Absent: the one in the container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
+    /// The container (default: `SANDBOX_CONTAINER_NAME` of the daemon, else `coachartie-sandbox`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The session (default `artie`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The directory of new panes (default `/workspace`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Lines of history of each pane (default 10,000).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub history_limit: Option<u32>,
+}
+
+impl CapabilitySettings {
+    fn session(&self) -> &str {
+        self.session.as_deref().unwrap_or("artie")
+    }
+
+    fn cwd(&self) -> &str {
+        self.cwd.as_deref().unwrap_or("/workspace")
+    }
+
+    fn history_limit(&self) -> u32 {
+        self.history_limit.unwrap_or(10_000)
+    }
+}
+
+/// The capability of one engine; clones are the same. It remembers where each pane was last read.
+#[derive(Clone, Default)]
+pub struct Capability {
+    reads: Arc<Mutex<HashMap<(PathBuf, PaneId), LastRead>>>,
+}
+
+/// The end of the last read of a pane.
+#[derive(Clone, Copy, Debug)]
+struct LastRead {
+    cursor: Cursor,
+    /// Lines that were given so far.
+    lines: u64,
+}
+
+impl Capability {
+    /// Carries out a request. Errors are answers too.
+    pub async fn run(
+        &self,
+        engine: &Engine,
+        settings: &CapabilitySettings,
+        request: Result<CapabilityRequest, CapabilityAnswer>,
+    ) -> CapabilityAnswer {
+        let request = match request {
+            Ok(request) => request,
+            Err(refused) => return refused,
+        };
+        let server = match server(engine, settings) {
+            Ok(server) => server,
+            Err(error) => return CapabilityAnswer::of_error(&error),
+        };
+        let call = actions::Call { capability: self, server, settings };
+        call.run(request).await.unwrap_or_else(|refused| refused)
+    }
+
+    fn last_read(&self, server: &Server, pane: PaneId) -> Option<LastRead> {
+        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        reads.get(&(server.socket().to_owned(), pane)).copied()
+    }
+
+    fn remember(&self, server: &Server, pane: PaneId, read: LastRead) {
+        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        if reads.len() >= REMEMBERED_READS {
+            // Panes that were never asked for again; who reads on gets what is kept.
+            reads.clear();
+        }
+        reads.insert((server.socket().to_owned(), pane), read);
+    }
+}
+
+/// Returns the server that the settings mean. A container is reached by docker, else by podman.
+fn server(engine: &Engine, settings: &CapabilitySettings) -> Result<Server> {
+    if let Some(socket) = &settings.socket {
+        return engine.server_named(Some(socket));
+    }
+    let named = settings.container.clone().or_else(|| std::env::var(CONTAINER_VARIABLE).ok());
+    let container = named.filter(|name| !name.is_empty()).unwrap_or_else(|| DEFAULT_CONTAINER.into());
+    let runtime = ["docker", "podman"].into_iter().find(|name| is_installed(name)).unwrap_or("docker");
+    if !engine.reaches(&container) {
+        let words = [runtime, "exec", "-i", &container].map(str::to_owned).to_vec();
+        engine.add_transport(Transport::new(&container, words, "tmux")?)?;
+    }
+    engine.server_named(Some(&format!("{container}/{DEFAULT_SOCKET}")))
+}
+
+fn is_installed(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+}
+
+impl From<Error> for CapabilityAnswer {
+    fn from(error: Error) -> Self {
+        Self::of_error(&error)
+    }
+}

@@ -1,0 +1,101 @@
+//! `capability`: requests of the tmux capability on stdin, answers on stdout.
+
+use std::io::{BufRead as _, stdin};
+
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::{Caller, Outcome, output};
+use crate::{
+    api::Error,
+    capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilitySettings},
+    cli::url,
+};
+
+/// Serve the tmux capability of an assistant's sandbox on stdin and stdout
+///
+/// Each line is a request, a JSON object or a tag; each is answered by one line of JSON. The session is
+/// in a container, or with --local, -L, -S or --via where they say.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  echo '{\"action\":\"init\"}' | muxtap capability
+  echo '<capability name=\"tmux\" action=\"read\" since=\"true\" />' | muxtap capability --container web
+  muxtap capability --local --cwd . < requests")]
+pub(in crate::cli) struct CapabilityArgs {
+    /// The container (default: `SANDBOX_CONTAINER_NAME`, else `coachartie-sandbox`)
+    #[arg(long, value_name = "NAME", conflicts_with = "local")]
+    container: Option<String>,
+    /// Use the tmux server of this host that any command would use here
+    #[arg(long)]
+    local: bool,
+    /// The session, made where it is missing
+    #[arg(long, value_name = "NAME", default_value = "artie")]
+    session: String,
+    /// The directory of new panes (default: /workspace; with --local the one this is called in)
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<String>,
+    /// Lines of history of each pane
+    #[arg(long, value_name = "LINES", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    history_limit: u32,
+}
+
+/// Lines that are read ahead.
+const AHEAD: usize = 64;
+
+impl CapabilityArgs {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let named = self.local || caller.server_is_named;
+        let cwd = match self.cwd {
+            Some(dir) if self.local => Some(absolute(&dir)?),
+            Some(dir) => Some(dir),
+            None if self.local => Some(absolute(".")?),
+            None => None,
+        };
+        let container = self.container.or_else(|| std::env::var(CONTAINER_VARIABLE).ok());
+        let settings = CapabilitySettings {
+            // The connection names the server by itself.
+            socket: None,
+            container: container.filter(|name| !named && !name.is_empty()),
+            session: Some(self.session),
+            cwd,
+            history_limit: Some(self.history_limit),
+        };
+        let path = format!("/v1/capability?{}", url::query(&settings));
+        let mut client = caller.client().await?;
+        if !named {
+            client.forget_server();
+        }
+        let (lines, mut requests) = mpsc::channel(AHEAD);
+        // A thread of its own: a read of stdin cannot be cancelled.
+        std::thread::spawn(move || {
+            for line in stdin().lock().lines() {
+                if lines.blocking_send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        while let Some(line) = requests.recv().await {
+            let line = line.map_err(|error| Error::internal(format!("stdin: {error}")))?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            let answer: CapabilityAnswer = client.post(&path, &body(&line)).await?;
+            output::print_json(&answer)?;
+        }
+        Ok(0)
+    }
+}
+
+/// Returns what is sent for a line: an object as it is, anything else as a text for the daemon to read or refuse.
+fn body(line: &str) -> Value {
+    match serde_json::from_str(line) {
+        Ok(Value::Object(fields)) => Value::Object(fields),
+        _ => json!({ "tag": line }),
+    }
+}
+
+fn absolute(dir: &str) -> Result<String, Error> {
+    let path = std::path::absolute(dir).map_err(|error| Error::invalid(format!("--cwd {dir}: {error}")))?;
+    path.into_os_string().into_string().map_err(|_| Error::invalid(format!("--cwd {dir}: not UTF-8")))
+}

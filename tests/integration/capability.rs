@@ -1,0 +1,220 @@
+//! The tmux capability, in a real container and on this host: the seed's examples, its errors, and `since`.
+
+use serde_json::{Value, json};
+
+use crate::{
+    common::{Background, World, eventually},
+    places::Container,
+};
+
+/// `muxtap capability`, which is asked line by line.
+struct Capability {
+    process: Background,
+}
+
+impl Capability {
+    fn start(world: &World, args: &[&str]) -> Self {
+        let mut command = world.plain_muxtap_command();
+        command.arg("capability").args(args);
+        Self { process: Background::start(&mut command) }
+    }
+
+    fn ask(&mut self, line: &str) -> Value {
+        use std::io::Write as _;
+        writeln!(self.process.stdin(), "{line}").unwrap();
+        serde_json::from_str(&self.process.line().unwrap()).unwrap()
+    }
+
+    fn done(&mut self, line: &str) -> Value {
+        let answer = self.ask(line);
+        assert_eq!(answer["success"], true, "{line}: {answer}");
+        assert!(answer.get("error").is_none() && answer.get("suggestion").is_none(), "{answer}");
+        answer["data"].clone()
+    }
+
+    fn refused(&mut self, line: &str) -> (String, String) {
+        let answer = self.ask(line);
+        assert_eq!(answer["success"], false, "{line}: {answer}");
+        let text = |field: &str| answer[field].as_str().unwrap_or_else(|| panic!("{line}: {answer}")).to_owned();
+        (text("error"), text("suggestion"))
+    }
+
+    /// Reads a pane until its output holds this.
+    fn read_until(&mut self, pane: &str, text: &str) -> Value {
+        let mut read = Value::Null;
+        eventually(text, || {
+            read = self.done(&format!(r#"<capability name="tmux" action="read" pane="{pane}" lines="50" />"#));
+            read["output"].as_str().unwrap().contains(text)
+        });
+        read
+    }
+}
+
+/// A container in which npm and git are commands that print, and the capability in it.
+fn sandbox(world: &mut World) -> (Container, Capability) {
+    let container = Container::start(world, true);
+    world.set("PATH", container.path());
+    world.set("SANDBOX_CONTAINER_NAME", container.name.clone());
+    for (name, line) in
+        [("npm", "echo \"npm $*\"; for i in 1 2 3; do echo \"step $i\"; done"), ("git", "mkdir -p repo; echo cloned")]
+    {
+        let program = world.path("root").join("bin").join(name);
+        std::fs::write(&program, format!("#!/bin/sh\n{line}\n")).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let capability = Capability::start(world, &[]);
+    (container, capability)
+}
+
+#[test]
+fn the_seeds_examples_work_in_a_container() {
+    let mut world = World::new();
+    let (_container, mut tmux) = sandbox(&mut world);
+    // Example 1: tests in the background.
+    let init = tmux.done(r#"<capability name="tmux" action="init" />"#);
+    assert_eq!(
+        init,
+        json!({ "session": "artie", "windows": [{ "id": 0, "name": "workspace", "panes": 1 }], "active_pane": "0.0" })
+    );
+    let sent = tmux.done(r#"<capability name="tmux" action="send" pane="0.0" command="npm test -- --watch" />"#);
+    assert_eq!((&sent["pane"], &sent["command"]), (&json!("0.0"), &json!("npm test -- --watch")));
+    assert!(sent["sent_at"].as_str().unwrap().ends_with('Z'), "{sent}");
+    let read = tmux.read_until("0.0", "step 3");
+    assert_eq!(read["pane"], "0.0");
+    assert!(read["cursor_position"].is_string() && read["has_more"].is_boolean(), "{read}");
+    assert_eq!(read["lines_captured"], read["output"].as_str().unwrap().lines().count());
+    // Example 2: several processes.
+    let split = tmux.done(r#"<capability name="tmux" action="split" window="0" direction="horizontal" />"#);
+    assert_eq!((&split["pane"], &split["window"], &split["title"]), (&json!("0.1"), &json!(0), &json!("New pane")));
+    tmux.done(r#"<capability name="tmux" action="send" pane="0.0" command="npm run dev" />"#);
+    tmux.done(r#"<capability name="tmux" action="send" pane="0.1" command="tail -f /var/log/app.log" />"#);
+    tmux.read_until("0.0", "npm run dev");
+    tmux.read_until("0.1", "tail");
+    // Example 3: a project's window.
+    let window = tmux.done(r#"<capability name="tmux" action="window" name="myproject" />"#);
+    assert_eq!(window, json!({ "window": 1, "name": "myproject", "pane": "1.0" }));
+    let clone = "git clone https://github.com/user/repo &amp;&amp; cd repo";
+    tmux.done(&format!(r#"<capability name="tmux" action="send" pane="1.0" command="{clone}" />"#));
+    tmux.read_until("1.0", "cloned");
+    let split = tmux.done(r#"<capability name="tmux" action="split" window="1" direction="vertical" />"#);
+    assert_eq!(split["pane"], "1.1");
+    tmux.done(r#"<capability name="tmux" action="send" pane="1.1" command="npm install &amp;&amp; npm run dev" />"#);
+    tmux.read_until("1.1", "npm run dev\nstep 1");
+    // Example 4: what is new, each line once.
+    tmux.done(r#"{"action":"send","pane":"1.1","command":"npm run build"}"#);
+    let mut seen =
+        tmux.read_until("1.1", "npm run build\nstep 1\nstep 2\nstep 3")["output"].as_str().unwrap().to_owned();
+    tmux.done(
+        r#"{"action":"send","pane":"1.1","command":"for i in 1 2 3 4 5 6 7 8 9; do echo new-$i-; done; echo end"}"#,
+    );
+    eventually("the end", || {
+        let read = tmux.done(r#"<capability name="tmux" action="read" pane="1.1" since="true" />"#);
+        seen.push('\n');
+        seen.push_str(read["output"].as_str().unwrap());
+        seen.contains("\nend")
+    });
+    for number in 1..10 {
+        assert_eq!(seen.matches(&format!("new-{number}-")).count(), 1, "{seen}");
+    }
+    // The list shows all of it.
+    let list = tmux.done(r#"<capability name="tmux" action="list" />"#);
+    assert_eq!(list["session"], "artie");
+    let windows = list["windows"].as_array().unwrap();
+    assert_eq!(windows.iter().map(|window| &window["name"]).collect::<Vec<_>>(), ["workspace", "myproject"]);
+    let first = &windows[0]["panes"][0];
+    assert_eq!((&first["id"], &first["title"], &first["cwd"]), (&json!("0.0"), &json!("main"), &json!("/workspace")));
+    assert!(first["active"].is_boolean() && first["running"].is_string(), "{first}");
+    // And killing.
+    assert_eq!(
+        tmux.done(r#"<capability name="tmux" action="kill" pane="0.1" />"#),
+        json!({ "killed": "0.1", "type": "pane" })
+    );
+    assert_eq!(
+        tmux.done(r#"<capability name="tmux" action="kill" window="1" />"#),
+        json!({ "killed": "1", "type": "window" })
+    );
+    let (error, suggestion) = tmux.refused(r#"<capability name="tmux" action="kill" pane="0.0" />"#);
+    assert!(error.contains("last") && suggestion.contains("action="), "{error} / {suggestion}");
+    let list = tmux.done(r#"{"action":"list"}"#);
+    assert_eq!(list["windows"].as_array().unwrap().len(), 1, "{list}");
+}
+
+#[test]
+fn the_seeds_errors_come_with_its_suggestions() {
+    let mut world = World::new();
+    let (container, mut tmux) = sandbox(&mut world);
+    // Before any init.
+    assert_eq!(
+        tmux.refused(r#"{"action":"read","pane":"0.5"}"#),
+        ("Pane 0.5 not found".into(), "Use action='list' to see available panes".into())
+    );
+    assert_eq!(tmux.refused(r#"{"action":"dance"}"#).0, "Unknown tmux action: dance");
+    assert_eq!(tmux.refused(r#"{"action":"send"}"#).0, "Missing required parameter \"command\"");
+    assert_eq!(tmux.refused(r#"{"action":"split"}"#).0, "Missing required parameter \"direction\"");
+    for pane in ["x", "0", "0.0.0", "-1.0", "0.99999999999"] {
+        let refused = tmux.refused(&json!({ "action": "kill", "pane": pane }).to_string());
+        assert_eq!(refused.0, format!("Pane {pane} not found"));
+    }
+    tmux.refused("no JSON");
+    tmux.refused("<capability");
+    container.stop();
+    eventually("it is noticed", || {
+        let (error, suggestion) = tmux.refused(r#"{"action":"list"}"#);
+        error == "Sandbox container not running" && suggestion == "Start container: docker-compose up -d sandbox"
+    });
+}
+
+#[test]
+fn it_works_on_this_host_and_over_http() {
+    let world = World::with_server();
+    let dir = world.path("work").display().to_string();
+    let socket = world.socket().display().to_string();
+    let mut tmux =
+        Capability::start(&world, &["-S", &socket, "--session", "robot", "--cwd", &dir, "--history-limit", "5000"]);
+    let init = tmux.done(r#"{"action":"init"}"#);
+    assert_eq!((&init["session"], &init["active_pane"]), (&json!("robot"), &json!("0.0")));
+    // Again it is the same.
+    assert_eq!(tmux.done(r#"{"action":"init"}"#), init);
+    assert_eq!(world.sessions(), ["main", "robot"]);
+    let asked = |format: &str| world.tmux(&["display-message", "-p", "-t", "robot:0.0", format]);
+    assert_eq!(asked("#{history_limit} #{pane_current_path}"), format!("5000 {dir}"));
+    assert_eq!(asked("#{@PANE_TITLE} #{@PANE_CWD}"), format!("main {dir}"));
+    assert!(asked("#{@PANE_CREATED}").ends_with('Z'));
+    // Each pane's programs know it, too.
+    let split = tmux.done(r#"{"action":"split","direction":"vertical","title":"logs & more"}"#);
+    assert_eq!(split, json!({ "pane": "0.1", "window": 0, "title": "logs & more", "cwd": dir }));
+    tmux.done(r#"{"action":"send","pane":"0.1","command":"echo \"<$PANE_TITLE|$PANE_CWD>\"","clear":true}"#);
+    tmux.read_until("0.1", &format!("<logs & more|{dir}>"));
+    // Over HTTP it is the same session.
+    let path = format!("/v1/capability?{}&session=robot", world.query());
+    let list = world.http("POST", &path, Some(&json!({ "action": "list" }))).json();
+    assert_eq!(list["data"]["windows"][0]["panes"][1]["title"], "logs & more", "{list}");
+    let tag = world.http("POST", &path, Some(&json!({ "tag": "<capability name=\"tmux\" action=\"nap\"/>" }))).json();
+    assert_eq!(tag["error"], "Unknown tmux action: nap");
+    // A directory that is not there is no home directory without a word.
+    let (error, _) = tmux.refused(r#"{"action":"window","cwd":"/nowhere/at/all"}"#);
+    assert!(error.contains("/nowhere/at/all"), "{error}");
+    // The other session of the server is not touched.
+    assert_eq!(world.tmux(&["list-windows", "-t", "main", "-F", "#{window_index}"]), "0");
+}
+
+#[test]
+fn since_is_exact_while_a_pane_floods() {
+    let world = World::with_server();
+    let dir = world.path("work").display().to_string();
+    let socket = world.socket().display().to_string();
+    let mut tmux = Capability::start(&world, &["-S", &socket, "--cwd", &dir]);
+    tmux.done(r#"{"action":"read"}"#);
+    tmux.done(r#"{"action":"send","command":"stty -echo; i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo n$i.; done; echo all-$((1+1))"}"#);
+    let mut seen = String::new();
+    eventually("all of it", || {
+        let read = tmux.done(r#"{"action":"read","since":true}"#);
+        seen.push_str(read["output"].as_str().unwrap());
+        seen.push('\n');
+        seen.contains("all-2")
+    });
+    let joined: String = seen.chars().filter(|c| *c != '\n').collect();
+    for number in 1..=3000 {
+        assert_eq!(joined.matches(&format!("n{number}.")).count(), 1, "line {number}");
+    }
+}

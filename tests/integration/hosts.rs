@@ -1,0 +1,273 @@
+//! Servers on other hosts: in a real container, and behind a real sshd on loopback.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    net::{Shutdown, TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    common::{World, eventually, tmux_program},
+    http_port::{asked, token},
+    places::{Container, Sshd},
+};
+
+/// Writes a configuration that names hosts.
+fn configure(world: &World, hosts: &[(&str, &str)]) {
+    let folder = world.path("home/muxtap");
+    fs::create_dir_all(&folder).unwrap();
+    let tables = hosts.iter().map(|(name, via)| {
+        let tmux = if via.starts_with("ssh") { format!("tmux = {:?}\n", tmux_program()) } else { String::new() };
+        format!("[host.{name}]\nvia = {via:?}\n{tmux}")
+    });
+    fs::write(folder.join("config.toml"), tables.collect::<String>()).unwrap();
+}
+
+#[test]
+fn a_container_is_used_as_this_host_is() {
+    let world = World::with_server();
+    let container = Container::start(&world, true);
+    let name = &container.name;
+    configure(&world, &[(name, &container.via())]);
+    let at = |target: &str| format!("{name}/{target}");
+    // Its default server is started there.
+    let pane = world.ok(&["new-session", "-L", &at(""), "-s", "work", "-n", "first", "--", "sh"]);
+    assert!(pane.starts_with(&at("%")), "{pane}");
+    world.ok(&["send-keys", "-t", &pane, "echo it is $((40 + 2)); pwd", "Enter"]);
+    world.ok(&["wait-for", "-t", &pane, "-p", "it is 42", "-T", "30"]);
+    let shown = world.ok(&["capture-pane", "-t", &at("work:first")]);
+    assert!(shown.contains("it is 42"), "{shown}");
+    assert!(world.ok(&["read", "-t", &pane, "--since", "start"]).contains("it is 42"));
+    // One list of everything, in which each id can be named again.
+    let list = world.json(&["list-panes"]);
+    let hosts: Vec<_> = list["panes"].as_array().unwrap().iter().map(|pane| &pane["host"]).collect();
+    assert_eq!(hosts, [&Value::Null, &json!(name)], "{list}");
+    let table = world.ok(&["list-panes"]);
+    assert!(table.contains("%0") && table.contains(&pane), "{table}");
+    assert!(world.ok(&["list-windows"]).contains("work:0"), "windows of all hosts");
+    // A second window, by its session's name; and HTTP.
+    let second = world.ok(&["new-window", "-t", &at("work"), "--", "cat"]);
+    assert!(second.starts_with(&at("%")), "{second}");
+    let path = format!(
+        "/v1/panes/{}/input?{}",
+        second.replace('/', "%2F").replace('%', "%25").replace("%252F", "%2F"),
+        world.query()
+    );
+    let sent = world.http("POST", &path, Some(&json!({ "text": "over HTTP\n" })));
+    assert_eq!(sent.status, 200, "{:?}", sent.json());
+    let waits = json!({ "panes": [second], "patterns": ["over HTTP"], "timeout_ms": 30_000, "since": "start" });
+    let waited = world.http("POST", &format!("/v1/waits?{}", world.query()), Some(&waits)).json();
+    assert_eq!(waited["outcome"], "matched", "{waited}");
+    // Of the local server nothing was touched.
+    assert_eq!(world.sessions(), ["main"]);
+    world.ok(&["kill-session", "-t", &at("work")]);
+    world.error("TMUX_UNAVAILABLE", &["list-panes", "-t", &at("work")]);
+}
+
+#[test]
+fn what_keeps_a_container_away_is_said() {
+    let world = World::new();
+    let container = Container::start(&world, false);
+    let missing = container.via().replace(&container.name, "box-of-nobody");
+    configure(
+        &world,
+        &[("bare", &container.via()), ("nobody", &missing), ("norun", "muxtap-knows-no-such-program -i x")],
+    );
+    let reason = |target: &str, says: &str| {
+        let answer = world.muxtap(&["--json", "list-panes", "-L", target]);
+        let error = answer.error();
+        assert!(answer.status == 1 && error["message"].as_str().unwrap().contains(says), "{target}: {error}");
+        error["details"]["reason"].clone()
+    };
+    assert_eq!(reason("bare/", "has no tmux"), "no-tmux");
+    reason("norun/", "cannot run");
+    assert!(world.error("NOT_FOUND", &["list-panes", "-L", "stranger/"]).contains("there are bare, nobody, norun"));
+    // Doctor says all of them, and that the rest is ready.
+    let doctor = world.muxtap(&["doctor"]);
+    assert!(doctor.status == 0 && doctor.text().contains("has no tmux"), "{doctor:?}");
+    container.stop();
+    assert_eq!(reason("bare/", "container is not running"), "container-stopped");
+    let doctor = world.muxtap(&["doctor"]);
+    assert!(doctor.status == 0 && doctor.text().contains("container is not running"), "{doctor:?}");
+}
+
+#[test]
+fn a_container_that_stops_in_the_middle_ends_waits_and_comes_back() {
+    let world = World::new();
+    let container = Container::start(&world, true);
+    configure(&world, &[("box", &container.via())]);
+    let pane = world.ok(&["new-session", "-L", "box/", "-s", "work", "--", "sh", "-c", "echo before; exec cat"]);
+    world.ok(&["wait-for", "-t", &pane, "-p", "before", "-T", "30"]);
+    let waiting = world.spawn(&["wait-for", "-t", &pane, "-p", "never", "-T", "60"]);
+    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    container.stop();
+    let waited = waiting.finish();
+    assert!(waited.status != 0 && waited.status != 124, "{waited:?}");
+    // What it printed is still there.
+    assert!(world.ok(&["read", "-t", &pane, "--since", "start"]).contains("before"));
+}
+
+#[test]
+fn eleven_sessions_over_ssh_are_followed() {
+    let world = World::new();
+    let Some(sshd) = Sshd::start(&world) else { return };
+    configure(&world, &[("far", &sshd.via("user", None))]);
+    let socket = world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw()));
+    world.also_end(&socket);
+    fs::create_dir(socket.parent().unwrap()).unwrap();
+    fs::set_permissions(socket.parent().unwrap(), PermissionsExt::from_mode(0o700)).unwrap();
+    // Made by somebody else: each session has a client of its own, and sshd allows ten to a connection.
+    for number in 0..11 {
+        world.tmux_at(&socket, &["new-session", "-d", "-s", &format!("s{number}"), "echo ready; exec cat"]);
+    }
+    for number in 0..11 {
+        let target = format!("far/s{number}");
+        world.ok(&["send-keys", "-t", &target, &format!("line {number}"), "Enter"]);
+        world.ok(&["wait-for", "-t", &target, "-p", &format!("line {number}"), "--since", "start", "-T", "30"]);
+    }
+    let status = world.json(&["status"]);
+    let far = &status["servers"].as_array().unwrap().iter().find(|server| server["socket"] == "far/default").unwrap();
+    assert_eq!((&far["clients"], &far["coverage"]), (&json!(11), &json!("sessions")), "{far}");
+}
+
+#[test]
+fn what_keeps_an_ssh_host_away_is_said() {
+    let world = World::new();
+    let Some(sshd) = Sshd::start(&world) else { return };
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    configure(
+        &world,
+        &[
+            ("closed", &sshd.via("user", Some(closed))),
+            ("stranger", &sshd.via("stranger", None)),
+            ("far", &sshd.via("user", None)),
+        ],
+    );
+    let reason = |host: &str| {
+        let answer = world.muxtap(&["--json", "list-panes", "-L", &format!("{host}/")]);
+        assert_eq!(answer.status, 1);
+        answer.error()["details"]["reason"].clone()
+    };
+    assert_eq!(reason("closed"), "no-connection");
+    assert_eq!(reason("stranger"), "login");
+    let absent = world.error("TMUX_UNAVAILABLE", &["list-panes", "-L", "far/"]);
+    assert!(absent.contains("no tmux server runs on far/default"), "{absent}");
+    sshd.know("other");
+    assert_eq!(reason("far"), "host-key");
+}
+
+/// A proxy in front of a port, whose connections can be cut.
+struct Proxy {
+    port: u16,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
+    closed: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    fn before(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy =
+            Self { port: listener.local_addr().unwrap().port(), connections: Arc::default(), closed: Arc::default() };
+        let (connections, closed) = (proxy.connections.clone(), proxy.closed.clone());
+        thread::spawn(move || {
+            for one in listener.incoming().map(Result::unwrap) {
+                if closed.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let other = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                connections.lock().unwrap().extend([one.try_clone().unwrap(), other.try_clone().unwrap()]);
+                for (mut from, mut to) in [(one.try_clone().unwrap(), other.try_clone().unwrap()), (other, one)] {
+                    thread::spawn(move || {
+                        let _ = io::copy(&mut from, &mut to);
+                        let _ = to.flush();
+                        let _ = to.shutdown(Shutdown::Both);
+                    });
+                }
+            }
+        });
+        proxy
+    }
+
+    fn cut(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        for connection in self.connections.lock().unwrap().drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn mend(&self) {
+        self.closed.store(false, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_link_that_is_cut_is_a_gap_that_says_so() {
+    let world = World::new();
+    let Some(sshd) = Sshd::start(&world) else { return };
+    let proxy = Proxy::before(sshd.port());
+    let via = sshd.via("user", Some(proxy.port)) + " -o HostKeyAlias=[127.0.0.1]:" + &sshd.port().to_string();
+    // The option must stand before the host.
+    let via = via.replace(" 127.0.0.1 -o", " -o") + " 127.0.0.1";
+    configure(&world, &[("far", &via)]);
+    let socket = world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw()));
+    world.also_end(&socket);
+    let pane = world.ok(&["new-session", "-L", "far/", "-s", "work", "--", "sh", "-c", crate::common::ANSWERS]);
+    world.tmux_at(&socket, &["new-session", "-d", "-s", "kept", "sleep 1000"]);
+    let line = |text: &str| {
+        world.ok(&["send-keys", "-t", &pane, text, "Enter"]);
+        world.ok(&["wait-for", "-t", &pane, "-p", &format!("got {text}$"), "-T", "30"]);
+    };
+    line("one");
+    let cursor = world.ok(&["cursor", "-t", &pane]);
+    proxy.cut();
+    eventually("the link is known to be lost", || world.json(&["status"])["servers"][0]["state"] != "connected");
+    // It prints while nobody listens.
+    let id = pane.strip_prefix("far/").unwrap();
+    world.tmux_at(&socket, &["send-keys", "-t", id, "unheard", "Enter"]);
+    proxy.mend();
+    eventually("it is reached again", || world.muxtap(&["list-panes", "-L", "far/"]).status == 0);
+    line("two");
+    let read = world.json(&["read", "-t", &pane, "--since", &cursor]);
+    let rest = world.json(&["read", "-t", &pane, "--since", "start"]);
+    let all = format!("{read}{rest}");
+    assert!(
+        all.contains("\"gap\"") || all.contains("got unheard"),
+        "either the gap is named or nothing is missing: {all}"
+    );
+    assert!(world.ok(&["capture-pane", "-t", &pane]).contains("got unheard"));
+}
+
+#[test]
+fn a_host_is_added_by_its_command_and_not_over_tcp() {
+    let mut world = World::new();
+    world.set("MUXTAP_HTTP", "127.0.0.1:0");
+    // Stands in for another host: another directory of sockets.
+    let via = format!("far=env TMUX_TMPDIR={}", world.dir().display());
+    let socket = world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw()));
+    world.also_end(&socket);
+    let pane = world.ok(&["--via", &via, "new-session", "-s", "work"]);
+    assert!(pane.starts_with("far/%"), "{pane}");
+    assert!(world.ok(&["list-panes", "-t", "far/work"]).contains(&pane));
+    let taken = world.error("CONFLICT", &["--via", "far=ssh box", "list-panes"]);
+    assert!(taken.contains("another name"), "{taken}");
+    for (wrong, says) in [("ssh ''", "no name"), ("docker exec box", "-i"), ("x y='", "quote")] {
+        let refused = world.error("INVALID_ARGUMENT", &["--via", wrong, "list-panes"]);
+        assert!(refused.contains(says), "{wrong}: {refused}");
+    }
+    // A name with a slash that is no host's is a session's.
+    world.session("api/v1");
+    assert!(world.ok(&["list-panes", "-t", "api/v1"]).contains("api/v1:0.0"));
+    let status = world.json(&["status"]);
+    let addr = status["http"][0].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let refused = asked(&addr, &token(&world), "POST", "/v1/hosts", Some(&json!({ "via": "ssh box" })));
+    assert_eq!(refused.status, 401, "{:?}", refused.json());
+    assert!(world.json(&["status"])["servers"].to_string().contains("far/default"));
+}
