@@ -18,7 +18,7 @@ use super::{
     transport::reason,
 };
 use crate::{
-    api::{Error, ErrorCode, Result},
+    api::{Error, ErrorCode, Result, Unreachable},
     descriptors, nonce,
     protocol::{
         command::{Command, CommandLine},
@@ -346,7 +346,12 @@ pub(super) fn no_server(spec: &ServerSpec, printed: &CallOutput) -> NoLink {
     if let Some(transport) = &spec.program.transport
         && let Some(reason) = reason(why)
     {
-        return NoLink::Failed(transport.error(reason, why));
+        let error = transport.error(reason, why);
+        // With its container a server has ended.
+        return match reason {
+            Unreachable::ContainerStopped | Unreachable::NoContainer => NoLink::Absent(error),
+            _ => NoLink::Failed(error),
+        };
     }
     if why.contains("ermission denied") {
         return NoLink::Failed(Error::unavailable(format!(

@@ -86,6 +86,7 @@ impl ServerSpec {
         }
         match no_server(self, &printed) {
             NoLink::Failed(error) => Err(error),
+            NoLink::Absent(error) if error.details.is_some() => Err(error),
             NoLink::Absent(_) | NoLink::Empty(..) => Ok(false),
         }
     }

@@ -71,9 +71,7 @@ impl Transport {
 
     /// Creates a way by a command in one text, split as a shell splits words.
     pub fn parse(name: &str, prefix: &str, tmux: impl Into<PathBuf>) -> Result<Self> {
-        let words = shlex::split(prefix)
-            .ok_or_else(|| Error::invalid(format!("host {name}: in `{prefix}` a quote is not closed")))?;
-        Self::new(name, words, tmux)
+        Self::new(name, split(prefix)?, tmux)
     }
 
     /// Splits `NAME=COMMAND`, where a name stands before the command.
@@ -86,7 +84,7 @@ impl Transport {
 
     /// Returns the name for a command that is given without one: its last word, as far as it is one.
     pub fn name_of(prefix: &str) -> Result<String> {
-        let words = shlex::split(prefix).unwrap_or_default();
+        let words = split(prefix)?;
         let last = words.iter().rev().find(|word| !word.starts_with('-'));
         let host = last.map(|word| word.rsplit_once('@').map_or(word.as_str(), |(_, host)| host));
         let name: String = host.unwrap_or_default().chars().filter(|&c| is_name_char(c)).collect();
@@ -231,6 +229,11 @@ pub(super) fn reason(said: &str) -> Option<Unreachable> {
     } else {
         return None;
     })
+}
+
+/// Splits a command as a shell splits words.
+fn split(prefix: &str) -> Result<Vec<String>> {
+    shlex::split(prefix).ok_or_else(|| Error::invalid(format!("in `{prefix}` a quote is not closed")))
 }
 
 fn program_name(program: &str) -> &str {

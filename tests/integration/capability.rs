@@ -166,7 +166,10 @@ fn the_seeds_errors_come_with_its_suggestions() {
 
 #[test]
 fn it_works_on_this_host_and_over_http() {
-    let world = World::with_server();
+    let mut world = World::new();
+    // C-l is for a line editor.
+    world.set("SHELL", "/bin/bash");
+    world.session("main");
     let dir = world.path("work").display().to_string();
     let socket = world.socket().display().to_string();
     let mut tmux =
@@ -186,7 +189,7 @@ fn it_works_on_this_host_and_over_http() {
     tmux.done(r#"{"action":"send","pane":"0.1","command":"echo \"<$PANE_TITLE|$PANE_CWD>\"","clear":true}"#);
     tmux.read_until("0.1", &format!("<logs & more|{dir}>"));
     // Over HTTP it is the same session.
-    let path = format!("/v1/capability?{}&session=robot", world.query());
+    let path = format!("/v1/capability{}&session=robot", world.query());
     let list = world.http("POST", &path, Some(&json!({ "action": "list" }))).json();
     assert_eq!(list["data"]["windows"][0]["panes"][1]["title"], "logs & more", "{list}");
     let tag = world.http("POST", &path, Some(&json!({ "tag": "<capability name=\"tmux\" action=\"nap\"/>" }))).json();
