@@ -122,7 +122,7 @@ fn make_root(root: &Path, tmux: bool) {
     }
     fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
     fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n").unwrap();
-    copy(Path::new("/bin/busybox"), &root.join("bin/busybox"));
+    install(root, &program_file("busybox"), "busybox");
     for applet in APPLETS {
         std::os::unix::fs::symlink("busybox", root.join("bin").join(applet)).unwrap();
     }
@@ -141,13 +141,13 @@ fn make_root(root: &Path, tmux: bool) {
         assert!(quiet(Command::new("cp").arg("-r").arg(format!("{}/.", locale.display())).arg(&to)));
     }
     if tmux {
-        install(root, &program_file(&tmux_program()));
+        install(root, &program_file(&tmux_program()), "tmux");
     }
 }
 
 /// Copies a program and the libraries that it needs.
-fn install(root: &Path, program: &Path) {
-    copy(program, &root.join("bin/tmux"));
+fn install(root: &Path, program: &Path, name: &str) {
+    copy(program, &root.join("bin").join(name));
     let needed = Command::new("ldd").arg(program).output().unwrap();
     for word in String::from_utf8_lossy(&needed.stdout).split_whitespace().filter(|word| word.starts_with('/')) {
         copy(Path::new(word), &root.join(word.trim_start_matches('/')));
@@ -179,7 +179,7 @@ impl Sshd {
     pub fn start(world: &World) -> Option<Self> {
         let sshd = ["/usr/sbin/sshd", "/usr/local/sbin/sshd"].into_iter().find(|path| Path::new(path).is_file());
         let Some(sshd) = sshd else {
-            println!("skipped: no sshd is installed; scripts/setup openssh-server installs it");
+            println!("skipped: no sshd is installed; scripts/setup sshd installs it");
             return None;
         };
         let dir = world.path("ssh");
