@@ -40,6 +40,7 @@ use self::elicitation::{Elicitation, ElicitationOutcome};
 use crate::{
     api::{Error, ErrorCode, Result, Tier},
     engine::{Engine, Server},
+    snapshot::Store,
     supervise::{self, Supervisor, confirm::approvals::Approvals},
     tmux::same_socket,
 };
@@ -71,6 +72,8 @@ pub struct ClientContext {
     pub hold: Option<Duration>,
     /// The questions to a person at a terminal (`muxtap approvals`).
     pub approvals: Option<Approvals>,
+    /// Where snapshots and layouts are kept.
+    pub snapshots: Option<Store>,
 }
 
 impl ClientContext {
