@@ -20,7 +20,8 @@ use super::{
 use crate::{
     api::{
         CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest,
-        PatchRequest, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier, WaitAnswer,
+        PatchRequest, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier, ToolSet,
+        WaitAnswer,
     },
     engine::{Names, Server, SessionPart, Target, check_keys, is_number},
 };
@@ -50,7 +51,21 @@ fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str,
         .with_raw_output_schema(schema::output::<O>())
 }
 
-/// All tools.
+/// Returns the tools of these sets; of none: the native ones.
+pub fn of(sets: &[ToolSet]) -> Vec<Tool> {
+    let sets = if sets.is_empty() { &[ToolSet::Native] } else { sets };
+    let mut tools: Vec<Tool> = Vec::new();
+    for set in sets {
+        let more = match set {
+            ToolSet::Native => TOOLS.iter(),
+        };
+        let fresh: Vec<Tool> = more.filter(|tool| tools.iter().all(|known| known.name != tool.name)).cloned().collect();
+        tools.extend(fresh);
+    }
+    tools
+}
+
+/// The native tools.
 pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     use Effect::{Changes, Ends, Makes, Reads, Types};
     vec![
