@@ -423,4 +423,6 @@ pub struct McpHello {
 pub enum ToolSet {
     /// What every client is offered.
     Native,
+    /// Snapshots, layouts and groups.
+    Snapshot,
 }

@@ -160,10 +160,7 @@ pub(crate) fn daemon_router(app: App) -> Router {
         .route("/v1/approvals/events", get(approvals::events))
         .route("/v1/mcp", get(mcp::stdio))
         .route("/v1/snapshots", get(snapshots::list).post(snapshots::save))
-        .route(
-            "/v1/snapshots/{name}",
-            get(snapshots::show).put(snapshots::import).delete(snapshots::remove),
-        )
+        .route("/v1/snapshots/{name}", get(snapshots::show).put(snapshots::import).delete(snapshots::remove))
         .route("/v1/snapshots/{name}/restore", post(snapshots::restore))
         .route("/v1/snapshots/{name}/diff", get(snapshots::diff))
         .route("/v1/layouts", get(snapshots::list_layouts).post(snapshots::save_layout))

@@ -48,11 +48,7 @@ pub async fn list(app: App) -> Answer<SnapshotList> {
     request_body = SaveRequest,
     responses((status = 200, description = "The answer", body = SavedAnswer), Failures)
 )]
-pub async fn save(
-    app: App,
-    Params(at): Params<ServerQuery>,
-    Body(request): Body<SaveRequest>,
-) -> Answer<SavedAnswer> {
+pub async fn save(app: App, Params(at): Params<ServerQuery>, Body(request): Body<SaveRequest>) -> Answer<SavedAnswer> {
     let store = store(&app, Tier::Create)?;
     Ok(Json(store.save(&server(&app, &at)?, &request).await?))
 }

@@ -8,6 +8,7 @@ mod output;
 mod prompts;
 mod resources;
 mod schema;
+mod snapshot;
 pub mod supervisor_only;
 mod supervisor_tool;
 mod tools;

@@ -14,7 +14,7 @@ use super::{
         CaptureOutput, ListOutput, ReadOutput, RunOutput, SearchOutput, SendOutput, ToolOutput, WatchOutput,
         matching_lines,
     },
-    schema,
+    schema, snapshot,
     truncate::{MAX_CHARS, MOST_CHARS, truncate_middle},
 };
 use crate::{
@@ -58,6 +58,7 @@ pub fn of(sets: &[ToolSet]) -> Vec<Tool> {
     for set in sets {
         let more = match set {
             ToolSet::Native => TOOLS.iter(),
+            ToolSet::Snapshot => SNAPSHOT.iter(),
         };
         let fresh: Vec<Tool> = more.filter(|tool| tools.iter().all(|known| known.name != tool.name)).cloned().collect();
         tools.extend(fresh);
@@ -110,6 +111,15 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     ]
 });
 
+/// The tools about snapshots.
+static SNAPSHOT: LazyLock<Vec<Tool>> = LazyLock::new(|| {
+    vec![tool::<snapshot::Snapshot, snapshot::SnapshotOutput>(
+        snapshot::NAME,
+        "Keep tmux sessions by name and make them again, keep layouts of windows, and type into groups of panes at once.",
+        Effect::Types,
+    )]
+});
+
 /// Calls a tool. `None`: there is no such tool.
 pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {
     Some(match name {
@@ -124,6 +134,7 @@ pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Opti
         "change" => change(call, arguments).await,
         "search" => search(call, arguments).await,
         "watch" => super::watch::watch(call, arguments).await,
+        snapshot::NAME => snapshot::call(call, arguments).await,
         _ => return None,
     })
 }
@@ -487,7 +498,7 @@ fn limit(max_chars: Option<usize>) -> usize {
 
 /// A result whose text is given and whose JSON is `answer`.
 impl ToolOutput {
-    fn new(text: impl Into<String>, answer: &impl Serialize) -> Self {
+    pub(super) fn new(text: impl Into<String>, answer: &impl Serialize) -> Self {
         Self { text: text.into(), answer: serde_json::to_value(answer).unwrap_or(Value::Object(Map::new())) }
     }
 }
@@ -539,7 +550,7 @@ mod tests {
     fn the_list_of_tools_is_small_and_whole() {
         let json = serde_json::to_string(&*TOOLS).unwrap();
         assert!(json.len() < 12_000, "{} bytes: {json}", json.len());
-        for tool in &*TOOLS {
+        for tool in TOOLS.iter().chain(&*SNAPSHOT) {
             let schema = tool.schema_as_json_value();
             assert_eq!(schema["type"], "object", "{}", tool.name);
             for (name, field) in schema["properties"].as_object().unwrap() {

@@ -50,9 +50,8 @@ fn sessions(place: &str, from: &Session, to: &Session, found: &mut Vec<Differenc
         ],
         found,
     );
-    let numbered = |session: &Session| -> Vec<(usize, Window)> {
-        session.windows.iter().cloned().enumerate().collect()
-    };
+    let numbered =
+        |session: &Session| -> Vec<(usize, Window)> { session.windows.iter().cloned().enumerate().collect() };
     let (from, to) = (numbered(from), numbered(to));
     let key = |(at, window): &(usize, Window)| window.index.map_or_else(|| format!("#{at}"), |index| index.to_string());
     pairs(&from, &to, key, &mut |key, from, to| {

@@ -65,15 +65,17 @@ pub fn write_session(session: &Session, programs: Programs) -> Value {
 fn write_window(window: &Window, programs: Programs) -> Value {
     let mut own = Map::new();
     put(&mut own, "size", window.size.map(|(columns, rows)| json!([columns, rows])));
-    put(&mut own, "linked", window.linked.as_ref().map(|(session, index)| json!({ "session": session, "index": index })));
-    for (name, is_so) in
-        [
-            ("last", window.last),
-            ("zoomed", window.zoomed),
-            ("fixed_size", window.fixed_size),
-            ("auto_name", window.auto_name),
-        ]
-    {
+    put(
+        &mut own,
+        "linked",
+        window.linked.as_ref().map(|(session, index)| json!({ "session": session, "index": index })),
+    );
+    for (name, is_so) in [
+        ("last", window.last),
+        ("zoomed", window.zoomed),
+        ("fixed_size", window.fixed_size),
+        ("auto_name", window.auto_name),
+    ] {
         put(&mut own, name, is_so.then_some(Value::Bool(true)));
     }
     let mut file = Map::new();
@@ -146,7 +148,9 @@ fn check(snapshot: &Snapshot) -> Result<()> {
         }
         match &session.grouped_with {
             Some(with) if !before.iter().any(|other| other.name == *with && other.grouped_with.is_none()) => {
-                return Err(Error::invalid(format!("session {name:?}: it is grouped with {with:?}, which is not before it")));
+                return Err(Error::invalid(format!(
+                    "session {name:?}: it is grouped with {with:?}, which is not before it"
+                )));
             }
             None if session.windows.is_empty() => {
                 return Err(Error::invalid(format!("session {name:?}: it has no windows")));

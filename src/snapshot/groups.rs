@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     api::{Error, ErrorCode, Result},
-    engine::{Server, is_pattern},
+    engine::{Server, ValueList, is_pattern},
     protocol::{command::Command, ids::PaneId},
 };
 
@@ -32,7 +32,9 @@ fn check(name: &str) -> Result<()> {
         return Err(Error::invalid(format!("name: {name:?}; a group's name begins with a letter")));
     }
     if let Some(other) = name.chars().find(|&each| !each.is_ascii_alphanumeric() && !matches!(each, '-' | '_')) {
-        return Err(Error::invalid(format!("name: {name:?} has {other:?} in it; a group's name is of ASCII letters, digits, `-` and `_`")));
+        return Err(Error::invalid(format!(
+            "name: {name:?} has {other:?} in it; a group's name is of ASCII letters, digits, `-` and `_`"
+        )));
     }
     Ok(())
 }
@@ -67,7 +69,9 @@ async fn find(server: &Server, name: &str) -> Result<Option<Group>> {
 }
 
 async fn found(server: &Server, name: &str) -> Result<Group> {
-    find(server, name).await?.ok_or_else(|| Error::not_found(format!("no group {name:?}; `muxtap group list` shows them")))
+    find(server, name)
+        .await?
+        .ok_or_else(|| Error::not_found(format!("no group {name:?}; `muxtap group list` shows them")))
 }
 
 async fn answer(server: &Server, groups: Vec<Group>) -> Result<Vec<GroupAnswer>> {
@@ -114,8 +118,11 @@ async fn resolved(server: &Server, targets: &[String]) -> Result<Vec<PaneId>> {
         if is_pattern(target) {
             let scopes = server.scopes(std::slice::from_ref(target)).await?;
             let all = server.panes().await?;
-            let fitting: Vec<PaneId> =
-                all.iter().filter(|pane| !pane.dead && !pane.earlier_server && scopes.include(*pane)).map(|pane| pane.id).collect();
+            let fitting: Vec<PaneId> = all
+                .iter()
+                .filter(|pane| !pane.dead && !pane.earlier_server && scopes.include(*pane))
+                .map(|pane| pane.id)
+                .collect();
             if fitting.is_empty() {
                 return Err(Error::not_found(format!("no pane fits {target}")));
             }
@@ -128,9 +135,10 @@ async fn resolved(server: &Server, targets: &[String]) -> Result<Vec<PaneId>> {
     panes.retain(|pane| seen.insert(*pane));
     match panes.len() {
         0 => Err(Error::invalid("targets: say which panes the group has")),
-        many if many > GROUP_PANES => {
-            Err(Error::new(ErrorCode::ResourceLimit, format!("targets: {many} panes; a group has at most {GROUP_PANES}")))
-        }
+        many if many > GROUP_PANES => Err(Error::new(
+            ErrorCode::ResourceLimit,
+            format!("targets: {many} panes; a group has at most {GROUP_PANES}"),
+        )),
         _ => Ok(panes),
     }
 }
@@ -145,24 +153,13 @@ fn synchronize(pane: PaneId, value: Option<&str>) -> Command {
 }
 
 fn unsynchronize(group: &Group) -> Vec<Command> {
-    if !group.synchronize {
-        return Vec::new();
-    }
-    // A pane that has gone would end the line.
-    let order = |pane: &PaneId| {
-        let line = format!("set-option -p -u -t {pane} synchronize-panes");
-        Command::new("if-shell").flag("-F").arg("1").arg(line)
-    };
-    group.panes.iter().map(order).collect()
+    if group.synchronize { group.panes.iter().map(|pane| synchronize(*pane, None)).collect() } else { Vec::new() }
 }
 
 /// Removes a group. Its panes stay. Error: `NOT_FOUND`.
 pub async fn remove(server: &Server, name: &str) -> Result<()> {
     let group = found(server, name).await?;
-    let there = answer(server, vec![Group { panes: group.panes.clone(), name: group.name.clone(), ..group }]).await?;
-    let gone = there.into_iter().next().map(|group| group.gone).unwrap_or_default();
-    let left = Group { panes: group.panes.into_iter().filter(|pane| !gone.contains(pane)).collect(), ..group };
-    let mut orders = unsynchronize(&left);
+    let mut orders = unsynchronize(&group);
     orders.push(Command::new("set-option").flag("-s -u").end_of_flags().arg(format!("{OPTION}{name}")));
     server.orders("group", name, orders).await.map(drop)
 }
@@ -180,18 +177,7 @@ pub async fn input(server: &Server, name: &str, request: &GroupInput) -> Result<
         let message = format!("nothing was sent: {gone} of group {name:?} is not there any more; set the group anew");
         return Err(Error::not_found(message).with_details(serde_json::json!({ "sent": [], "gone": group.gone })));
     }
-    let inputs = group.panes.iter().map(|pane| async move { (*pane, server.input(&pane.to_string(), request).await) });
-    let mut sent = Vec::new();
-    let mut failed = Vec::new();
-    for (pane, done) in futures_util::future::join_all(inputs).await {
-        match done {
-            Ok(answer) => {
-                let changed = answer.submit.map(|seen| seen.changed);
-                sent.push(PaneInput { pane, cursor: answer.cursor, changed });
-            }
-            Err(error) => failed.push((pane, error)),
-        }
-    }
+    let (sent, failed) = send(server, &group, request).await?;
     let Some((_, first)) = failed.first() else { return Ok(GroupInputAnswer { panes: sent }) };
     let not: Vec<String> = failed.iter().map(|(pane, error)| format!("{pane}: {}", error.message)).collect();
     let sent: Vec<PaneId> = sent.iter().map(|sent| sent.pane).collect();
@@ -202,6 +188,81 @@ pub async fn input(server: &Server, name: &str, request: &GroupInput) -> Result<
     });
     let message = format!("group {name:?}: the input went {to}; not to {}", not.join("; "));
     Err(Error::new(first.code, message).with_details(details))
+}
+
+type Sent = (Vec<PaneInput>, Vec<(PaneId, Error)>);
+
+/// Types into each pane, once. tmux copies what is sent to a synchronized pane to the others in its
+/// window, as it does with keys of a person; so those of the group that would get it twice are let
+/// go for the moment. That is carried out to its end, whether or not the future is dropped.
+async fn send(server: &Server, group: &GroupAnswer, request: &GroupInput) -> Result<Sent> {
+    let doubled = doubled(server, &group.panes).await?;
+    let (server, group, request) = (server.clone(), group.clone(), request.clone());
+    let (sender, answer) = tokio::sync::oneshot::channel();
+    let engine = server.engine().clone();
+    engine.clone().spawn(async move {
+        let sent = tokio::select! {
+            sent = send_apart(&server, &group, &doubled, &request) => sent,
+            () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
+        };
+        // A caller that has gone needs no answer.
+        let _ = sender.send(sent);
+    });
+    answer.await.unwrap_or_else(|_| Err(Error::internal("the input failed halfway")))
+}
+
+async fn send_apart(
+    server: &Server,
+    group: &GroupAnswer,
+    doubled: &[(PaneId, Option<String>)],
+    request: &GroupInput,
+) -> Result<Sent> {
+    let orders = |value: fn(&Option<String>) -> Option<&str>| {
+        doubled.iter().map(move |(pane, own)| synchronize(*pane, value(own))).collect::<Vec<_>>()
+    };
+    if !doubled.is_empty() {
+        server.orders("group", &group.name, orders(|_| Some("off"))).await?;
+    }
+    let inputs = group.panes.iter().map(|pane| async move { (*pane, server.input(&pane.to_string(), request).await) });
+    let (mut sent, mut failed) = (Vec::new(), Vec::new());
+    for (pane, done) in futures_util::future::join_all(inputs).await {
+        match done {
+            Ok(answer) => {
+                let changed = answer.submit.map(|seen| seen.changed);
+                sent.push(PaneInput { pane, cursor: answer.cursor, changed });
+            }
+            Err(error) => failed.push((pane, error)),
+        }
+    }
+    if !doubled.is_empty() {
+        server.orders("group", &group.name, orders(|own| own.as_deref())).await?;
+    }
+    Ok((sent, failed))
+}
+
+/// Returns the panes of a group that are synchronized with others of it, each with the value of its
+/// own option, where it has one.
+async fn doubled(server: &Server, group: &[PaneId]) -> Result<Vec<(PaneId, Option<String>)>> {
+    let fields = &["pane_id", "window_id", "pane_synchronized"];
+    let list = ValueList { command: Command::new("list-panes").flag("-a"), fields };
+    let rows = server.values(&[list]).await?.into_iter().next().unwrap_or_default();
+    let mut seen = std::collections::HashSet::new();
+    let synchronized = |row: &Vec<String>| {
+        let [pane, window, flag] = row.as_slice() else { return None };
+        let pane = pane.parse().ok().filter(|pane| flag == "1" && group.contains(pane))?;
+        Some((pane, window.clone()))
+    };
+    // A window that several sessions link is listed for each.
+    let panes: Vec<(PaneId, String)> = rows.iter().filter_map(synchronized).filter(|row| seen.insert(row.0)).collect();
+    let mut doubled = Vec::new();
+    for (pane, window) in &panes {
+        if panes.iter().filter(|(_, other)| other == window).count() > 1 {
+            let show = Command::new("show-options").flag("-p -q -v").opt("-t", pane.to_string());
+            let own = server.printed(show.arg("synchronize-panes")).await?;
+            doubled.push((*pane, Some(own.trim().to_owned()).filter(|own| !own.is_empty())));
+        }
+    }
+    Ok(doubled)
 }
 
 fn words(panes: &[PaneId]) -> String {

@@ -27,7 +27,9 @@ pub enum ImportFormat {
 /// Reads a file. Without a format its keys tell it. Error: `INVALID_ARGUMENT`, which says where.
 pub fn read(text: &str, format: Option<ImportFormat>) -> Result<(ImportFormat, Snapshot)> {
     if text.contains("<%") && format != Some(ImportFormat::Tmuxp) {
-        return Err(Error::invalid("text: it is a template (ERB, `<% … %>`); import what it makes, without the template"));
+        return Err(Error::invalid(
+            "text: it is a template (ERB, `<% … %>`); import what it makes, without the template",
+        ));
     }
     // JSON first: YAML's limits are tighter, and its error would be less plain.
     let value: Value = match serde_json::from_str(text) {
@@ -66,7 +68,8 @@ fn guess(value: &Value) -> Option<ImportFormat> {
 fn named(value: &Value, names: &[&str]) -> Result<String> {
     let found = names.iter().map(|name| file::scalar(at(value, name))).find(|name| !name.is_empty());
     // What tmux does with these signs in a session's name.
-    let name = found.ok_or_else(|| Error::invalid(format!("text: {} is needed, and is not there", names.join(" or "))))?;
+    let name =
+        found.ok_or_else(|| Error::invalid(format!("text: {} is needed, and is not there", names.join(" or "))))?;
     Ok(name.replace([':', '.'], "_"))
 }
 

@@ -27,11 +27,7 @@ impl Store {
     /// that name is there, `INVALID_ARGUMENT`, `TMUX_UNAVAILABLE`.
     pub(crate) async fn save(&self, server: &Server, request: &SaveRequest) -> Result<SavedAnswer> {
         check_name(&request.name)?;
-        let wanted = Wanted {
-            sessions: request.sessions.clone(),
-            history: request.history,
-            env: request.env.clone(),
-        };
+        let wanted = Wanted { sessions: request.sessions.clone(), history: request.history, env: request.env.clone() };
         let (snapshot, notes) = save::save(server, &wanted).await?;
         self.keep(&request.name, snapshot, request.replace, notes).await
     }

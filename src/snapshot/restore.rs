@@ -21,6 +21,8 @@ use crate::{
 /// A server option that holds a word while a line of commands uses it: most of what takes a name or
 /// a directory expands it as a format, and no way of escaping is right on all versions (`#[`).
 const WORD: &str = "@muxtap-restore";
+/// Another one, for a directory beside a name.
+const DIRECTORY: &str = "@muxtap-restore-directory";
 /// The format that stands for the word.
 const THE_WORD: &str = "#{@muxtap-restore}";
 /// Runs a program and then a shell, so that the pane stays when the program ends. Ctrl-C ends the
@@ -80,7 +82,9 @@ pub fn chosen(snapshot: &Snapshot, names: &[String]) -> Result<Vec<Session>> {
         }
         let earlier: HashSet<String> = made.iter().map(|session| session.name.clone()).collect();
         for window in &mut session.windows {
-            let Some((name, index)) = window.linked.clone().filter(|(name, _)| !earlier.contains(name)) else { continue };
+            let Some((name, index)) = window.linked.clone().filter(|(name, _)| !earlier.contains(name)) else {
+                continue;
+            };
             let windows = find(&name).map(|source| source.windows.as_slice()).unwrap_or_default();
             if let Some(source) = windows.iter().find(|source| source.index == Some(index)) {
                 let (index, current, last) = (window.index, window.current, window.last);
@@ -216,7 +220,7 @@ async fn make_session(
     made: &mut Made,
 ) -> Result<()> {
     if let Some(with) = &session.grouped_with {
-        return make_grouped(server, session, with, made).await;
+        return make_grouped(server, session, with, missing, made).await;
     }
     let size = session.windows.first().and_then(|window| window.size).unwrap_or((80, 24));
     let cells = |count: u32| u16::try_from(count.clamp(1, MOST_CELLS)).ok();
@@ -267,7 +271,8 @@ async fn make_session(
         let mut both = session.windows.iter().zip(&ids);
         both.find(|(window, _)| wanted(window)).map(|(_, id)| select(id))
     };
-    let orders: Vec<Command> = marked(|window| window.last).into_iter().chain(marked(|window| window.current)).collect();
+    let orders: Vec<Command> =
+        marked(|window| window.last).into_iter().chain(marked(|window| window.current)).collect();
     if !orders.is_empty() {
         server.orders("restore", &session.name, orders).await?;
     }
@@ -275,16 +280,33 @@ async fn make_session(
 }
 
 /// Makes a session that shares the windows of another one.
-async fn make_grouped(server: &Server, session: &Session, with: &str, made: &mut Made) -> Result<()> {
+async fn make_grouped(
+    server: &Server,
+    session: &Session,
+    with: &str,
+    missing: &[String],
+    made: &mut Made,
+) -> Result<()> {
     let leader = made.sessions.iter().find(|(_, name)| name == with).map(|(id, _)| id.clone());
-    let leader = leader.ok_or_else(|| Error::invalid(format!("session {:?} shares windows with {with:?}", session.name)))?;
-    let command = Command::new("new-session")
-        .flag("-d -E -P")
-        .opt("-F", "#{session_id}")
-        .opt("-t", leader)
-        .opt("-s", THE_WORD);
-    let printed = server.orders("restore", &session.name, with_word(&session.name, [command])).await?;
-    let id = printed.get(1).filter(|id| !id.is_empty()).cloned().ok_or_else(untold)?;
+    let leader =
+        leader.ok_or_else(|| Error::invalid(format!("session {:?} shares windows with {with:?}", session.name)))?;
+    let word = |option: &str, word: &str| Command::new("set-option").flag("-s").end_of_flags().arg(option).arg(word);
+    let mut command =
+        Command::new("new-session").flag("-d -E -P").opt("-F", "#{session_id}").opt("-t", leader).opt("-s", THE_WORD);
+    let directory = begins_in(&session.directory, missing);
+    if directory.is_some() {
+        command = command.opt("-c", format!("#{{{DIRECTORY}}}"));
+    }
+    let unset = |option: &str| Command::new("set-option").flag("-s -u").end_of_flags().arg(option);
+    let orders = [
+        word(WORD, &session.name),
+        word(DIRECTORY, &directory.unwrap_or_default()),
+        command,
+        unset(WORD),
+        unset(DIRECTORY),
+    ];
+    let printed = server.orders("restore", &session.name, orders).await?;
+    let id = printed.into_iter().find(|told| told.starts_with('$')).ok_or_else(untold)?;
     made.sessions.push((id.clone(), session.name.clone()));
     let select = |index: u32| Command::new("select-window").opt("-t", format!("{id}:{index}"));
     let orders: Vec<Command> = session.last.into_iter().chain(session.current).map(select).collect();
@@ -340,7 +362,8 @@ async fn link_window(
     made: &Made,
 ) -> Result<String> {
     let source = made.windows.iter().find(|(name, at, _)| name == session && *at == Some(*index));
-    let source = source.map(|(_, _, id)| id.clone()).ok_or_else(|| Error::invalid(format!("no window {session}:{index}")))?;
+    let source =
+        source.map(|(_, _, id)| id.clone()).ok_or_else(|| Error::invalid(format!("no window {session}:{index}")))?;
     let commands = placed(id, window, first, |place, replaces| {
         let link = Command::new("link-window").flag(if replaces { "-d -k" } else { "-d" });
         link.opt("-s", &source).opt("-t", place)
@@ -469,7 +492,8 @@ async fn float(
     for (flag, value) in [("-x", columns), ("-y", rows), ("-X", x), ("-Y", y)] {
         new = new.opt(flag, value.to_string());
     }
-    let told = server.orders("restore", session, with_word(directory, [program(in_word(new, directory), pane, run)])).await?;
+    let told =
+        server.orders("restore", session, with_word(directory, [program(in_word(new, directory), pane, run)])).await?;
     told.into_iter().find(|told| told.starts_with('%')).ok_or_else(untold)
 }
 

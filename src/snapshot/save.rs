@@ -28,8 +28,7 @@ pub struct Wanted {
     pub env: Vec<String>,
 }
 
-const SESSION: [&str; 6] =
-    ["session_id", "session_name", "session_path", "session_group", HUB_MARK, "session_created"];
+const SESSION: [&str; 6] = ["session_id", "session_name", "session_path", "session_group", HUB_MARK, "session_created"];
 const WINDOW: [&str; 11] = [
     "session_id",
     "window_id",
@@ -106,7 +105,11 @@ pub async fn save(server: &Server, wanted: &Wanted) -> Result<(Snapshot, Vec<Str
     if bytes >= HISTORY_BYTES {
         notes.push(format!("history: {HISTORY_BYTES} bytes are kept of all panes; the last ones have less, or none"));
     }
-    snapshot.saved = OffsetDateTime::now_utc().replace_nanosecond(0).unwrap_or(OffsetDateTime::UNIX_EPOCH).format(&Rfc3339).unwrap_or_default();
+    snapshot.saved = OffsetDateTime::now_utc()
+        .replace_nanosecond(0)
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+        .format(&Rfc3339)
+        .unwrap_or_default();
     Ok((snapshot, notes))
 }
 
@@ -217,7 +220,9 @@ fn window(row: &[String], panes: &[&Vec<String>], notes: &mut Vec<String>, sessi
     let (layout, order) = match layout::numbered(text, &floating) {
         Some(numbered) => (numbered.text, numbered.tiled),
         None => {
-            notes.push(format!("{session}:{index}: its layout is in a form that muxtap does not read; it is kept as it is"));
+            notes.push(format!(
+                "{session}:{index}: its layout is in a form that muxtap does not read; it is kept as it is"
+            ));
             (text.clone(), by_id.iter().filter(|pane| !pane.1).map(|pane| pane.0).collect())
         }
     };

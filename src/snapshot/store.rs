@@ -117,7 +117,8 @@ impl Store {
         }
         let word = kind.word();
         let names = self.names(kind).unwrap_or_default();
-        let known = if names.is_empty() { "there is none".to_owned() } else { format!("there are {}", names.join(", ")) };
+        let known =
+            if names.is_empty() { "there is none".to_owned() } else { format!("there are {}", names.join(", ")) };
         Error::not_found(format!("no {word} {name:?}; {known}"))
     }
 
@@ -135,7 +136,8 @@ impl Store {
             Ok(()) => Ok(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let word = kind.word();
-                let message = format!("there is a {word} {name:?} already; replace it (--replace), or take another name");
+                let message =
+                    format!("there is a {word} {name:?} already; replace it (--replace), or take another name");
                 Err(Error::new(ErrorCode::Conflict, message))
             }
             Err(error) => Err(failed(&path, "written", &error)),

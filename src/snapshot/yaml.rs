@@ -20,9 +20,7 @@ pub fn read(text: &str) -> Result<Value> {
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| Error::invalid(format!("text: it is no YAML: {error}")))?;
         let is_last = matches!(event, Event::DocumentEnd);
-        builder
-            .event(event)
-            .map_err(|why| Error::invalid(format!("text: line {}: {why}", span.start.line())))?;
+        builder.event(event).map_err(|why| Error::invalid(format!("text: line {}: {why}", span.start.line())))?;
         if is_last {
             break;
         }

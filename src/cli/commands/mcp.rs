@@ -35,7 +35,8 @@ use crate::{
   codex mcp add muxtap -- muxtap mcp -L work
   muxtap mcp --tools manage-tmux-sessions      as docs/manage-tmux-sessions.md says")]
 pub(in crate::cli) struct Mcp {
-    /// Which sets of tools, with commas between them: `native` is what every client is offered; or
+    /// Which sets of tools, with commas between them: `native` is what every client is offered,
+    /// `snapshot` is docs/snapshots.md; or
     /// `manage-tmux-sessions` alone, as its first implementation served it, by this process
     #[arg(long, value_name = "WHICH", value_enum, value_delimiter = ',', default_value = "native")]
     tools: Vec<Tools>,
@@ -46,6 +47,8 @@ pub(in crate::cli) struct Mcp {
 enum Tools {
     /// muxtap's own, that every client is offered.
     Native,
+    /// Snapshots of sessions, layouts and groups of panes.
+    Snapshot,
     /// `manage_tmux_sessions` alone.
     ManageTmuxSessions,
 }
@@ -55,6 +58,7 @@ impl Tools {
     fn set(self) -> Result<ToolSet> {
         match self {
             Self::Native => Ok(ToolSet::Native),
+            Self::Snapshot => Ok(ToolSet::Snapshot),
             Self::ManageTmuxSessions => {
                 Err(Error::invalid("--tools: manage-tmux-sessions is served alone; the native tools have it, too"))
             }

@@ -140,7 +140,8 @@ impl SnapshotArgs {
                 if caller.json {
                     output::print_json(&file)?;
                 } else if query.session.is_some() {
-                    let text = serde_json::to_string_pretty(&file).map_err(|error| Error::internal(error.to_string()))?;
+                    let text =
+                        serde_json::to_string_pretty(&file).map_err(|error| Error::internal(error.to_string()))?;
                     output::print(format!("{}\n", plain::json(&text)))?;
                 } else {
                     output::print(shown(&file, history))?;
@@ -152,15 +153,17 @@ impl SnapshotArgs {
                 print_diff(caller, &answer)
             }
             SnapshotCommand::Restore { name, sessions, new_name, run } => {
-                let request =
-                    RestoreRequest { sessions, name: new_name, run, caller_env: Some(whole_environment()) };
+                let request = RestoreRequest { sessions, name: new_name, run, caller_env: Some(whole_environment()) };
                 let answer: RestoreAnswer = client.post(&format!("{}/restore", of(&name)), &request).await?;
                 if caller.json {
                     output::print_json(&answer)?;
                     return Ok(0);
                 }
                 answer.notes.iter().for_each(|note| output::note(note));
-                output::print(format!("{}\n", answer.sessions.iter().map(|name| plain::name(name)).collect::<Vec<_>>().join("\n")))?;
+                output::print(format!(
+                    "{}\n",
+                    answer.sessions.iter().map(|name| plain::name(name)).collect::<Vec<_>>().join("\n")
+                ))?;
                 Ok(0)
             }
             SnapshotCommand::Remove { name } => {
@@ -171,7 +174,8 @@ impl SnapshotArgs {
                 Ok(0)
             }
             SnapshotCommand::Import { name, file, format, replace } => {
-                let request = ImportRequest { text: text_of(&file)?, format: format.as_deref().and_then(format_of), replace };
+                let request =
+                    ImportRequest { text: text_of(&file)?, format: format.as_deref().and_then(format_of), replace };
                 print_saved(caller, &client.put(&of(&name), &request).await?)
             }
         }
