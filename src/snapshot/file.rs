@@ -182,6 +182,9 @@ fn check_window(window: &Window, before: &[Session]) -> std::result::Result<(), 
     }
     match layout::panes(&window.layout) {
         Some(cells) if cells != tiled => Err(format!("its layout has {cells} panes, and there are {tiled}")),
+        None if !window.layout.is_empty() && !layout::is_known(&window.layout) => {
+            Err(format!("{:?} is no layout: neither a text of tmux's with its checksum nor a name", window.layout))
+        }
         _ => Ok(()),
     }
 }

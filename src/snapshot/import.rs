@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::{
     file::{self, at, items, lines, string, within},
+    layout,
     model::{Pane, Session, Snapshot, Window},
     yaml,
 };
@@ -44,12 +45,28 @@ pub fn read(text: &str, format: Option<ImportFormat>) -> Result<(ImportFormat, S
             "text: it has no session_name (tmuxp), name and windows (tmuxinator) or session (smug); say which with format",
         ));
     };
+    let mut value = value;
+    drop_unknown_layouts(&mut value);
     let snapshot = match format {
         ImportFormat::Tmuxp => file::read(&value)?,
         ImportFormat::Tmuxinator => file::read(&file::write(&tmuxinator(&value)?))?,
         ImportFormat::Smug => file::read(&file::write(&smug(&value)?))?,
     };
     Ok((format, snapshot))
+}
+
+/// Takes out layouts that not every tmux knows (`main-vertical-mirrored`): the panes are tiled then.
+fn drop_unknown_layouts(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(drop_unknown_layouts),
+        Value::Object(fields) => {
+            if fields.get("layout").and_then(Value::as_str).is_some_and(|layout| !layout::is_known(layout)) {
+                fields.remove("layout");
+            }
+            fields.values_mut().for_each(drop_unknown_layouts);
+        }
+        _ => {}
+    }
 }
 
 fn guess(value: &Value) -> Option<ImportFormat> {

@@ -28,6 +28,62 @@ pub fn numbered(text: &str, floating: &[PaneId]) -> Option<Numbered> {
     Some(Numbered { text: Layout { root: Some(root), floating: Vec::new() }.to_string(), tiled, size })
 }
 
+/// The layouts that every version of tmux knows by name.
+const NAMES: [&str; 5] = ["even-horizontal", "even-vertical", "main-horizontal", "main-vertical", "tiled"];
+
+/// Whether tmux can be asked for this layout. It is never asked for another one: 3.3a crashes at a
+/// text that is none.
+pub fn is_known(layout: &str) -> bool {
+    NAMES.contains(&layout) || panes(layout).is_some()
+}
+
+/// Returns a name without the escapes with which tmux keeps names of sessions and windows (vis(3),
+/// C style): given such a name again it would escape the escapes.
+pub fn unescaped(name: &str) -> String {
+    let mut plain = String::with_capacity(name.len());
+    let mut rest = name.chars().peekable();
+    while let Some(each) = rest.next() {
+        if each != '\\' {
+            plain.push(each);
+            continue;
+        }
+        let control = match rest.peek() {
+            Some('\\') => '\\',
+            Some('$') => '$',
+            Some('"') => '"',
+            Some('n') => '\n',
+            Some('t') => '\t',
+            Some('r') => '\r',
+            Some('a') => '\u{7}',
+            Some('b') => '\u{8}',
+            Some('v') => '\u{b}',
+            Some('f') => '\u{c}',
+            Some('s') => ' ',
+            Some(digit) if digit.is_digit(8) => {
+                let digits: String = rest.clone().take(3).take_while(|digit| digit.is_digit(8)).collect();
+                match u8::from_str_radix(&digits, 8) {
+                    Ok(byte) if byte < 0x80 => {
+                        plain.push(char::from(byte));
+                        for _ in digits.chars() {
+                            rest.next();
+                        }
+                    }
+                    // A byte that is no text.
+                    _ => plain.push(each),
+                }
+                continue;
+            }
+            _ => {
+                plain.push(each);
+                continue;
+            }
+        };
+        plain.push(control);
+        rest.next();
+    }
+    plain
+}
+
 /// Returns how many panes a layout's text has. `None`: it is no text of tmux's.
 pub fn panes(text: &str) -> Option<usize> {
     Layout::parse(text.as_bytes()).ok().map(|layout| layout.panes().count())

@@ -4,7 +4,10 @@
 //! panes are made in a few lines of commands, each of which tmux carries out in one go. Whatever
 //! fails, the sessions that were made are ended again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
 
 use super::{
     answers::{RestoreAnswer, RestoreRequest},
@@ -30,6 +33,8 @@ const THE_WORD: &str = "#{@muxtap-restore}";
 const THEN_SHELL: &str = "trap : INT QUIT; \"$@\"; trap - INT QUIT; exec \"${SHELL:-/bin/sh}\" -l";
 /// Rows and columns that each pane has room for while panes are made.
 const ROOM: (u32, u32) = (10, 5);
+/// How long a new shell is given to show a prompt before lines are typed.
+const PROMPT: Duration = Duration::from_secs(5);
 /// Most columns and rows of a window in tmux.
 const MOST_CELLS: u32 = 10_000;
 
@@ -98,12 +103,16 @@ pub fn chosen(snapshot: &Snapshot, names: &[String]) -> Result<Vec<Session>> {
 
 /// Gives sessions other names.
 fn renamed(mut sessions: Vec<Session>, name: Option<&str>) -> Result<Vec<Session>> {
-    let Some(name) = name else { return Ok(sessions) };
-    if name.is_empty() || name.contains([':', '.']) {
+    if name.is_some_and(|name| name.is_empty() || name.contains([':', '.'])) {
+        let name = name.unwrap_or_default();
         return Err(Error::invalid(format!("name: {name:?}; a session's name is not empty and has no `:` and no `.`")));
     }
     let is_one = sessions.len() == 1;
-    let new = |old: &str| if is_one { name.to_owned() } else { format!("{name}-{old}") };
+    let new = |old: &str| match name {
+        None => layout::unescaped(old),
+        Some(name) if is_one => name.to_owned(),
+        Some(name) => format!("{name}-{}", layout::unescaped(old)),
+    };
     for session in &mut sessions {
         session.name = new(&session.name);
         session.grouped_with = session.grouped_with.as_deref().map(new);
@@ -130,7 +139,9 @@ struct Made {
 async fn restore_all(server: &Server, sessions: &[Session], request: &RestoreRequest) -> Result<RestoreAnswer> {
     // Where no server runs nothing is taken.
     let there = server.sessions().await.unwrap_or_default();
-    if let Some(taken) = sessions.iter().find(|session| there.iter().any(|other| other.name == session.name)) {
+    if let Some(taken) =
+        sessions.iter().find(|session| there.iter().any(|other| layout::unescaped(&other.name) == session.name))
+    {
         return Err(taken_name(&taken.name));
     }
     let missing = missing_directories(server, sessions).await;
@@ -170,6 +181,15 @@ fn taken_name(name: &str) -> Error {
 /// Ends what was made. Returns the error, with what remains.
 async fn undo(server: &Server, made: &Made, mut error: Error) -> Error {
     error.message = format!("{}; nothing was restored", error.message);
+    let unzoom = |(_, _, id): &(String, Option<u32>, String)| {
+        let zoomed = Command::new("if-shell").flag("-F").opt("-t", id).format("#{window_zoomed_flag}");
+        zoomed.arg(format!("resize-pane -Z -t {id}"))
+    };
+    let zoomed: Vec<Command> = made.windows.iter().map(unzoom).collect();
+    if !zoomed.is_empty() {
+        // 3.4 crashes when a session with a zoomed window ends. A window that is not there has no zoom.
+        let _ = server.orders("undo-restore", "windows", zoomed).await;
+    }
     for (id, name) in made.sessions.iter().rev() {
         let kill = Command::new("kill-session").opt("-t", id);
         if let Err(left) = server.orders("undo-restore", name, [kill]).await {
@@ -249,7 +269,7 @@ async fn make_session(
         }
     };
     let id = created.session;
-    made.sessions.push((id.clone(), created.session_name));
+    made.sessions.push((id.clone(), session.name.clone()));
     let set = |(name, value): (&String, &String)| {
         Command::new("set-environment").opt("-t", &id).end_of_flags().arg(name).arg(value)
     };
@@ -257,8 +277,15 @@ async fn make_session(
     if !variables.is_empty() {
         server.orders("restore", &session.name, variables).await?;
     }
+    let mut windows: Vec<&Window> = session.windows.iter().collect();
+    let current = windows.iter().position(|window| window.current);
+    // The current window comes first, where its place is known: so none was current before it.
+    if let Some(current) = current.filter(|_| windows.iter().all(|window| window.index.is_some())) {
+        let current = windows.remove(current);
+        windows.insert(0, current);
+    }
     let mut ids = Vec::new();
-    for (number, window) in session.windows.iter().enumerate() {
+    for (number, window) in windows.iter().enumerate() {
         let first = (number == 0).then_some(created.window.as_str());
         let made_window = match &window.linked {
             Some(link) => link_window(server, &id, window, link, first, made).await?,
@@ -266,10 +293,10 @@ async fn make_session(
         };
         ids.push(made_window);
     }
-    let select = |id_of: &String| Command::new("select-window").opt("-t", format!("{id}:{id_of}"));
     let marked = |wanted: fn(&Window) -> bool| {
-        let mut both = session.windows.iter().zip(&ids);
-        both.find(|(window, _)| wanted(window)).map(|(_, id)| select(id))
+        let mut both = windows.iter().zip(&ids);
+        let (_, window) = both.find(|(window, _)| wanted(window))?;
+        Some(Command::new("select-window").opt("-t", format!("{id}:{window}")))
     };
     let orders: Vec<Command> =
         marked(|window| window.last).into_iter().chain(marked(|window| window.current)).collect();
@@ -384,8 +411,12 @@ async fn make_window(
     made: &mut Made,
 ) -> Result<String> {
     let name = &session.name;
-    let mut tiled = window.panes.iter().filter(|pane| pane.floating.is_none());
-    let head = tiled.next().ok_or_else(|| Error::invalid(format!("a window of session {name:?} has no pane")))?;
+    // The active pane is there first, so that none was active before it.
+    let tiled: Vec<&Pane> = window.panes.iter().filter(|pane| pane.floating.is_none()).collect();
+    let active = tiled.iter().position(|pane| pane.active).unwrap_or_default();
+    let (before, behind) = tiled.split_at_checked(active).unwrap_or_default();
+    let (head, behind) =
+        behind.split_first().ok_or_else(|| Error::invalid(format!("a window of session {name:?} has no pane")))?;
     let directory = |pane: &Pane| {
         let own = begins_in(&pane.directory, missing);
         own.or_else(|| begins_in(&session.directory, missing)).unwrap_or_default()
@@ -399,9 +430,6 @@ async fn make_window(
     let (window_id, first_pane) = told.split_once(' ').ok_or_else(untold)?;
     made.windows.push((name.clone(), window.index, window_id.to_owned()));
 
-    // Each new pane comes right behind the first one, so the last is made first.
-    let mut rest: Vec<&Pane> = tiled.collect();
-    rest.reverse();
     let mut orders = Vec::new();
     let resize = |size: (u32, u32)| {
         let [columns, rows] = [size.0, size.1].map(|count| count.clamp(1, MOST_CELLS).to_string());
@@ -410,8 +438,10 @@ async fn make_window(
     if let Some(size) = window.size {
         orders.push(resize(roomy(size, window.panes.len())));
     }
-    for pane in &rest {
-        let split = Command::new("split-window").flag("-d -P").opt("-F", "#{pane_id}").opt("-t", first_pane);
+    // Each new pane comes right before or right behind the first one; so of those behind the last is made first.
+    let rest = before.iter().map(|pane| (pane, "-d -b -P")).chain(behind.iter().rev().map(|pane| (pane, "-d -P")));
+    for (pane, how) in rest {
+        let split = Command::new("split-window").flag(how).opt("-F", "#{pane_id}").opt("-t", first_pane);
         orders.push(Command::new("set-option").flag("-s").end_of_flags().arg(WORD).arg(directory(pane)));
         orders.push(program(in_word(split, &directory(pane)), pane, request.run));
         // Room for the next one.
@@ -420,7 +450,7 @@ async fn make_window(
     if let Some(size) = window.size {
         orders.push(resize(size));
     }
-    if !window.layout.is_empty() && layout_fits(window) {
+    if layout::is_known(&window.layout) && layout_fits(window) {
         orders.push(Command::new("select-layout").opt("-t", window_id).end_of_flags().arg(&window.layout));
     }
     if let Some(size) = window.size {
@@ -429,11 +459,13 @@ async fn make_window(
     }
     orders.push(Command::new("set-option").flag("-s -u").end_of_flags().arg(WORD));
     let told = server.orders("restore", name, orders).await?;
-    let mut ids = vec![first_pane.to_owned()];
-    ids.extend(told.iter().filter(|told| told.starts_with('%')).rev().cloned());
-    if ids.len() != rest.len() + 1 {
+    let mut ids: Vec<String> = told.into_iter().filter(|told| told.starts_with('%')).collect();
+    if ids.len() != before.len() + behind.len() {
         return Err(untold());
     }
+    let later = ids.split_off(before.len());
+    ids.push(first_pane.to_owned());
+    ids.extend(later.into_iter().rev());
     for pane in window.panes.iter().filter(|pane| pane.floating.is_some()) {
         match float(server, name, first_pane, pane, &directory(pane), request.run).await {
             Ok(id) => ids.push(id),
@@ -507,17 +539,23 @@ fn finish(window: &Window, id: &str, panes: &[String]) -> Vec<Command> {
         orders.push(Command::new("select-pane").opt("-t", id).opt("-T", THE_WORD));
     }
     if !window.name.is_empty() && !window.auto_name {
-        orders.push(set(&window.name));
+        orders.push(set(&layout::unescaped(&window.name)));
         orders.push(Command::new("rename-window").opt("-t", id).end_of_flags().format(THE_WORD));
+        // A tmux that escapes nothing has the name as it stands.
+        orders.push(set(&window.name));
+        let is_so = format!("#{{==:#{{window_name}},{THE_WORD}}}");
+        let again = format!("rename-window -t {id} -- '{THE_WORD}'");
+        orders.push(Command::new("if-shell").flag("-F").opt("-t", id).format(is_so).arg("").arg(again));
     }
     orders.push(Command::new("set-option").flag("-s -u").end_of_flags().arg(WORD));
     if window.size.is_some() && !window.fixed_size {
         // `resize-window` fixes the size (N20); what attaches later is to have its own.
         orders.push(Command::new("set-option").flag("-w -u").opt("-t", id).arg("window-size"));
     }
-    for wanted in [|pane: &Pane| pane.last, |pane: &Pane| pane.active] {
-        orders.extend(both().find(|(pane, _)| wanted(pane)).map(|(_, id)| Command::new("select-pane").opt("-t", id)));
-    }
+    let select = |wanted: fn(&Pane) -> bool| {
+        both().find(|(pane, _)| wanted(pane)).map(|(_, id)| Command::new("select-pane").opt("-t", id))
+    };
+    orders.extend(select(|pane| pane.last).into_iter().chain(select(|pane| pane.active)));
     if window.synchronized {
         orders.push(Command::new("set-option").flag("-w").opt("-t", id).arg("synchronize-panes").arg("on"));
     }
@@ -533,6 +571,8 @@ fn finish(window: &Window, id: &str, panes: &[String]) -> Vec<Command> {
 async fn type_lines(server: &Server, pane: &str, lines: &[String]) -> Result<()> {
     // Followed first, so that what it answers is not lost.
     let pane = server.pane(pane).await?;
+    // What is typed before its prompt stands there twice; a shell that shows none that is known gets it all the same.
+    let _ = pane.wait().prompt().timeout(PROMPT).await;
     for line in lines {
         pane.type_text(line.as_str()).await?;
         let enter = InputRequest { keys: Some(vec!["Enter".into()]), ..InputRequest::default() };
@@ -552,7 +592,9 @@ async fn compare(server: &Server, wanted: &[Session], made: &mut Made) {
         }
     };
     for session in wanted {
-        let Some(real) = now.sessions.iter().find(|real| real.name == session.name) else { continue };
+        let Some(real) = now.sessions.iter().find(|real| layout::unescaped(&real.name) == session.name) else {
+            continue;
+        };
         for window in session.windows.iter().filter(|window| window.linked.is_none() && window.size.is_some()) {
             let Some(real) = real.windows.iter().find(|real| real.index == window.index) else { continue };
             let place = format!("{}:{}", session.name, real.index.unwrap_or_default());

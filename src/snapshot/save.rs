@@ -220,10 +220,9 @@ fn window(row: &[String], panes: &[&Vec<String>], notes: &mut Vec<String>, sessi
     let (layout, order) = match layout::numbered(text, &floating) {
         Some(numbered) => (numbered.text, numbered.tiled),
         None => {
-            notes.push(format!(
-                "{session}:{index}: its layout is in a form that muxtap does not read; it is kept as it is"
-            ));
-            (text.clone(), by_id.iter().filter(|pane| !pane.1).map(|pane| pane.0).collect())
+            let why = "its layout is in a form that muxtap does not read; its panes will be tiled";
+            notes.push(format!("{session}:{index}: {why}"));
+            (String::new(), by_id.iter().filter(|pane| !pane.1).map(|pane| pane.0).collect())
         }
     };
     let order: Vec<PaneId> = order.into_iter().chain(floating).collect();
