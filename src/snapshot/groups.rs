@@ -235,7 +235,7 @@ async fn send_apart(
         }
     }
     if !doubled.is_empty() {
-        server.orders("group", &group.name, orders(|own| own.as_deref())).await?;
+        server.orders("group", &group.name, orders(Option::as_deref)).await?;
     }
     Ok((sent, failed))
 }

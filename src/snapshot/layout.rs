@@ -119,7 +119,9 @@ fn number(cell: &mut Cell, seen: &mut Vec<PaneId>) {
             seen.push(std::mem::replace(pane, next));
         }
         CellKind::LeftRight(cells) | CellKind::TopBottom(cells) => {
-            cells.iter_mut().for_each(|cell| number(cell, seen));
+            for cell in cells {
+                number(cell, seen);
+            }
         }
     }
 }

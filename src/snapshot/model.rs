@@ -32,6 +32,7 @@ pub struct Session {
 }
 
 /// A window.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own about a window")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// Its index. `None`: the next free one.

@@ -487,7 +487,7 @@ async fn make_window(
 
 /// Returns a size at which a window has room for so many panes while they are made.
 fn roomy((columns, rows): (u32, u32), panes: usize) -> (u32, u32) {
-    let each_way = (panes as f64).sqrt().ceil() as u32;
+    let each_way = panes.isqrt() as u32 + 1;
     (columns.max(ROOM.0 * (each_way + 1)), rows.max(ROOM.1 * (each_way + 1)))
 }
 

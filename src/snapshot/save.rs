@@ -217,13 +217,12 @@ fn window(row: &[String], panes: &[&Vec<String>], notes: &mut Vec<String>, sessi
     }
     let floating: Vec<PaneId> = by_id.iter().filter(|pane| pane.1).map(|pane| pane.0).collect();
     let size = (width.parse().unwrap_or_default(), height.parse().unwrap_or_default());
-    let (layout, order) = match layout::numbered(text, &floating) {
-        Some(numbered) => (numbered.text, numbered.tiled),
-        None => {
-            let why = "its layout is in a form that muxtap does not read; its panes will be tiled";
-            notes.push(format!("{session}:{index}: {why}"));
-            (String::new(), by_id.iter().filter(|pane| !pane.1).map(|pane| pane.0).collect())
-        }
+    let (layout, order) = if let Some(numbered) = layout::numbered(text, &floating) {
+        (numbered.text, numbered.tiled)
+    } else {
+        let why = "its layout is in a form that muxtap does not read; its panes will be tiled";
+        notes.push(format!("{session}:{index}: {why}"));
+        (String::new(), by_id.iter().filter(|pane| !pane.1).map(|pane| pane.0).collect())
     };
     let order: Vec<PaneId> = order.into_iter().chain(floating).collect();
     if order.len() != by_id.len() || order.is_empty() {

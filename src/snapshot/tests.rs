@@ -239,7 +239,7 @@ fn yaml_that_stands_for_more_than_it_says_is_refused() {
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for level in 1..12 {
         let before = vec![format!("*a{}", level - 1); 10].join(", ");
-        bomb.push_str(&format!("a{level}: &a{level} [{before}]\n"));
+        bomb = format!("{bomb}a{level}: &a{level} [{before}]\n");
     }
     assert!(yaml::read(&bomb).unwrap_err().message.contains(&YAML_VALUES.to_string()));
     let deep = "[".repeat(YAML_DEPTH + 1);

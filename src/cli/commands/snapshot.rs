@@ -249,7 +249,7 @@ fn print_diff(caller: &Caller, answer: &DiffAnswer) -> Outcome {
 /// Describes a file for people: a line for each session, window and pane.
 fn shown(file: &Value, with_history: bool) -> String {
     let mut text = String::new();
-    let more = items(&file["muxtap"]["sessions"]);
+    let more = items(at(at(file, "muxtap"), "sessions"));
     for session in std::iter::once(file).chain(more) {
         session_lines(&mut text, session, with_history);
     }
@@ -258,51 +258,51 @@ fn shown(file: &Value, with_history: bool) -> String {
 
 fn session_lines(text: &mut String, session: &Value, with_history: bool) {
     // Writing to a String cannot fail; here and below.
-    let _ = writeln!(text, "{}", word(&session["session_name"]));
-    if let Some(with) = session["muxtap"]["grouped_with"].as_str() {
+    let _ = writeln!(text, "{}", word(at(session, "session_name")));
+    if let Some(with) = at(at(session, "muxtap"), "grouped_with").as_str() {
         let _ = writeln!(text, "  the windows of {}", plain::name(with));
     }
-    for window in items(&session["windows"]) {
-        let own = &window["muxtap"];
+    for window in items(at(session, "windows")) {
+        let own = at(window, "muxtap");
         let mut marks = String::new();
         for (mark, is_so) in [
-            ("*", window["focus"] == true),
-            ("-", own["last"] == true),
-            ("Z", own["zoomed"] == true),
-            ("S", !window["options_after"].is_null()),
+            ("*", *at(window, "focus") == true),
+            ("-", *at(own, "last") == true),
+            ("Z", *at(own, "zoomed") == true),
+            ("S", !at(window, "options_after").is_null()),
         ] {
             marks.push_str(if is_so { mark } else { "" });
         }
-        let size = match (&own["size"][0], &own["size"][1]) {
-            (Value::Number(columns), Value::Number(rows)) => format!(" {columns}x{rows}"),
+        let size = match (items(at(own, "size")).next(), items(at(own, "size")).nth(1)) {
+            (Some(columns), Some(rows)) => format!(" {columns}x{rows}"),
             _ => String::new(),
         };
-        let index = window["window_index"].as_u64().map(|index| format!("{index}: ")).unwrap_or_default();
-        let _ = writeln!(text, "  {index}{}{marks}{size}", word(&window["window_name"]));
-        if !own["linked"].is_null() {
-            let linked = &own["linked"];
-            let _ = writeln!(text, "    linked: {}:{}", word(&linked["session"]), linked["index"]);
+        let index = at(window, "window_index").as_u64().map(|index| format!("{index}: ")).unwrap_or_default();
+        let _ = writeln!(text, "  {index}{}{marks}{size}", word(at(window, "window_name")));
+        if !at(own, "linked").is_null() {
+            let linked = at(own, "linked");
+            let _ = writeln!(text, "    linked: {}:{}", word(at(linked, "session")), at(linked, "index"));
         }
-        for (number, pane) in items(&window["panes"]).enumerate() {
+        for (number, pane) in items(at(window, "panes")).enumerate() {
             pane_lines(text, number, pane, with_history);
         }
     }
 }
 
 fn pane_lines(text: &mut String, number: usize, pane: &Value, with_history: bool) {
-    let own = &pane["muxtap"];
-    let active = if pane["focus"] == true { "*" } else { "" };
-    let argv: Vec<String> = items(&own["argv"]).filter_map(Value::as_str).map(crate::quoting::shell_word).collect();
-    let lines: Vec<&str> = items(&pane["shell_command"]).filter_map(Value::as_str).collect();
+    let own = at(pane, "muxtap");
+    let active = if *at(pane, "focus") == true { "*" } else { "" };
+    let argv: Vec<String> = items(at(own, "argv")).filter_map(Value::as_str).map(crate::quoting::shell_word).collect();
+    let lines: Vec<&str> = items(at(pane, "shell_command")).filter_map(Value::as_str).collect();
     let runs = match (argv.is_empty(), lines.is_empty()) {
         (false, _) => format!("  runs {}", plain::name(&argv.join(" "))),
         (true, false) => format!("  lines {}", plain::name(&lines.join("; "))),
         (true, true) => String::new(),
     };
-    let title = own["title"].as_str().map(|title| format!("  \"{}\"", plain::name(title))).unwrap_or_default();
-    let _ = writeln!(text, "    .{number}{active} {}{title}{runs}", word(&pane["start_directory"]));
+    let title = at(own, "title").as_str().map(|title| format!("  \"{}\"", plain::name(title))).unwrap_or_default();
+    let _ = writeln!(text, "    .{number}{active} {}{title}{runs}", word(at(pane, "start_directory")));
     if with_history {
-        for line in items(&own["history"]).filter_map(Value::as_str) {
+        for line in items(at(own, "history")).filter_map(Value::as_str) {
             let _ = writeln!(text, "      | {}", plain::name(line));
         }
     }
@@ -310,6 +310,10 @@ fn pane_lines(text: &mut String, number: usize, pane: &Value, with_history: bool
 
 fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
+}
+
+fn at<'a>(value: &'a Value, name: &str) -> &'a Value {
+    value.get(name).unwrap_or(&Value::Null)
 }
 
 fn word(value: &Value) -> String {

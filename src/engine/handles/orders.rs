@@ -28,7 +28,8 @@ impl Server {
         let separator = nonce::hex64();
         let question = || {
             let commands = lists.iter().map(|list| {
-                let format: String = list.fields.iter().map(|field| format!("#{{{field}}}{separator}")).collect();
+                let format =
+                    list.fields.iter().fold(String::new(), |format, field| format + "#{" + field + "}" + &separator);
                 list.command.clone().flag("-F").format(format)
             });
             Request::Framed(commands.collect())
