@@ -61,6 +61,8 @@ impl ReadFile {
 pub(crate) enum Existing {
     Keep,
     Replace,
+    /// A file that is there is an error.
+    Refuse,
 }
 
 /// Writes a secret to a file with mode 0600, in a folder that is made where it is missing. Readers find the old
@@ -79,7 +81,7 @@ pub(crate) fn write_secret(path: &Path, secret: &str, existing: Existing) -> io:
             return fs::rename(&fresh, path);
         }
         match fs::hard_link(&fresh, path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists || existing == Existing::Refuse => Err(error),
             _ => fs::remove_file(&fresh),
         }
     });

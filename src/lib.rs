@@ -81,6 +81,8 @@ mod plain;
 #[cfg(feature = "engine")]
 mod quoting;
 #[cfg(feature = "engine")]
+mod snapshot;
+#[cfg(feature = "engine")]
 mod socket;
 #[cfg(feature = "mcp")]
 #[doc(hidden)]

@@ -423,4 +423,19 @@ pub struct McpHello {
     /// The directory of its user's named tmux sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sockets: Option<String>,
+    /// The sets of tools that it is offered; absent: the native one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolSet>,
+}
+
+/// A set of MCP tools. Each costs a model some of its attention, so only the native ones are
+/// offered to all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum ToolSet {
+    /// What every client is offered.
+    Native,
+    /// Snapshots, layouts and groups.
+    Snapshot,
 }

@@ -27,11 +27,14 @@ use super::{
         demo::Demo,
         doctor::Doctor,
         events::Events,
+        group::GroupArgs,
         input::SendKeys,
+        layout::LayoutArgs,
         list::{DisplayMessage, HasSession, ListPanes, ListSessions, ListWindows},
         mcp::Mcp,
         read::{CursorOf, Read},
         run::Run,
+        snapshot::SnapshotArgs,
         tail::Tail,
         wait_for::WaitFor,
     },
@@ -151,6 +154,9 @@ pub(super) enum Command {
     Run(Run),
     Events(Events),
     Agents(Agents),
+    Snapshot(SnapshotArgs),
+    Layout(LayoutArgs),
+    Group(GroupArgs),
     Approvals(ApprovalsArgs),
     Mcp(Mcp),
     Capability(CapabilityArgs),
@@ -200,6 +206,9 @@ impl Command {
             Self::Run(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
             Self::Agents(args) => args.run(caller).await,
+            Self::Snapshot(args) => args.run(caller).await,
+            Self::Layout(args) => args.run(caller).await,
+            Self::Group(args) => args.run(caller).await,
             Self::Approvals(args) => args.run(caller).await,
             Self::Mcp(args) => args.run(caller).await,
             Self::Capability(args) => args.run(caller).await,
@@ -241,7 +250,8 @@ fn with_server(command: clap::Command) -> clap::Command {
     let is_taken = |letter| command.get_arguments().any(|arg| arg.get_short() == Some(letter));
     let (path_taken, name_taken) = (is_taken('S'), is_taken('L'));
     let command = command.arg(if path_taken { path } else { path.short('S') });
-    if name_taken { command } else { command.arg(name.short('L')) }
+    let command = if name_taken { command } else { command.arg(name.short('L')) };
+    command.mut_subcommands(with_server)
 }
 
 /// The ids under which the server's socket stands among each command's arguments.
@@ -283,8 +293,9 @@ fn parse_as_written(args: Vec<OsString>) -> Result<Invocation, clap::Error> {
 
 fn invocation(matches: &ArgMatches, common: Common, command: Command) -> Invocation {
     let given = |id: &str| {
-        let (_, matches): (_, &ArgMatches) = matches.subcommand()?;
-        matches.try_get_one::<OsString>(id).ok().flatten().cloned()
+        // The innermost word that has it: `snapshot -L a save -L b`.
+        let words = std::iter::successors(matches.subcommand(), |(_, matches)| matches.subcommand());
+        words.filter_map(|(_, matches)| matches.try_get_one::<OsString>(id).ok().flatten().cloned()).last()
     };
     let path = given(SUBCOMMAND_PATH).or(common.socket_path);
     let server = ServerChoice { path, name: given(SUBCOMMAND_NAME).or(common.socket_name) };

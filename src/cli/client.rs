@@ -186,6 +186,11 @@ impl Client {
         self.with_body(Method::PATCH, path, body).await
     }
 
+    /// Sends `PUT path` with a JSON body.
+    pub(super) async fn put<T: DeserializeOwned>(&mut self, path: &str, body: &impl Serialize) -> Result<T> {
+        self.with_body(Method::PUT, path, body).await
+    }
+
     /// Sends `DELETE path`.
     pub(super) async fn delete<T: DeserializeOwned>(&mut self, path: &str) -> Result<T> {
         self.once(Method::DELETE, path, "", Bytes::new()).await

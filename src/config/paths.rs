@@ -86,6 +86,16 @@ impl Paths {
         self.state_file("tls")
     }
 
+    /// Returns the folder of snapshots of sessions.
+    pub fn snapshots_dir(&self) -> PathBuf {
+        self.state_file("snapshots")
+    }
+
+    /// Returns the folder of layouts of windows.
+    pub fn layouts_dir(&self) -> PathBuf {
+        self.state_file("layouts")
+    }
+
     /// Returns the path of a file that outlives the daemon. It stands where the log does.
     fn state_file(&self, name: &str) -> PathBuf {
         if self.log == with_suffix(&self.socket, ".log") {

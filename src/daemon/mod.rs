@@ -19,6 +19,7 @@ use crate::{
     descriptors,
     engine::{Engine, Options, agents::Rules, audit::Audit},
     http, metrics, net,
+    snapshot::Store,
     supervise::confirm::approvals::Approvals,
     tmux::{Program, Transport},
 };
@@ -114,6 +115,7 @@ async fn run(
             confirm: settings.confirm.clone(),
             hold: Some(settings.mcp_hold),
             approvals: Some(Approvals::default()),
+            snapshots: Some(Store { snapshots: paths.snapshots_dir(), layouts: paths.layouts_dir() }),
             ..crate::mcp::ClientContext::default()
         },
     };

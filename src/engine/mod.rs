@@ -47,9 +47,11 @@ use crate::{
 pub use audit_scope::Caller;
 pub(crate) use changes::Changes;
 pub use events::{Delivery, Subscription};
+pub(crate) use handles::ValueList;
 pub use handles::{Capture, Events, Follow, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle};
 pub(crate) use host::Host;
 use host::PaneHooks;
+pub(crate) use input::shell::RESTORED;
 #[cfg(feature = "mcp")]
 pub(crate) use input::{check_keys, runs::RunReport};
 pub use options::Options;

@@ -15,6 +15,8 @@ mod openapi_parts;
 mod out_of_descriptors;
 mod routes;
 #[cfg(feature = "mcp")]
+mod snapshots;
+#[cfg(feature = "mcp")]
 mod status_events;
 mod stream;
 
@@ -176,6 +178,16 @@ pub(crate) fn daemon_router(app: App) -> Router {
         .route("/v1/approvals/{id}", post(approvals::answer))
         .route("/v1/approvals/events", get(approvals::events))
         .route("/v1/mcp", get(mcp::stdio))
+        .route("/v1/snapshots", get(snapshots::list).post(snapshots::save))
+        .route("/v1/snapshots/{name}", get(snapshots::show).put(snapshots::import).delete(snapshots::remove))
+        .route("/v1/snapshots/{name}/restore", post(snapshots::restore))
+        .route("/v1/snapshots/{name}/diff", get(snapshots::diff))
+        .route("/v1/layouts", get(snapshots::list_layouts).post(snapshots::save_layout))
+        .route("/v1/layouts/{name}", axum::routing::delete(snapshots::remove_layout))
+        .route("/v1/layouts/{name}/restore", post(snapshots::restore_layout))
+        .route("/v1/groups", get(snapshots::list_groups))
+        .route("/v1/groups/{name}", axum::routing::put(snapshots::set_group).delete(snapshots::remove_group))
+        .route("/v1/groups/{name}/input", post(snapshots::group_input))
         .nest_service("/mcp", mcp::service(&app.engine, app.daemon.about.mcp.clone()))
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)

@@ -6,7 +6,7 @@ use axum::{Json, response::Response};
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::{approvals, capability, guard, hosts, mcp, routes, status_events, stream, text};
+use super::{approvals, capability, guard, hosts, mcp, routes, snapshots, status_events, stream, text};
 use crate::api;
 
 #[derive(OpenApi)]
@@ -55,7 +55,22 @@ use crate::api;
         status_events::stream,
         stream::sse::stream,
         stream::ws::stream,
-        mcp::stdio
+        mcp::stdio,
+        snapshots::list,
+        snapshots::save,
+        snapshots::show,
+        snapshots::import,
+        snapshots::remove,
+        snapshots::restore,
+        snapshots::diff,
+        snapshots::list_layouts,
+        snapshots::save_layout,
+        snapshots::remove_layout,
+        snapshots::restore_layout,
+        snapshots::list_groups,
+        snapshots::set_group,
+        snapshots::remove_group,
+        snapshots::group_input
     ),
     components(schemas(
         api::Error,

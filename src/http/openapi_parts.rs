@@ -88,3 +88,12 @@ impl IntoParams for PathQuestion {
         in_path("id", "The question's id")
     }
 }
+
+/// The parameter `{name}` of a snapshot, a layout or a group.
+pub struct PathName;
+
+impl IntoParams for PathName {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        in_path("name", "The name of the snapshot, layout or group")
+    }
+}

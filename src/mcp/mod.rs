@@ -8,6 +8,7 @@ mod output;
 mod prompts;
 mod resources;
 mod schema;
+mod snapshot;
 pub mod supervisor_only;
 mod supervisor_tool;
 mod tools;
@@ -38,8 +39,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::elicitation::{Elicitation, ElicitationOutcome};
 use crate::{
-    api::{Error, ErrorCode, Result, Tier},
+    api::{Error, ErrorCode, Result, Tier, ToolSet},
     engine::{Engine, Server},
+    snapshot::Store,
     supervise::{self, Supervisor, confirm::approvals::Approvals},
     tmux::same_socket,
 };
@@ -71,6 +73,10 @@ pub struct ClientContext {
     pub hold: Option<Duration>,
     /// The questions to a person at a terminal (`muxtap approvals`).
     pub approvals: Option<Approvals>,
+    /// Where snapshots and layouts are kept.
+    pub snapshots: Option<Store>,
+    /// The sets of tools that the client is offered; none: the native one.
+    pub tools: Vec<ToolSet>,
 }
 
 impl ClientContext {
@@ -261,11 +267,11 @@ impl ServerHandler for Mcp {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> std::result::Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::TOOLS.clone()))
+        Ok(ListToolsResult::with_all_items(tools::of(&self.client.tools)))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::TOOLS.iter().find(|tool| tool.name == name).cloned()
+        tools::of(&self.client.tools).into_iter().find(|tool| tool.name == name)
     }
 
     async fn call_tool(
@@ -279,6 +285,7 @@ impl ServerHandler for Mcp {
         let elicitation = Arc::new(Elicitation::of(&context, asked, request.input_responses));
         let call = CallContext { elicitation: Some(elicitation.clone()), ..self.call_context(&context) };
         let called = async {
+            self.get_tool(&request.name)?;
             if request.name == supervise::NAME {
                 return Some(Ok(self.supervise(&call, arguments).await));
             }
@@ -294,7 +301,7 @@ impl ServerHandler for Mcp {
             () = context.ct.cancelled() => Some(Err(Error::new(ErrorCode::Timeout, "the call was cancelled"))),
         };
         let Some(called) = called else {
-            let names: Vec<_> = tools::TOOLS.iter().map(|tool| tool.name.as_ref()).collect();
+            let names: Vec<_> = tools::of(&self.client.tools).into_iter().map(|tool| tool.name).collect();
             let message = format!("no tool {:?}; there are {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(message, None));
         };

@@ -14,13 +14,14 @@ use super::{
         CaptureOutput, ListOutput, ReadOutput, RunOutput, SearchOutput, SendOutput, ToolOutput, WatchOutput,
         matching_lines,
     },
-    schema,
+    schema, snapshot,
     truncate::{MAX_CHARS, MOST_CHARS, truncate_middle},
 };
 use crate::{
     api::{
         CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest,
-        PatchRequest, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier, WaitAnswer,
+        PatchRequest, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier, ToolSet,
+        WaitAnswer,
     },
     engine::{
         Names, Server, SessionPart, Target, check_keys,
@@ -54,7 +55,22 @@ fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str,
         .with_raw_output_schema(schema::output::<O>())
 }
 
-/// All tools.
+/// Returns the tools of these sets; of none: the native ones.
+pub fn of(sets: &[ToolSet]) -> Vec<Tool> {
+    let sets = if sets.is_empty() { &[ToolSet::Native] } else { sets };
+    let mut tools: Vec<Tool> = Vec::new();
+    for set in sets {
+        let more = match set {
+            ToolSet::Native => TOOLS.iter(),
+            ToolSet::Snapshot => SNAPSHOT.iter(),
+        };
+        let fresh: Vec<Tool> = more.filter(|tool| tools.iter().all(|known| known.name != tool.name)).cloned().collect();
+        tools.extend(fresh);
+    }
+    tools
+}
+
+/// The native tools.
 pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     use Effect::{Changes, Ends, Makes, Reads, Types};
     vec![
@@ -99,6 +115,15 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     ]
 });
 
+/// The tools about snapshots.
+static SNAPSHOT: LazyLock<Vec<Tool>> = LazyLock::new(|| {
+    vec![tool::<snapshot::Snapshot, snapshot::SnapshotOutput>(
+        snapshot::NAME,
+        "Keep tmux sessions by name and make them again, keep layouts of windows, and type into groups of panes at once.",
+        Effect::Types,
+    )]
+});
+
 /// Calls a tool. `None`: there is no such tool.
 pub async fn call(call: &CallContext, name: &str, mut arguments: JsonObject) -> Option<Result<ToolOutput>> {
     let host = match call.engine.take_host(&mut arguments) {
@@ -133,6 +158,7 @@ async fn call_here(call: &CallContext, name: &str, arguments: JsonObject) -> Opt
         "change" => change(call, arguments).await,
         "search" => search(call, arguments).await,
         "watch" => super::watch::watch(call, arguments).await,
+        snapshot::NAME => snapshot::call(call, arguments).await,
         _ => return None,
     })
 }
@@ -497,7 +523,7 @@ fn limit(max_chars: Option<usize>) -> usize {
 
 /// A result whose text is given and whose JSON is `answer`.
 impl ToolOutput {
-    fn new(text: impl Into<String>, answer: &impl Serialize) -> Self {
+    pub(super) fn new(text: impl Into<String>, answer: &impl Serialize) -> Self {
         Self { text: text.into(), answer: serde_json::to_value(answer).unwrap_or(Value::Object(Map::new())) }
     }
 }
@@ -549,7 +575,7 @@ mod tests {
     fn the_list_of_tools_is_small_and_whole() {
         let json = serde_json::to_string(&*TOOLS).unwrap();
         assert!(json.len() < 12_000, "{} bytes: {json}", json.len());
-        for tool in &*TOOLS {
+        for tool in TOOLS.iter().chain(&*SNAPSHOT) {
             let schema = tool.schema_as_json_value();
             assert_eq!(schema["type"], "object", "{}", tool.name);
             for (name, field) in schema["properties"].as_object().unwrap() {

@@ -47,7 +47,7 @@ pub use program::{CoverageMode, Program, ServerSpec, same_socket};
 pub use seed::Seed;
 pub use server::ServerLink;
 pub use socket::{SocketFile, server_of};
-pub use topology::{PaneRow, SessionRow, Topology, WindowRow};
+pub use topology::{HUB_MARK, HUB_NAME, PaneRow, SessionRow, Topology, WindowRow};
 pub use transport::{Address, DEFAULT_SOCKET, Transport, check_name};
 pub use tty::Foreground;
 

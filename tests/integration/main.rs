@@ -60,6 +60,7 @@ mod run_prompt;
 mod screen_programs;
 mod screen_random;
 mod servers;
+mod snapshots;
 mod soak;
 mod socket_file;
 mod stream_screens;

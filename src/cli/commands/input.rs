@@ -2,11 +2,12 @@
 
 use clap::Args;
 
-use super::{Caller, Outcome, fitting, output, path_named};
+use super::{Caller, Outcome, fitting, output, path_named, path_of};
 use crate::{
     api::{Error, InputAnswer, InputRequest, Result},
     cli::EXIT_ERROR,
     engine::is_pattern,
+    snapshot::{answers::GroupInputAnswer, name_in},
 };
 
 /// Type into a pane
@@ -23,7 +24,8 @@ use crate::{
   muxtap send-keys -t %0 --submit 'explain this function'    for programs that take a burst for a paste
   muxtap send-keys -t %0 --paste - < notes.txt               stdin, of any size")]
 pub(in crate::cli) struct SendKeys {
-    /// The pane (default: the one this runs in); with a `*` in a name, all panes that fit
+    /// The pane (default: the one this runs in); with a `*` in a name, all panes that fit; `%NAME`:
+    /// all panes of that group
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
     /// Type the words literally, one right after the other as tmux does; `-` alone types what
@@ -51,6 +53,10 @@ impl SendKeys {
         let submit = self.submit;
         let request = self.request(&mut std::io::stdin().lock())?;
         let mut client = caller.client().await?;
+        if let Some(group) = name_in(&target) {
+            let path = format!("{}/input", path_of("groups", group));
+            return print_group(caller, &client.post(&path, &request).await?);
+        }
         let mut status = 0;
         let targets = if is_pattern(&target) { fitting(&mut client, &target).await? } else { vec![target] };
         let several = targets.len() > 1;
@@ -102,6 +108,16 @@ impl SendKeys {
             Err(error) => Ok(InputRequest { hex: Some(to_hex(error.as_bytes())), ..request }),
         }
     }
+}
+
+fn print_group(caller: &Caller, answer: &GroupInputAnswer) -> Outcome {
+    if caller.json {
+        output::print_json(answer)?;
+    }
+    for pane in answer.panes.iter().filter(|pane| !caller.json && pane.changed == Some(false)) {
+        output::note(&format!("{}: Enter was pressed, but the pane printed nothing since", pane.pane));
+    }
+    Ok(0)
 }
 
 fn to_hex(bytes: &[u8]) -> String {

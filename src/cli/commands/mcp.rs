@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 
 use super::{Caller, Outcome, output};
 use crate::{
-    api::{Error, McpHello, Result},
+    api::{Error, McpHello, Result, ToolSet},
     cli::caller::whole_environment,
     http::mcp::UPGRADE,
     mcp,
@@ -35,27 +35,43 @@ use crate::{
   codex mcp add muxtap -- muxtap mcp -L work
   muxtap mcp --tools manage-tmux-sessions      as docs/manage-tmux-sessions.md says")]
 pub(in crate::cli) struct Mcp {
-    /// Which tools: all of muxtap's own, or `manage_tmux_sessions` alone, as its first
-    /// implementation served it, by this process
-    #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
-    tools: Tools,
+    /// Which sets of tools, with commas between them: `native` is what every client is offered,
+    /// `snapshot` is docs/snapshots.md; or
+    /// `manage-tmux-sessions` alone, as its first implementation served it, by this process
+    #[arg(long, value_name = "WHICH", value_enum, value_delimiter = ',', default_value = "native")]
+    tools: Vec<Tools>,
 }
 
 /// Which tools are served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Tools {
-    /// muxtap's own.
-    #[default]
+    /// muxtap's own, that every client is offered.
     Native,
+    /// Snapshots of sessions, layouts and groups of panes.
+    Snapshot,
     /// `manage_tmux_sessions` alone.
     ManageTmuxSessions,
 }
 
+impl Tools {
+    /// Returns the set that the daemon serves. Error: this one is served by this process, alone.
+    fn set(self) -> Result<ToolSet> {
+        match self {
+            Self::Native => Ok(ToolSet::Native),
+            Self::Snapshot => Ok(ToolSet::Snapshot),
+            Self::ManageTmuxSessions => {
+                Err(Error::invalid("--tools: manage-tmux-sessions is served alone; the native tools have it, too"))
+            }
+        }
+    }
+}
+
 impl Mcp {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        if self.tools == Tools::ManageTmuxSessions {
+        if self.tools == [Tools::ManageTmuxSessions] {
             return serve_supervisor_only(caller).await;
         }
+        let tools = self.tools.into_iter().map(Tools::set).collect::<Result<Vec<_>>>()?;
         let stream = caller.stream()?;
         let hello = McpHello {
             server: caller.server.display().to_string(),
@@ -63,6 +79,7 @@ impl Mcp {
             cwd: std::env::current_dir().ok().map(|dir| dir.display().to_string()),
             env: Some(whole_environment()),
             sockets: caller.sockets.as_ref().map(|dir| dir.display().to_string()),
+            tools,
         };
         connect(stream, &hello).await?;
         Ok(0)

@@ -14,11 +14,14 @@ pub(super) mod daemon;
 pub(super) mod demo;
 pub(super) mod doctor;
 pub(super) mod events;
+pub(super) mod group;
 pub(super) mod input;
+pub(super) mod layout;
 pub(super) mod list;
 pub(super) mod mcp;
 pub(super) mod read;
 pub(super) mod run;
+pub(super) mod snapshot;
 pub(super) mod tail;
 #[cfg(feature = "top")]
 pub(super) mod top;

@@ -4,6 +4,7 @@
 //! a program has types instead. Both end in the same methods.
 
 mod follow;
+mod orders;
 mod pane;
 mod read;
 mod run;
@@ -12,6 +13,7 @@ mod spawn;
 mod wait;
 
 pub use follow::{Events, Follow};
+pub(crate) use orders::ValueList;
 pub use pane::Pane;
 pub use read::{Capture, Output, Read};
 pub use run::Run;

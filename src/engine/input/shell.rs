@@ -82,6 +82,34 @@ pub fn wrapped_program(proc: &Proc, metadata: &PaneMetadata) -> Option<String> {
     wrapped.1.first().map(|program| base_name(program).to_owned()).filter(|name| !name.is_empty())
 }
 
+/// The word that stands where a shell script that muxtap runs in a restored pane has its name. The
+/// words behind it are the program.
+pub const RESTORED: &str = "muxtap-restored";
+
+/// Returns the whole argument list of the program in a pane's foreground, without what muxtap put
+/// around it. `None`: a shell rests there, or it is not known.
+pub fn program_args(proc: &Proc, metadata: &PaneMetadata) -> Option<Vec<String>> {
+    let foreground = proc.foreground(metadata.pid, &metadata.tty)?;
+    if foreground.forked {
+        return None;
+    }
+    let mut args = foreground.args;
+    if is_exit_wrapper(&args) {
+        let mut wrapped = proc.child(foreground.group)?;
+        while is_exit_wrapper(&wrapped.1) {
+            wrapped = proc.child(wrapped.0)?;
+        }
+        args = wrapped.1;
+    }
+    if args.get(3).is_some_and(|name| name == RESTORED) {
+        args.drain(..4);
+    }
+    let program = args.first()?;
+    let is_shell = kind(base_name(program)).is_some();
+    let has_script = is_command_line(&args) || args.iter().skip(1).any(|arg| !arg.starts_with('-'));
+    (!is_shell || has_script).then_some(args)
+}
+
 fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
     if is_exit_wrapper(&foreground.args) {
         // The wrapped command is in its own process group: a program without job control, or a

@@ -1,0 +1,92 @@
+//! `group`.
+
+use clap::{Args, Subcommand};
+
+use super::{
+    Caller, Outcome,
+    output::{self, Table},
+    path_of,
+};
+use crate::{
+    api::DoneAnswer,
+    snapshot::answers::{GroupAnswer, GroupList, GroupRequest},
+};
+
+/// Name panes that get the same input
+///
+/// `send-keys -t %NAME` types into all panes of the group, or says which of them did not get it. A
+/// group belongs to its tmux server and ends with it.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap group set web %3 %4 'front-*'
+  muxtap send-keys -t %web 'git pull' Enter
+  muxtap group set web %3 %4 --synchronize       what a person types goes to both, too")]
+pub(in crate::cli) struct GroupArgs {
+    #[command(subcommand)]
+    word: GroupCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum GroupCommand {
+    /// Say which panes a group has, in place of those it had
+    Set {
+        /// The group's name
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Its panes; with a `*` in a name, all that fit now
+        #[arg(value_name = "TARGET", required = true)]
+        targets: Vec<String>,
+        /// Set tmux's synchronize-panes for them
+        #[arg(long)]
+        synchronize: bool,
+    },
+    /// List the groups
+    List,
+    /// Remove a group; its panes stay
+    Remove {
+        /// The group's name
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+impl GroupArgs {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let mut client = caller.client().await?;
+        match self.word {
+            GroupCommand::Set { name, targets, synchronize } => {
+                let path = path_of("groups", &name);
+                let set: GroupAnswer = client.put(&path, &GroupRequest { targets, synchronize }).await?;
+                if caller.json {
+                    output::print_json(&set)?;
+                } else {
+                    output::print(format!("%{}: {}\n", set.name, ids(&set.panes)))?;
+                }
+            }
+            GroupCommand::List => {
+                let list: GroupList = client.get("/v1/groups", &()).await?;
+                if caller.json {
+                    output::print_json(&list)?;
+                    return Ok(0);
+                }
+                let mut table = Table::new(&["NAME", "PANES", "GONE", "SYNCHRONIZED"]);
+                for one in list.groups {
+                    let synchronized = if one.synchronize { "yes" } else { "no" };
+                    table.row(&[format!("%{}", one.name), ids(&one.panes), ids(&one.gone), synchronized.to_owned()]);
+                }
+                output::print(table.render())?;
+            }
+            GroupCommand::Remove { name } => {
+                let done: DoneAnswer = client.delete(&path_of("groups", &name)).await?;
+                if caller.json {
+                    output::print_json(&done)?;
+                }
+            }
+        }
+        Ok(0)
+    }
+}
+
+fn ids(panes: &[crate::protocol::ids::PaneId]) -> String {
+    panes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}

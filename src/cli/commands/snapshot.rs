@@ -1,0 +1,321 @@
+//! `snapshot`.
+
+use std::{fmt::Write as _, io::Read as _, path::PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use super::{
+    Caller, Outcome,
+    output::{self, Table},
+    path_of,
+};
+use crate::{
+    api::{DoneAnswer, Error, Result},
+    cli::caller::whole_environment,
+    plain,
+    snapshot::answers::{
+        DiffAnswer, DiffQuery, ImportFormat, ImportRequest, RestoreAnswer, RestoreRequest, SaveRequest, SavedAnswer,
+        ShowQuery, SnapshotList,
+    },
+};
+
+const PATH: &str = "/v1/snapshots";
+
+/// Keep sessions as they are, and make them again
+///
+/// A snapshot has the sessions' windows, layouts and exact sizes, what is zoomed and active,
+/// directories, titles and the programs that ran, with all their arguments. Restored panes are
+/// shells in their directories; nothing is typed into them and no program is started without --run.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap snapshot save evening                   every session of the server
+  muxtap snapshot restore evening                after a reboot
+  muxtap snapshot restore evening --name again   beside the sessions that are there
+  muxtap snapshot diff evening                   what is different now
+  muxtap snapshot import web ~/.tmuxinator/web.yml")]
+pub(in crate::cli) struct SnapshotArgs {
+    #[command(subcommand)]
+    word: SnapshotCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum SnapshotCommand {
+    /// Keep sessions as they are
+    Save {
+        /// The snapshot's name
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Only this session; can be given again (default: all)
+        #[arg(short = 't', value_name = "SESSION")]
+        sessions: Vec<String>,
+        /// Keep so many lines of each pane's history and screen, as text
+        #[arg(long, value_name = "LINES", default_value_t = 0)]
+        history: u32,
+        /// This variable of the sessions' environment is safe to keep; `*` stands for any run of
+        /// characters; can be given again
+        #[arg(long, value_name = "VARIABLE")]
+        env: Vec<String>,
+        /// Take the place of a snapshot of that name
+        #[arg(long)]
+        replace: bool,
+    },
+    /// List the snapshots
+    List,
+    /// Show what a snapshot holds
+    Show {
+        /// The snapshot's name
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// With the history that was kept
+        #[arg(long)]
+        history: bool,
+        /// Print this session as a file for tmuxp
+        #[arg(long, value_name = "SESSION")]
+        tmuxp: Option<String>,
+        /// With --tmuxp: have tmuxp type the programs of panes
+        #[arg(long, requires = "tmuxp")]
+        run: bool,
+    },
+    /// Say what differs from another snapshot, or from now
+    Diff {
+        /// The snapshot's name
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The other one (default: the sessions as they are now)
+        #[arg(value_name = "OTHER")]
+        with: Option<String>,
+    },
+    /// Make a snapshot's sessions
+    Restore {
+        /// The snapshot's name
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Only this session of it; can be given again (default: all)
+        #[arg(short = 't', value_name = "SESSION")]
+        sessions: Vec<String>,
+        /// The new session's name; where there are several, what their names begin with
+        #[arg(long = "name", value_name = "NEW")]
+        new_name: Option<String>,
+        /// Start the panes' programs again, and type the lines of imported files
+        #[arg(long)]
+        run: bool,
+    },
+    /// Remove a snapshot
+    Remove {
+        /// The snapshot's name
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Keep a file of tmuxp, tmuxinator or smug as a snapshot
+    Import {
+        /// The snapshot's name
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The file, `-` for stdin
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Whose file it is (default: its keys tell)
+        #[arg(long, value_name = "PROGRAM", value_parser = ["tmuxp", "tmuxinator", "smug"])]
+        format: Option<String>,
+        /// Take the place of a snapshot of that name
+        #[arg(long)]
+        replace: bool,
+    },
+}
+
+impl SnapshotArgs {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let mut client = caller.client().await?;
+        let of = |name: &str| path_of("snapshots", name);
+        match self.word {
+            SnapshotCommand::Save { name, sessions, history, env, replace } => {
+                let request = SaveRequest { name, sessions, history, env, replace };
+                print_saved(caller, &client.post(PATH, &request).await?)
+            }
+            SnapshotCommand::List => print_list(caller, &client.get(PATH, &()).await?),
+            SnapshotCommand::Show { name, history, tmuxp, run } => {
+                let query = ShowQuery { session: tmuxp, run };
+                let file: Value = client.get(&of(&name), &query).await?;
+                if caller.json {
+                    output::print_json(&file)?;
+                } else if query.session.is_some() {
+                    let text =
+                        serde_json::to_string_pretty(&file).map_err(|error| Error::internal(error.to_string()))?;
+                    output::print(format!("{}\n", plain::json(&text)))?;
+                } else {
+                    output::print(shown(&file, history))?;
+                }
+                Ok(0)
+            }
+            SnapshotCommand::Diff { name, with } => {
+                let answer: DiffAnswer = client.get(&format!("{}/diff", of(&name)), &DiffQuery { with }).await?;
+                print_diff(caller, &answer)
+            }
+            SnapshotCommand::Restore { name, sessions, new_name, run } => {
+                let request = RestoreRequest { sessions, name: new_name, run, caller_env: Some(whole_environment()) };
+                let answer: RestoreAnswer = client.post(&format!("{}/restore", of(&name)), &request).await?;
+                if caller.json {
+                    output::print_json(&answer)?;
+                    return Ok(0);
+                }
+                answer.notes.iter().for_each(|note| output::note(note));
+                output::print(format!(
+                    "{}\n",
+                    answer.sessions.iter().map(|name| plain::name(name)).collect::<Vec<_>>().join("\n")
+                ))?;
+                Ok(0)
+            }
+            SnapshotCommand::Remove { name } => {
+                let done: DoneAnswer = client.delete(&of(&name)).await?;
+                if caller.json {
+                    output::print_json(&done)?;
+                }
+                Ok(0)
+            }
+            SnapshotCommand::Import { name, file, format, replace } => {
+                let request =
+                    ImportRequest { text: text_of(&file)?, format: format.as_deref().and_then(format_of), replace };
+                print_saved(caller, &client.put(&of(&name), &request).await?)
+            }
+        }
+    }
+}
+
+fn format_of(word: &str) -> Option<ImportFormat> {
+    match word {
+        "tmuxp" => Some(ImportFormat::Tmuxp),
+        "tmuxinator" => Some(ImportFormat::Tmuxinator),
+        "smug" => Some(ImportFormat::Smug),
+        _ => None,
+    }
+}
+
+fn text_of(file: &std::path::Path) -> Result<String> {
+    let invalid = |error: std::io::Error| Error::invalid(format!("{}: {error}", file.display()));
+    if file.as_os_str() != "-" {
+        return std::fs::read_to_string(file).map_err(invalid);
+    }
+    let mut text = String::new();
+    std::io::stdin().lock().read_to_string(&mut text).map_err(invalid)?;
+    Ok(text)
+}
+
+fn print_saved(caller: &Caller, saved: &SavedAnswer) -> Outcome {
+    if caller.json {
+        output::print_json(saved)?;
+        return Ok(0);
+    }
+    saved.notes.iter().for_each(|note| output::note(note));
+    output::print(format!(
+        "{}: {} sessions, {} windows, {} panes\n",
+        saved.name,
+        saved.sessions.len(),
+        saved.windows,
+        saved.panes
+    ))?;
+    Ok(0)
+}
+
+fn print_list(caller: &Caller, list: &SnapshotList) -> Outcome {
+    if caller.json {
+        output::print_json(list)?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["NAME", "SAVED", "WINDOWS", "PANES", "SESSIONS"]);
+    for one in &list.snapshots {
+        let sessions = one.error.clone().unwrap_or_else(|| one.sessions.join(", "));
+        let saved = if one.saved.is_empty() { "imported".to_owned() } else { one.saved.clone() };
+        table.row(&[one.name.clone(), saved, one.windows.to_string(), one.panes.to_string(), sessions]);
+    }
+    output::print(table.render())?;
+    Ok(0)
+}
+
+fn print_diff(caller: &Caller, answer: &DiffAnswer) -> Outcome {
+    if caller.json {
+        output::print_json(answer)?;
+    } else {
+        let line = |one: &crate::snapshot::answers::Difference| {
+            let (place, from, to) = (plain::name(&one.place), plain::name(&one.from), plain::name(&one.to));
+            format!("{place} {}: {from} -> {to}\n", one.field)
+        };
+        output::print(answer.differences.iter().map(line).collect::<String>())?;
+    }
+    // As `diff`: 1 where something differs.
+    Ok(u8::from(!answer.differences.is_empty()))
+}
+
+/// Describes a file for people: a line for each session, window and pane.
+fn shown(file: &Value, with_history: bool) -> String {
+    let mut text = String::new();
+    let more = items(at(at(file, "muxtap"), "sessions"));
+    for session in std::iter::once(file).chain(more) {
+        session_lines(&mut text, session, with_history);
+    }
+    text
+}
+
+fn session_lines(text: &mut String, session: &Value, with_history: bool) {
+    // Writing to a String cannot fail; here and below.
+    let _ = writeln!(text, "{}", word(at(session, "session_name")));
+    if let Some(with) = at(at(session, "muxtap"), "grouped_with").as_str() {
+        let _ = writeln!(text, "  the windows of {}", plain::name(with));
+    }
+    for window in items(at(session, "windows")) {
+        let own = at(window, "muxtap");
+        let mut marks = String::new();
+        for (mark, is_so) in [
+            ("*", *at(window, "focus") == true),
+            ("-", *at(own, "last") == true),
+            ("Z", *at(own, "zoomed") == true),
+            ("S", !at(window, "options_after").is_null()),
+        ] {
+            marks.push_str(if is_so { mark } else { "" });
+        }
+        let size = match (items(at(own, "size")).next(), items(at(own, "size")).nth(1)) {
+            (Some(columns), Some(rows)) => format!(" {columns}x{rows}"),
+            _ => String::new(),
+        };
+        let index = at(window, "window_index").as_u64().map(|index| format!("{index}: ")).unwrap_or_default();
+        let _ = writeln!(text, "  {index}{}{marks}{size}", word(at(window, "window_name")));
+        if !at(own, "linked").is_null() {
+            let linked = at(own, "linked");
+            let _ = writeln!(text, "    linked: {}:{}", word(at(linked, "session")), at(linked, "index"));
+        }
+        for (number, pane) in items(at(window, "panes")).enumerate() {
+            pane_lines(text, number, pane, with_history);
+        }
+    }
+}
+
+fn pane_lines(text: &mut String, number: usize, pane: &Value, with_history: bool) {
+    let own = at(pane, "muxtap");
+    let active = if *at(pane, "focus") == true { "*" } else { "" };
+    let argv: Vec<String> = items(at(own, "argv")).filter_map(Value::as_str).map(crate::quoting::shell_word).collect();
+    let lines: Vec<&str> = items(at(pane, "shell_command")).filter_map(Value::as_str).collect();
+    let runs = match (argv.is_empty(), lines.is_empty()) {
+        (false, _) => format!("  runs {}", plain::name(&argv.join(" "))),
+        (true, false) => format!("  lines {}", plain::name(&lines.join("; "))),
+        (true, true) => String::new(),
+    };
+    let title = at(own, "title").as_str().map(|title| format!("  \"{}\"", plain::name(title))).unwrap_or_default();
+    let _ = writeln!(text, "    .{number}{active} {}{title}{runs}", word(at(pane, "start_directory")));
+    if with_history {
+        for line in items(at(own, "history")).filter_map(Value::as_str) {
+            let _ = writeln!(text, "      | {}", plain::name(line));
+        }
+    }
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn at<'a>(value: &'a Value, name: &str) -> &'a Value {
+    value.get(name).unwrap_or(&Value::Null)
+}
+
+fn word(value: &Value) -> String {
+    plain::name(value.as_str().unwrap_or_default()).into_owned()
+}

@@ -1,0 +1,25 @@
+//! Snapshots of sessions, layouts of windows and groups of panes, by name: `docs/snapshots.md`.
+//!
+//! [`model`] is what a snapshot holds, [`file`] its form on disk, [`import`] other programs' forms,
+//! [`diff`] compares two: all pure. [`save`] and [`restore`] ask a server through its handle.
+
+pub(crate) mod answers;
+mod diff;
+mod file;
+pub(crate) mod groups;
+mod import;
+mod layout;
+pub(crate) mod layouts;
+mod limits;
+mod model;
+mod named;
+mod restore;
+mod save;
+mod store;
+mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use groups::name_in;
+pub(crate) use store::Store;

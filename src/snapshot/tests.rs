@@ -1,0 +1,319 @@
+//! Tests of the pure parts.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{
+    diff::diff,
+    file::{self, Programs},
+    import::{self, ImportFormat},
+    layout,
+    limits::{YAML_DEPTH, YAML_VALUES},
+    model::{Pane, Session, Snapshot, Window},
+    restore::chosen,
+    store::{Kind, Store, check_name},
+    yaml,
+};
+use crate::{api::ErrorCode, protocol::ids::PaneId};
+
+fn pane(directory: &str) -> Pane {
+    Pane { directory: directory.into(), active: true, ..Pane::default() }
+}
+
+fn window(index: u32) -> Window {
+    Window {
+        index: Some(index),
+        name: format!("w{index}"),
+        layout: "b25d,80x24,0,0,0".into(),
+        size: Some((80, 24)),
+        panes: vec![pane("/tmp")],
+        ..Window::default()
+    }
+}
+
+fn session(name: &str, windows: Vec<Window>) -> Session {
+    Session { name: name.into(), directory: "/tmp".into(), windows, ..Session::default() }
+}
+
+/// Three sessions: one, one that shares its windows, one that links one of them.
+fn shared() -> Snapshot {
+    let grouped =
+        Session { grouped_with: Some("a".into()), current: Some(2), windows: Vec::new(), ..session("b", Vec::new()) };
+    let linked = Window { linked: Some(("a".into(), 2)), panes: Vec::new(), current: true, ..window(5) };
+    let sessions = vec![session("a", vec![window(1), window(2)]), grouped, session("c", vec![window(0), linked])];
+    Snapshot { saved: "2026-11-23T12:00:00Z".into(), sessions }
+}
+
+#[test]
+fn a_snapshot_reads_back_what_it_wrote() {
+    let snapshot = shared();
+    assert_eq!(file::read(&file::write(&snapshot)).unwrap(), snapshot);
+}
+
+fn text() -> impl Strategy<Value = String> {
+    // A text that is empty, or that another program's short form stands for, is not kept as it is.
+    "[^/~$ ]{1,12}".prop_filter("a word", |text| !matches!(text.as_str(), "." | "blank" | "pane" | "null"))
+}
+
+fn panes() -> impl Strategy<Value = Pane> {
+    (text(), text(), any::<bool>(), prop::collection::vec(text(), 0..4), prop::collection::vec(".*", 0..3)).prop_map(
+        |(directory, title, last, argv, history)| Pane {
+            directory: format!("/{directory}"),
+            title,
+            last,
+            argv,
+            history,
+            ..Pane::default()
+        },
+    )
+}
+
+fn windows() -> impl Strategy<Value = Window> {
+    (text(), any::<[bool; 4]>(), prop::collection::vec(panes(), 1..5)).prop_map(|(name, flags, mut panes)| {
+        panes[0].active = true;
+        let [auto_name, fixed_size, zoomed, synchronized] = flags;
+        Window { name, auto_name, fixed_size, zoomed, synchronized, panes, layout: "tiled".into(), ..Window::default() }
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_snapshot_reads_back_what_it_wrote(
+        names in prop::collection::btree_set(text(), 1..4),
+        windows in prop::collection::vec(windows(), 1..4),
+        variables in prop::collection::btree_map("[A-Z]{1,5}", ".*", 0..3),
+    ) {
+        let sessions = names.into_iter().map(|name| {
+            let numbered = windows.iter().cloned().enumerate();
+            let windows = numbered.map(|(at, window)| Window { index: Some(at as u32), ..window }).collect();
+            Session { environment: variables.clone(), ..session(&name, windows) }
+        });
+        let snapshot = Snapshot { saved: "x".into(), sessions: sessions.collect() };
+        prop_assert_eq!(file::read(&file::write(&snapshot)).unwrap(), snapshot);
+    }
+
+    #[test]
+    fn no_file_and_no_yaml_makes_the_readers_panic(text in ".{0,200}") {
+        let _ = yaml::read(&text);
+        let _ = import::read(&text, None);
+        let _ = import::read(&format!("session_name: a\nwindows:\n- {text}"), None);
+    }
+}
+
+#[test]
+fn a_file_that_contradicts_itself_is_refused_with_the_place() {
+    let mut file = file::write(&shared());
+    let two = "159x48,0,0{79x48,0,0,1,79x48,80,0,2}";
+    let two = format!("{:04x},{two}", crate::protocol::layout::checksum(two.as_bytes()));
+    for (pointer, value, says) in [
+        ("/windows/0/layout", json!(two), "layout has 2 panes"),
+        ("/windows/0/layout", json!("0000,80x24,0,0,0"), "is no layout"),
+        ("/windows/0/layout", json!("no-such"), "is no layout"),
+        ("/windows/1/window_index", json!(1), "same index"),
+        ("/muxtap/sessions/0/muxtap/grouped_with", json!("z"), "grouped with \"z\""),
+        ("/muxtap/sessions/1/windows/1/muxtap/linked/index", json!(9), "a:9"),
+        ("/muxtap/sessions/1/session_name", json!("a"), "two sessions"),
+        ("/muxtap/version", json!(2), "newer"),
+        ("/session_name", json!(3), "session_name"),
+        ("/windows", json!("x"), "a list is needed"),
+    ] {
+        let before = std::mem::replace(file.pointer_mut(pointer).unwrap(), value);
+        let error = file::read(&file).unwrap_err();
+        assert!(error.message.contains(says), "{pointer}: {}", error.message);
+        *file.pointer_mut(pointer).unwrap() = before;
+    }
+    file::read(&file).unwrap();
+}
+
+#[test]
+fn what_is_shared_with_a_session_that_is_not_chosen_becomes_its_own() {
+    let snapshot = shared();
+    let made = chosen(&snapshot, &["b".into(), "c".into()]).unwrap();
+    let names: Vec<_> = made.iter().map(|session| session.name.as_str()).collect();
+    assert_eq!(names, ["b", "c"]);
+    assert_eq!((made[0].grouped_with.as_ref(), made[0].windows.len()), (None, 2));
+    assert_eq!(made[0].windows.iter().map(|window| window.current).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(
+        (made[1].windows[1].index, made[1].windows[1].panes.len(), made[1].windows[1].current),
+        (Some(5), 1, true)
+    );
+    assert_eq!(chosen(&snapshot, &[]).unwrap(), snapshot.sessions);
+    assert_eq!(chosen(&snapshot, &["z".into()]).unwrap_err().code, ErrorCode::NotFound);
+}
+
+#[test]
+fn panes_are_numbered_as_they_stand_and_floating_ones_are_taken_out() {
+    let body = "80x24,0,0[80x12,0,0,7,80x11,0,13{40x11,0,13,3,39x11,41,13,9}]";
+    let sum = crate::protocol::layout::checksum(body.as_bytes());
+    let found = layout::numbered(&format!("{sum:04x},{body}"), &[]).unwrap();
+    assert_eq!(found.tiled, [7, 3, 9].map(PaneId));
+    assert!(found.text.ends_with("80x24,0,0[80x12,0,0,0,80x11,0,13{40x11,0,13,1,39x11,41,13,2}]"), "{}", found.text);
+    assert_eq!((found.size, layout::panes(&found.text)), ((80, 24), Some(3)));
+    // 3.7c writes a floating pane among the tiled ones, too.
+    let floating = layout::numbered("7bff,80x24,0,0[80x24,0,0,0,40x6,4,2,1]<40x6,4,2,1>", &[PaneId(1)]).unwrap();
+    assert_eq!((floating.text.as_str(), floating.tiled), ("b25d,80x24,0,0,0", vec![PaneId(0)]));
+    assert_eq!(layout::numbered("tiled", &[]), None);
+}
+
+#[test]
+fn names_lose_the_escapes_that_tmux_gave_them() {
+    for (kept, plain) in [
+        ("a b", "a b"),
+        (r"a\\ \$HOME", r"a\ $HOME"),
+        (r"a\\nb", r"a\nb"),
+        (r"x\ty\nz\033", "x\ty\nz\u{1b}"),
+        (r"\377 \q \", r"\377 \q \"),
+    ] {
+        assert_eq!(layout::unescaped(kept), plain, "{kept}");
+    }
+}
+
+#[test]
+fn a_difference_says_where() {
+    let from = shared();
+    let mut to = from.clone();
+    assert_eq!(diff(&from, &to), []);
+    to.sessions[0].windows[1].panes[0].title = "x".into();
+    to.sessions[0].windows.remove(0);
+    to.sessions.remove(2);
+    to.sessions.push(session("d", vec![window(1)]));
+    let said: Vec<String> =
+        diff(&from, &to).iter().map(|one| format!("{} {}: {} -> {}", one.place, one.field, one.from, one.to)).collect();
+    assert_eq!(
+        said,
+        [
+            "a:1 window: there -> not there",
+            "a:2.0 title:  -> x",
+            "c session: there -> not there",
+            "d session: not there -> there"
+        ]
+    );
+}
+
+#[test]
+fn names_are_safe_as_files() {
+    for name in ["a", "A-1_b.c", "Zürich", "3"] {
+        check_name(name).unwrap();
+    }
+    for name in ["", ".", "..", ".a", "-a", "a/b", "a b", "a\0", "a\n", "%a", &"x".repeat(101)] {
+        assert_eq!(check_name(name).unwrap_err().code, ErrorCode::InvalidArgument, "{name:?}");
+    }
+}
+
+#[test]
+fn a_file_is_its_users_alone_and_is_replaced_only_when_asked() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store { snapshots: dir.path().join("s/snapshots"), layouts: dir.path().join("s/layouts") };
+    assert_eq!(store.names(Kind::Snapshot).unwrap(), Vec::<String>::new());
+    let path = store.write(Kind::Snapshot, "a", &json!({"x": 1}), false).unwrap();
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+    assert_eq!(store.write(Kind::Snapshot, "a", &json!(2), false).unwrap_err().code, ErrorCode::Conflict);
+    assert_eq!(store.read(Kind::Snapshot, "a").unwrap(), json!({"x": 1}));
+    store.write(Kind::Snapshot, "a", &json!(2), true).unwrap();
+    assert_eq!(store.read(Kind::Snapshot, "a").unwrap(), json!(2));
+    std::fs::write(store.snapshots.join("b.json"), "{").unwrap();
+    std::fs::write(store.snapshots.join("notes.txt"), "").unwrap();
+    assert_eq!(store.read(Kind::Snapshot, "b").unwrap_err().code, ErrorCode::InconsistentState);
+    assert_eq!(store.names(Kind::Snapshot).unwrap(), ["a", "b"]);
+    store.remove(Kind::Snapshot, "a").unwrap();
+    assert_eq!(store.remove(Kind::Snapshot, "a").unwrap_err().code, ErrorCode::NotFound);
+    assert!(store.read(Kind::Snapshot, "a").unwrap_err().message.contains("there are b"));
+}
+
+#[test]
+fn yaml_has_the_types_of_its_core_schema_and_anchors() {
+    let text = "a: &x {b: 1, c: 'yes', ~: 2}\nd: *x\ne: [true, null, 0x1f, '1', two]\nf: |\n  l1\n  l2\ng:\n  <<: *x\n  b: 3\n";
+    let value = yaml::read(text).unwrap();
+    assert_eq!(value["a"], json!({"b": 1, "c": "yes", "null": 2}));
+    assert_eq!(value["d"], value["a"]);
+    assert_eq!(value["e"], json!([true, null, "0x1f", "1", "two"]));
+    assert_eq!((&value["f"], &value["g"]["b"], &value["g"]["c"]), (&json!("l1\nl2\n"), &json!(3), &json!("yes")));
+    assert!(yaml::read("a: [").unwrap_err().message.contains("YAML"));
+}
+
+#[test]
+fn yaml_that_stands_for_more_than_it_says_is_refused() {
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..12 {
+        let before = vec![format!("*a{}", level - 1); 10].join(", ");
+        bomb = format!("{bomb}a{level}: &a{level} [{before}]\n");
+    }
+    assert!(yaml::read(&bomb).unwrap_err().message.contains(&YAML_VALUES.to_string()));
+    let deep = "[".repeat(YAML_DEPTH + 1);
+    assert!(yaml::read(&deep).unwrap_err().message.contains(&YAML_DEPTH.to_string()));
+}
+
+#[test]
+fn tmuxp_files_with_short_forms_are_read() {
+    let text = "session_name: web\nstart_directory: /srv\nenvironment: {PORT: 80}\nwindows:\n- window_name: ed\n  focus: true\n  layout: main-vertical\n  \
+                shell_command_before: [cd app]\n  panes:\n  - vim\n  - shell_command: [{cmd: make}, ls]\n    focus: true\n  - \
+                blank\n  - null\n- window_name: log\n  start_directory: log\n  options: {synchronize-panes: on}\n";
+    let (format, snapshot) = import::read(text, None).unwrap();
+    assert_eq!(format, ImportFormat::Tmuxp);
+    let session = &snapshot.sessions[0];
+    assert_eq!((session.name.as_str(), session.environment["PORT"].as_str()), ("web", "80"));
+    let [ed, log] = session.windows.as_slice() else { panic!("{session:?}") };
+    let lines: Vec<_> = ed.panes.iter().map(|pane| pane.lines.join("|")).collect();
+    assert_eq!(lines, ["cd app|vim", "cd app|make|ls", "cd app", "cd app"]);
+    assert_eq!(
+        (ed.current, ed.layout.as_str(), ed.panes[1].active, ed.panes[0].active),
+        (true, "main-vertical", true, false)
+    );
+    assert_eq!((log.panes.len(), log.panes[0].directory.as_str(), log.synchronized), (1, "/srv/log", true));
+}
+
+#[test]
+fn tmuxinator_files_are_read() {
+    let text = "name: my.site\nroot: ~/site\npre_window: nvm use\nstartup_window: server\nwindows:\n  - editor:\n      \
+                layout: main-vertical\n      root: ~/site/src\n      synchronize: after\n      panes:\n        - vim\n        - guard:\n          - bundle \
+                exec guard\n          - ls\n  - server: rails s\n  - logs:\n    - tail -f a\n    - tail -f b\n  - empty:\n";
+    let (format, snapshot) = import::read(text, None).unwrap();
+    assert_eq!(format, ImportFormat::Tmuxinator);
+    let session = &snapshot.sessions[0];
+    assert_eq!((session.name.as_str(), session.directory.as_str()), ("my_site", "~/site"));
+    let names: Vec<_> = session.windows.iter().map(|window| (window.name.as_str(), window.current)).collect();
+    assert_eq!(names, [("editor", false), ("server", true), ("logs", false), ("empty", false)]);
+    let editor = &session.windows[0];
+    assert_eq!((editor.panes[1].title.as_str(), editor.panes[1].directory.as_str()), ("guard", "~/site/src"));
+    assert_eq!(editor.panes[1].lines, ["nvm use", "bundle exec guard", "ls"]);
+    assert!(editor.synchronized);
+    assert_eq!(session.windows[2].panes[0].lines, ["nvm use", "tail -f a", "tail -f b"]);
+    assert!(import::read("name: <%= @args[0] %>\nwindows: []", None).unwrap_err().message.contains("ERB"));
+}
+
+#[test]
+fn smug_files_are_read() {
+    let text = "session: blog\nroot: /srv/blog\nbefore_start: [docker-compose up]\nenv: {A: b}\nwindows:\n  - name: code\n    root: src\n    layout: \
+                main-vertical\n    commands: [vim]\n    panes:\n      - type: horizontal\n        root: .\n        commands: [make]\n  - name: infra\n    \
+                selected: true\n    root: infra\n";
+    let (format, snapshot) = import::read(text, None).unwrap();
+    assert_eq!(format, ImportFormat::Smug);
+    let session = &snapshot.sessions[0];
+    let [code, infra] = session.windows.as_slice() else { panic!("{session:?}") };
+    let panes: Vec<_> = code.panes.iter().map(|pane| (pane.directory.as_str(), pane.lines.join("|"))).collect();
+    assert_eq!(panes, [("/srv/blog/src", "vim".to_owned()), ("/srv/blog/src", "make".to_owned())]);
+    assert!(infra.current && !code.current);
+    assert_eq!(session.environment["A"], "b");
+}
+
+#[test]
+fn a_file_that_nobody_wrote_is_refused_in_words() {
+    for text in ["", "[]", "{}", "a: b", "3", "session_name: []"] {
+        let error = import::read(text, None).unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidArgument, "{text}");
+    }
+}
+
+#[test]
+fn tmuxp_types_programs_only_where_that_was_asked_for() {
+    let mut of = session("a", vec![window(0)]);
+    of.windows[0].panes[0].argv = ["vim", "a b", "it's"].map(str::to_owned).into();
+    let lines = |programs| file::write_session(&of, programs)["windows"][0]["panes"][0]["shell_command"].clone();
+    assert_eq!(lines(Programs::Kept), json!([]));
+    assert_eq!(lines(Programs::Typed), json!(["vim 'a b' 'it'\\''s'"]));
+    assert_eq!(file::write(&shared())["muxtap"]["sessions"].as_array().map(Vec::len), Some(2));
+    assert_ne!(file::write(&shared()), Value::Null);
+}
