@@ -410,4 +410,16 @@ pub struct McpHello {
     /// The directory of its user's named tmux sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sockets: Option<String>,
+    /// The sets of tools that it wants; empty: `native`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolSet>,
+}
+
+/// The sets of MCP tools, which a client chooses from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum ToolSet {
+    /// The tools that are offered where none are chosen.
+    Native,
 }

@@ -122,6 +122,7 @@ async fn serve_client(
         cwd: hello.cwd,
         env: hello.env,
         sockets: hello.sockets.map(PathBuf::from),
+        tools: hello.tools,
         ..common
     };
     let stop = engine.end();

@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::elicitation::{Elicitation, ElicitationOutcome};
 use crate::{
-    api::{Error, ErrorCode, Result, Tier},
+    api::{Error, ErrorCode, Result, Tier, ToolSet},
     engine::{Engine, Server},
     supervise::{self, Supervisor, confirm::approvals::Approvals},
     tmux::same_socket,
@@ -71,6 +71,8 @@ pub struct ClientContext {
     pub hold: Option<Duration>,
     /// The questions to a person at a terminal (`muxtap approvals`).
     pub approvals: Option<Approvals>,
+    /// The sets of tools that it has; empty: `native`.
+    pub tools: Vec<ToolSet>,
 }
 
 impl ClientContext {
@@ -261,11 +263,11 @@ impl ServerHandler for Mcp {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> std::result::Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::TOOLS.clone()))
+        Ok(ListToolsResult::with_all_items(tools::of(&self.client.tools).cloned().collect()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::TOOLS.iter().find(|tool| tool.name == name).cloned()
+        tools::of(&self.client.tools).find(|tool| tool.name == name).cloned()
     }
 
     async fn call_tool(
@@ -279,6 +281,8 @@ impl ServerHandler for Mcp {
         let elicitation = Arc::new(Elicitation::of(&context, asked, request.input_responses));
         let call = CallContext { elicitation: Some(elicitation.clone()), ..self.call_context(&context) };
         let called = async {
+            // What was not offered is no tool here.
+            tools::of(&self.client.tools).find(|tool| tool.name == request.name)?;
             if request.name == supervise::NAME {
                 return Some(Ok(self.supervise(&call, arguments).await));
             }
@@ -294,7 +298,7 @@ impl ServerHandler for Mcp {
             () = context.ct.cancelled() => Some(Err(Error::new(ErrorCode::Timeout, "the call was cancelled"))),
         };
         let Some(called) = called else {
-            let names: Vec<_> = tools::TOOLS.iter().map(|tool| tool.name.as_ref()).collect();
+            let names: Vec<_> = tools::of(&self.client.tools).map(|tool| tool.name.as_ref()).collect();
             let message = format!("no tool {:?}; there are {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(message, None));
         };

@@ -20,7 +20,8 @@ use super::{
 use crate::{
     api::{
         CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest,
-        PatchRequest, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier, WaitAnswer,
+        PatchRequest, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier, ToolSet,
+        WaitAnswer,
     },
     engine::{Names, Server, SessionPart, Target, check_keys, is_number},
 };
@@ -50,7 +51,7 @@ fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str,
         .with_raw_output_schema(schema::output::<O>())
 }
 
-/// All tools.
+/// The native tools.
 pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     use Effect::{Changes, Ends, Makes, Reads, Types};
     vec![
@@ -94,6 +95,12 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         super::supervisor_tool::tool().with_annotations(ToolAnnotations::new().destructive(true)),
     ]
 });
+
+/// Returns the tools of these sets; of none: the native ones.
+pub fn of(sets: &[ToolSet]) -> impl Iterator<Item = &'static Tool> {
+    let native = sets.is_empty() || sets.contains(&ToolSet::Native);
+    TOOLS.iter().filter(move |_| native)
+}
 
 /// Calls a tool. `None`: there is no such tool.
 pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {

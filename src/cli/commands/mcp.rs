@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 
 use super::{Caller, Outcome, output};
 use crate::{
-    api::{Error, McpHello, Result},
+    api::{Error, McpHello, Result, ToolSet},
     cli::caller::whole_environment,
     http::mcp::UPGRADE,
     mcp,
@@ -35,25 +35,37 @@ use crate::{
   codex mcp add muxtap -- muxtap mcp -L work
   muxtap mcp --tools manage-tmux-sessions      as docs/manage-tmux-sessions.md says")]
 pub(in crate::cli) struct Mcp {
-    /// Which tools: all of muxtap's own, or `manage_tmux_sessions` alone, as its first
-    /// implementation served it, by this process
-    #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
-    tools: Tools,
+    /// Which tools, as a list of sets with commas between; or `manage-tmux-sessions` alone, as its
+    /// first implementation served it, by this process
+    #[arg(long, value_name = "WHICH", value_enum, value_delimiter = ',', default_value = "native")]
+    tools: Vec<Tools>,
 }
 
 /// Which tools are served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Tools {
     /// muxtap's own.
-    #[default]
     Native,
     /// `manage_tmux_sessions` alone.
     ManageTmuxSessions,
 }
 
+impl Tools {
+    /// Returns the daemon's set of them.
+    fn set(self) -> Option<ToolSet> {
+        match self {
+            Self::Native => Some(ToolSet::Native),
+            Self::ManageTmuxSessions => None,
+        }
+    }
+}
+
 impl Mcp {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        if self.tools == Tools::ManageTmuxSessions {
+        if self.tools.contains(&Tools::ManageTmuxSessions) {
+            if self.tools.len() > 1 {
+                return Err(Error::invalid("--tools: manage-tmux-sessions stands alone").into());
+            }
             return serve_supervisor_only(caller).await;
         }
         let stream = caller.stream()?;
@@ -63,6 +75,7 @@ impl Mcp {
             cwd: std::env::current_dir().ok().map(|dir| dir.display().to_string()),
             env: Some(whole_environment()),
             sockets: caller.sockets.as_ref().map(|dir| dir.display().to_string()),
+            tools: self.tools.iter().filter_map(|tools| tools.set()).collect(),
         };
         connect(stream, &hello).await?;
         Ok(0)
