@@ -78,6 +78,8 @@ mod nonce;
 mod plain;
 #[cfg(feature = "engine")]
 mod quoting;
+#[cfg(feature = "http")]
+mod record;
 #[cfg(feature = "engine")]
 mod socket;
 #[cfg(feature = "mcp")]

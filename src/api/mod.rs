@@ -6,6 +6,7 @@ mod answers;
 #[cfg(feature = "http")]
 pub(crate) mod decode;
 mod events;
+mod recordings;
 mod requests;
 mod streams;
 mod tier;
@@ -14,6 +15,7 @@ pub use agents::*;
 pub use answers::*;
 pub use events::{Event, EventKind};
 pub use muxtap_core::{Cursor, Epoch, Error, ErrorCode, Gap, GapReason, Result, Since};
+pub use recordings::*;
 pub use requests::*;
 pub use streams::*;
 pub use tier::{Tier, Tiers};

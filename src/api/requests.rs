@@ -422,4 +422,6 @@ pub struct McpHello {
 pub enum ToolSet {
     /// The tools that are offered where none are chosen.
     Native,
+    /// The tool `record`.
+    Record,
 }

@@ -30,6 +30,7 @@ use super::{
         list::{DisplayMessage, HasSession, ListPanes, ListSessions, ListWindows},
         mcp::Mcp,
         read::{CursorOf, Read},
+        record::Record,
         run::Run,
         tail::Tail,
         wait_for::WaitFor,
@@ -143,6 +144,7 @@ pub(super) enum Command {
     #[command(visible_alias = "wait")]
     WaitFor(Box<WaitFor>),
     Run(Run),
+    Record(Box<Record>),
     Events(Events),
     Agents(Agents),
     Approvals(ApprovalsArgs),
@@ -191,6 +193,7 @@ impl Command {
             Self::Tail(args) => args.run(caller).await,
             Self::WaitFor(args) => args.run(caller).await,
             Self::Run(args) => args.run(caller).await,
+            Self::Record(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
             Self::Agents(args) => args.run(caller).await,
             Self::Approvals(args) => args.run(caller).await,

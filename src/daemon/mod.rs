@@ -19,6 +19,7 @@ use crate::{
     descriptors,
     engine::{Engine, Options, agents::Rules, audit::Audit},
     http, metrics, net,
+    record::Recordings,
     supervise::confirm::approvals::Approvals,
     tmux::Program,
 };
@@ -100,6 +101,7 @@ async fn run(
         audit: audit(settings)?,
         agents: Arc::new(agents(settings)?),
     });
+    let recordings = Recordings::in_dir(paths.recordings_dir());
     let about = http::DaemonInfo {
         socket: paths.socket.display().to_string(),
         http: endpoints.iter().map(|endpoint| endpoint.url.clone()).collect(),
@@ -107,12 +109,14 @@ async fn run(
         problem: Some(log::problem),
         config: settings.answer(),
         files: settings.files().to_vec(),
+        recordings: recordings.clone(),
         mcp: crate::mcp::ClientContext {
             server: Some(own_socket_dir().join("default")),
             sockets: Some(own_socket_dir()),
             confirm: settings.confirm.clone(),
             hold: Some(settings.mcp_hold),
             approvals: Some(Approvals::default()),
+            recordings,
             ..crate::mcp::ClientContext::default()
         },
     };

@@ -11,6 +11,7 @@ pub(crate) mod mcp;
 mod openapi;
 mod openapi_parts;
 mod out_of_descriptors;
+mod recordings;
 mod routes;
 #[cfg(feature = "mcp")]
 mod status_events;
@@ -33,6 +34,7 @@ use crate::{
     engine::{Caller, Engine, Server},
     files::ReadFile,
     net::Peer,
+    record::Recordings,
 };
 
 pub use guard::{Guard, with_guard};
@@ -73,6 +75,8 @@ pub(crate) struct DaemonInfo {
     pub config: ConfigAnswer,
     /// The configuration files that it read when it began.
     pub files: Vec<ReadFile>,
+    /// The recordings that go on, and those that have ended.
+    pub recordings: Recordings,
     /// The surroundings of agents over HTTP, and what holds for all agents.
     #[cfg(feature = "mcp")]
     pub mcp: crate::mcp::ClientContext,
@@ -186,6 +190,9 @@ fn engine_routes() -> Router<App> {
         .route("/v1/waits", get(routes::list_waits).post(routes::wait))
         .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
         .route("/v1/agents", get(routes::agents))
+        .route("/v1/recordings", get(recordings::list).post(recordings::start))
+        .route("/v1/recordings/{id}", get(recordings::one).delete(recordings::stop))
+        .route("/v1/panes/{pane}/alis", get(recordings::alis))
         .route("/v1/events", get(stream::sse::stream))
         .route("/v1/stream", get(stream::ws::stream))
 }

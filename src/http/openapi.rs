@@ -6,7 +6,7 @@ use axum::{Json, response::Response};
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::{approvals, guard, mcp, routes, status_events, stream, text};
+use super::{approvals, guard, mcp, recordings, routes, status_events, stream, text};
 use crate::api;
 
 #[derive(OpenApi)]
@@ -46,6 +46,11 @@ use crate::api;
         routes::wait_result,
         routes::cancel_wait,
         routes::agents,
+        recordings::list,
+        recordings::start,
+        recordings::one,
+        recordings::stop,
+        recordings::alis,
         approvals::list,
         approvals::answer,
         approvals::events,

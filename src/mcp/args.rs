@@ -18,7 +18,7 @@ pub(super) fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T> {
 }
 
 /// Reads a list that may be given as one item.
-fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
+pub(super) fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
     struct OneOrMany;
 
     impl<'de> Visitor<'de> for OneOrMany {

@@ -6,6 +6,7 @@ mod elicitation;
 mod log;
 mod output;
 mod prompts;
+mod record;
 mod resources;
 mod schema;
 pub mod supervisor_only;
@@ -40,6 +41,7 @@ use self::elicitation::{Elicitation, ElicitationOutcome};
 use crate::{
     api::{Error, ErrorCode, Result, Tier, ToolSet},
     engine::{Engine, Server},
+    record::Recordings,
     supervise::{self, Supervisor, confirm::approvals::Approvals},
     tmux::same_socket,
 };
@@ -73,6 +75,8 @@ pub struct ClientContext {
     pub approvals: Option<Approvals>,
     /// The sets of tools that it has; empty: `native`.
     pub tools: Vec<ToolSet>,
+    /// The daemon's recordings.
+    pub(crate) recordings: Recordings,
 }
 
 impl ClientContext {

@@ -28,7 +28,7 @@ use crate::{
 
 /// A tool's effect on the world, for `annotations`.
 #[derive(Clone, Copy)]
-enum Effect {
+pub(super) enum Effect {
     Reads,
     Types,
     Makes,
@@ -36,7 +36,7 @@ enum Effect {
     Ends,
 }
 
-fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str, effect: Effect) -> Tool {
+pub(super) fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str, effect: Effect) -> Tool {
     let annotations = ToolAnnotations::new();
     // Annotations that are left out have the value that a client assumes.
     let annotations = match effect {
@@ -99,7 +99,8 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
 /// Returns the tools of these sets; of none: the native ones.
 pub fn of(sets: &[ToolSet]) -> impl Iterator<Item = &'static Tool> {
     let native = sets.is_empty() || sets.contains(&ToolSet::Native);
-    TOOLS.iter().filter(move |_| native)
+    let record = sets.contains(&ToolSet::Record);
+    TOOLS.iter().filter(move |_| native).chain(super::record::TOOLS.iter().filter(move |_| record))
 }
 
 /// Calls a tool. `None`: there is no such tool.
@@ -116,6 +117,7 @@ pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Opti
         "change" => change(call, arguments).await,
         "search" => search(call, arguments).await,
         "watch" => super::watch::watch(call, arguments).await,
+        "record" => super::record::record(call, arguments).await,
         _ => return None,
     })
 }
@@ -479,7 +481,7 @@ fn limit(max_chars: Option<usize>) -> usize {
 
 /// A result whose text is given and whose JSON is `answer`.
 impl ToolOutput {
-    fn new(text: impl Into<String>, answer: &impl Serialize) -> Self {
+    pub(super) fn new(text: impl Into<String>, answer: &impl Serialize) -> Self {
         Self { text: text.into(), answer: serde_json::to_value(answer).unwrap_or(Value::Object(Map::new())) }
     }
 }

@@ -50,6 +50,7 @@ mod modes;
 mod open_strings;
 mod protocol;
 mod readme;
+mod record;
 mod respawn;
 mod run;
 mod run_new_pane;

@@ -46,6 +46,8 @@ pub(in crate::cli) struct Mcp {
 enum Tools {
     /// muxtap's own.
     Native,
+    /// Recordings of panes.
+    Record,
     /// `manage_tmux_sessions` alone.
     ManageTmuxSessions,
 }
@@ -55,6 +57,7 @@ impl Tools {
     fn set(self) -> Option<ToolSet> {
         match self {
             Self::Native => Some(ToolSet::Native),
+            Self::Record => Some(ToolSet::Record),
             Self::ManageTmuxSessions => None,
         }
     }

@@ -17,6 +17,7 @@ pub(super) mod input;
 pub(super) mod list;
 pub(super) mod mcp;
 pub(super) mod read;
+pub(super) mod record;
 pub(super) mod run;
 pub(super) mod tail;
 #[cfg(feature = "top")]
