@@ -54,6 +54,9 @@ pub struct RecordRequest {
     /// The form of the files.
     #[serde(default)]
     pub format: RecordFormat,
+    /// End it unless `GET /v1/recordings/{id}?attach=true` comes within ten seconds.
+    #[serde(default)]
+    pub attend: bool,
 }
 
 /// The state of a recording.

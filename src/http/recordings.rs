@@ -16,9 +16,7 @@ use super::{
     server,
 };
 use crate::{
-    api::{
-        self, AlisQuery, Error, RecordRequest, RecordingInfo, RecordingList, RecordingQuery, ServerQuery, Tier,
-    },
+    api::{self, AlisQuery, Error, RecordRequest, RecordingInfo, RecordingList, RecordingQuery, ServerQuery, Tier},
     net::{ConnectionPermit, Peer},
     record::{ALIS, Recordings, Secrets, Trust, live::Live},
 };

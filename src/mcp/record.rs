@@ -101,6 +101,7 @@ pub async fn record(call: &CallContext, arguments: JsonObject) -> Result<ToolOut
                 redact: args.redact,
                 input: args.input,
                 format: args.format,
+                attend: false,
             };
             // An agent does not say where files of the user go.
             vec![recordings.start(&server, &request, Trust::Other).await?]

@@ -51,6 +51,9 @@ pub(crate) const LEAST_BYTES: u64 = 4096;
 /// The smallest limit of a file's time.
 pub(crate) const LEAST_TIME: Duration = Duration::from_secs(1);
 
+/// How long a recording that is to be attended waits for who does.
+pub(crate) const ATTEND_TIME: Duration = Duration::from_secs(10);
+
 /// Who asks for a recording, and so where it may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
@@ -85,6 +88,8 @@ struct Entry {
     stop: CancellationToken,
     /// Cancelled when it has ended.
     ended: CancellationToken,
+    /// Cancelled when somebody has attached to it.
+    attended: CancellationToken,
 }
 
 impl Entry {
@@ -151,7 +156,10 @@ impl Recordings {
         let max_time = request.max_ms.map(Duration::from_millis);
         if max_time.is_some_and(|time| time < LEAST_TIME) {
             let least = LEAST_TIME.as_millis();
-            return Err(Error::invalid(format!("max_ms: {}; give {least} or more", request.max_ms.unwrap_or_default())));
+            return Err(Error::invalid(format!(
+                "max_ms: {}; give {least} or more",
+                request.max_ms.unwrap_or_default()
+            )));
         }
         let pane = server.pane(&request.pane).await?;
         let info = pane.info();
@@ -177,6 +185,9 @@ impl Recordings {
             self.all().retain(|other| !Arc::ptr_eq(other, &entry));
             return Err(error);
         }
+        if request.attend {
+            self.end_unattended(entry.clone(), &self.thread(&engine)?);
+        }
         Ok(entry.info())
     }
 
@@ -192,7 +203,9 @@ impl Recordings {
 
     /// Returns a recording that ends with what is returned.
     pub(crate) fn attach(&self, id: &str) -> Result<Attached> {
-        Ok(Attached { entry: self.find(id)? })
+        let entry = self.find(id)?;
+        entry.attended.cancel();
+        Ok(Attached { entry })
     }
 
     /// Ends a recording, and waits until its last file is whole. One that has ended stays as it is.
@@ -201,6 +214,18 @@ impl Recordings {
         entry.stop.cancel();
         entry.ended.cancelled().await;
         Ok(entry.info())
+    }
+
+    /// Ends a recording to which nobody attaches: who asked for it died before he could.
+    fn end_unattended(&self, entry: Arc<Entry>, thread: &Handle) {
+        let wait = async move {
+            tokio::select! {
+                () = tokio::time::sleep(ATTEND_TIME) => entry.stop.cancel(),
+                () = entry.attended.cancelled() => {}
+                () = entry.ended.cancelled() => {}
+            }
+        };
+        self.inner.tasks.spawn_on(wait, thread);
     }
 
     fn find(&self, id: &str) -> Result<Arc<Entry>> {
@@ -245,8 +270,8 @@ impl Recordings {
             exit_status: None,
             error: None,
         };
-        let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
-        let entry = Arc::new(Entry { info: Mutex::new(info), stop, ended });
+        let [stop, ended, attended] = std::array::from_fn(|_| CancellationToken::new());
+        let entry = Arc::new(Entry { info: Mutex::new(info), stop, ended, attended });
         all.push_back(entry.clone());
         Ok(entry)
     }

@@ -94,6 +94,7 @@ impl Recorder {
             last_fed: None,
             lines,
         };
+        recorder.name_file();
         recorder.write()?;
         Ok(recorder)
     }
@@ -241,7 +242,8 @@ impl Recorder {
         let length = self.files.length() + self.lines.len() as u64;
         let time = self.source.now().saturating_sub(self.file_began);
         // A piece is a 64th of the limit, and becomes at most six times as long in JSON.
-        self.plan.max_bytes.is_some_and(|most| length >= most - most / 8) || self.plan.max_time.is_some_and(|most| time >= most)
+        self.plan.max_bytes.is_some_and(|most| length >= most - most / 8)
+            || self.plan.max_time.is_some_and(|most| time >= most)
     }
 
     /// Begins the next file, with the screen as it is. Returns whether there may be one.
@@ -257,6 +259,7 @@ impl Recorder {
         self.cast.finish(at, &mut self.lines);
         self.write()?;
         self.files.rotate()?;
+        self.name_file();
         let timestamp = (self.began_ms + u64::try_from(at.as_millis()).unwrap_or(0)) / 1000;
         let header = Header { size: self.size, timestamp, title: self.plan.title.clone() };
         self.cast = Cast::new(self.plan.format, &header, at, &mut self.lines);
@@ -278,6 +281,16 @@ impl Recorder {
         Ok(state)
     }
 
+    /// Lists the file that is written from here on.
+    fn name_file(&self) {
+        let path = self.files.path().display().to_string();
+        self.entry.update(|info| {
+            info.files.push(path);
+            let surplus = info.files.len().saturating_sub(super::FILES_TOLD);
+            info.files.drain(..surplus);
+        });
+    }
+
     /// Writes the lines that are ready.
     fn write(&mut self) -> Result<()> {
         if self.lines.is_empty() {
@@ -288,14 +301,9 @@ impl Recorder {
         self.lines.clear();
         self.lines.shrink_to(WRITE_BYTES);
         written?;
-        let (path, cursor) = (self.files.path().display().to_string(), self.source.cursor());
+        let cursor = self.source.cursor();
         let replaced = [&self.output, &self.input].into_iter().flatten().map(Redactor::replaced).sum();
         self.entry.update(|info| {
-            if info.files.last() != Some(&path) {
-                info.files.push(path);
-                let surplus = info.files.len().saturating_sub(super::FILES_TOLD);
-                info.files.drain(..surplus);
-            }
             (info.bytes, info.cursor, info.redacted) = (info.bytes + bytes, cursor, replaced);
         });
         Ok(())

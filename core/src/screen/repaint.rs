@@ -3,8 +3,7 @@
 use std::io::Write as _;
 
 use super::{
-    Screen,
-    capture,
+    Screen, capture,
     cell::append_text,
     parser::Parser,
     style::Style,
@@ -44,7 +43,8 @@ impl Terminal {
         out.extend_from_slice(b"\x1b[0m\x0f\x1b(B\x1b)0\x1b[r\x1b[?6l\x1b[4l\x1b[?7h\x1b[H\x1b[2J");
         let mut joined = false;
         for y in 0..self.height() {
-            let row = self.row_bytes(y);
+            let goes_on = self.is_full(y) && self.grid.rows.get(y as usize).is_some_and(|row| row.wrapped);
+            let row = self.row_bytes(y, goes_on);
             let blank = row.iter().all(|byte| *byte == b' ');
             if !blank {
                 // A row that goes on in the next one is printed over the edge, so that whoever reads
@@ -55,7 +55,7 @@ impl Terminal {
                 out.extend_from_slice(b"\x1b[0m\x0f");
                 out.extend_from_slice(&row);
             }
-            joined = !blank && self.grid.rows.get(y as usize).is_some_and(|row| row.wrapped) && self.is_full(y);
+            joined = !blank && goes_on;
         }
         out.extend_from_slice(b"\x1b[0m\x0f");
         self.repaint_tabs(out);
@@ -69,7 +69,8 @@ impl Terminal {
             // The next character wraps: only printing the row's last one brings that about.
             let full = self.is_full(self.y);
             self.repaint_place(out, if full { 0 } else { self.columns() - 1 }, self.y, self.modes.origin);
-            out.extend(if full { self.row_bytes(self.y) } else { b" ".to_vec() });
+            out.extend(if full { self.row_bytes(self.y, true) } else { b" ".to_vec() });
+            out.extend_from_slice(b"\x1b[0m\x0f");
         } else {
             self.repaint_place(out, self.x, self.y, self.modes.origin);
         }
@@ -85,8 +86,8 @@ impl Terminal {
 
     /// Returns what draws a row's cells up to the last one that shows something, on a terminal without
     /// a style. A tab is as many blanks, since a tab would only move: what is printed over one later
-    /// leaves the others as they are, where tmux clears them.
-    fn row_bytes(&self, y: u32) -> Vec<u8> {
+    /// leaves the others as they are, where tmux clears them. `whole`: blanks at its end too.
+    fn row_bytes(&self, y: u32, whole: bool) -> Vec<u8> {
         let Some(row) = self.grid.rows.get(y as usize) else { return Vec::new() };
         let columns = self.columns() as usize;
         let cells = row.cells.get(..columns.min(row.cells.len())).unwrap_or_default();
@@ -123,15 +124,15 @@ impl Terminal {
                 shown = out.len();
             }
         }
-        if !self.is_full(y) {
+        if !whole {
             out.truncate(shown);
         }
         out
     }
 
-    /// Whether every column of a row was written.
+    /// Whether a row has a cell in every column.
     fn is_full(&self, y: u32) -> bool {
-        self.grid.rows.get(y as usize).is_some_and(|row| row.used >= self.columns())
+        self.grid.rows.get(y as usize).is_some_and(|row| row.cells.len() >= self.columns() as usize)
     }
 
     fn repaint_tabs(&self, out: &mut Vec<u8>) {
@@ -215,7 +216,8 @@ mod tests {
             let mut copy = empty(version);
             copy.feed(b"\x1b[31;7mrubbish\x1b[2;3r\x1b[?6h\x1b(0\x1b[4h");
             copy.feed(&screen.repaint());
-            assert_eq!(shown(&copy), shown(&screen), "{version}: {}", output.escape_ascii());
+            let drawn = screen.repaint();
+            assert_eq!(shown(&copy), shown(&screen), "{version}: {} {}", output.escape_ascii(), drawn.escape_ascii());
             screen.feed(then);
             copy.feed(then);
             let (copy, screen) = (shown(&copy), shown(&screen));
@@ -243,6 +245,7 @@ mod tests {
             b"main\x1b[?1049h\x1b[2;2Halt\x1b[?25l",
             b"\x1b]2;a title\x07text",
             b"\x1b[44m\x1b[2J\x1b[2;2Hx\x1b[K",
+            b"\x1b[1;44m0123456789\x1b[1J",
         ] {
             check(output, then);
         }

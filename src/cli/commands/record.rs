@@ -139,11 +139,13 @@ impl Record {
             return Err(Error::invalid(message).into());
         }
         let absolute = |path: &PathBuf| -> Result<String> {
-            let path = std::path::absolute(path).map_err(|error| Error::invalid(format!("{}: {error}", path.display())))?;
+            let path =
+                std::path::absolute(path).map_err(|error| Error::invalid(format!("{}: {error}", path.display())))?;
             let not_text = |path: std::ffi::OsString| Error::invalid(format!("{} is not UTF-8", path.display()));
             path.into_os_string().into_string().map_err(not_text)
         };
-        let (file, dir) = (self.output.as_ref().map(absolute).transpose()?, self.dir.as_ref().map(absolute).transpose()?);
+        let (file, dir) =
+            (self.output.as_ref().map(absolute).transpose()?, self.dir.as_ref().map(absolute).transpose()?);
         let mut begun = Vec::new();
         for pane in panes {
             let request = RecordRequest {
@@ -156,6 +158,7 @@ impl Record {
                 redact: self.redact.clone(),
                 input: self.input,
                 format: self.format.into(),
+                attend: !self.detach,
             };
             match client.post::<RecordingInfo>("/v1/recordings", &request).await {
                 Ok(info) => begun.push(info),

@@ -22,7 +22,9 @@ impl Nfa {
     pub(super) fn new(patterns: &[String]) -> Result<Self> {
         if patterns.len() > PATTERNS {
             let count = patterns.len();
-            return Err(Error::invalid(format!("redact: {count} patterns, {PATTERNS} are allowed; join some with `|`")));
+            return Err(Error::invalid(format!(
+                "redact: {count} patterns, {PATTERNS} are allowed; join some with `|`"
+            )));
         }
         for pattern in patterns {
             let parsed = regex_syntax::Parser::new().parse(pattern).map_err(|error| refused(pattern, &error))?;

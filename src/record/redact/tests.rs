@@ -41,7 +41,10 @@ fn a_secret_becomes_as_many_stars_however_it_is_cut() {
 fn escape_sequences_between_its_characters_stay() {
     assert_eq!(whole(&["hunter2"], &[b"hu\x1b[1mnt", b"er\x1b[0m2!"]), "**\x1b[1m****\x1b[0m*!");
     // As zsh colours what is typed: each character again, with another look.
-    assert_eq!(whole(&["abc"], &[b"\x1b[4ma\x1b[24m", b"\x08\x1b[4ma\x1b[4mb\x1b[24m", b"\x08\x08abc"]).matches('*').count(), 6);
+    assert_eq!(
+        whole(&["abc"], &[b"\x1b[4ma\x1b[24m", b"\x08\x1b[4ma\x1b[4mb\x1b[24m", b"\x08\x08abc"]).matches('*').count(),
+        6
+    );
     let typed = whole(&["abc"], &[b"\x1b[4ma\x1b[24m", b"\x08\x1b[4ma\x1b[4mb\x1b[24m", b"\x08\x08abc"]);
     assert!(!typed.contains(['a', 'b', 'c']), "{typed:?}");
 }
@@ -125,7 +128,7 @@ proptest! {
         pieces in prop::collection::vec(
             prop::sample::select(vec![
                 "a", "b", "ab", "abc", "\x08", "\r", "\r\n", "\x1b[1m", "\x1b[C", "\x1b[2D", "\x1b[K", "\x1b]2;abc\x07",
-                "\u{4e16}", " ", "\t", "\x1b[2;2H", "\x1b[@", "\x1b[P",
+                " ", "\t", "\x1b[2;2H", "\x1b[@", "\x1b[P",
             ]),
             0..30,
         ),

@@ -42,7 +42,9 @@ impl Tokens {
         if is_string(&self.open) {
             return Vec::new();
         }
-        std::mem::take(&mut self.open)
+        let open = std::mem::take(&mut self.open);
+        // A character that is cut off.
+        if open.first().is_some_and(|first| *first >= 0x80) { "\u{fffd}".into() } else { open }
     }
 
     /// Returns the next token, and the bytes behind it. `None`: it has only begun.
@@ -57,7 +59,7 @@ impl Tokens {
             if self.open.is_empty() && (*byte < 0x20 && *byte != 0x1b || *byte == 0x7f) {
                 return (Some(Token::Control(*byte)), rest);
             }
-            if is_string(&self.open) {
+            if is_string(&self.open) && self.open.last() != Some(&0x1b) {
                 // A long one is not looked at byte by byte.
                 let plain = bytes.iter().take_while(|byte| !matches!(byte, 0x07 | 0x1b | 0x18 | 0x1a)).count();
                 if plain > 0 {
@@ -92,7 +94,7 @@ impl Tokens {
             [0x1b] | [0x1b, b'['] => false,
             open if is_string(open) => return self.complete_string(),
             // CAN, SUB, and another escape sequence cut it off.
-            [0x1b, .., 0x18 | 0x1a | 0x1b] => true,
+            [0x1b, .., 0x18 | 0x1a | 0x1b | 0x80..] => true,
             [0x1b, b'[', .., last] => (0x40..=0x7e).contains(last) || self.open.len() > SEQUENCE_BYTES,
             [0x1b, .., last] => !(0x20..0x30).contains(last),
             open => return self.character(open.len()),
@@ -101,9 +103,10 @@ impl Tokens {
             return None;
         }
         let mut bytes = std::mem::take(&mut self.open);
-        if bytes.len() > 1 && bytes.last() == Some(&0x1b) {
+        // It is not part of it.
+        if let [_, .., last @ (0x1b | 0x80..)] = *bytes {
             bytes.pop();
-            self.open.push(0x1b);
+            self.open.push(last);
         }
         Some(Token::Sequence(bytes))
     }
