@@ -1,4 +1,4 @@
-//! ALiS, asciinema's live stream: binary messages over a WebSocket (subprotocol `v1.alis`), as bytes.
+//! asciinema's live stream, `ALiS`: binary messages over a WebSocket (subprotocol `v1.alis`), as bytes.
 //!
 //! Numbers are LEB128, times are microseconds: the first message's since the stream began, each
 //! further one's since the event before.

@@ -1,4 +1,4 @@
-//! A pane as an ALiS stream, for asciinema's players.
+//! A pane as a live stream for asciinema's players.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -44,12 +44,11 @@ impl Live {
             }
             let holds = self.redactor.as_ref().is_some_and(Redactor::is_holding);
             let due = holds.then(|| std::time::Instant::now() + HELD_TIME);
-            match self.source.next(due).await? {
-                Some(item) => self.take(item),
-                None => {
-                    let at = self.source.now();
-                    self.end(at);
-                }
+            if let Some(item) = self.source.next(due).await? {
+                self.take(item);
+            } else {
+                let at = self.source.now();
+                self.end(at);
             }
         }
     }

@@ -113,8 +113,7 @@ impl Tokens {
 
     fn complete_string(&mut self) -> Option<Token> {
         let (kept, next) = match self.open.as_slice() {
-            [_, _, .., 0x1b, b'\\'] | [_, _, .., 0x18 | 0x1a] => (self.open.len(), None),
-            [_, b']' | b'k', .., 7] => (self.open.len(), None),
+            [_, _, .., 0x1b, b'\\'] | [_, _, .., 0x18 | 0x1a] | [_, b']' | b'k', .., 7] => (self.open.len(), None),
             // The next escape sequence ends it too.
             [_, _, .., 0x1b, other] => (self.open.len() - 2, Some(*other)),
             _ => return None,
