@@ -179,14 +179,15 @@ impl Recordings {
             title,
         };
         let entry = self.enlist(&engine, &pane, request, started_ms)?;
+        if request.attend {
+            // Before it begins: who asked may go away at any time, and this future with him.
+            self.end_unattended(entry.clone(), &self.thread(&engine)?);
+        }
         let begun = self.run(&engine, entry.clone(), pane, since, plan, place).await;
         engine.record("record", begun.as_ref().map_or_else(|error| error.code.as_str(), |()| "ok"));
         if let Err(error) = begun {
             self.all().retain(|other| !Arc::ptr_eq(other, &entry));
             return Err(error);
-        }
-        if request.attend {
-            self.end_unattended(entry.clone(), &self.thread(&engine)?);
         }
         Ok(entry.info())
     }
@@ -230,7 +231,7 @@ impl Recordings {
 
     fn find(&self, id: &str) -> Result<Arc<Entry>> {
         let found = self.all().iter().find(|entry| entry.info().id == id).cloned();
-        found.ok_or_else(|| Error::not_found(format!("no recording {id}; `muxtap record list` shows what there is")))
+        found.ok_or_else(|| Error::not_found(format!("no recording {id}; the list of recordings shows what there is")))
     }
 
     fn all(&self) -> MutexGuard<'_, VecDeque<Arc<Entry>>> {

@@ -365,6 +365,8 @@ fn a_full_disk_ends_a_recording_with_a_whole_file() {
     let pane = shell(&world);
     let file = world.path("full.cast");
     let recording = start(&world, &json!({"pane": pane, "file": file}));
+    does(&world, &pane, "seq 1 200; echo some", "^some");
+    caught_up(&world, &recording, &pane);
     does(&world, &pane, "seq 1 100000; echo over", "^over");
     let id = recording["id"].as_str().unwrap();
     let state = || world.http("GET", &format!("/v1/recordings/{id}"), None).json();
