@@ -80,6 +80,8 @@ mod nonce;
 mod plain;
 #[cfg(feature = "engine")]
 mod quoting;
+#[cfg(feature = "http")]
+mod record;
 #[cfg(feature = "engine")]
 mod snapshot;
 #[cfg(feature = "engine")]

@@ -29,6 +29,7 @@ mod pipeline;
 mod port;
 mod process;
 mod quiet;
+mod record;
 mod stage;
 mod streams;
 #[path = "../table/mod.rs"]
@@ -40,10 +41,11 @@ mod wait;
 /// A part of the bench, by its name.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 12] = [
     ("wait", wait::run),
     ("quiet", quiet::run),
     ("flood", flood::run),
+    ("record", record::run),
     ("pipeline", pipeline::run),
     ("thousand", thousand::run),
     ("capture", capture::run),

@@ -423,6 +423,9 @@ pub struct McpHello {
     /// The directory of its user's named tmux sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sockets: Option<String>,
+    /// Whether the server was named, by `-L`, `-S` or `--via`: the capability is there then, and in no container.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub server_is_named: bool,
     /// The sets of tools that it is offered; absent: the native one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSet>,
@@ -438,4 +441,8 @@ pub enum ToolSet {
     Native,
     /// Snapshots, layouts and groups.
     Snapshot,
+    /// The tool `record`.
+    Record,
+    /// The tool `tmux`, the capability.
+    Capability,
 }

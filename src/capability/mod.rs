@@ -72,7 +72,7 @@ impl CapabilitySettings {
 }
 
 /// The capability of one engine; clones are the same. It remembers where each pane was last read.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Capability {
     reads: Arc<Mutex<HashMap<(PathBuf, PaneId), LastRead>>>,
 }

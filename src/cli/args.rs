@@ -33,6 +33,7 @@ use super::{
         list::{DisplayMessage, HasSession, ListPanes, ListSessions, ListWindows},
         mcp::Mcp,
         read::{CursorOf, Read},
+        record::Record,
         run::Run,
         snapshot::SnapshotArgs,
         tail::Tail,
@@ -152,6 +153,7 @@ pub(super) enum Command {
     #[command(visible_alias = "wait")]
     WaitFor(Box<WaitFor>),
     Run(Run),
+    Record(Box<Record>),
     Events(Events),
     Agents(Agents),
     Snapshot(SnapshotArgs),
@@ -204,6 +206,7 @@ impl Command {
             Self::Tail(args) => args.run(caller).await,
             Self::WaitFor(args) => args.run(caller).await,
             Self::Run(args) => args.run(caller).await,
+            Self::Record(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
             Self::Agents(args) => args.run(caller).await,
             Self::Snapshot(args) => args.run(caller).await,

@@ -96,6 +96,11 @@ impl Paths {
         self.state_file("layouts")
     }
 
+    /// Returns the directory of recordings for which no other is named.
+    pub fn recordings_dir(&self) -> PathBuf {
+        self.state_file("recordings")
+    }
+
     /// Returns the path of a file that outlives the daemon. It stands where the log does.
     fn state_file(&self, name: &str) -> PathBuf {
         if self.log == with_suffix(&self.socket, ".log") {

@@ -19,6 +19,7 @@ use crate::{
     descriptors,
     engine::{Engine, Options, agents::Rules, audit::Audit},
     http, metrics, net,
+    record::Recordings,
     snapshot::Store,
     supervise::confirm::approvals::Approvals,
     tmux::{Program, Transport},
@@ -102,6 +103,7 @@ async fn run(
         audit: audit(settings)?,
         agents: Arc::new(agents(settings)?),
     });
+    let recordings = Recordings::in_dir(paths.recordings_dir());
     let about = http::DaemonInfo {
         socket: paths.socket.display().to_string(),
         http: endpoints.iter().map(|endpoint| endpoint.url.clone()).collect(),
@@ -109,6 +111,7 @@ async fn run(
         problem: Some(log::problem),
         config: settings.answer(),
         files: settings.files().to_vec(),
+        recordings: recordings.clone(),
         mcp: crate::mcp::ClientContext {
             server: Some(own_socket_dir().join("default")),
             sockets: Some(own_socket_dir()),
@@ -116,6 +119,7 @@ async fn run(
             hold: Some(settings.mcp_hold),
             approvals: Some(Approvals::default()),
             snapshots: Some(Store { snapshots: paths.snapshots_dir(), layouts: paths.layouts_dir() }),
+            recordings,
             ..crate::mcp::ClientContext::default()
         },
     };

@@ -10,14 +10,14 @@ pub(super) mod runs;
 pub(super) mod shell;
 pub(super) mod submit;
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{fmt::Write as _, sync::Arc, time::Instant};
 
 use tokio::sync::oneshot;
 
 #[cfg(feature = "mcp")]
 pub(crate) use key_names::check_keys;
 
-use super::{Host, PaneState, Server, input::prompt::CursorPosition, limits};
+use super::{Host, PaneState, Server, activity::Deed, input::prompt::CursorPosition, limits};
 use crate::{
     api::{Cursor, Error, ErrorCode, InputAnswer, InputRequest, Result, Tier},
     protocol::{
@@ -48,6 +48,18 @@ const MOVED: &str = "muxtap-refuses-a-moved-cursor";
 pub(super) struct PreparedInput {
     lines: Vec<Line>,
     echo: String,
+}
+
+impl PreparedInput {
+    /// Returns the bytes that the program reads, as far as they are known; else the text.
+    fn bytes(&self) -> Vec<u8> {
+        let keys = self.lines.iter().map(|line| match &line.kind {
+            InputKind::Keys(Ok(bytes)) => Some(bytes.as_slice()),
+            _ => None,
+        });
+        let keys: Option<Vec<_>> = keys.collect();
+        keys.map_or_else(|| self.echo.replace('\n', "\r").into_bytes(), |keys| keys.concat())
+    }
 }
 
 /// One command line to tmux.
@@ -236,6 +248,9 @@ impl Server {
         // Recorded before it is sent: while other panes flood, tmux may send this pane's output
         // ahead of its reply (N27).
         let before = pane.record_input(if silent { "" } else { &typed.echo }, tty_echo);
+        // Noted when it has arrived: a recording says what was typed, not what was meant to be.
+        let begun = Instant::now();
+        let deed = self.engine.notes_activities().then(|| Deed::Input((!silent).then(|| typed.bytes())));
         let mut some_arrived = false;
         let arrived = send_lines(host, pane, typed.lines, version, only_at, &mut some_arrived).await;
         let refused = match &arrived {
@@ -245,6 +260,8 @@ impl Server {
         };
         if refused {
             pane.retract_input(&before);
+        } else if let Some(deed) = deed {
+            self.engine.note_activity(pane, begun, || deed);
         }
         Ok(arrived?.then(|| pane.cursor(before.mark)))
     }

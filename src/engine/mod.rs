@@ -4,6 +4,7 @@
 //! engine. Requests are served from memory wherever that is exact, and over the open connection
 //! otherwise. No lock is held across an await anywhere in here.
 
+pub(crate) mod activity;
 pub mod agents;
 pub mod audit;
 mod audit_scope;
@@ -84,6 +85,8 @@ pub struct Shared {
     runs: input::runs::Runs,
     /// Events of all servers, each with its server's socket.
     pub(crate) events: broadcast::Sender<(Arc<Path>, Event)>,
+    /// What muxtap does with panes.
+    activity: broadcast::Sender<Arc<activity::Activity>>,
     pub(crate) cancel: CancellationToken,
     pub(crate) tasks: TaskTracker,
     /// Notified when a pane or result was retired, to be dropped later, or when the memory budget
@@ -153,6 +156,7 @@ impl Engine {
             #[cfg(feature = "mcp")]
             runs: input::runs::Runs::default(),
             events: broadcast::Sender::new(1024),
+            activity: activity::channel(),
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),
             retired: tokio::sync::Notify::new(),

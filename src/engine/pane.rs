@@ -400,6 +400,11 @@ impl State {
         self.output_times.note(now, end, start);
     }
 
+    /// Returns when what stands from this offset on was printed: offsets, and milliseconds since 1970.
+    pub(in crate::engine) fn output_times(&self, from: u64) -> Vec<(u64, u64)> {
+        self.output_times.from(from)
+    }
+
     /// Returns where what was printed at a time or later begins; milliseconds since 1970.
     pub(in crate::engine) fn printed_since(&self, at_ms: u64) -> u64 {
         self.output_times.begin(at_ms, self.ring.end()).unwrap_or(0).max(self.ring.start())

@@ -122,6 +122,7 @@ async fn serve_client(
         cwd: hello.cwd,
         env: hello.env,
         sockets: hello.sockets.map(PathBuf::from),
+        capability_socket: hello.server_is_named.then(|| hello.server.clone()),
         tools: hello.tools,
         ..common
     };

@@ -13,6 +13,7 @@ pub(crate) mod mcp;
 mod openapi;
 mod openapi_parts;
 mod out_of_descriptors;
+mod recordings;
 mod routes;
 #[cfg(feature = "mcp")]
 mod snapshots;
@@ -38,6 +39,7 @@ use crate::{
     engine::{Caller, Engine, Server},
     files::ReadFile,
     net::Peer,
+    record::Recordings,
 };
 
 pub use guard::{Guard, with_guard};
@@ -80,6 +82,8 @@ pub(crate) struct DaemonInfo {
     pub config: ConfigAnswer,
     /// The configuration files that it read when it began.
     pub files: Vec<ReadFile>,
+    /// The recordings that go on, and those that have ended.
+    pub recordings: Recordings,
     /// The surroundings of agents over HTTP, and what holds for all agents.
     #[cfg(feature = "mcp")]
     pub mcp: crate::mcp::ClientContext,
@@ -94,15 +98,12 @@ impl App {
 
     /// Creates the state, with streams that are written elsewhere.
     pub(crate) fn with_streams(engine: Engine, about: DaemonInfo, streams: Streams) -> Self {
-        Self {
-            engine,
-            daemon: Arc::new(Daemon {
-                about,
-                stop: watch::Sender::new(false),
-                streams,
-                capability: Capability::default(),
-            }),
-        }
+        // What one face has read the others have.
+        #[cfg(feature = "mcp")]
+        let capability = about.mcp.capability.clone();
+        #[cfg(not(feature = "mcp"))]
+        let capability = Capability::default();
+        Self { engine, daemon: Arc::new(Daemon { about, stop: watch::Sender::new(false), streams, capability }) }
     }
 
     /// Returns the event streams; their end is to be awaited.
@@ -219,6 +220,9 @@ fn engine_routes() -> Router<App> {
         .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
         .route("/v1/capability", post(capability::run))
         .route("/v1/agents", get(routes::agents))
+        .route("/v1/recordings", get(recordings::list).post(recordings::start))
+        .route("/v1/recordings/{id}", get(recordings::one).delete(recordings::stop))
+        .route("/v1/panes/{pane}/alis", get(recordings::alis))
         .route("/v1/events", get(stream::sse::stream))
         .route("/v1/stream", get(stream::ws::stream))
 }

@@ -6,7 +6,7 @@ use axum::{Json, response::Response};
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::{approvals, capability, guard, hosts, mcp, routes, snapshots, status_events, stream, text};
+use super::{approvals, capability, guard, hosts, mcp, recordings, routes, snapshots, status_events, stream, text};
 use crate::api;
 
 #[derive(OpenApi)]
@@ -49,6 +49,11 @@ use crate::api;
         hosts::list,
         hosts::add,
         capability::run,
+        recordings::list,
+        recordings::start,
+        recordings::one,
+        recordings::stop,
+        recordings::alis,
         approvals::list,
         approvals::answer,
         approvals::events,

@@ -80,6 +80,15 @@ impl IntoParams for PathWait {
     }
 }
 
+/// The parameter `{id}` of a recording.
+pub struct PathRecording;
+
+impl IntoParams for PathRecording {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        in_path("id", "The recording's id")
+    }
+}
+
 /// The parameter `{id}` of a question.
 pub struct PathQuestion;
 

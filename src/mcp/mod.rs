@@ -2,10 +2,12 @@
 //! `docs/mcp.md` describes what a client sees.
 
 mod args;
+mod capability;
 mod elicitation;
 mod log;
 mod output;
 mod prompts;
+mod record;
 mod resources;
 mod schema;
 mod snapshot;
@@ -40,7 +42,9 @@ use tokio_util::sync::CancellationToken;
 use self::elicitation::{Elicitation, ElicitationOutcome};
 use crate::{
     api::{Error, ErrorCode, Result, Tier, ToolSet},
+    capability::Capability,
     engine::{Engine, Server},
+    record::Recordings,
     snapshot::Store,
     supervise::{self, Supervisor, confirm::approvals::Approvals},
     tmux::same_socket,
@@ -77,6 +81,11 @@ pub struct ClientContext {
     pub snapshots: Option<Store>,
     /// The sets of tools that the client is offered; none: the native one.
     pub tools: Vec<ToolSet>,
+    /// The daemon's recordings.
+    pub(crate) recordings: Recordings,
+    /// The capability, and the server that a client named for it.
+    pub(crate) capability: Capability,
+    pub(crate) capability_socket: Option<String>,
 }
 
 impl ClientContext {
@@ -285,6 +294,7 @@ impl ServerHandler for Mcp {
         let elicitation = Arc::new(Elicitation::of(&context, asked, request.input_responses));
         let call = CallContext { elicitation: Some(elicitation.clone()), ..self.call_context(&context) };
         let called = async {
+            // What was not offered is no tool here.
             self.get_tool(&request.name)?;
             if request.name == supervise::NAME {
                 return Some(Ok(self.supervise(&call, arguments).await));

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use super::{
     CallContext,
     args::{self, parse},
+    capability,
     output::{
         CaptureOutput, ListOutput, ReadOutput, RunOutput, SearchOutput, SendOutput, ToolOutput, WatchOutput,
         matching_lines,
@@ -32,7 +33,7 @@ use crate::{
 
 /// A tool's effect on the world, for `annotations`.
 #[derive(Clone, Copy)]
-enum Effect {
+pub(super) enum Effect {
     Reads,
     Types,
     Makes,
@@ -40,7 +41,7 @@ enum Effect {
     Ends,
 }
 
-fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str, effect: Effect) -> Tool {
+pub(super) fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str, effect: Effect) -> Tool {
     let annotations = ToolAnnotations::new();
     // Annotations that are left out have the value that a client assumes.
     let annotations = match effect {
@@ -63,6 +64,8 @@ pub fn of(sets: &[ToolSet]) -> Vec<Tool> {
         let more = match set {
             ToolSet::Native => TOOLS.iter(),
             ToolSet::Snapshot => SNAPSHOT.iter(),
+            ToolSet::Record => super::record::TOOLS.iter(),
+            ToolSet::Capability => capability::TOOLS.iter(),
         };
         let fresh: Vec<Tool> = more.filter(|tool| tools.iter().all(|known| known.name != tool.name)).cloned().collect();
         tools.extend(fresh);
@@ -159,6 +162,8 @@ async fn call_here(call: &CallContext, name: &str, arguments: JsonObject) -> Opt
         "search" => search(call, arguments).await,
         "watch" => super::watch::watch(call, arguments).await,
         snapshot::NAME => snapshot::call(call, arguments).await,
+        "record" => super::record::record(call, arguments).await,
+        capability::NAME => capability::call(call, arguments).await,
         _ => return None,
     })
 }

@@ -53,6 +53,7 @@ mod open_strings;
 mod places;
 mod protocol;
 mod readme;
+mod record;
 mod respawn;
 mod run;
 mod run_new_pane;

@@ -230,7 +230,7 @@ const CODES: [(u16, u8); 13] = [
 ];
 
 /// Prints what turns one look into another.
-fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
+pub(super) fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
     let underlines = rules.prints_underline_colours;
     let removed = from.attributes & !to.attributes & !attribute::CHARSET;
     let reset = removed != 0 || (underlines && from.underline != Colour::NONE && to.underline == Colour::NONE);

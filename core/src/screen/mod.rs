@@ -16,6 +16,7 @@ mod join;
 mod packed;
 mod params;
 mod parser;
+mod repaint;
 mod resize;
 mod row;
 pub mod rules;

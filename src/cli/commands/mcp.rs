@@ -36,7 +36,7 @@ use crate::{
   muxtap mcp --tools manage-tmux-sessions      as docs/manage-tmux-sessions.md says")]
 pub(in crate::cli) struct Mcp {
     /// Which sets of tools, with commas between them: `native` is what every client is offered,
-    /// `snapshot` is docs/snapshots.md; or
+    /// `snapshot`, `record` and `capability` are docs/snapshots.md, recordings.md and capability.md; or
     /// `manage-tmux-sessions` alone, as its first implementation served it, by this process
     #[arg(long, value_name = "WHICH", value_enum, value_delimiter = ',', default_value = "native")]
     tools: Vec<Tools>,
@@ -49,6 +49,10 @@ enum Tools {
     Native,
     /// Snapshots of sessions, layouts and groups of panes.
     Snapshot,
+    /// Recordings of panes.
+    Record,
+    /// The tmux capability of an assistant's sandbox.
+    Capability,
     /// `manage_tmux_sessions` alone.
     ManageTmuxSessions,
 }
@@ -59,6 +63,8 @@ impl Tools {
         match self {
             Self::Native => Ok(ToolSet::Native),
             Self::Snapshot => Ok(ToolSet::Snapshot),
+            Self::Record => Ok(ToolSet::Record),
+            Self::Capability => Ok(ToolSet::Capability),
             Self::ManageTmuxSessions => {
                 Err(Error::invalid("--tools: manage-tmux-sessions is served alone; the native tools have it, too"))
             }
@@ -79,6 +85,7 @@ impl Mcp {
             cwd: std::env::current_dir().ok().map(|dir| dir.display().to_string()),
             env: Some(whole_environment()),
             sockets: caller.sockets.as_ref().map(|dir| dir.display().to_string()),
+            server_is_named: caller.server_is_named,
             tools,
         };
         connect(stream, &hello).await?;

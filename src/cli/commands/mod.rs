@@ -20,6 +20,7 @@ pub(super) mod layout;
 pub(super) mod list;
 pub(super) mod mcp;
 pub(super) mod read;
+pub(super) mod record;
 pub(super) mod run;
 pub(super) mod snapshot;
 pub(super) mod tail;

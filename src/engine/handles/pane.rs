@@ -4,9 +4,11 @@ use std::{fmt::Write as _, sync::Arc};
 
 use super::{Capture, Follow, Read, Run, Server, Spawn, Wait, spawn::SpawnKind};
 use crate::{
-    api::{Cursor, InputAnswer, InputRequest, PaneInfo, PatchRequest, RespawnRequest, Result},
-    engine::PaneState,
+    api::{Cursor, Gap, InputAnswer, InputRequest, PaneInfo, PatchRequest, RespawnRequest, Result, Since, Size},
+    engine::{PaneState, sync::watch},
     protocol::ids::PaneId,
+    screen::{Rules, Screen},
+    tmux::Exit,
 };
 
 /// A handle on a pane of a tmux server.
@@ -74,6 +76,45 @@ impl Pane {
         let host = &self.server.host;
         let listed = if host.is_earlier(&self.state) { None } else { host.listed_info(self.id()) };
         listed.unwrap_or_else(|| host.ended_info(&self.state))
+    }
+
+    /// Returns a channel that is notified of every change: output, size, end.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.state.changes()
+    }
+
+    /// Returns the pane's size, as tmux last reported it.
+    pub(crate) fn size(&self) -> Size {
+        self.state.size()
+    }
+
+    /// Returns how the pane's tmux draws; `None` before its server was reached.
+    pub(crate) fn rules(&self) -> Option<Rules> {
+        self.server.host.rules()
+    }
+
+    /// Returns what the pane shows, and the end of the output that it shows. `None`: the screen is not
+    /// in memory.
+    pub(crate) fn screen(&self) -> Option<(Screen, Cursor)> {
+        let state = self.state.lock();
+        let screen = state.screen.followed().or_else(|| state.screen.last().filter(|_| state.screen.is_proven()));
+        screen.map(|screen| (screen.clone(), self.state.cursor(state.ring.end())))
+    }
+
+    /// Returns the place that this means, and what is missing before it.
+    pub(crate) fn place(&self, since: &Since) -> Result<(Cursor, Option<Gap>)> {
+        let (offset, gap) = self.state.resolve_since(&self.state.lock(), since)?;
+        Ok((self.state.cursor(offset), gap))
+    }
+
+    /// Returns when the output from here on was printed: offsets, and milliseconds since 1970.
+    pub(crate) fn output_times(&self, from: &Cursor) -> Vec<(u64, u64)> {
+        self.state.lock().output_times(from.offset)
+    }
+
+    /// Returns how the pane's program has ended, if it has.
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        self.state.exit()
     }
 
     /// Returns the target that means this pane to [`Pane::asking`].

@@ -8,10 +8,11 @@ use std::{
 };
 
 use rustix::net::SocketAddrUnix;
+use tokio::sync::broadcast;
 
 use super::{Events, Pane, Spawn, Wait, spawn::SpawnKind};
 use crate::{
-    api::{Error, EventKind, Result, SubscribeRequest},
+    api::{Error, Event, EventKind, Result, SubscribeRequest},
     engine::{Caller, Engine, Host, PaneState},
     protocol::ids::PaneId,
     socket::{Environment, ServerChoice},
@@ -209,6 +210,12 @@ impl Server {
     pub async fn pane(&self, target: impl ToString + Send) -> Result<Pane> {
         let target = target.to_string();
         Ok(Pane::of(self.clone(), self.resolve_pane(&target).await?))
+    }
+
+    /// Returns the events of all servers from now on, each with its server's socket, but for those that
+    /// only a pane's reader finds: output, screens, bells, gaps, ends.
+    pub(crate) fn announcements(&self) -> broadcast::Receiver<(Arc<Path>, Event)> {
+        self.engine.shared.events.subscribe()
     }
 
     /// Returns this server for a caller in one of its panes: `:2`, `.1` and `+` count from there.

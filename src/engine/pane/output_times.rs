@@ -77,6 +77,12 @@ impl OutputTimes {
         self.marks = kept;
     }
 
+    /// Returns the marks from the one that covers this offset on: offsets, and milliseconds since 1970.
+    pub(super) fn from(&self, offset: u64) -> Vec<(u64, u64)> {
+        let first = self.marks.partition_point(|mark| mark.offset <= offset).saturating_sub(1);
+        self.marks.iter().skip(first).map(|mark| (mark.offset, mark.at_ms)).collect()
+    }
+
     /// Returns where what was printed at this time or later begins, in a stream that ends at `end`.
     /// `None`: from its start on, all of it may be later.
     pub(super) fn begin(&self, at_ms: u64, end: u64) -> Option<u64> {

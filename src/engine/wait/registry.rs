@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::{core::Core, result::WaitResult};
 use crate::{
     api::{Error, ErrorCode, Result, WaitInfo, WaitOutcome},
-    engine::{Caller, Engine, limits},
+    engine::{Caller, Engine, activity::Deed, limits},
     metrics,
 };
 
@@ -187,11 +187,23 @@ impl WaitGuard {
 
     /// Replaces a wait that is over by its result, and frees all else.
     pub(super) async fn store_result(mut self) {
+        self.note_end();
         self.detach();
         let result = self.engine.result(&self.core).await;
         self.engine.shared.waits.store(&self.core.id, result);
         self.stored = true;
         self.engine.shared.retired.notify_one();
+    }
+
+    /// Notes the wait's end for the pane that decided it, else for all of them.
+    fn note_end(&self) {
+        let Some(end) = self.core.lock().end else { return };
+        let patterns = || self.core.spec.predicates.iter().filter_map(|predicate| predicate.text.clone()).collect();
+        for (at, pane) in self.core.panes.iter().enumerate() {
+            if end.pane.is_none_or(|decided| decided == at) {
+                self.engine.note_activity(pane, end.at, || Deed::Waited(end.outcome, patterns()));
+            }
+        }
     }
 
     /// Ends the wait and takes its watchers out of the panes.

@@ -1,0 +1,61 @@
+//! Notes of what muxtap does with panes, for those who record them: inputs, and waits that end.
+
+use std::{sync::Arc, time::Instant};
+
+use tokio::sync::broadcast;
+
+use super::{Engine, PaneState};
+use crate::{
+    api::{Epoch, WaitOutcome},
+    protocol::ids::PaneId,
+};
+
+/// Notes that one who listens may be behind.
+const BEHIND: usize = 256;
+
+/// An input to a pane, or a wait on it that has ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Activity {
+    /// The pane.
+    pub(crate) pane: PaneId,
+    /// Its server and engine: every server has a pane `%0`.
+    pub(crate) epoch: Epoch,
+    pub(crate) at: Instant,
+    pub(crate) deed: Deed,
+}
+
+/// The kinds of activity.
+#[derive(Clone, Debug)]
+pub(crate) enum Deed {
+    /// Input was typed. `None`: into a terminal that does not show it.
+    Input(Option<Vec<u8>>),
+    /// A wait ended, with its patterns.
+    Waited(WaitOutcome, Vec<String>),
+}
+
+/// The channel of activities.
+pub(super) fn channel() -> broadcast::Sender<Arc<Activity>> {
+    broadcast::Sender::new(BEHIND)
+}
+
+impl Engine {
+    /// Returns the activities from now on, in all panes.
+    pub(crate) fn activities(&self) -> broadcast::Receiver<Arc<Activity>> {
+        self.shared.activity.subscribe()
+    }
+
+    /// Whether somebody listens to activities.
+    pub(super) fn notes_activities(&self) -> bool {
+        self.shared.activity.receiver_count() > 0
+    }
+
+    /// Notes an activity where somebody listens.
+    pub(super) fn note_activity(&self, pane: &PaneState, at: Instant, deed: impl FnOnce() -> Deed) {
+        if !self.notes_activities() {
+            return;
+        }
+        let note = Activity { pane: pane.id(), epoch: pane.epoch(), at, deed: deed() };
+        // Whoever listened may have gone just now.
+        let _ = self.shared.activity.send(Arc::new(note));
+    }
+}

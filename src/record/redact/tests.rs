@@ -1,0 +1,166 @@
+//! Tests of the redactor.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn secrets(patterns: &[&str]) -> Secrets {
+    Secrets::new(&patterns.iter().map(|pattern| (*pattern).to_owned()).collect::<Vec<_>>()).unwrap()
+}
+
+/// What comes out of these chunks: at once, and when the pane rests.
+fn redacted(patterns: &[&str], chunks: &[&[u8]]) -> (String, String) {
+    let mut redactor = Redactor::new(secrets(patterns), 80);
+    let text = |pieces: Vec<Piece>| String::from_utf8(pieces.into_iter().flat_map(|(_, bytes)| bytes).collect());
+    let mut at_once = String::new();
+    for chunk in chunks {
+        at_once += &text(redactor.feed(Duration::ZERO, chunk)).unwrap();
+    }
+    (at_once, text(redactor.flush(Duration::ZERO)).unwrap())
+}
+
+fn whole(patterns: &[&str], chunks: &[&[u8]]) -> String {
+    let (at_once, rest) = redacted(patterns, chunks);
+    at_once + &rest
+}
+
+#[test]
+fn a_secret_becomes_as_many_stars_however_it_is_cut() {
+    let output = b"$ login hunter2 now\r\nnext".as_slice();
+    for cut in 0..output.len() {
+        let (one, two) = output.split_at(cut);
+        assert_eq!(whole(&["hunter2"], &[one, two]), "$ login ******* now\r\nnext", "cut at {cut}");
+    }
+    let bytes: Vec<&[u8]> = output.chunks(1).collect();
+    assert_eq!(whole(&["hunter2"], &bytes), "$ login ******* now\r\nnext");
+}
+
+#[test]
+fn escape_sequences_between_its_characters_stay() {
+    assert_eq!(whole(&["hunter2"], &[b"hu\x1b[1mnt", b"er\x1b[0m2!"]), "**\x1b[1m****\x1b[0m*!");
+    // As zsh colours what is typed: each character again, with another look.
+    assert_eq!(
+        whole(&["abc"], &[b"\x1b[4ma\x1b[24m", b"\x08\x1b[4ma\x1b[4mb\x1b[24m", b"\x08\x08abc"]).matches('*').count(),
+        6
+    );
+    let typed = whole(&["abc"], &[b"\x1b[4ma\x1b[24m", b"\x08\x1b[4ma\x1b[4mb\x1b[24m", b"\x08\x08abc"]);
+    assert!(!typed.contains(['a', 'b', 'c']), "{typed:?}");
+}
+
+#[test]
+fn what_may_become_one_is_held_and_what_cannot_is_not() {
+    assert_eq!(redacted(&["hunter2"], &[b"say hun"]), ("say ".into(), "hun".into()));
+    assert_eq!(redacted(&["hunter2"], &[b"say hun", b"ger"]), ("say hunger".into(), String::new()));
+    assert_eq!(redacted(&["hunter2"], &[b"say hun", b"\r\n"]), ("say hun\r\n".into(), String::new()));
+    // What goes on for ever is replaced as it comes.
+    assert_eq!(redacted(&[r"token=\S+"], &[b"token=a", b"bc", b"d"]), ("**********".into(), String::new()));
+    assert_eq!(whole(&[r"token=\S+"], &[b"token=a", b"bc d"]), "********* d");
+}
+
+#[test]
+fn wide_characters_become_two_stars() {
+    assert_eq!(whole(&["geheim\u{4e16}\u{754c}"], &["x geheim\u{4e16}\u{754c} y".as_bytes()]), "x ********** y");
+    let text = "\u{e9}\u{4e16}\u{1f600}!".as_bytes();
+    for cut in 0..text.len() {
+        let (one, two) = text.split_at(cut);
+        assert_eq!(whole(&["\u{1f600}"], &[one, two]), "\u{e9}\u{4e16}**!");
+    }
+    assert_eq!(whole(&["x"], &[b"a\xffb\xe4\xb8"]), "a\u{fffd}b\u{fffd}");
+}
+
+#[test]
+fn a_line_that_wraps_is_one_line() {
+    let secrets = secrets(&["0123456789"]);
+    let mut redactor = Redactor::new(secrets, 8);
+    let out: Vec<u8> = redactor.feed(Duration::ZERO, b"pw: 0123456789 ").into_iter().flat_map(|(_, b)| b).collect();
+    assert_eq!(String::from_utf8(out).unwrap(), "pw: ********** ");
+    // Back to the beginning of the row, not of the line.
+    let out: Vec<u8> = redactor.feed(Duration::ZERO, b"\r56").into_iter().flat_map(|(_, b)| b).collect();
+    assert_eq!(String::from_utf8(out).unwrap(), "\r56");
+}
+
+#[test]
+fn titles_and_other_strings_are_searched_too() {
+    assert_eq!(whole(&["hunter2"], &[b"\x1b]2;pw hun", b"ter2\x07x"]), "\x1b]2;pw *******\x07x");
+    assert_eq!(whole(&["hunter2"], &[b"\x1b]2;hunter2\x1b\\x"]), "\x1b]2;*******\x1b\\x");
+    assert_eq!(whole(&["hunter2"], &[b"\x1b]2;hunter2\x1b[1mx"]), "\x1b]2;*******\x1b\\\x1b[1mx");
+    assert_eq!(whole(&["hunter2"], &[b"\x1b]2;hunter2\x1bMx"]), "\x1b]2;*******\x1b\\\x1bMx");
+    assert_eq!(whole(&["hunter2"], &[b"\x1b]2;hunter2\x18x"]), "\x1b]2;*******\x18x");
+    // Half of one is never written.
+    assert_eq!(whole(&["hunter2"], &[b"\x1b]2;hunte"]), "");
+    let long = [b"\x1bPq", &vec![b'x'; 2 * HELD_BYTES][..], b"\x1b\\y"].concat();
+    assert_eq!(whole(&["hunter2"], &[&long]), "y");
+}
+
+#[test]
+fn what_is_held_is_bounded() {
+    let mut redactor = Redactor::new(secrets(&["a+b"]), 80);
+    let chunk = vec![b'a'; 1000];
+    let mut out = 0;
+    for _ in 0..200 {
+        out += redactor.feed(Duration::ZERO, &chunk).iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        assert!(redactor.held_bytes <= HELD_BYTES);
+    }
+    assert!(out >= 200_000 - HELD_BYTES);
+}
+
+#[test]
+fn a_pattern_that_would_be_everywhere_is_refused() {
+    for pattern in ["", "a*", "(", "x{2000}{2000}"] {
+        assert!(Secrets::new(&[pattern.to_owned()]).is_err(), "{pattern}");
+    }
+    assert!(Secrets::new(&vec!["a".to_owned(); 65]).is_err());
+}
+
+#[test]
+fn anchors_are_those_of_lines() {
+    assert_eq!(whole(&["^secret"], &[b"secret secret\r\nsecret"]), "****** secret\r\n******");
+    assert_eq!(whole(&[r"\bkey\b"], &[b"a key b"]), "a *** b");
+    assert_eq!(secrets(&["^a", "b$"]).replace("ab\nab"), "**\n**");
+}
+
+proptest! {
+    /// Where output is cut changes nothing but when it comes.
+    #[test]
+    fn chunks_change_nothing(
+        pieces in prop::collection::vec(
+            prop::sample::select(vec![
+                "a", "b", "ab", "abc", "\x08", "\r", "\r\n", "\x1b[1m", "\x1b[C", "\x1b[2D", "\x1b[K", "\x1b]2;abc\x07",
+                " ", "\t", "\x1b[2;2H", "\x1b[@", "\x1b[P",
+            ]),
+            0..30,
+        ),
+        cuts in prop::collection::vec(0usize..80, 0..6),
+    ) {
+        let output = pieces.concat().into_bytes();
+        let mut cuts: Vec<usize> = cuts.into_iter().filter(|cut| *cut < output.len()).collect();
+        cuts.sort_unstable();
+        let (mut chunks, mut from) = (Vec::new(), 0);
+        for cut in cuts {
+            chunks.push(&output[from..cut]);
+            from = cut;
+        }
+        chunks.push(&output[from..]);
+        let cut = whole(&["abc"], &chunks);
+        let mut last = 0;
+        // What is replaced in one piece is replaced in several: a rest between may only hide more.
+        prop_assert_eq!(cut.len(), whole(&["abc"], &[&output]).len());
+        for line in cut.split(['\r', '\n', '\x08', '\x1b']) {
+            prop_assert!(!line.contains("abc"), "{:?}", cut);
+            last += line.len();
+        }
+        prop_assert!(last <= cut.len());
+    }
+
+    /// Without a secret in it output is not changed.
+    #[test]
+    fn other_output_stays_as_it_was(text in "[a-y \\r\\n\\x1b\\[0-9;mHKJ\u{e9}\u{4e16}]{0,200}") {
+        let out = whole(&["zz", "z[0-9]+"], &[text.as_bytes()]);
+        // A title that has not ended is left out, and one that is cut off gets an end.
+        if !text.contains("\u{1b}k") {
+            prop_assert_eq!(out, text);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A terminal's output cut into characters, controls and whole escape sequences.
+
+use super::HELD_BYTES;
+
+/// A piece of output that is not cut any further.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    /// A character, and its bytes. What is no UTF-8 is U+FFFD.
+    Character(char, Vec<u8>),
+    /// A C0 control, or DEL.
+    Control(u8),
+    /// An escape sequence without a text.
+    Sequence(Vec<u8>),
+    /// A string (OSC, title, DCS, APC, PM, SOS) with all that belongs to it.
+    Text(Vec<u8>),
+}
+
+/// Bytes of a CSI sequence that are collected; a longer one is let go as it is.
+const SEQUENCE_BYTES: usize = 4 * 1024;
+
+/// The cutter: what it holds is one token that is not complete.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    open: Vec<u8>,
+    /// Whether the open string is too long, and left out.
+    dropped: bool,
+}
+
+impl Tokens {
+    /// Whether nothing is open.
+    pub(super) fn is_ground(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Whether a token has begun.
+    pub(super) fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Returns what has begun. A string that has not ended is left out: it may hold half of a secret.
+    pub(super) fn take_open(&mut self) -> Vec<u8> {
+        if is_string(&self.open) {
+            return Vec::new();
+        }
+        let open = std::mem::take(&mut self.open);
+        // A character that is cut off.
+        if open.first().is_some_and(|first| *first >= 0x80) { "\u{fffd}".into() } else { open }
+    }
+
+    /// Returns the next token, and the bytes behind it. `None`: it has only begun.
+    pub(super) fn next<'a>(&mut self, mut bytes: &'a [u8]) -> (Option<Token>, &'a [u8]) {
+        // What ended a string may be complete already.
+        if let [0x1b, _] = self.open.as_slice()
+            && let Some(token) = self.complete()
+        {
+            return (Some(token), bytes);
+        }
+        while let Some((byte, rest)) = bytes.split_first() {
+            if self.open.is_empty() && (*byte < 0x20 && *byte != 0x1b || *byte == 0x7f) {
+                return (Some(Token::Control(*byte)), rest);
+            }
+            if is_string(&self.open) && self.open.last() != Some(&0x1b) {
+                // A long one is not looked at byte by byte.
+                let plain = bytes.iter().take_while(|byte| !matches!(byte, 0x07 | 0x1b | 0x18 | 0x1a)).count();
+                if plain > 0 {
+                    let (run, behind) = bytes.split_at(plain);
+                    if self.dropped || self.open.len() + plain > HELD_BYTES {
+                        self.dropped = true;
+                        self.open.truncate(2);
+                    } else {
+                        self.open.extend_from_slice(run);
+                    }
+                    bytes = behind;
+                    continue;
+                }
+            }
+            if self.open.first() != Some(&0x1b) && !self.open.is_empty() && !(0x80..0xc0).contains(byte) {
+                // A character that is cut off.
+                self.open.clear();
+                return (Some(replacement()), bytes);
+            }
+            self.open.push(*byte);
+            bytes = rest;
+            if let Some(token) = self.complete() {
+                return (Some(token), bytes);
+            }
+        }
+        (None, bytes)
+    }
+
+    /// Returns the open token if it is complete.
+    fn complete(&mut self) -> Option<Token> {
+        let done = match self.open.as_slice() {
+            [0x1b] | [0x1b, b'['] => false,
+            open if is_string(open) => return self.complete_string(),
+            // CAN, SUB, and another escape sequence cut it off.
+            [0x1b, .., 0x18 | 0x1a | 0x1b | 0x80..] => true,
+            [0x1b, b'[', .., last] => (0x40..=0x7e).contains(last) || self.open.len() > SEQUENCE_BYTES,
+            [0x1b, .., last] => !(0x20..0x30).contains(last),
+            open => return self.character(open.len()),
+        };
+        if !done {
+            return None;
+        }
+        let mut bytes = std::mem::take(&mut self.open);
+        // It is not part of it.
+        if let [_, .., last @ (0x1b | 0x80..)] = *bytes {
+            bytes.pop();
+            self.open.push(last);
+        }
+        Some(Token::Sequence(bytes))
+    }
+
+    fn complete_string(&mut self) -> Option<Token> {
+        let (kept, next) = match self.open.as_slice() {
+            [_, _, .., 0x1b, b'\\'] | [_, _, .., 0x18 | 0x1a] | [_, b']' | b'k', .., 7] => (self.open.len(), None),
+            // The next escape sequence ends it too.
+            [_, _, .., 0x1b, other] => (self.open.len() - 2, Some(*other)),
+            _ => return None,
+        };
+        let mut text = std::mem::take(&mut self.open);
+        text.truncate(kept);
+        if let Some(other) = next {
+            self.open = vec![0x1b, other];
+            text.extend_from_slice(b"\x1b\\");
+        }
+        if std::mem::take(&mut self.dropped) {
+            text.clear();
+        }
+        Some(Token::Text(text))
+    }
+
+    fn character(&mut self, length: usize) -> Option<Token> {
+        match std::str::from_utf8(&self.open) {
+            Ok(text) => {
+                let character = text.chars().next()?;
+                Some(Token::Character(character, std::mem::take(&mut self.open)))
+            }
+            Err(error) if error.error_len().is_none() && length < 4 => None,
+            Err(_) => {
+                self.open.clear();
+                Some(replacement())
+            }
+        }
+    }
+}
+
+fn replacement() -> Token {
+    Token::Character('\u{fffd}', "\u{fffd}".into())
+}
+
+fn is_string(open: &[u8]) -> bool {
+    matches!(open, [0x1b, b']' | b'k' | b'P' | b'_' | b'^' | b'X', ..])
+}

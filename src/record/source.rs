@@ -1,0 +1,325 @@
+//! What happens in one pane, in the order in which it is recorded: output with its time, sizes, inputs,
+//! markers, the end. It follows the pane by its handle, as any program can.
+
+use std::{
+    collections::VecDeque,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::broadcast::{self, error::TryRecvError};
+
+use crate::{
+    api::{AgentState, Cursor, Event, Gap, GapReason, Result, Since, Size},
+    clock,
+    engine::{
+        Pane,
+        activity::{Activity, Deed},
+        sync::watch,
+    },
+    protocol::version::Version,
+    screen::{Rules, Screen, Settings},
+    tmux::Exit,
+};
+
+/// Bytes of one piece of output.
+const PIECE_BYTES: u64 = 64 * 1024;
+/// The shortest time between two reads of a pane that prints: what comes meanwhile is one piece.
+const PACE: Duration = Duration::from_millis(5);
+/// How often the beginning is put off to the next output, because an escape sequence is half read.
+const PUT_OFF: u32 = 50;
+
+/// One thing that happened in a pane. Times count from the beginning of the recording.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// Output, and what is missing before it.
+    Output { at: Duration, bytes: Vec<u8>, gap: Option<Gap> },
+    /// The pane has another size.
+    Resized { at: Duration, size: Size },
+    /// muxtap typed something. `None`: the terminal does not show it.
+    Input { at: Duration, bytes: Option<Vec<u8>> },
+    /// Something that is worth a marker.
+    Marker { at: Duration, label: String },
+    /// The pane's program has ended. Nothing follows.
+    Ended { at: Duration, exit: Exit },
+    /// The time until which the caller would wait has come.
+    Due { at: Duration },
+}
+
+/// The beginning of a recording.
+pub(super) struct Start {
+    /// The screen at that place.
+    pub(super) screen: Screen,
+    pub(super) size: Size,
+    /// When it begins, in milliseconds since 1970.
+    pub(super) began_ms: u64,
+    /// What is missing at the beginning.
+    pub(super) gap: Option<Gap>,
+}
+
+/// A pane that is followed.
+pub(super) struct Source {
+    pane: Pane,
+    cursor: Cursor,
+    changes: watch::Receiver<u64>,
+    activities: broadcast::Receiver<Arc<Activity>>,
+    events: broadcast::Receiver<(Arc<Path>, Event)>,
+    /// Notes that are still to be told.
+    notes: VecDeque<Item>,
+    size: Size,
+    /// When past output was printed: offsets, and times since the recording's beginning.
+    past: VecDeque<(u64, Duration)>,
+    /// Where the output ended when the recording began: what is older came at the time of its mark.
+    began_at: u64,
+    /// How long before now the recording begins, and now.
+    lead: Duration,
+    now: Instant,
+    last_read: Option<Instant>,
+    /// Bytes of one piece of output.
+    piece: u64,
+    /// The state of the pane's agent that was told last.
+    agent: Option<AgentState>,
+    ended: Option<Exit>,
+}
+
+impl Source {
+    /// Begins to follow a pane here.
+    ///
+    /// `file_bytes`: the limit of a file, of which a piece of output is a small part. Error:
+    /// `INVALID_ARGUMENT` for a place that is none.
+    pub(super) async fn begin(pane: Pane, since: &Since, file_bytes: Option<u64>) -> Result<(Self, Start)> {
+        let mut changes = pane.changes();
+        let (activities, events) = (pane.server().engine().activities(), pane.server().announcements());
+        let (place, gap) = pane.place(since)?;
+        let live = matches!(since, Since::Now);
+        let (mut screen, mut cursor) = match pane.screen().filter(|_| live) {
+            Some(found) => found,
+            None => replay(&pane, place).await?,
+        };
+        // A sequence that is half drawn cannot be drawn on.
+        for _ in 0..PUT_OFF {
+            if !live || screen.at_rest() || pane.exit().is_some() {
+                break;
+            }
+            let more = tokio::time::timeout(crate::engine::limits::STRING, changes.changed()).await;
+            match pane.screen().filter(|_| more.is_ok()) {
+                Some(found) => (screen, cursor) = found,
+                None => break,
+            }
+        }
+        let now_ms = clock::now_ms();
+        let times = if live { Vec::new() } else { pane.output_times(&cursor) };
+        let began_ms = times.first().map_or(now_ms, |(_, at)| *at).min(now_ms);
+        let since_begin = |at: u64| Duration::from_millis(at.saturating_sub(began_ms));
+        let past = times.into_iter().map(|(offset, at)| (offset, since_begin(at))).collect();
+        let (size, began_at) = (pane.size(), pane.cursor().offset);
+        let shown = crate::screen::Size { columns: size.width.max(1), rows: size.height.max(1) };
+        if screen.size() != shown {
+            screen.resize(shown);
+        }
+        let start = Start { screen, size, began_ms, gap };
+        let source = Self {
+            pane,
+            cursor,
+            changes,
+            activities,
+            events,
+            notes: VecDeque::new(),
+            size,
+            past,
+            began_at: if live { 0 } else { began_at },
+            lead: since_begin(now_ms),
+            now: Instant::now(),
+            last_read: None,
+            piece: file_bytes.map_or(PIECE_BYTES, |bytes| (bytes / 64).min(PIECE_BYTES)),
+            agent: None,
+            ended: None,
+        };
+        Ok((source, start))
+    }
+
+    /// Returns the end of the output that was taken.
+    pub(super) fn cursor(&self) -> Cursor {
+        self.cursor
+    }
+
+    /// Returns how the pane's tmux draws.
+    pub(super) fn rules(&self) -> Rules {
+        self.pane.rules().unwrap_or_else(newest)
+    }
+
+    /// Returns the time of now.
+    pub(super) fn now(&self) -> Duration {
+        self.time_of(Instant::now())
+    }
+
+    fn time_of(&self, at: Instant) -> Duration {
+        self.lead + at.saturating_duration_since(self.now)
+    }
+
+    /// Returns what happens next; [`Item::Due`] if nothing does until then. `None`: the engine stops, or
+    /// all was said. Can be cancelled: nothing is lost.
+    pub(super) async fn next(&mut self, until: Option<Instant>) -> Result<Option<Item>> {
+        loop {
+            if self.pane.server().engine().is_stopping() {
+                return Ok(None);
+            }
+            if let Some(exit) = self.ended {
+                return Ok(Some(Item::Ended { at: self.now(), exit }));
+            }
+            self.changes.borrow_and_update();
+            let size = self.pane.size();
+            if size != self.size && size.width > 0 && size.height > 0 {
+                self.size = size;
+                return Ok(Some(Item::Resized { at: self.now(), size }));
+            }
+            if let Some(item) = self.noted() {
+                return Ok(Some(item));
+            }
+            let paced = self.last_read.map(|last| last + PACE).filter(|due| *due > Instant::now());
+            if paced.is_none()
+                && let Some(item) = self.read().await?
+            {
+                return Ok(Some(item));
+            }
+            if until.is_some_and(|until| until <= Instant::now()) {
+                return Ok(Some(Item::Due { at: self.now() }));
+            }
+            let due = [paced, until].into_iter().flatten().min();
+            tokio::select! {
+                changed = self.changes.changed(), if paced.is_none() => {
+                    if changed.is_err() {
+                        return Ok(None);
+                    }
+                }
+                note = self.activities.recv() => {
+                    if let Ok(note) = note {
+                        self.take_note(&note);
+                    }
+                }
+                event = self.events.recv() => {
+                    if let Ok((socket, event)) = event {
+                        self.take_event(&socket, event);
+                    }
+                }
+                () = at(due) => {}
+                () = self.pane.server().engine().stopping() => return Ok(None),
+            }
+        }
+    }
+
+    /// Reads what the pane has printed.
+    async fn read(&mut self) -> Result<Option<Item>> {
+        // Past output has the times of its marks: each piece ends where the next one begins.
+        while self.past.get(1).is_some_and(|(offset, _)| *offset <= self.cursor.offset) {
+            self.past.pop_front();
+        }
+        let next = self.past.get(1).map(|(offset, _)| offset - self.cursor.offset);
+        let most = next.unwrap_or(self.piece).clamp(1, self.piece);
+        let is_past = self.cursor.offset < self.began_at;
+        let output = self.pane.read().since(self.cursor).at_most(most).await?;
+        self.cursor = output.cursor;
+        self.ended = output.exit;
+        if output.bytes().is_empty() && output.gap.is_none() {
+            return Ok(self.ended.map(|exit| Item::Ended { at: self.now(), exit }));
+        }
+        let at = self.past.front().map(|(_, at)| *at).filter(|_| is_past).unwrap_or_else(|| self.now());
+        if !output.more() {
+            self.last_read = Some(Instant::now());
+        }
+        Ok(Some(Item::Output { at, bytes: output.bytes().to_vec(), gap: output.gap }))
+    }
+
+    /// Returns the next note of something else than output.
+    fn noted(&mut self) -> Option<Item> {
+        // Of one who listened too late the oldest notes are lost, and the next ones follow.
+        loop {
+            match self.activities.try_recv() {
+                Ok(note) => self.take_note(&note),
+                Err(TryRecvError::Lagged(_)) => {}
+                Err(_) => break,
+            }
+        }
+        loop {
+            match self.events.try_recv() {
+                Ok((socket, event)) => self.take_event(&socket, event),
+                Err(TryRecvError::Lagged(_)) => {}
+                Err(_) => break,
+            }
+        }
+        self.notes.pop_front()
+    }
+
+    fn take_note(&mut self, note: &Activity) {
+        if note.pane != self.pane.id() || note.epoch != self.cursor.epoch {
+            return;
+        }
+        let at = self.time_of(note.at);
+        self.notes.push_back(match &note.deed {
+            Deed::Input(bytes) => Item::Input { at, bytes: bytes.clone() },
+            Deed::Waited(outcome, patterns) => {
+                let outcome = format!("{outcome:?}").to_lowercase();
+                let patterns = if patterns.is_empty() { String::new() } else { format!(": {}", patterns.join(" ")) };
+                Item::Marker { at, label: format!("wait {outcome}{patterns}") }
+            }
+        });
+    }
+
+    fn take_event(&mut self, socket: &Path, event: Event) {
+        let Event::Agent(agent) = event else { return };
+        // Every server has a pane %0.
+        if socket != self.pane.server().socket() || agent.pane != self.pane.id() {
+            return;
+        }
+        if self.agent.replace(agent.state) != Some(agent.state) {
+            let state = format!("{:?}", agent.state).to_lowercase();
+            let question = agent.question.as_ref().map(|question| format!(": {question}")).unwrap_or_default();
+            let label = format!("{} {state}{question}", agent.name);
+            self.notes.push_back(Item::Marker { at: self.now(), label });
+        }
+    }
+}
+
+/// Draws what the pane has printed until this place, as far as it is kept.
+async fn replay(pane: &Pane, place: Cursor) -> Result<(Screen, Cursor)> {
+    let size = pane.size();
+    let size = crate::screen::Size { columns: size.width.max(1), rows: size.height.max(1) };
+    let settings = Settings { history_limit: 0, ..Settings::default() };
+    let mut screen = Screen::new(size, pane.rules().unwrap_or_else(newest), settings);
+    let (mut at, _) = pane.place(&Since::Start)?;
+    while at.offset < place.offset {
+        let output = pane.read().since(at).at_most((place.offset - at.offset).min(PIECE_BYTES)).await?;
+        if output.cursor == at {
+            break;
+        }
+        screen.feed(output.bytes());
+        at = output.cursor;
+    }
+    // A read may go on to the end of a sequence.
+    Ok((screen, if at.offset > place.offset { at } else { place }))
+}
+
+/// Returns the rules of the newest tmux, for a pane whose version is not known.
+fn newest() -> Rules {
+    Rules::for_version(Version { major: 3, minor: 6, suffix: None })
+}
+
+/// Returns a gap in words.
+pub(super) fn describe(gap: Gap) -> String {
+    let reason = match gap.reason {
+        GapReason::Trimmed => "trimmed: the recording was too slow, or begins before what is kept",
+        other => other.as_str(),
+    };
+    gap.bytes.map_or_else(
+        || format!("output is missing here ({reason})"),
+        |bytes| format!("{bytes} bytes are missing here ({reason})"),
+    )
+}
+
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
