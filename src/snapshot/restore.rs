@@ -535,8 +535,13 @@ fn finish(window: &Window, id: &str, panes: &[String]) -> Vec<Command> {
     let mut orders = Vec::new();
     let both = || window.panes.iter().zip(panes).filter(|(_, id)| !id.is_empty());
     for (pane, id) in both().filter(|(pane, _)| !pane.title.is_empty()) {
-        orders.push(set(&pane.title));
+        orders.push(set(&layout::unescaped(&pane.title)));
         orders.push(Command::new("select-pane").opt("-t", id).opt("-T", THE_WORD));
+        // As below: 3.4 and 3.7 keep titles with escapes, others do not.
+        orders.push(set(&pane.title));
+        let is_so = format!("#{{==:#{{pane_title}},{THE_WORD}}}");
+        let again = format!("select-pane -t {id} -T '{THE_WORD}'");
+        orders.push(Command::new("if-shell").flag("-F").opt("-t", id).format(is_so).arg("").arg(again));
     }
     if !window.name.is_empty() && !window.auto_name {
         orders.push(set(&layout::unescaped(&window.name)));
