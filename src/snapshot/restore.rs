@@ -535,17 +535,12 @@ fn finish(window: &Window, id: &str, panes: &[String]) -> Vec<Command> {
     let mut orders = Vec::new();
     let both = || window.panes.iter().zip(panes).filter(|(_, id)| !id.is_empty());
     for (pane, id) in both().filter(|(pane, _)| !pane.title.is_empty()) {
-        orders.push(set(&pane.title));
+        orders.push(set(&layout::unescaped(&pane.title)));
         orders.push(Command::new("select-pane").opt("-t", id).opt("-T", THE_WORD));
     }
     if !window.name.is_empty() && !window.auto_name {
         orders.push(set(&layout::unescaped(&window.name)));
         orders.push(Command::new("rename-window").opt("-t", id).end_of_flags().format(THE_WORD));
-        // A tmux that escapes nothing has the name as it stands.
-        orders.push(set(&window.name));
-        let is_so = format!("#{{==:#{{window_name}},{THE_WORD}}}");
-        let again = format!("rename-window -t {id} -- '{THE_WORD}'");
-        orders.push(Command::new("if-shell").flag("-F").opt("-t", id).format(is_so).arg("").arg(again));
     }
     orders.push(Command::new("set-option").flag("-s -u").end_of_flags().arg(WORD));
     if window.size.is_some() && !window.fixed_size {
