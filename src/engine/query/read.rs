@@ -215,8 +215,8 @@ impl PaneState {
             Since::At(cursor) => self.locate(state, cursor)?,
             Since::Screen => {
                 return Err(Error::invalid(
-                    "since: a read takes input, start, now, lines:N, how long ago (10m) or a cursor; for the screen \
-                     use capture",
+                    "since: a read takes input, start, now, lines:N, how long ago (10m) or a cursor; \
+                     for the screen use capture",
                 ));
             }
         })
