@@ -134,7 +134,9 @@ fn what_is_saved_restored_and_saved_again_is_the_same_on_random_layouts() {
         let (before, after) = (shape(&world, "a"), shape(&world, "b"));
         assert_eq!(before, after, "seed {seed}, {left} left");
         assert!(before["windows"].as_array().unwrap().len() > 1);
-        ["src", "again"].iter().for_each(|session| end(&world, session));
+        for session in ["src", "again"] {
+            end(&world, session);
+        }
     }
 }
 
@@ -439,14 +441,18 @@ fn input_to_a_group_goes_to_all_or_the_error_says_who_got_none() {
     assert_eq!((&set["panes"], &set["synchronize"]), (&json!(panes), &json!(false)), "{set}");
     let sent = world.json(&["send-keys", "-t", "%web", "hello", "Enter"]);
     assert_eq!(sent["panes"].as_array().unwrap().len(), 3, "{sent}");
-    panes.iter().for_each(|pane| world.await_output(pane, "^got hello$"));
+    for pane in &panes {
+        world.await_output(pane, "^got hello$");
+    }
 
     // Synchronized by tmux as well, each gets it once.
     world.ok(&[&["group", "set", "web", "--synchronize"], names.as_slice()].concat());
     let flags = || world.tmux(&["list-panes", "-t", "main", "-F", "#{pane_synchronized}"]).replace('\n', "");
     assert_eq!(flags(), "0111");
     world.ok(&["send-keys", "-t", "%web", "once", "Enter"]);
-    panes.iter().for_each(|pane| world.await_output(pane, "^got once$"));
+    for pane in &panes {
+        world.await_output(pane, "^got once$");
+    }
     world.ok(&["send-keys", "-t", "%web", "over", "Enter"]);
     for pane in &panes {
         world.await_output(pane, "^got over$");
@@ -455,7 +461,9 @@ fn input_to_a_group_goes_to_all_or_the_error_says_who_got_none() {
     assert_eq!(flags(), "0111", "as they were");
     // A person's keys are tmux's to copy.
     world.tmux(&["send-keys", "-t", &panes[0], "person", "Enter"]);
-    panes.iter().for_each(|pane| world.await_output(pane, "^got person$"));
+    for pane in &panes {
+        world.await_output(pane, "^got person$");
+    }
     world.ok(&[&["group", "set", "web"], names.as_slice()].concat());
     assert_eq!(flags(), "0000");
 
