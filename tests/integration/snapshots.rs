@@ -140,7 +140,8 @@ fn what_is_saved_restored_and_saved_again_is_the_same_on_random_layouts() {
     }
 }
 
-const TITLE: &str = "a #[bold] ##[x] #{pane_id} #(id) %H ü \\ \" ' ; $HOME ~";
+/// Without `$NAME`: 3.4 puts a backslash before it each time that a name is given (docs/snapshots.md).
+const TITLE: &str = "a #[bold] ##[x] #{pane_id} #(id) %H ü \\ \" ' ; ~";
 
 /// Two sessions with all that a snapshot holds.
 fn rich(world: &World) {
