@@ -98,14 +98,21 @@ impl Engine {
     pub(super) fn program_for(&self, address: Address<'_>) -> Result<Program> {
         let options = &self.shared.options;
         let Address::Elsewhere(host, _) = address else { return Ok(options.program.clone()) };
-        let transport = self.shared.transports.get(host).ok_or_else(|| {
+        let transport = self.transport(host)?;
+        let limit = options.program.limit;
+        Ok(Program { transport: Some(transport), own: false, config: None, limit, ..options.program.clone() })
+    }
+
+    /// Returns the way to a host. Error: `INVALID_ARGUMENT` where none is called so.
+    pub(super) fn transport(&self, host: &str) -> Result<Arc<Transport>> {
+        self.shared.transports.get(host).ok_or_else(|| {
             let known: Vec<_> = self.shared.transports.lock().keys().cloned().collect();
             let known =
                 if known.is_empty() { "none is configured".into() } else { format!("there are {}", known.join(", ")) };
-            Error::not_found(format!("no host is called {host}; {known} (docs/hosts.md)"))
-        })?;
-        let limit = options.program.limit;
-        Ok(Program { transport: Some(transport), own: false, config: None, limit, ..options.program.clone() })
+            Error::invalid(format!(
+                "socket: {host}/… is no absolute path, and no host is called {host}; {known} (docs/hosts.md)"
+            ))
+        })
     }
 
     /// Takes the host from all targets of a request, `NAME/%3`, and returns it. `fields`: the request as JSON. `None`:

@@ -41,7 +41,7 @@ impl Engine {
     /// Returns what this process sees of its surroundings: the tmux program, the servers that are followed, and the
     /// one that `named` calls by its path or name. Nothing is followed that was not before.
     pub(crate) async fn environment(&self, named: Option<&str>) -> Result<EnvironmentAnswer> {
-        let named = named.map(Self::socket_named).transpose()?;
+        let named = named.map(|named| self.socket_named(named)).transpose()?;
         let hosts: Vec<Arc<Host>> = self.hosts().values().cloned().collect();
         let other = named.filter(|socket| !hosts.iter().any(|host| same_socket(host.socket(), socket)));
         let looks = join_all(hosts.iter().map(|host| examine_followed(host)));

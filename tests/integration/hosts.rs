@@ -241,8 +241,12 @@ fn a_link_that_is_cut_is_a_gap_that_says_so() {
     configure(&world, &[("far", &via)]);
     let socket = world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw()));
     world.also_end(&socket);
-    let pane = ok(&world, &["new-session", "-L", "far/", "-s", "work", "--", "sh", "-c", crate::common::ANSWERS]);
-    world.tmux_at(&socket, &["new-session", "-d", "-s", "kept", "sleep 1000"]);
+    // Made by somebody else, so that nothing of it ends with the link.
+    fs::create_dir(socket.parent().unwrap()).unwrap();
+    fs::set_permissions(socket.parent().unwrap(), PermissionsExt::from_mode(0o700)).unwrap();
+    let made = ["new-session", "-d", "-s", "work", "-P", "-F", "far/#{pane_id}", crate::common::ANSWERS];
+    let pane = world.tmux_at(&socket, &made);
+    ok(&world, &["wait-for", "-t", &pane, "-p", "^ready", "--since", "start", "-T", "30"]);
     let line = |text: &str| {
         ok(&world, &["send-keys", "-t", &pane, text, "Enter"]);
         ok(&world, &["wait-for", "-t", &pane, "-p", &format!("got {text}$"), "-T", "30"]);

@@ -97,20 +97,26 @@ impl Engine {
     /// ```
     pub fn server_named(&self, socket: Option<&str>) -> Result<Server> {
         match socket {
-            Some(word) => self.server_at(&Self::socket_named(word)?),
+            Some(word) => self.server_at(&self.socket_named(word)?),
             None => self.only_or_default_server(),
         }
     }
 
     /// Returns the path of the socket that a caller calls so. Nothing is followed.
-    pub(crate) fn socket_named(word: &str) -> Result<PathBuf> {
+    pub(crate) fn socket_named(&self, word: &str) -> Result<PathBuf> {
         let invalid = |message: String| Err(Error::invalid(format!("socket: {message}")));
         if word.is_empty() {
             return invalid("it is empty; leave it out, or give the path or the name of a tmux socket".into());
         }
         let path = match word {
             _ if word.starts_with('/') => PathBuf::from(word),
-            _ if word.contains('/') => Address::parse(Path::new(word))?.path(),
+            _ if word.contains('/') => {
+                let address = Address::parse(Path::new(word))?;
+                if let Address::Elsewhere(host, _) = address {
+                    self.transport(host)?;
+                }
+                address.path()
+            }
             "." | ".." => {
                 return invalid(format!("{word:?} is no absolute path, and no name as for `tmux -L`, which has no /"));
             }
