@@ -110,7 +110,8 @@ impl Engine {
             let known =
                 if known.is_empty() { "none is configured".into() } else { format!("there are {}", known.join(", ")) };
             Error::invalid(format!(
-                "socket: {host}/… is no absolute path, and no host is called {host}; {known} (docs/hosts.md)"
+                "socket: {host}/… is no absolute path, and no name as for `tmux -L`; no host is called {host}: {known} \
+                 (docs/hosts.md)"
             ))
         })
     }

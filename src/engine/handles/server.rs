@@ -111,7 +111,9 @@ impl Engine {
         let path = match word {
             _ if word.starts_with('/') => PathBuf::from(word),
             _ if word.contains('/') => {
-                let address = Address::parse(Path::new(word))?;
+                let Ok(address) = Address::parse(Path::new(word)) else {
+                    return invalid(format!("{word:?} is no absolute path, and no HOST/NAME of another host"));
+                };
                 if let Address::Elsewhere(host, _) = address {
                     self.transport(host)?;
                 }
