@@ -1,6 +1,6 @@
 //! The actions, on one server.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -12,7 +12,7 @@ use crate::{
         CaptureRequest, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest, PaneInfo, ReadRequest,
         SessionInfo, SpawnRequest, SplitRequest, Tier, WindowInfo,
     },
-    engine::{Pane, Server},
+    engine::{Pane, Server, literal},
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
@@ -22,6 +22,8 @@ use crate::{
 
 /// The size of the session, which nobody looks at: room for several panes.
 const SIZE: (u16, u16) = (200, 50);
+/// How long a look at a directory may take.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
 /// The option of a pane that keeps its title, since programs set the title that tmux shows.
 const TITLE: &str = "@PANE_TITLE";
 const CWD: &str = "@PANE_CWD";
@@ -31,13 +33,14 @@ type Refused = CapabilityAnswer;
 type Answer = Result<CapabilityAnswer, Refused>;
 
 /// A call of the capability.
-pub(super) struct Call<'a> {
-    pub(super) capability: &'a Capability,
+#[derive(Clone)]
+pub(super) struct Call {
+    pub(super) capability: Capability,
     pub(super) server: Server,
-    pub(super) settings: &'a CapabilitySettings,
+    pub(super) settings: CapabilitySettings,
 }
 
-impl Call<'_> {
+impl Call {
     pub(super) async fn run(&self, request: CapabilityRequest) -> Answer {
         let session = self.session().await?;
         match request.action {
@@ -52,14 +55,29 @@ impl Call<'_> {
         }
     }
 
-    /// Returns the session, made where it is missing.
+    /// Returns the session, made where it is missing. It is made whole whether or not the caller stays, and nobody
+    /// sees it before.
     async fn session(&self) -> Result<SessionInfo, Refused> {
+        let stopping = || Error::unavailable("muxtap is stopping");
+        let permit = self.capability.making.clone().acquire_owned().await.map_err(|_| stopping())?;
         if let Some(session) = self.find_session().await? {
             return Ok(session);
         }
-        match self.make_session().await {
+        let (done, made) = tokio::sync::oneshot::channel();
+        let call = self.clone();
+        let end = self.server.engine().end();
+        self.server.engine().spawn(async move {
+            let made = tokio::select! {
+                made = call.make_session() => made,
+                () = end.cancelled() => Err(Error::unavailable("muxtap is stopping")),
+            };
+            drop(permit);
+            // A caller that has gone needs no answer.
+            let _ = done.send(made);
+        });
+        match made.await.unwrap_or_else(|_| Err(stopping())) {
             Ok(()) => {}
-            // Somebody was faster.
+            // Somebody else was faster.
             Err(error) if error.code == ErrorCode::Conflict => {}
             Err(error) => return Err(error.into()),
         }
@@ -79,7 +97,7 @@ impl Call<'_> {
     /// it gives way to another one.
     async fn make_session(&self) -> crate::Result<()> {
         let name = self.settings.session();
-        self.check_directory(self.settings.cwd())?;
+        self.check_directory(self.settings.cwd()).await?;
         let request = NewSessionRequest {
             name: Some(name.to_owned()),
             width: Some(SIZE.0),
@@ -94,7 +112,8 @@ impl Call<'_> {
         ])
         .await?;
         let pane = self.make_window(&first.session, Some("workspace"), self.settings.cwd(), "main").await?;
-        self.server.kill_window(&first.window).await?;
+        // The engine's own placeholder: no window of the user's.
+        self.change([Command::new("kill-window").opt("-t", &first.window)]).await?;
         self.change([Command::new("move-window").flag("-r").opt("-t", format!("{}:", first.session))]).await?;
         self.change([Command::new("select-window").opt("-t", pane.to_string())]).await
     }
@@ -123,7 +142,7 @@ impl Call<'_> {
             option(TITLE, title),
             option(CWD, cwd),
             option(CREATED, &now()),
-            Command::new("select-pane").opt("-t", &target).opt("-T", title),
+            Command::new("select-pane").opt("-t", &target).opt("-T", literal(title)),
         ])
         .await
     }
@@ -136,11 +155,19 @@ impl Call<'_> {
 
     /// Error: a directory that is not there. tmux would begin in the home directory, without a word. Elsewhere only
     /// tmux can see it.
-    fn check_directory(&self, cwd: &str) -> crate::Result<()> {
-        if self.server.host_name().is_none() && !Path::new(cwd).is_dir() {
-            return Err(Error::invalid(format!("No such directory: {cwd}")));
+    async fn check_directory(&self, cwd: &str) -> crate::Result<()> {
+        self.server.engine().authorize(Tier::Create)?;
+        if self.server.host_name().is_some() {
+            return Ok(());
         }
-        Ok(())
+        // It may be on a file system that hangs.
+        let path = PathBuf::from(cwd);
+        let look = tokio::task::spawn_blocking(move || path.is_dir());
+        match tokio::time::timeout(LOOK_LIMIT, look).await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(_) => Err(Error::invalid(format!("No such directory: {cwd}"))),
+            Err(_) => Err(Error::unavailable(format!("{cwd} does not answer"))),
+        }
     }
 
     async fn init(&self, session: &SessionInfo) -> Answer {
@@ -237,7 +264,7 @@ impl Call<'_> {
         let cwd = cwd.unwrap_or_else(|| {
             if active.path.is_empty() { self.settings.cwd().to_owned() } else { active.path.clone() }
         });
-        self.check_directory(&cwd)?;
+        self.check_directory(&cwd).await?;
         let title = title.unwrap_or_else(|| "New pane".into());
         let request = SplitRequest {
             pane: active.id.to_string(),
@@ -328,8 +355,7 @@ impl Call<'_> {
 
     async fn window(&self, session: &SessionInfo, name: Option<String>, cwd: Option<String>) -> Answer {
         let cwd = cwd.unwrap_or_else(|| self.settings.cwd().to_owned());
-        self.check_directory(&cwd)?;
-        self.server.engine().authorize(Tier::Create)?;
+        self.check_directory(&cwd).await?;
         let title = name.clone().unwrap_or_else(|| "New window".into());
         let pane = self.make_window(&session.id, name.as_deref(), &cwd, &title).await?;
         let panes = self.panes().await?;

@@ -15,13 +15,14 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 use utoipa::{IntoParams, ToSchema};
 
 pub use answer::CapabilityAnswer;
 pub use request::{Action, CapabilityRequest, parse_line};
 
 use crate::{
-    api::{Cursor, Error, Result},
+    api::{Cursor, Error, ErrorCode, Result, Tier},
     engine::{Engine, Server},
     protocol::ids::PaneId,
     tmux::{DEFAULT_SOCKET, Transport},
@@ -72,9 +73,17 @@ impl CapabilitySettings {
 }
 
 /// The capability of one engine; clones are the same. It remembers where each pane was last read.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Capability {
+    /// A permit to look for the session and to make it.
+    making: Arc<Semaphore>,
     reads: Arc<Mutex<HashMap<(PathBuf, PaneId), LastRead>>>,
+}
+
+impl Default for Capability {
+    fn default() -> Self {
+        Self { making: Arc::new(Semaphore::new(1)), reads: Arc::default() }
+    }
 }
 
 /// The end of the last read of a pane.
@@ -86,22 +95,24 @@ struct LastRead {
 }
 
 impl Capability {
-    /// Carries out a request. Errors are answers too.
+    /// Carries out a request. Errors are answers too. `may_add`: whether the caller may name a container that is not
+    /// known yet, by which a command is run.
     pub async fn run(
         &self,
         engine: &Engine,
         settings: &CapabilitySettings,
+        may_add: bool,
         request: Result<CapabilityRequest, CapabilityAnswer>,
     ) -> CapabilityAnswer {
         let request = match request {
             Ok(request) => request,
             Err(refused) => return refused,
         };
-        let server = match server(engine, settings) {
+        let server = match server(engine, settings, may_add).await {
             Ok(server) => server,
             Err(error) => return CapabilityAnswer::of_error(&error),
         };
-        let call = actions::Call { capability: self, server, settings };
+        let call = actions::Call { capability: self.clone(), server, settings: settings.clone() };
         call.run(request).await.unwrap_or_else(|refused| refused)
     }
 
@@ -121,14 +132,23 @@ impl Capability {
 }
 
 /// Returns the server that the settings mean. A container is reached by docker, else by podman.
-fn server(engine: &Engine, settings: &CapabilitySettings) -> Result<Server> {
+async fn server(engine: &Engine, settings: &CapabilitySettings, may_add: bool) -> Result<Server> {
     if let Some(socket) = &settings.socket {
         return engine.server_named(Some(socket));
     }
     let named = settings.container.clone().or_else(|| std::env::var(CONTAINER_VARIABLE).ok());
     let container = named.filter(|name| !name.is_empty()).unwrap_or_else(|| DEFAULT_CONTAINER.into());
-    let runtime = ["docker", "podman"].into_iter().find(|name| is_installed(name)).unwrap_or("docker");
     if !engine.reaches(&container) {
+        engine.authorize(Tier::Create)?;
+        if !may_add {
+            let message = format!(
+                "the container {container} is not known here: [host.{container}] in config.toml makes it so, or a \
+                 call on the daemon's own socket"
+            );
+            return Err(Error::new(ErrorCode::Unauthorized, message));
+        }
+        let look = || ["docker", "podman"].into_iter().find(|name| is_installed(name)).unwrap_or("docker");
+        let runtime = tokio::task::spawn_blocking(look).await.unwrap_or("docker");
         let words = [runtime, "exec", "-i", &container].map(str::to_owned).to_vec();
         engine.add_transport(Transport::new(&container, words, "tmux")?)?;
     }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::answer::CapabilityAnswer;
+use crate::api::Tier;
 
 /// A request, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +97,16 @@ impl CapabilityRequest {
     /// Reads a request from its fields; numbers and truth values may be strings.
     pub fn parse(fields: &Map<String, Value>) -> Result<Self, CapabilityAnswer> {
         Self::read(fields)
+    }
+
+    /// Returns what it takes to carry it out.
+    pub fn tier(&self) -> Tier {
+        match self.action {
+            Action::Read { .. } | Action::List => Tier::Read,
+            Action::Send { .. } => Tier::Input,
+            Action::Init | Action::Split { .. } | Action::Window { .. } => Tier::Create,
+            Action::KillPane(_) | Action::KillWindow(_) => Tier::Kill,
+        }
     }
 
     fn read(fields: &Map<String, Value>) -> Result<Self, Refused> {

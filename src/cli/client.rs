@@ -39,6 +39,11 @@ thread_local! {
     static HOST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
+/// Forgets the host of the last answer: what comes next is about another target.
+pub(super) fn forget_host() {
+    HOST.with_borrow_mut(|host| *host = None);
+}
+
 /// Returns an id as this command's caller can name it again.
 pub(super) fn shown(id: impl std::fmt::Display) -> String {
     HOST.with_borrow(|host| host.as_ref().map_or_else(|| id.to_string(), |host| format!("{host}/{id}")))

@@ -6,8 +6,13 @@ use super::{
 };
 use crate::{
     api::{Error, PatchRequest, Result, Tier},
-    protocol::command::{Command, CommandLine},
-    tmux::Request,
+    protocol::{
+        command::{Command, CommandLine},
+        ids::WindowId,
+        layout::Layout,
+        version::Version,
+    },
+    tmux::{LinkState, Request},
 };
 
 impl Server {
@@ -40,7 +45,9 @@ impl Server {
         let done = async {
             let window = self.window(target).await?;
             audit.resolved(window.id);
-            self.order(None, [Command::new("kill-window").opt("-t", window.id.to_string())]).await
+            let unzoom = self.unzoomed([window.id]);
+            let kill = Command::new("kill-window").opt("-t", window.id.to_string());
+            self.order(None, unzoom.into_iter().chain([kill])).await
         }
         .await;
         audit.finish(done)
@@ -62,7 +69,11 @@ impl Server {
         let done = async {
             let session = self.session(target).await?;
             audit.resolved(session.id);
-            self.order(None, [Command::new("kill-session").opt("-t", session.id.to_string())]).await
+            let topology = host.server().topology();
+            let windows = topology.windows.iter().filter(|window| window.session == session.id);
+            let unzoom = self.unzoomed(windows.map(|window| window.id));
+            let kill = Command::new("kill-session").opt("-t", session.id.to_string());
+            self.order(None, unzoom.into_iter().chain([kill])).await
         }
         .await;
         audit.finish(done)
@@ -103,6 +114,7 @@ impl Server {
                 commands.push(sized(Command::new("resize-window").opt("-t", &window), patch));
             }
             if let Some(layout) = &patch.layout {
+                self.check_layout(layout)?;
                 commands.push(Command::new("select-layout").opt("-t", &window).end_of_flags().arg(layout));
             }
             if patch.select {
@@ -179,6 +191,43 @@ impl Server {
             None => self.host.server().write(None, request).await?,
         };
         answer.map(|_| ()).map_err(|message| tmux_error(&message))
+    }
+}
+
+impl Server {
+    /// Returns the server's version, as far as it is known.
+    fn version(&self) -> Version {
+        match self.host.server().state() {
+            LinkState::Connected(identity) => identity.version,
+            _ => Version::UNKNOWN,
+        }
+    }
+
+    /// Returns the commands that end the zoom of these windows, where the server would die with it (N89).
+    fn unzoomed(&self, windows: impl IntoIterator<Item = WindowId>) -> Vec<Command> {
+        if !self.version().dies_with_zoomed_windows() {
+            return Vec::new();
+        }
+        let unzoom = |window: WindowId| {
+            let target = window.to_string();
+            let command = Command::new("if-shell").flag("-F").opt("-t", &target).format("#{window_zoomed_flag}");
+            command.arg(format!("resize-pane -Z -t {target}"))
+        };
+        windows.into_iter().map(unzoom).collect()
+    }
+
+    /// Error: `INVALID_ARGUMENT` for what is no layout. 3.3a would crash at it (N90).
+    fn check_layout(&self, layout: &str) -> Result<()> {
+        let version = self.version();
+        // 3.8 writes layouts as JSON.
+        let is_json = layout.starts_with('{') && version >= Version { major: 3, minor: 8, suffix: None };
+        if version.knows_layout(layout) || is_json || Layout::parse(layout.as_bytes()).is_ok() {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "layout: {layout:?} is none; give even-horizontal, even-vertical, main-horizontal, main-vertical, tiled, or \
+             what `list-windows -F '#{{window_layout}}'` prints"
+        )))
     }
 }
 

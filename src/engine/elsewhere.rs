@@ -19,8 +19,11 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Transports(Mutex<BTreeMap<String, Arc<Transport>>>);
 
+/// Other hosts that are known at most.
+const MOST_HOSTS: usize = 256;
+
 /// Fields of a request that hold targets.
-const TARGETS: [&str; 5] = ["pane", "panes", "target", "targets", "session"];
+const TARGETS: [&str; 7] = ["pane", "panes", "target", "targets", "session", "sessions", "window"];
 
 impl Transports {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Transport>>> {
@@ -46,6 +49,12 @@ impl Transports {
                         known.name(),
                         known.prefix()
                     ),
+                ));
+            }
+            None if hosts.len() >= MOST_HOSTS => {
+                return Err(Error::new(
+                    ErrorCode::ResourceLimit,
+                    format!("{MOST_HOSTS} other hosts are known already"),
                 ));
             }
             None => drop(hosts.insert(transport.name().to_owned(), Arc::new(transport))),
@@ -125,27 +134,32 @@ impl Engine {
             return Ok(None);
         }
         let mut taken = TakenHost::default();
+        self.take_hosts_of(fields, &mut taken);
+        taken.one()
+    }
+
+    /// Takes the hosts from all targets of a request. Returns whether there was any.
+    pub(crate) fn take_hosts_of(&self, fields: &mut Map<String, Value>, taken: &mut TakenHost) -> bool {
+        let before = taken.hosts.len();
         for (_, value) in fields.iter_mut().filter(|(name, _)| TARGETS.contains(&name.as_str())) {
             match value {
-                Value::String(text) => self.take_from(text, &mut taken),
+                Value::String(text) => self.take_from(text, taken),
                 Value::Array(items) => {
                     for item in items {
                         if let Value::String(text) = item {
-                            self.take_from(text, &mut taken);
+                            self.take_from(text, taken);
                         }
                     }
                 }
                 _ => {}
             }
         }
-        taken.one()
+        taken.hosts.len() > before
     }
 
     /// Takes the host from a target, or from targets with commas between them.
-    pub(crate) fn take_host_of(&self, targets: &mut String) -> Result<Option<String>> {
-        let mut taken = TakenHost::default();
-        self.take_from(targets, &mut taken);
-        taken.one()
+    pub(crate) fn take_host_of(&self, targets: &mut String, taken: &mut TakenHost) {
+        self.take_from(targets, taken);
     }
 
     fn take_from(&self, targets: &mut String, taken: &mut TakenHost) {
@@ -239,14 +253,15 @@ fn reason_of(error: &Error) -> Option<Unreachable> {
 
 /// The hosts that targets of one request named.
 #[derive(Default)]
-struct TakenHost {
+pub(crate) struct TakenHost {
     hosts: Vec<String>,
     /// Whether one of them named none.
     local: bool,
 }
 
 impl TakenHost {
-    fn one(mut self) -> Result<Option<String>> {
+    /// Returns the one host. Error: `INVALID_ARGUMENT` where several places were named.
+    pub(crate) fn one(mut self) -> Result<Option<String>> {
         let Some(host) = self.hosts.pop() else { return Ok(None) };
         if self.local || self.hosts.iter().any(|other| *other != host) {
             return Err(Error::invalid(format!("one request is for one host: not all of these targets are on {host}")));

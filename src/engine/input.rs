@@ -223,7 +223,8 @@ impl Server {
         let host = &self.host;
         let version = host.server_of(pane).connected().await?.version;
         // Only printable input is looked for as an echo.
-        let terminal = if host.server().spec().is_local() && typed.echo.chars().any(|c| !c.is_control() && c != ' ') {
+        let is_printable = typed.echo.chars().any(|c| !c.is_control() && c != ' ');
+        let terminal = if host.server().spec().is_local() && is_printable {
             host.probe(pane.metadata(), |proc, metadata| proc.foreground(metadata.pid, &metadata.tty)).await.flatten()
         } else {
             None
@@ -235,6 +236,8 @@ impl Server {
             ));
         }
         let tty_echo = terminal.as_ref().is_some_and(|terminal| terminal.echo);
+        // Of a terminal that is not seen nobody knows whether a password is typed there.
+        let is_unseen = is_printable && terminal.is_none();
         // A terminal that collects lines and echoes nothing: what looks like an echo there is the
         // program's output.
         let silent = terminal.is_some_and(|terminal| terminal.canonical && !terminal.echo);
@@ -250,7 +253,7 @@ impl Server {
         let before = pane.record_input(if silent { "" } else { &typed.echo }, tty_echo);
         // Noted when it has arrived: a recording says what was typed, not what was meant to be.
         let begun = Instant::now();
-        let deed = self.engine.notes_activities().then(|| Deed::Input((!silent).then(|| typed.bytes())));
+        let deed = self.engine.notes_activities().then(|| Deed::Input((!silent && !is_unseen).then(|| typed.bytes())));
         let mut some_arrived = false;
         let arrived = send_lines(host, pane, typed.lines, version, only_at, &mut some_arrived).await;
         let refused = match &arrived {

@@ -1,13 +1,16 @@
 //! The tmux capability over HTTP.
 
-use axum::Json;
+use axum::{Extension, Json};
 use serde_json::{Map, Value};
 
 use super::{
     App,
     error::{Body, Params},
 };
-use crate::capability::{CapabilityAnswer, CapabilityRequest, CapabilitySettings};
+use crate::{
+    capability::{CapabilityAnswer, CapabilityRequest, CapabilitySettings},
+    net::Peer,
+};
 
 /// Carries out an action of the tmux capability. What goes wrong is an answer, too, with `success` false.
 #[utoipa::path(
@@ -17,6 +20,7 @@ use crate::capability::{CapabilityAnswer, CapabilityRequest, CapabilitySettings}
     responses((status = 200, description = "The answer", body = CapabilityAnswer), super::openapi_parts::Failures)
 )]
 pub async fn run(
+    peer: Option<Extension<Peer>>,
     app: App,
     Params(settings): Params<CapabilitySettings>,
     Body(fields): Body<Map<String, Value>>,
@@ -25,5 +29,7 @@ pub async fn run(
         Some(Value::String(tag)) => crate::capability::parse_line(tag),
         _ => CapabilityRequest::parse(&fields),
     };
-    Json(app.daemon.capability.run(&app.engine, &settings, request).await)
+    // As for `POST /v1/hosts`: a caller on the socket is the user.
+    let may_add = matches!(peer, Some(Extension(Peer::Unix { .. })));
+    Json(app.daemon.capability.run(&app.engine, &settings, may_add, request).await)
 }

@@ -26,10 +26,10 @@ use crate::{
     },
     engine::{
         Server,
-        elsewhere::{default_server, is_on},
+        elsewhere::{TakenHost, default_server, is_on},
     },
     net::Peer,
-    tmux::Transport,
+    tmux::{Transport, is_absent},
 };
 
 /// The header of an answer that names the host on which its ids are.
@@ -87,7 +87,9 @@ pub(super) async fn everywhere<T: Send + 'static, F: Future<Output = crate::api:
     all: EverywhereQuery,
     list: impl Fn(Server) -> F,
 ) -> crate::api::Result<(Vec<T>, Vec<HostInfo>)> {
-    let hosts = if all.everywhere { app.engine.hosts_elsewhere() } else { Vec::new() };
+    let mut hosts = if all.everywhere { app.engine.hosts_elsewhere() } else { Vec::new() };
+    // The server that is named is not listed twice.
+    hosts.retain(|host| !at.socket.as_ref().is_some_and(|socket| is_on(socket.as_ref(), &host.name)));
     if hosts.is_empty() {
         return Ok((list(super::server(app, at)?).await?, Vec::new()));
     }
@@ -124,8 +126,8 @@ pub(super) async fn everywhere<T: Send + 'static, F: Future<Output = crate::api:
             Ok((listed, unreachable))
         }
         // No server runs here, but elsewhere.
-        Err(error) if items.is_empty() => Err(error),
-        Err(_) => Ok((items, unreachable)),
+        Err(error) if !items.is_empty() && is_absent(&error) => Ok((items, unreachable)),
+        Err(error) => Err(error),
     }
 }
 
@@ -155,14 +157,17 @@ async fn taken(app: &App, request: Request) -> crate::api::Result<(Request, Opti
     let (mut parts, body) = request.into_parts();
     let mut pairs: Vec<(String, String)> =
         Query::try_from_uri(&parts.uri).map(|Query(pairs)| pairs).unwrap_or_default();
-    let mut hosts = Vec::new();
-    if let Some(target) = parts.uri.path().strip_prefix("/v1/").and_then(|path| path.split('/').nth(1)) {
+    let mut taken = TakenHost::default();
+    let mut segments = parts.uri.path().strip_prefix("/v1/").unwrap_or_default().split('/');
+    if matches!(segments.next(), Some("panes" | "windows" | "sessions"))
+        && let Some(target) = segments.next()
+    {
         let mut target = percent_decode_str(target).decode_utf8_lossy().into_owned();
-        hosts.extend(app.engine.take_host_of(&mut target)?);
+        app.engine.take_host_of(&mut target, &mut taken);
     }
     for (name, value) in &mut pairs {
         if matches!(name.as_str(), "targets" | "panes" | "target" | "pane" | "session") {
-            hosts.extend(app.engine.take_host_of(value)?);
+            app.engine.take_host_of(value, &mut taken);
         }
     }
     let mut bytes = Bytes::new();
@@ -172,21 +177,17 @@ async fn taken(app: &App, request: Request) -> crate::api::Result<(Request, Opti
         // What is no object is the handler's to refuse.
         if memchr::memchr(b'/', &bytes).is_some()
             && let Ok(Value::Object(mut fields)) = serde_json::from_slice(&bytes)
-            && let Some(host) = app.engine.take_host(&mut fields)?
+            && app.engine.take_hosts_of(&mut fields, &mut taken)
         {
-            hosts.push(host);
             bytes = serde_json::to_vec(&fields).map_err(|error| Error::internal(error.to_string()))?.into();
         }
     }
     let socket = pairs.iter().find(|(name, _)| name == "socket").map(|(_, socket)| socket.clone());
-    let Some(host) = hosts.pop() else {
+    let Some(host) = taken.one()? else {
         let named = socket.as_deref().and_then(|socket| socket.split_once('/')).map(|(host, _)| host.to_owned());
         let host = named.filter(|host| !host.is_empty());
         return Ok((Request::from_parts(parts, Body::from(bytes)), host));
     };
-    if hosts.iter().any(|other| *other != host) {
-        return Err(Error::invalid(format!("one request is for one host: not all of these targets are on {host}")));
-    }
     if socket.is_none_or(|socket| !is_on(socket.as_ref(), &host)) {
         pairs.retain(|(name, _)| !matches!(name.as_str(), "socket" | "from"));
         pairs.push(("socket".into(), default_server(&host)));

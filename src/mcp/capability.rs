@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
@@ -66,7 +67,13 @@ pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutpu
         container: var(CONTAINER_VARIABLE),
         ..CapabilitySettings::default()
     };
-    let answer = client.capability.run(&call.engine, &settings, CapabilityRequest::parse(&arguments)).await;
+    let request = CapabilityRequest::parse(&arguments);
+    if let Ok(request) = &request {
+        let action = arguments.get("action").and_then(Value::as_str).unwrap_or_default();
+        call.confirm(request.tier(), &format!("{action} in the sandbox")).await?;
+    }
+    // The client chose this set of tools, as its user.
+    let answer = client.capability.run(&call.engine, &settings, true, request).await;
     let text = serde_json::to_string(&answer).unwrap_or_default();
     Ok(ToolOutput::new(text, &answer))
 }

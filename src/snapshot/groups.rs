@@ -3,6 +3,8 @@
 //! A group is an option of its tmux server (`@muxtap-group-NAME`): it ends with the server, as the
 //! ids of its panes do, and every muxtap that asks this server knows it.
 
+use tokio::sync::Semaphore;
+
 use super::{
     answers::{GroupAnswer, GroupInput, GroupInputAnswer, GroupList, GroupRequest, PaneInput},
     limits::GROUP_PANES,
@@ -190,12 +192,17 @@ pub async fn input(server: &Server, name: &str, request: &GroupInput) -> Result<
     Err(Error::new(first.code, message).with_details(details))
 }
 
+/// A permit to let synchronized panes go for a moment.
+static SENDING: Semaphore = Semaphore::const_new(1);
+
 type Sent = (Vec<PaneInput>, Vec<(PaneId, Error)>);
 
 /// Types into each pane, once. tmux copies what is sent to a synchronized pane to the others in its
 /// window, as it does with keys of a person; so those of the group that would get it twice are let
 /// go for the moment. That is carried out to its end, whether or not the future is dropped.
 async fn send(server: &Server, group: &GroupAnswer, request: &GroupInput) -> Result<Sent> {
+    // Two at once would take each other's doing for the user's.
+    let permit = SENDING.acquire().await.map_err(|_| Error::unavailable("muxtap is stopping"))?;
     let doubled = doubled(server, &group.panes).await?;
     let (server, group, request) = (server.clone(), group.clone(), request.clone());
     let (sender, answer) = tokio::sync::oneshot::channel();
@@ -205,6 +212,7 @@ async fn send(server: &Server, group: &GroupAnswer, request: &GroupInput) -> Res
             sent = send_apart(&server, &group, &doubled, &request) => sent,
             () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
         };
+        drop(permit);
         // A caller that has gone needs no answer.
         let _ = sender.send(sent);
     });
@@ -234,8 +242,11 @@ async fn send_apart(
             Err(error) => failed.push((pane, error)),
         }
     }
-    if !doubled.is_empty() {
-        server.orders("group", &group.name, orders(Option::as_deref)).await?;
+    if !doubled.is_empty()
+        && let Err(error) = server.orders("group", &group.name, orders(Option::as_deref)).await
+    {
+        // What was typed was typed: an error would have it typed again.
+        tracing::warn!("group {}: its panes are not synchronized any more: {error}", group.name);
     }
     Ok((sent, failed))
 }

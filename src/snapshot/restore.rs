@@ -19,6 +19,7 @@ use crate::{
     api::{Error, ErrorCode, InputRequest, NewSessionRequest, Result, SpawnRequest},
     engine::{RESTORED, Server},
     protocol::command::Command,
+    tmux::is_absent,
 };
 
 /// A server option that holds a word while a line of commands uses it: most of what takes a name or
@@ -138,7 +139,11 @@ struct Made {
 
 async fn restore_all(server: &Server, sessions: &[Session], request: &RestoreRequest) -> Result<RestoreAnswer> {
     // Where no server runs nothing is taken.
-    let there = server.sessions().await.unwrap_or_default();
+    let there = match server.sessions().await {
+        Ok(sessions) => sessions,
+        Err(error) if is_absent(&error) => Vec::new(),
+        Err(error) => return Err(error),
+    };
     if let Some(taken) =
         sessions.iter().find(|session| there.iter().any(|other| layout::unescaped(&other.name) == session.name))
     {
@@ -227,8 +232,10 @@ fn expanded(directory: &str) -> std::path::PathBuf {
 }
 
 /// Returns where a pane begins; `None`: wherever tmux has it.
-fn begins_in(directory: &str, missing: &[String]) -> Option<String> {
-    let is_known = !directory.is_empty() && !missing.iter().any(|other| other == directory);
+fn begins_in(server: &Server, directory: &str, missing: &[String]) -> Option<String> {
+    // The home directory of another host is not known here.
+    let is_elsewhere = server.host_name().is_some() && directory.starts_with('~');
+    let is_known = !directory.is_empty() && !is_elsewhere && !missing.iter().any(|other| other == directory);
     is_known.then(|| expanded(directory).display().to_string()).filter(|directory| directory.starts_with('/'))
 }
 
@@ -249,7 +256,7 @@ async fn make_session(
         spawn: SpawnRequest {
             // Never started: what stands there until the first window comes.
             command: Some(vec![":".into()]),
-            cwd: begins_in(&session.directory, missing),
+            cwd: begins_in(server, &session.directory, missing),
             caller_env: request.caller_env.clone(),
             ..SpawnRequest::default()
         },
@@ -320,7 +327,7 @@ async fn make_grouped(
     let word = |option: &str, word: &str| Command::new("set-option").flag("-s").end_of_flags().arg(option).arg(word);
     let mut command =
         Command::new("new-session").flag("-d -E -P").opt("-F", "#{session_id}").opt("-t", leader).opt("-s", THE_WORD);
-    let directory = begins_in(&session.directory, missing);
+    let directory = begins_in(server, &session.directory, missing);
     if directory.is_some() {
         command = command.opt("-c", format!("#{{{DIRECTORY}}}"));
     }
@@ -418,8 +425,8 @@ async fn make_window(
     let (head, behind) =
         behind.split_first().ok_or_else(|| Error::invalid(format!("a window of session {name:?} has no pane")))?;
     let directory = |pane: &Pane| {
-        let own = begins_in(&pane.directory, missing);
-        own.or_else(|| begins_in(&session.directory, missing)).unwrap_or_default()
+        let own = begins_in(server, &pane.directory, missing);
+        own.or_else(|| begins_in(server, &session.directory, missing)).unwrap_or_default()
     };
     let commands = placed(id, window, first, |place, replaces| {
         let new = Command::new("new-window").flag(if replaces { "-d -k" } else { "-d" }).flag("-P");

@@ -18,7 +18,7 @@ use crate::{
 /// How long a server elsewhere may take to answer a first question: a connection is made for it.
 pub(super) const FIRST_ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Programs that give one text to a shell on the other side, as ssh does.
-const BY_SHELL: [&str; 3] = ["ssh", "autossh", "tsh"];
+const BY_SHELL: [&str; 2] = ["ssh", "autossh"];
 /// Programs that run a command in a container.
 const RUNTIMES: [&str; 4] = ["docker", "podman", "nerdctl", "kubectl"];
 /// Options for ssh where the prefix does not give them: it never asks a person, and it notices a
@@ -65,7 +65,8 @@ impl Transport {
                 )));
             }
         }
-        let by_shell = BY_SHELL.contains(&program.as_str());
+        // Also behind `sudo`, `env`, `timeout` …
+        let by_shell = words.iter().any(|word| BY_SHELL.contains(&program_name(word)));
         Ok(Self { name: name.into(), words, by_shell, tmux: tmux.into(), found: Mutex::default() })
     }
 
@@ -124,12 +125,18 @@ impl Transport {
         let mut command = Command::new(first);
         if self.by_shell {
             let is_given = |option: &str| rest.iter().any(|word| word.contains(option));
+            // Options of ssh stand right behind it.
+            let ssh = rest.iter().rposition(|word| BY_SHELL.contains(&program_name(word)));
+            let (before, behind) = rest.split_at_checked(ssh.map_or(0, |at| at + 1)).unwrap_or((&[], rest));
+            command.args(before);
             command.args(Some("-T").filter(|_| !rest.iter().any(|word| word == "-T" || word == "-t")));
             for (name, value) in SSH_OPTIONS.iter().filter(|(name, _)| !is_given(name)) {
                 command.arg("-o").arg(format!("{name}={value}"));
             }
+            command.args(behind);
+        } else {
+            command.args(rest);
         }
-        command.args(rest);
         if self.by_shell {
             let words = line.into_iter().map(|word| shell_word(&word.to_string_lossy()));
             command.arg(words.collect::<Vec<_>>().join(" "));
@@ -287,6 +294,8 @@ impl<'a> Address<'a> {
         match socket {
             "" => Ok(Self::Elsewhere(host, DEFAULT_SOCKET)),
             "." | ".." => Err(wrong()),
+            // A command of the user's own may give it to a shell over there.
+            odd if !odd.chars().all(|c| c.is_ascii_alphanumeric() || "._/@%+:,=~-".contains(c)) => Err(wrong()),
             path if path.starts_with('/') || !path.contains('/') => Ok(Self::Elsewhere(host, path)),
             _ => Err(wrong()),
         }
@@ -333,6 +342,9 @@ mod tests {
         assert_eq!(by_ssh.last().unwrap(), r"tmux -u display-message -p '#{pid} it'\''s;'");
         assert_eq!(by_ssh[by_ssh.len() - 4..by_ssh.len() - 1], ["-p", "2222", "me@box"]);
         assert!(by_ssh.contains(&"BatchMode=yes".into()));
+        let wrapped = line("timeout 60 ssh me@box", &args);
+        assert_eq!(wrapped[..4], ["timeout", "60", "ssh", "-T"]);
+        assert_eq!(wrapped[wrapped.len() - 2..], ["me@box", by_ssh.last().unwrap()]);
         assert!(!line("ssh -o BatchMode=no box", &args).contains(&"BatchMode=yes".into()));
     }
 
@@ -366,7 +378,7 @@ mod tests {
         assert_eq!(parse("box/work").unwrap(), (["-L".into(), "work".into()], "box/work".into()));
         assert_eq!(parse("box//tmp/s").unwrap(), (["-S".into(), "/tmp/s".into()], "box//tmp/s".into()));
         assert_eq!(parse("/tmp/s").unwrap(), (["-S".into(), "/tmp/s".into()], "/tmp/s".into()));
-        for wrong in ["", "box", "box/a/b", "-x/a", "b x/a", "box/..", "./a"] {
+        for wrong in ["", "box", "box/a/b", "-x/a", "b x/a", "box/..", "./a", "box/a;b", "box/$(a)", "box//tmp/a b"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

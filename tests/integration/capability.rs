@@ -184,14 +184,15 @@ fn it_works_on_this_host_and_over_http() {
     assert_eq!(asked("#{@PANE_TITLE} #{@PANE_CWD}"), format!("main {dir}"));
     assert!(asked("#{@PANE_CREATED}").ends_with('Z'));
     // Each pane's programs know it, too.
-    let split = tmux.done(r#"{"action":"split","direction":"vertical","title":"logs & more"}"#);
-    assert_eq!(split, json!({ "pane": "0.1", "window": 0, "title": "logs & more", "cwd": dir }));
+    let split = tmux.done(r#"{"action":"split","direction":"vertical","title":"50% & #{pane_id}"}"#);
+    assert_eq!(split, json!({ "pane": "0.1", "window": 0, "title": "50% & #{pane_id}", "cwd": dir }));
     tmux.done(r#"{"action":"send","pane":"0.1","command":"echo \"<$PANE_TITLE|$PANE_CWD>\"","clear":true}"#);
-    tmux.read_until("0.1", &format!("<logs & more|{dir}>"));
+    tmux.read_until("0.1", &["<50% & #{pane_id}|", &dir, ">"].concat());
+    assert_eq!(world.tmux(&["display-message", "-p", "-t", "robot:0.1", "#{pane_title}"]), "50% & #{pane_id}");
     // Over HTTP it is the same session.
     let path = format!("/v1/capability{}&session=robot", world.query());
     let list = world.http("POST", &path, Some(&json!({ "action": "list" }))).json();
-    assert_eq!(list["data"]["windows"][0]["panes"][1]["title"], "logs & more", "{list}");
+    assert_eq!(list["data"]["windows"][0]["panes"][1]["title"], "50% & #{pane_id}", "{list}");
     let tag = world.http("POST", &path, Some(&json!({ "tag": "<capability name=\"tmux\" action=\"nap\"/>" }))).json();
     assert_eq!(tag["error"], "Unknown tmux action: nap");
     // A directory that is not there is no home directory without a word.

@@ -297,5 +297,15 @@ fn a_host_is_added_by_its_command_and_not_over_tcp() {
     let addr = status["http"][0].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/').to_owned();
     let refused = asked(&addr, &token(&world), "POST", "/v1/hosts", Some(&json!({ "via": "ssh box" })));
     assert_eq!(refused.status, 401, "{:?}", refused.json());
+    // Nor by way of the capability.
+    let asked =
+        asked(&addr, &token(&world), "POST", "/v1/capability?container=web", Some(&json!({ "action": "list" })));
+    let refused = asked.json();
+    assert!(refused["success"] == false && refused["error"].as_str().unwrap().contains("not known here"), "{refused}");
+    assert_eq!(world.http("GET", "/v1/hosts", None).json()["hosts"].as_array().unwrap().len(), 1);
+    // One request is for one host.
+    let mixed = json!({ "panes": [pane, "%0"], "bell": true });
+    let refused = world.http("POST", &format!("/v1/waits{}", world.query()), Some(&mixed));
+    assert_eq!((refused.status, &refused.json()["code"]), (400, &json!("INVALID_ARGUMENT")), "{:?}", refused.json());
     assert!(world.json(&["status"])["servers"].to_string().contains("far/default"));
 }

@@ -20,6 +20,36 @@ fn in_pane(world: &World, pane: &str, args: &[&str]) -> String {
     answer.text()
 }
 
+/// 3.4 would end with it (N89).
+#[test]
+fn a_zoomed_window_that_is_killed_takes_no_server_along() {
+    let world = World::with_server();
+    for kill in ["kill-session", "kill-window"] {
+        let pane = world.ok(&["new-session", "-s", "zoomed", "--", "cat"]);
+        world.ok(&["split-window", "-t", &pane, "--", "cat"]);
+        world.tmux(&["resize-pane", "-Z", "-t", &pane]);
+        world.ok(&[kill, "-t", "zoomed"]);
+        assert_eq!(world.sessions(), ["main"], "{kill}");
+    }
+}
+
+/// 3.3a would end with it (N90).
+#[test]
+fn what_is_no_layout_is_refused_before_tmux_sees_it() {
+    let world = World::with_server();
+    world.ok(&["split-window", "-t", "main:0", "--", "cat"]);
+    let now = world.tmux(&["display-message", "-p", "-t", "main:0", "#{window_layout}"]);
+    for wrong in ["nonsense", "b25d,80x24", "1234,80x24,0,0,0", "main-nowhere", "{", " "] {
+        let refused = world.muxtap(&["select-layout", "-t", "main:0", wrong]);
+        assert_eq!(refused.status, 1, "{wrong}: {refused:?}");
+        assert_eq!(world.sessions(), ["main"], "{wrong}");
+    }
+    for right in ["even-horizontal", "tiled", "main-v", &now] {
+        world.ok(&["select-layout", "-t", "main:0", right]);
+    }
+    assert_eq!(world.tmux(&["display-message", "-p", "-t", "main:0", "#{window_layout}"]), now);
+}
+
 #[test]
 fn lists_print_tmuxs_formats() {
     let world = World::new();

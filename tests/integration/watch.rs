@@ -135,7 +135,10 @@ pub fn terminal(world: &World, columns: &str, rows: &str, line: &str) -> String 
     // Ctrl-C is for the program alone.
     let line = format!("trap : INT; {line}; echo \"status $?\"; exec cat");
     let made = ["new-session", "-d", "-s", "outer", "-x", columns, "-y", rows, "-P", "-F", "#{pane_id}", &line];
-    world.tmux_at(&socket, &made)
+    let pane = world.tmux_at(&socket, &made);
+    // 3.2a makes it 80 columns wide (N91).
+    world.tmux_at(&socket, &["resize-window", "-t", &pane, "-x", columns, "-y", rows]);
+    pane
 }
 
 /// Waits until a pane of the second server shows this.

@@ -77,6 +77,20 @@ impl Version {
         self < Self::release(3, 3, None)
     }
 
+    /// Whether a session that ends with a zoomed window takes the server along: 3.4 (N89).
+    pub fn dies_with_zoomed_windows(self) -> bool {
+        (self.major, self.minor) == (3, 4)
+    }
+
+    /// Whether `select-layout` knows this name, or the beginning of one: those with `mirrored` from
+    /// 3.5 on.
+    pub fn knows_layout(self, name: &str) -> bool {
+        const NAMES: [&str; 5] = ["even-horizontal", "even-vertical", "main-horizontal", "main-vertical", "tiled"];
+        const MIRRORED: [&str; 2] = ["main-horizontal-mirrored", "main-vertical-mirrored"];
+        let later = MIRRORED.iter().filter(|_| self >= Self::release(3, 5, None));
+        !name.is_empty() && NAMES.iter().chain(later).any(|known| known.starts_with(name))
+    }
+
     /// Whether `paste-buffer` writes control characters as `^[` unless it has `-S`: from 3.7 on
     /// (N42).
     pub fn pastes_escape_controls(self) -> bool {
@@ -132,6 +146,21 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(version(text).lists_are_octal_encoded(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn layouts_are_known_by_their_names() {
+        for (text, name, known) in [
+            ("3.3a", "tiled", true),
+            ("3.3a", "even-h", true),
+            ("3.3a", "main-vertical-mirrored", false),
+            ("3.5a", "main-vertical-mirrored", true),
+            ("3.8", "nonsense", false),
+            ("3.8", "", false),
+        ] {
+            assert_eq!(version(text).knows_layout(name), known, "{text} {name}");
+        }
+        assert!(version("3.4").dies_with_zoomed_windows() && !version("3.5a").dies_with_zoomed_windows());
     }
 
     #[test]

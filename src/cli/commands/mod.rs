@@ -35,7 +35,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use self::events::join_targets;
 use super::{Outcome, caller::Caller, client::Client, lines, output, url};
 use crate::{
-    api::{Error, ListQuery, PaneList, Since},
+    api::{Error, ListQuery, PaneInfo, PaneList, Since},
     engine::is_number,
 };
 
@@ -69,11 +69,16 @@ fn listed(targets: &[String]) -> Result<ListQuery, Error> {
 /// Returns the ids of the panes that a pattern fits now, ended ones left out. Error: there are none.
 async fn fitting(client: &mut Client, pattern: &str) -> Result<Vec<String>, Error> {
     let list: PaneList = client.get("/v1/panes", &listed(&[pattern.to_owned()])?).await?;
-    let ids: Vec<_> = list.panes.iter().filter(|pane| !pane.dead).map(|pane| pane.id.to_string()).collect();
+    let ids: Vec<_> = list.panes.iter().filter(|pane| !pane.dead).map(id_of).collect();
     if ids.is_empty() {
         return Err(nothing_fits(pattern));
     }
     Ok(ids)
+}
+
+/// Returns a pane's id as it can be named again, on its host.
+fn id_of(pane: &PaneInfo) -> String {
+    pane.host.as_ref().map_or_else(|| pane.id.to_string(), |host| format!("{host}/{}", pane.id))
 }
 
 fn nothing_fits(pattern: &str) -> Error {

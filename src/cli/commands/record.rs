@@ -8,7 +8,7 @@ use futures_util::future;
 use super::{Caller, Outcome, duration, fitting, output, path_of, since};
 use crate::{
     api::{Error, RecordFormat, RecordRequest, RecordState, RecordingInfo, RecordingList, RecordingQuery, Result},
-    cli::{EXIT_ERROR, EXIT_INTERRUPTED},
+    cli::{EXIT_ERROR, EXIT_INTERRUPTED, client::forget_host},
     engine::is_pattern,
 };
 
@@ -125,6 +125,7 @@ impl Record {
         let mut client = caller.client().await?;
         let mut panes = Vec::new();
         for target in &self.targets {
+            forget_host();
             if is_pattern(target) {
                 panes.extend(fitting(&mut client, target).await?);
             } else {
@@ -148,6 +149,7 @@ impl Record {
             (self.output.as_ref().map(absolute).transpose()?, self.dir.as_ref().map(absolute).transpose()?);
         let mut begun = Vec::new();
         for pane in panes {
+            forget_host();
             let request = RecordRequest {
                 pane,
                 since: self.since.clone(),

@@ -401,7 +401,7 @@ pub(in crate::engine) fn check_spawn(spawn: &SpawnRequest) -> Result<()> {
 }
 
 /// Escapes a value that tmux expands as a format.
-pub(in crate::engine) fn literal(text: &str) -> String {
+pub(crate) fn literal(text: &str) -> String {
     text.replace('#', "##")
 }
 

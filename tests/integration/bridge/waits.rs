@@ -147,7 +147,10 @@ fn workers_end_with_a_bridge_that_is_killed() {
 #[test]
 fn a_thousand_waits_are_open_at_once() {
     let world = World::new();
-    let bridge = with_session(&world);
+    // tmux takes in a thousand inputs, and has all the time for it that a slow machine needs.
+    let bridge = Bridge::with(&world, &[("TMUX_BRIDGE_COMMAND_TIMEOUT_MS", "60000")]);
+    bridge.session("a");
+    bridge.ok(&wait(&format!("{CLEAR}; echo re'a'dy"), "^ready$"));
     let mut clients: Vec<_> = (0..1000)
         .map(|number| {
             let mut client = bridge.client();
