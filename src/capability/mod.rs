@@ -32,6 +32,8 @@ use crate::{
 pub const DEFAULT_CONTAINER: &str = "coachartie-sandbox";
 /// The variable that names it.
 pub const CONTAINER_VARIABLE: &str = "SANDBOX_CONTAINER_NAME";
+/// Lines of history that can be asked for.
+pub const MOST_HISTORY: u32 = 10_000_000;
 /// Panes of which the last read is remembered.
 const REMEMBERED_READS: usize = 4096;
 
@@ -53,7 +55,8 @@ pub struct CapabilitySettings {
     /// The directory of new panes (default `/workspace`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// Lines of history of each pane (default 10,000).
+    /// Lines of history of each pane (default 10,000; at most 10,000,000).
+    #[param(maximum = 10_000_000)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history_limit: Option<u32>,
 }

@@ -1,14 +1,15 @@
 //! The tmux capability over HTTP.
 
 use axum::{Extension, Json};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
     App,
-    error::{Body, Params},
+    error::{Body, Params, Result},
 };
 use crate::{
-    capability::{CapabilityAnswer, CapabilityRequest, CapabilitySettings},
+    api::Error,
+    capability::{CapabilityAnswer, CapabilityRequest, CapabilitySettings, MOST_HISTORY},
     net::Peer,
 };
 
@@ -23,13 +24,19 @@ pub async fn run(
     peer: Option<Extension<Peer>>,
     app: App,
     Params(settings): Params<CapabilitySettings>,
-    Body(fields): Body<Map<String, Value>>,
-) -> Json<CapabilityAnswer> {
+    Body(fields): Body<Value>,
+) -> Result<Json<CapabilityAnswer>> {
+    let Value::Object(fields) = fields else {
+        return Err(Error::invalid("body: expected an object, as {\"action\":\"list\"}").into());
+    };
+    if settings.history_limit.is_some_and(|lines| lines > MOST_HISTORY) {
+        return Err(Error::invalid(format!("history_limit: at most {MOST_HISTORY} lines")).into());
+    }
     let request = match fields.get("tag") {
         Some(Value::String(tag)) => crate::capability::parse_line(tag),
         _ => CapabilityRequest::parse(&fields),
     };
     // As for `POST /v1/hosts`: a caller on the socket is the user.
     let may_add = matches!(peer, Some(Extension(Peer::Unix { .. })));
-    Json(app.daemon.capability.run(&app.engine, &settings, may_add, request).await)
+    Ok(Json(app.daemon.capability.run(&app.engine, &settings, may_add, request).await))
 }
