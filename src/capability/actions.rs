@@ -238,7 +238,9 @@ impl Call {
             let start = if all { "-".to_owned() } else { format!("-{lines}") };
             let request = CaptureRequest { start: Some(start), join: true, ..CaptureRequest::default() };
             let captured = self.server.capture(&pane.id().to_string(), &request).await?;
-            let text = captured.text.trim_end();
+            // Joined lines keep blanks at their ends, on 3.2a those of cells that were never written, too (N61).
+            let text = captured.text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+            let text = text.trim_end();
             let (output, more) = if all { (text, false) } else { last_lines(text, lines) };
             (output.to_owned(), LastRead { cursor: captured.cursor, lines: line_count(output) }, more, None)
         };

@@ -44,7 +44,7 @@ fn what_is_no_layout_is_refused_before_tmux_sees_it() {
         assert_eq!(refused.status, 1, "{wrong}: {refused:?}");
         assert_eq!(world.sessions(), ["main"], "{wrong}");
     }
-    for right in ["even-horizontal", "tiled", "main-v", &now] {
+    for right in ["even-horizontal", "tiled", "even-v", &now] {
         world.ok(&["select-layout", "-t", "main:0", right]);
     }
     assert_eq!(world.tmux(&["display-message", "-p", "-t", "main:0", "#{window_layout}"]), now);
