@@ -39,7 +39,7 @@ impl Container {
         let docker = bin.join("docker");
         // Storage of its own, which goes with the world.
         let podman = format!(
-            "exec podman --root {0}/storage --runroot {0}/run --runtime runc --cgroup-manager cgroupfs \"$@\"",
+            "exec podman --root {0}/storage --runroot {0}/run --storage-driver vfs --runtime runc --cgroup-manager cgroupfs \"$@\"",
             world.dir().display()
         );
         script(&docker, &podman);
