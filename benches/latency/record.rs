@@ -55,7 +55,8 @@ fn asked(http: &mut Http, method: &str, path: &str, body: &str) -> Value {
 
 /// Times the flood for a caller that waits for its last line.
 fn flooded(http: &mut Http, flood: &Fifo, id: &str) -> Duration {
-    let wait = json!({"panes": ["%0"], "patterns": [format!(r"<{id} (\d+)>")], "since": "now", "timeout_ms": 300_000, "detach": true});
+    let pattern = format!(r"<{id} (\d+)>");
+    let wait = json!({"panes": ["%0"], "patterns": [pattern], "since": "now", "timeout_ms": 300_000, "detach": true});
     let wait = asked(http, "POST", "/v1/waits", &wait.to_string());
     let started = Instant::now();
     flood.tell(id);

@@ -29,7 +29,7 @@ pub struct HostInfo {
     pub name: String,
     /// The command that runs programs there, as for a shell.
     pub command: String,
-    /// What is known of it.
+    /// The state of the way to it.
     pub state: HostState,
     /// Its servers that are followed or were asked for, by their addresses.
     #[serde(default)]
@@ -37,7 +37,7 @@ pub struct HostInfo {
     /// Why it was not reached the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Unreachable>,
-    /// The same in words, and what to do.
+    /// The reason in words, and what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -53,7 +53,7 @@ pub enum HostState {
     Connecting,
     /// A server there is followed.
     Connected,
-    /// It was not reached, or no server runs there.
+    /// Not reached, or no server runs there.
     Down,
 }
 
@@ -66,7 +66,7 @@ pub enum Unreachable {
     NoConnection,
     /// Its host key is not known, or is another one now.
     HostKey,
-    /// It asks for a password, or takes no key that there is.
+    /// A password is asked for, or no key that there is taken.
     Login,
     /// There is no container of that name.
     NoContainer,

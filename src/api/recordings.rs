@@ -64,10 +64,10 @@ pub struct RecordRequest {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum RecordState {
-    /// It goes on.
+    /// Going on.
     #[default]
     Recording,
-    /// It was stopped, or who waited for it has gone.
+    /// Stopped, or whoever waited for it has gone.
     Stopped,
     /// The pane's program has ended.
     PaneEnded,

@@ -437,7 +437,7 @@ pub struct McpHello {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum ToolSet {
-    /// What every client is offered.
+    /// The tools that every client is offered.
     Native,
     /// Snapshots, layouts and groups.
     Snapshot,

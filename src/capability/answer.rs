@@ -12,14 +12,14 @@ use crate::api::{Error, ErrorCode, Unreachable};
 pub struct CapabilityAnswer {
     /// Whether it was done.
     pub success: bool,
-    /// What was done, or found.
+    /// The thing that was done, or found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub data: Option<Value>,
-    /// What went wrong.
+    /// The error, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What to do about it.
+    /// A way out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! The tmux capability of an assistant's sandbox: seven actions on one session, on this host, in a
 //! container or elsewhere (`docs/capability.md`).
 //!
-//! It calls the engine by its handles and knows no face. Faces give it a request as JSON or as a tag and print
+//! The engine is called by its handles, and no face is known. Faces give it a request as JSON or as a tag and print
 //! its answer.
 
 mod actions;

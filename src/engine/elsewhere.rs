@@ -158,11 +158,7 @@ impl Engine {
     }
 
     /// Takes the host from a target, or from targets with commas between them.
-    pub(crate) fn take_host_of(&self, targets: &mut String, taken: &mut TakenHost) {
-        self.take_from(targets, taken);
-    }
-
-    fn take_from(&self, targets: &mut String, taken: &mut TakenHost) {
+    pub(crate) fn take_from(&self, targets: &mut String, taken: &mut TakenHost) {
         if !targets.contains('/') {
             taken.local |= !targets.is_empty();
             return;

@@ -86,7 +86,7 @@ pub struct Shared {
     runs: input::runs::Runs,
     /// Events of all servers, each with its server's socket.
     pub(crate) events: broadcast::Sender<(Arc<Path>, Event)>,
-    /// What muxtap does with panes.
+    /// Notes of what muxtap does with panes.
     activity: broadcast::Sender<Arc<activity::Activity>>,
     pub(crate) cancel: CancellationToken,
     pub(crate) tasks: TaskTracker,

@@ -163,11 +163,11 @@ async fn taken(app: &App, request: Request) -> crate::api::Result<(Request, Opti
         && let Some(target) = segments.next()
     {
         let mut target = percent_decode_str(target).decode_utf8_lossy().into_owned();
-        app.engine.take_host_of(&mut target, &mut taken);
+        app.engine.take_from(&mut target, &mut taken);
     }
     for (name, value) in &mut pairs {
         if matches!(name.as_str(), "targets" | "panes" | "target" | "pane" | "session") {
-            app.engine.take_host_of(value, &mut taken);
+            app.engine.take_from(value, &mut taken);
         }
     }
     let mut bytes = Bytes::new();

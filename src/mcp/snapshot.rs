@@ -26,7 +26,7 @@ use crate::{
 /// The name of the tool.
 pub const NAME: &str = "snapshot";
 
-/// What the tool does.
+/// The actions of the tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -102,7 +102,7 @@ pub struct Snapshot {
     pub server: Option<String>,
 }
 
-/// What the tool answers.
+/// The tool's answer.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SnapshotOutput {
     /// As over HTTP.

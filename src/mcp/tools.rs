@@ -122,7 +122,8 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
 static SNAPSHOT: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     vec![tool::<snapshot::Snapshot, snapshot::SnapshotOutput>(
         snapshot::NAME,
-        "Keep tmux sessions by name and make them again, keep layouts of windows, and type into groups of panes at once.",
+        "Keep tmux sessions by name and make them again, keep layouts of windows, and type into groups of panes at \
+         once.",
         Effect::Types,
     )]
 });

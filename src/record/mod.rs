@@ -54,7 +54,7 @@ pub(crate) const LEAST_TIME: Duration = Duration::from_secs(1);
 /// How long a recording that is to be attended waits for who does.
 pub(crate) const ATTEND_TIME: Duration = Duration::from_secs(10);
 
-/// Who asks for a recording, and so where it may go.
+/// The caller of a recording, who decides where it may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
     /// The user, on the daemon's Unix socket: into any file that is not there yet.

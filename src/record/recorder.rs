@@ -38,7 +38,7 @@ pub(super) struct Recorder {
     source: Source,
     files: Files,
     cast: Cast,
-    /// What the files show so far, where another one may have to begin with it.
+    /// The screen as the files show it so far, where another one may have to begin with it.
     screen: Option<Screen>,
     size: Size,
     output: Option<Redactor>,

@@ -1,4 +1,4 @@
-//! What happens in one pane, in the order in which it is recorded: output with its time, sizes, inputs,
+//! The events of one pane, in the order in which it is recorded: output with its time, sizes, inputs,
 //! markers, the end. It follows the pane by its handle, as any program can.
 
 use std::{
@@ -54,7 +54,7 @@ pub(super) struct Start {
     pub(super) size: Size,
     /// When it begins, in milliseconds since 1970.
     pub(super) began_ms: u64,
-    /// What is missing at the beginning.
+    /// The gap at the beginning.
     pub(super) gap: Option<Gap>,
 }
 

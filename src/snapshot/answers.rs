@@ -59,7 +59,7 @@ pub struct SavedAnswer {
     pub windows: u64,
     /// How many panes it has.
     pub panes: u64,
-    /// What was not kept as it is.
+    /// Notes of what was not kept as it is.
     pub notes: Vec<String>,
 }
 
@@ -126,7 +126,7 @@ pub struct RestoreAnswer {
     pub windows: u64,
     /// How many panes were made.
     pub panes: u64,
-    /// What is not as it was saved.
+    /// Notes of what is not as it was saved.
     pub notes: Vec<String>,
 }
 
@@ -143,7 +143,7 @@ pub struct DiffQuery {
 /// `GET /v1/snapshots/{name}/diff`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DiffAnswer {
-    /// What differs; empty: nothing does.
+    /// The differences; empty: there is none.
     pub differences: Vec<Difference>,
 }
 
@@ -152,11 +152,11 @@ pub struct DiffAnswer {
 pub struct Difference {
     /// Where: `work`, `work:1` or `work:1.0`.
     pub place: String,
-    /// What.
+    /// The thing that differs.
     pub field: String,
-    /// What stands in the snapshot.
+    /// Its value in the snapshot.
     pub from: String,
-    /// What stands in the other one.
+    /// Its value in the other one.
     pub to: String,
 }
 

@@ -1,4 +1,4 @@
-//! What differs between two snapshots.
+//! Differences between two snapshots.
 
 use super::{
     answers::Difference,

@@ -16,7 +16,7 @@ use crate::{
     protocol::{command::Command, ids::PaneId},
 };
 
-/// What the names of the options begin with.
+/// The beginning of the options' names.
 const OPTION: &str = "@muxtap-group-";
 /// The word of a group whose panes tmux synchronizes.
 const SYNCHRONIZED: &str = "synchronized";
@@ -184,10 +184,9 @@ pub async fn input(server: &Server, name: &str, request: &GroupInput) -> Result<
     let not: Vec<String> = failed.iter().map(|(pane, error)| format!("{pane}: {}", error.message)).collect();
     let sent: Vec<PaneId> = sent.iter().map(|sent| sent.pane).collect();
     let to = if sent.is_empty() { "to no pane".to_owned() } else { format!("to {}", words(&sent)) };
-    let details = serde_json::json!({
-        "sent": sent,
-        "failed": failed.iter().map(|(pane, error)| serde_json::json!({ "pane": pane, "error": error })).collect::<Vec<_>>(),
-    });
+    let why = |(pane, error): &(PaneId, Error)| serde_json::json!({ "pane": pane, "error": error });
+    let why: Vec<_> = failed.iter().map(why).collect();
+    let details = serde_json::json!({ "sent": sent, "failed": why });
     let message = format!("group {name:?}: the input went {to}; not to {}", not.join("; "));
     Err(Error::new(first.code, message).with_details(details))
 }

@@ -1,4 +1,4 @@
-//! What a snapshot holds, without what only one run of a server has: no ids, no processes.
+//! The contents of a snapshot, without what only one run of a server has: no ids, no processes.
 
 use std::collections::BTreeMap;
 

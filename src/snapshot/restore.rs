@@ -124,7 +124,7 @@ fn renamed(mut sessions: Vec<Session>, name: Option<&str>) -> Result<Vec<Session
     Ok(sessions)
 }
 
-/// What has been made so far.
+/// Everything that has been made so far.
 #[derive(Default)]
 struct Made {
     /// Ids and names of sessions.

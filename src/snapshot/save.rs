@@ -17,7 +17,7 @@ use crate::{
     tmux::{HUB_MARK, HUB_NAME},
 };
 
-/// What is to be kept.
+/// The choice of what is kept.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// Ids or names of sessions; none: all.
@@ -118,7 +118,7 @@ pub async fn structure(server: &Server, ids: &HashSet<String>) -> Result<Snapsho
     Ok(look(server, ids).await?.snapshot)
 }
 
-/// What the lists say.
+/// The lists' rows.
 struct Taken {
     snapshot: Snapshot,
     /// The ids of its sessions.

@@ -31,9 +31,9 @@ use crate::{
 /// minutes).
 pub const SPAWN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Time that a server has to say its version where a client could not attach.
 /// Links that a socket's path may go through.
 const LINKS: usize = 8;
+/// Time that a server has to say its version where a client could not attach.
 const VERSION_LIMIT: Duration = Duration::from_secs(1);
 
 /// Which control clients follow a server.

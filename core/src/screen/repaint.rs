@@ -184,7 +184,7 @@ mod tests {
 
     type Shown = (Vec<(Vec<u8>, Style)>, crate::screen::Cursor, bool, String);
 
-    /// What can be seen, column by column, and where it goes on.
+    /// Everything that can be seen, column by column, and where it goes on.
     fn shown(screen: &Screen) -> Shown {
         let grid = &screen.terminal.grid;
         let mut cells = Vec::new();

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::{Caller, Outcome, output};
 use crate::{
     api::Error,
-    capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilitySettings},
+    capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilitySettings, MOST_HISTORY},
     cli::url,
 };
 
@@ -36,7 +36,8 @@ pub(in crate::cli) struct CapabilityArgs {
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
     /// Lines of history of each pane
-    #[arg(long, value_name = "LINES", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, value_name = "LINES", default_value_t = 10_000,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_HISTORY)))]
     history_limit: u32,
 }
 

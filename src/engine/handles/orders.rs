@@ -1,4 +1,4 @@
-//! What parts that are built on the handles ask of tmux in its own words.
+//! Commands of tmux's own, for parts that are built on the handles.
 
 use super::Server;
 use crate::{

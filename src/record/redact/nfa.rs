@@ -70,7 +70,7 @@ fn next(state: &State, byte: u8) -> Option<StateID> {
     }
 }
 
-/// What was read of a line: the matches that may have begun. Each ends where it is longest.
+/// State of a line that is read: the matches that may have begun. Each ends where it is longest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Search {
     /// States, each with the first place at which a match that is there now may have begun.

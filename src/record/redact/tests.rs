@@ -10,7 +10,7 @@ fn secrets(patterns: &[&str]) -> Secrets {
     Secrets::new(&patterns.iter().map(|pattern| (*pattern).to_owned()).collect::<Vec<_>>()).unwrap()
 }
 
-/// What comes out of these chunks: at once, and when the pane rests.
+/// Returns what comes out of these chunks: at once, and when the pane rests.
 fn redacted(patterns: &[&str], chunks: &[&[u8]]) -> (String, String) {
     let mut redactor = Redactor::new(secrets(patterns), 80);
     let text = |pieces: Vec<Piece>| String::from_utf8(pieces.into_iter().flat_map(|(_, bytes)| bytes).collect());
