@@ -1,0 +1,119 @@
+//! Relaying stdin and stdout to the daemon, on a connection that was upgraded to another protocol.
+
+use std::{
+    io::{Read, Write},
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::{Request, StatusCode, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+
+use crate::api::{Error, Result};
+
+/// Bytes that are relayed at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// A connection to the daemon on which another protocol than HTTP is spoken.
+pub(super) struct Upgraded {
+    stream: UnixStream,
+    /// Bytes that came with the daemon's answer.
+    first: Bytes,
+    /// The daemon's version.
+    pub(super) version: String,
+}
+
+/// Which side of a relay ended first.
+pub(super) enum Ended {
+    /// Stdin.
+    Client,
+    /// The daemon.
+    Daemon,
+}
+
+fn lost(error: &dyn std::fmt::Display) -> Error {
+    Error::unavailable(format!("the connection to the daemon was lost: {error}"))
+}
+
+impl Upgraded {
+    /// Asks the daemon to speak `protocol` on this connection.
+    pub(super) async fn open(stream: UnixStream, path: &str, protocol: &str) -> Result<Self> {
+        stream.set_nonblocking(true).map_err(|error| lost(&error))?;
+        let stream = tokio::net::UnixStream::from_std(stream).map_err(|error| lost(&error))?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(&error))?;
+        tokio::spawn(connection.with_upgrades());
+        let request = Request::get(path)
+            .header(header::HOST, "muxtap")
+            .header(header::CONNECTION, "upgrade")
+            .header(header::UPGRADE, protocol)
+            .body(Empty::<Bytes>::new())
+            .map_err(|error| lost(&error))?;
+        let answer = sender.send_request(request).await.map_err(|error| lost(&error))?;
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Err(Error::unavailable(format!(
+                "the daemon does not speak {protocol} ({}); `muxtap stop` ends an old one",
+                answer.status()
+            )));
+        }
+        let version = answer.headers().get("muxtap-version").and_then(|version| version.to_str().ok());
+        let version = version.unwrap_or_default().to_owned();
+        let upgraded = hyper::upgrade::on(answer).await.map_err(|error| lost(&error))?;
+        let parts = upgraded.downcast::<TokioIo<tokio::net::UnixStream>>().map_err(|_| lost(&"it is no socket"))?;
+        let stream = parts.io.into_inner().into_std().map_err(|error| lost(&error))?;
+        // From here on threads that block: they wake up quickest.
+        stream.set_nonblocking(false).map_err(|error| lost(&error))?;
+        Ok(Self { stream, first: parts.read_buf, version })
+    }
+
+    /// Relays between stdin and stdout and the daemon until one side has closed. `to_daemon`, `to_client`: what each is
+    /// sent first.
+    pub(super) async fn relay(self, to_daemon: &[u8], to_client: &[u8]) -> Result<Ended> {
+        let first = [to_client, &self.first].concat();
+        (&self.stream).write_all(to_daemon).map_err(|error| lost(&error))?;
+        match tokio::task::spawn_blocking(move || relay(self.stream, &first)).await {
+            Ok(ended) => ended,
+            Err(error) => Err(Error::internal(error.to_string())),
+        }
+    }
+}
+
+fn relay(mut from: UnixStream, first: &[u8]) -> Result<Ended> {
+    let mut to = from.try_clone().map_err(|error| lost(&error))?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let client = is_over.clone();
+    std::thread::spawn(move || {
+        // However it ends, the client has sent everything; what it is still owed is relayed below.
+        let _ = copy(&mut std::io::stdin().lock(), &mut to);
+        client.store(true, Ordering::SeqCst);
+        let _ = to.shutdown(Shutdown::Write);
+    });
+    let mut stdout = std::io::stdout().lock();
+    let passed = stdout.write_all(first).and_then(|()| stdout.flush()).and_then(|()| copy(&mut from, &mut stdout));
+    if is_over.load(Ordering::SeqCst) {
+        // A client that has left need not read its last answers.
+        return Ok(Ended::Client);
+    }
+    passed.map_err(|error| lost(&error))?;
+    Ok(Ended::Daemon)
+}
+
+/// Copies bytes as they come, until the end.
+fn copy(from: &mut impl Read, to: &mut impl Write) -> std::io::Result<()> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let read = match from.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(read) => read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        to.write_all(chunk.get(..read).unwrap_or_default())?;
+        to.flush()?;
+    }
+}

@@ -1,0 +1,309 @@
+//! The daemon as another host's peer: a connection on which its own HTTP is spoken, many requests at once; the tools of
+//! MCP as a route; and requests for a host whose muxtap answers them.
+
+use std::time::Duration;
+
+use axum::{
+    Extension, Json,
+    body::to_bytes,
+    extract::{FromRequestParts as _, Path, Query, Request},
+    http::{HeaderValue, Method, StatusCode, Uri, header},
+    response::{IntoResponse as _, Response},
+};
+use futures_util::future::join_all;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::{App, BODY_BYTES, error::Body as Requested, error::Result, openapi_parts::Failures};
+use crate::{
+    api::{Error, ErrorCode, HostInfo, HostState, PeerState, Tier, ToolCallAnswer},
+    engine::Caller,
+    mcp::call_tool,
+    net::{ConnectionPermit, Peer},
+    peer::Question,
+    tmux::{Address, DEFAULT_SOCKET},
+};
+
+/// The protocol's name in `Upgrade`.
+pub const UPGRADE: &str = "muxtap-peer-1";
+/// Requests at once over one connection: each open wait is one.
+const STREAMS: u32 = 8192;
+/// How long a connection may be silent before it is asked for a sign of life, and how long that may take.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+/// Speaks HTTP/2 on this connection.
+///
+/// For `muxtap stdio`, on the Unix socket: the same routes, for the muxtap of another host.
+#[utoipa::path(
+    get, path = "/v1/peer", operation_id = "open_peer", tag = "daemon",
+    responses(
+        (status = 101, description = "From here on the connection is HTTP/2's"),
+        (status = 400, description = "The request does not ask for `Upgrade: muxtap-peer-1`", body = Error),
+        (status = 401, description = "Not on a TCP port", body = Error)
+    )
+)]
+pub async fn open(
+    Extension(peer): Extension<Peer>,
+    permit: Option<Extension<ConnectionPermit>>,
+    app: App,
+    mut request: Request,
+) -> Result<Response> {
+    if !matches!(peer, Peer::Unix { .. }) {
+        return Err(Error::new(ErrorCode::Unauthorized, "this is for `muxtap stdio` on the Unix socket").into());
+    }
+    if request.headers().get(header::UPGRADE).is_none_or(|asked| asked != UPGRADE) {
+        return Err(Error::invalid(format!("ask for `Upgrade: {UPGRADE}`, or use `muxtap stdio`")).into());
+    }
+    let upgrade = hyper::upgrade::on(&mut request);
+    let end = app.engine.end();
+    let router = super::daemon_router(app.clone()).layer(Extension(peer));
+    let router = match &permit {
+        Some(permit) => router.layer(permit.clone()),
+        None => router,
+    };
+    app.engine.spawn(async move {
+        // The daemon is in use while a peer is connected.
+        let _permit = permit;
+        let upgraded = tokio::select! {
+            upgraded = upgrade => upgraded,
+            () = end.cancelled() => return,
+        };
+        let Ok(upgraded) = upgraded else { return };
+        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE);
+        let mut connection = std::pin::pin!(
+            builder.serve_connection(TokioIo::new(TokioIo::new(upgraded)), TowerToHyperService::new(router))
+        );
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = end.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = tokio::time::timeout(super::CLOSE_LIMIT, connection).await;
+    });
+    let headers = [
+        (header::CONNECTION, HeaderValue::from_static("upgrade")),
+        (header::UPGRADE, HeaderValue::from_static(UPGRADE)),
+    ];
+    Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+}
+
+/// Calls a tool of MCP.
+///
+/// The body is its arguments, `server` among them; nobody is asked for consent, so what the configuration wants a
+/// person to confirm is refused.
+#[utoipa::path(
+    post, path = "/v1/tools/{name}", operation_id = "call_tool", tag = "mcp",
+    params(("name" = String, Path, description = "A native tool's name, as in `read_since`")),
+    request_body = Map<String, Value>,
+    responses((status = 200, description = "The answer", body = ToolCallAnswer), Failures)
+)]
+pub async fn tool(
+    app: App,
+    Path(name): Path<String>,
+    Requested(arguments): Requested<Map<String, Value>>,
+) -> Result<Json<ToolCallAnswer>> {
+    let who = app.engine.caller().who.clone();
+    let engine = app.engine.with_caller(Caller { face: "mcp", who });
+    Ok(Json(call_tool(&engine, app.daemon.about.mcp.clone(), &name, arguments).await?))
+}
+
+/// Has the muxtap of a host answer a request, where there is one; else returns the request. The hosts are taken from
+/// its targets but for the one in its path.
+pub(super) async fn forward(
+    app: &App,
+    host: &str,
+    request: Request,
+) -> crate::api::Result<std::result::Result<Response, Request>> {
+    let route = Route::of(request.method(), request.uri(), host);
+    let (Some(route), Some(peer)) = (route, app.daemon.about.mcp.peers.of(&app.engine, host)) else {
+        return Ok(Err(request));
+    };
+    let (mut parts, body) = request.into_parts();
+    let Ok(caller) = App::from_request_parts(&mut parts, app).await;
+    let whole = to_bytes(body, BODY_BYTES).await;
+    let body = whole.map_err(|_| Error::new(ErrorCode::ResourceLimit, "the request's body is too large"))?;
+    // What is not allowed here is not asked for there.
+    let tier = route.tier(&body);
+    caller.engine.authorize(tier)?;
+    if !body.is_empty() && parts.headers.get(header::CONTENT_TYPE).is_none_or(|kind| !is_json(kind)) {
+        // The handler's own error says so.
+        return Ok(Err(Request::from_parts(parts, body.into())));
+    }
+    let resume = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let path = route.path_there(&parts.uri)?;
+    let question = Question { method: parts.method.clone(), path, body: body.clone(), resume };
+    if !peer.is_there().await? {
+        return Ok(Err(Request::from_parts(parts, body.into())));
+    }
+    let mut record = (tier != Tier::Read).then(|| caller.engine.record_elsewhere(tier.as_str(), host));
+    let answered = peer.ask(question).await;
+    if let Some(record) = &mut record {
+        record.finish(match &answered {
+            Ok(Some(answer)) if answer.status().is_success() => "ok",
+            Ok(_) => "refused",
+            Err(error) => error.code.as_str(),
+        });
+    }
+    Ok(answered?.ok_or_else(|| Request::from_parts(parts, body.into())))
+}
+
+/// Has the muxtap of a host list what is on its default server. `None`: it is listed from here.
+pub(super) async fn list<T: DeserializeOwned>(
+    app: &App,
+    host: &str,
+    field: &str,
+    targets: &[String],
+) -> crate::api::Result<Option<Vec<T>>> {
+    let Some(peer) = app.daemon.about.mcp.peers.of(&app.engine, host) else { return Ok(None) };
+    let targets = utf8_percent_encode(&targets.join(","), NON_ALPHANUMERIC).to_string();
+    peer.list(format!("/v1/{field}?socket={DEFAULT_SOCKET}&targets={targets}"), field).await
+}
+
+/// Looks for the muxtap of each host.
+pub(super) async fn look(app: &App) {
+    let hosts = app.engine.hosts_elsewhere().into_iter();
+    let peers = hosts.filter_map(|host| app.daemon.about.mcp.peers.of(&app.engine, &host.name));
+    // Why one cannot be used is kept with it.
+    join_all(peers.map(|peer| async move { peer.is_there().await.ok() })).await;
+}
+
+/// Adds what is known of a host's muxtap.
+pub(super) fn with_info(app: &App, mut host: HostInfo) -> HostInfo {
+    host.peer = app.daemon.about.mcp.peers.info(&host.name);
+    if host.peer.as_ref().is_some_and(|peer| peer.state == PeerState::Connected) {
+        (host.state, host.reason, host.error) = (HostState::Connected, None, None);
+    }
+    host
+}
+
+fn is_json(kind: &HeaderValue) -> bool {
+    kind.as_bytes().to_ascii_lowercase().starts_with(b"application/json")
+}
+
+/// A route that a peer answers.
+struct Route {
+    method: Method,
+    /// Its first word behind `/v1/`.
+    what: String,
+    /// The target behind it, without a host.
+    target: Option<String>,
+    /// The rest.
+    action: Option<String>,
+}
+
+impl Route {
+    /// Returns the route of a request. `None`: it is answered here, as what is kept here is: recordings, snapshots.
+    fn of(method: &Method, uri: &Uri, host: &str) -> Option<Self> {
+        let mut segments = uri.path().strip_prefix("/v1/")?.split('/');
+        let what = segments.next()?;
+        if !matches!(what, "sessions" | "windows" | "panes" | "format" | "waits" | "agents" | "events") {
+            return None;
+        }
+        let target = segments.next().map(|target| {
+            let target = percent_decode_str(target).decode_utf8_lossy().into_owned();
+            let stripped = target.strip_prefix(host).and_then(|rest| rest.strip_prefix('/')).map(str::to_owned);
+            stripped.unwrap_or(target)
+        });
+        let action = segments.next().map(str::to_owned);
+        // It is a WebSocket.
+        if action.as_deref() == Some("alis") {
+            return None;
+        }
+        Some(Self { method: method.clone(), what: what.into(), target, action })
+    }
+
+    /// Returns what the request must be allowed to do.
+    fn tier(&self, body: &[u8]) -> Tier {
+        match (&self.method, self.what.as_str(), self.action.as_deref()) {
+            (&Method::GET | &Method::HEAD, ..) | (_, "waits", _) => Tier::Read,
+            (_, "panes", Some("input" | "run")) => Tier::Input,
+            (&Method::DELETE, ..) => Tier::Kill,
+            (&Method::PATCH, ..) => {
+                let kills = serde_json::from_slice::<Value>(body)
+                    .is_ok_and(|body| body.pointer("/respawn/kill") == Some(&true.into()));
+                if kills { Tier::Kill } else { Tier::Create }
+            }
+            _ => Tier::Create,
+        }
+    }
+
+    /// Returns the path and the query over there: the server is named as it is there.
+    fn path_there(&self, uri: &Uri) -> crate::api::Result<String> {
+        let pairs: Vec<(String, String)> = Query::try_from_uri(uri).map(|Query(pairs)| pairs).unwrap_or_default();
+        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let mut path = format!("/v1/{}", self.what);
+        for segment in [self.target.as_deref().map(encoded), self.action.clone()].into_iter().flatten() {
+            path.push('/');
+            path.push_str(&segment);
+        }
+        let mut and = '?';
+        for (name, value) in &pairs {
+            let value = match name.as_str() {
+                // The pane of a caller here is none over there.
+                "from" | "everywhere" => continue,
+                "socket" => match Address::parse(value.as_ref())? {
+                    Address::Elsewhere(_, socket) => encoded(socket),
+                    Address::Here(_) => continue,
+                },
+                _ => encoded(value),
+            };
+            path.extend([&and.to_string(), name, "=", &value]);
+            and = '&';
+        }
+        Ok(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there(method: &Method, uri: &str, body: &str) -> Option<(String, Tier)> {
+        let uri: Uri = uri.parse().unwrap();
+        let route = Route::of(method, &uri, "box")?;
+        Some((route.path_there(&uri).unwrap(), route.tier(body.as_bytes())))
+    }
+
+    #[test]
+    fn a_request_is_written_as_it_is_meant_over_there() {
+        let found = |method, uri, body| there(&method, uri, body).unwrap();
+        let get = |uri| found(Method::GET, uri, "").0;
+        assert_eq!(
+            get("/v1/panes/box%2F%253/capture?start=-5&socket=box%2Fdefault&from=%250"),
+            "/v1/panes/%253/capture?start=%2D5&socket=default"
+        );
+        assert_eq!(get("/v1/panes?socket=box%2F%2Ftmp%2Fs&everywhere=true"), "/v1/panes?socket=%2Ftmp%2Fs");
+        assert_eq!(
+            get("/v1/waits/box%2Fw0-1?timeout_ms=5&socket=box%2Fdefault"),
+            "/v1/waits/w0%2D1?timeout_ms=5&socket=default"
+        );
+        assert_eq!(get("/v1/sessions/boxer%2Fx?socket=box%2F"), "/v1/sessions/boxer%2Fx?socket=default");
+        for here in ["/v1/recordings", "/v1/snapshots", "/v1/status", "/v1/panes/box%2F%251/alis", "/metrics"] {
+            assert!(there(&Method::GET, here, "").is_none(), "{here}");
+        }
+    }
+
+    #[test]
+    fn what_a_request_does_is_known_before_it_is_passed_on() {
+        let tier = |method, uri, body| there(&method, uri, body).unwrap().1;
+        assert_eq!(tier(Method::GET, "/v1/panes", ""), Tier::Read);
+        assert_eq!(tier(Method::POST, "/v1/waits", "{}"), Tier::Read);
+        assert_eq!(tier(Method::DELETE, "/v1/waits/w0", ""), Tier::Read);
+        assert_eq!(tier(Method::POST, "/v1/panes/%250/input", "{}"), Tier::Input);
+        assert_eq!(tier(Method::POST, "/v1/panes/%250/run", "{}"), Tier::Input);
+        assert_eq!(tier(Method::POST, "/v1/panes", "{}"), Tier::Create);
+        assert_eq!(tier(Method::POST, "/v1/sessions", "{}"), Tier::Create);
+        assert_eq!(tier(Method::PATCH, "/v1/panes/%250", "{\"respawn\":{}}"), Tier::Create);
+        assert_eq!(tier(Method::PATCH, "/v1/panes/%250", "{\"respawn\":{\"kill\":true}}"), Tier::Kill);
+        assert_eq!(tier(Method::DELETE, "/v1/windows/%401", ""), Tier::Kill);
+    }
+}
