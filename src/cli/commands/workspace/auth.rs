@@ -1,0 +1,109 @@
+//! `auth`: the device's tokens.
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use super::Context;
+use crate::{
+    api::{
+        DeviceScope, DeviceSession, DeviceSessionRequest, DeviceType, DoneAnswer, Error, ErrorCode, RefreshRequest,
+        Result,
+    },
+    cli::Outcome,
+    clock,
+};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum AuthCommand {
+    /// Get tokens for this device, and keep them
+    Login {
+        /// The token may ask other devices for changes
+        #[arg(long)]
+        remote_control: bool,
+        /// The token opens all other routes, too
+        #[arg(long)]
+        terminals: bool,
+    },
+    /// Tell which tokens there are; they are not shown
+    Status,
+    /// Get the next tokens
+    Refresh,
+    /// End the session, and forget its tokens
+    Logout,
+}
+
+impl AuthCommand {
+    pub(super) async fn run(self, context: &Context<'_>) -> Outcome {
+        let mut client = context.caller.client().await?;
+        let session = match self {
+            Self::Login { remote_control, terminals } => {
+                let wanted = [(remote_control, DeviceScope::RemoteControl), (terminals, DeviceScope::Terminals)];
+                let request = DeviceSessionRequest {
+                    device_id: context.identity.device_id.clone(),
+                    device_label: context.identity.device_label.clone(),
+                    device_type: DeviceType::Cli,
+                    scopes: wanted.into_iter().filter_map(|(wanted, scope)| wanted.then_some(scope)).collect(),
+                };
+                let session: DeviceSession = client.post("/api/device-sessions", &request).await?;
+                context.home.set_auth(&session)?;
+                Some(session)
+            }
+            Self::Refresh => {
+                let request = RefreshRequest { refresh_token: kept(context)?.refresh_token };
+                match client.post::<DeviceSession>("/api/device-sessions/refresh", &request).await {
+                    Ok(session) => {
+                        context.home.set_auth(&session)?;
+                        Some(session)
+                    }
+                    Err(error) => {
+                        if error.code == ErrorCode::Unauthorized {
+                            context.home.forget_auth()?;
+                        }
+                        return Err(error.into());
+                    }
+                }
+            }
+            Self::Status => context.home.auth()?,
+            Self::Logout => {
+                let kept = kept(context)?;
+                let path = "/api/device-sessions/current";
+                let ended = client.with_bearer(kept.token).delete::<DoneAnswer>(path).await;
+                context.home.forget_auth()?;
+                match ended {
+                    // It had ended by itself.
+                    Err(error) if error.code != ErrorCode::Unauthorized => return Err(error.into()),
+                    _ => None,
+                }
+            }
+        };
+        context.print(&answer(context, session.as_ref()), |answer| {
+            match answer.get("expiresAt").and_then(Value::as_u64) {
+                Some(ends) if ends > clock::now_ms() => {
+                    format!("logged in for {} s more\n", ends.saturating_sub(clock::now_ms()) / 1000)
+                }
+                Some(_) => "the token has ended; auth refresh gets the next\n".into(),
+                None => "not logged in\n".into(),
+            }
+        })
+    }
+}
+
+fn kept(context: &Context<'_>) -> Result<DeviceSession> {
+    let absent = || Error::new(ErrorCode::Unauthorized, "not logged in: auth login logs this device in");
+    context.home.auth()?.ok_or_else(absent)
+}
+
+/// Builds what is told of a session: never its tokens.
+fn answer(context: &Context<'_>, session: Option<&DeviceSession>) -> Value {
+    match session {
+        Some(session) => json!({
+            "loggedIn": true,
+            "deviceId": session.device_id,
+            "expiresAt": session.expires_at,
+            "expired": session.expires_at <= clock::now_ms(),
+            "scopes": session.scopes,
+            "file": context.home.auth_file().display().to_string(),
+        }),
+        None => json!({ "loggedIn": false, "deviceId": context.identity.device_id }),
+    }
+}

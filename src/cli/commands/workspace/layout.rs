@@ -1,0 +1,362 @@
+//! Commands about tabs and panes: classes L and H.
+
+use clap::{ArgGroup, Subcommand};
+use serde_json::Value;
+
+use super::{
+    ChangeArgs, Context, DeviceArg, PaneArgs, SplitDirection, TabArgs,
+    output::{change_answer, change_words, format, list_answer, shown, table},
+    owner::{Reached, key_of},
+    terminals::NewTerminal,
+    text,
+};
+use crate::{
+    api::{Error, Result},
+    cli::{Outcome, output},
+    devices::{
+        hybrid::{Made, make_terminal},
+        workspace::{Command, ContentRef},
+    },
+};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum LayoutCommand {
+    /// Make a tab with one pane: a terminal
+    NewTab {
+        /// Its title
+        #[arg(short = 'n', long = "name", value_name = "NAME")]
+        name: Option<String>,
+        /// The command that runs in the terminal (default: the shell)
+        #[arg(long, value_name = "SHELL")]
+        shell: Option<String>,
+        /// Its working directory (default: this one)
+        #[arg(long, value_name = "DIR")]
+        cwd: Option<String>,
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
+    /// List tabs
+    ListTabs {
+        #[command(flatten)]
+        device: DeviceArg,
+        /// Where the device is not there: what it published last
+        #[arg(long)]
+        allow_stale: bool,
+    },
+    /// Make a tab the active one
+    SelectTab {
+        #[command(flatten)]
+        tab: TabArgs,
+    },
+    /// Remove a tab; terminals in it live on
+    KillTab {
+        #[command(flatten)]
+        tab: TabArgs,
+    },
+    /// Give a tab another title
+    RenameTab {
+        #[command(flatten)]
+        tab: TabArgs,
+        /// The title
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Split a pane: for a terminal, a page, a file, or a picker
+    #[command(group(ArgGroup::new("content").args(["shell", "browser", "editor"])))]
+    SplitPane {
+        #[command(flatten)]
+        pane: PaneArgs,
+        /// Side by side, or one above the other
+        #[arg(long, value_name = "DIRECTION", value_enum)]
+        direction: SplitDirection,
+        /// A terminal in which this runs; an empty one is the shell
+        #[arg(long, value_name = "SHELL", num_args = 0..=1, default_missing_value = "")]
+        shell: Option<String>,
+        /// A web page
+        #[arg(long, value_name = "URL")]
+        browser: Option<String>,
+        /// A file
+        #[arg(long, value_name = "FILE")]
+        editor: Option<String>,
+    },
+    /// List panes
+    ListPanes {
+        #[command(flatten)]
+        device: DeviceArg,
+        /// Of this tab alone
+        #[arg(long, value_name = "TAB")]
+        tab: Option<String>,
+        /// Where the device is not there: what it published last
+        #[arg(long)]
+        allow_stale: bool,
+    },
+    /// Make a pane the active one
+    SelectPane {
+        #[command(flatten)]
+        pane: PaneArgs,
+    },
+    /// Remove a pane; a terminal in it lives on
+    KillPane {
+        #[command(flatten)]
+        pane: PaneArgs,
+    },
+    /// Give a pane a share of its split
+    ResizePane {
+        #[command(flatten)]
+        pane: PaneArgs,
+        /// Percent of the width, 1 to 99
+        #[arg(short = 'x', value_name = "WIDTH")]
+        width: Option<u8>,
+        /// Percent of the height, 1 to 99
+        #[arg(short = 'y', value_name = "HEIGHT")]
+        height: Option<u8>,
+    },
+    /// Exchange two panes
+    SwapPane {
+        /// One of them
+        #[arg(long, value_name = "PANE")]
+        source: String,
+        #[command(flatten)]
+        pane: PaneArgs,
+    },
+    /// Show a web page in a pane
+    OpenBrowser {
+        #[command(flatten)]
+        pane: PaneArgs,
+        /// The page: http or https
+        #[arg(value_name = "URL")]
+        url: String,
+    },
+    /// Lead a pane that shows a page to another one
+    Navigate {
+        #[command(flatten)]
+        pane: PaneArgs,
+        /// The page: http or https
+        #[arg(value_name = "URL")]
+        url: String,
+    },
+    /// Show a file in a pane
+    OpenEditor {
+        #[command(flatten)]
+        pane: PaneArgs,
+        /// The file
+        #[arg(value_name = "FILE")]
+        file: String,
+    },
+    /// Show a terminal in a pane; its process stays what it is
+    AttachTerminal {
+        /// The terminal: terminal:ID
+        #[arg(short = 't', long, value_name = "TERMINAL")]
+        target: String,
+        /// The pane: pane:ID, or pane-index:N with --tab
+        #[arg(long, value_name = "PANE")]
+        to: String,
+        /// The tab of pane-index:N
+        #[arg(long, value_name = "TAB")]
+        tab: Option<String>,
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
+    /// Start what ran in a pane's terminal anew
+    RespawnPane {
+        #[command(flatten)]
+        pane: PaneArgs,
+    },
+    /// Print a format about a pane: %deviceId %tabId %tabTitle %paneId %paneKind %terminalId %sessionRef %ownerOnline
+    /// %workspaceRevision, and %%
+    Display {
+        /// The format
+        #[arg(short = 'p', value_name = "FORMAT")]
+        format: String,
+        /// The pane (default: the active one)
+        #[arg(short = 't', long, value_name = "PANE")]
+        target: Option<String>,
+        /// The tab of pane-index:N
+        #[arg(long, value_name = "TAB")]
+        tab: Option<String>,
+        #[command(flatten)]
+        device: DeviceArg,
+    },
+}
+
+impl LayoutCommand {
+    pub(super) async fn run(self, context: &Context<'_>) -> Outcome {
+        let plain = match self {
+            Self::NewTab { name, shell, cwd, change } => {
+                let reserve = Command::Reserve { target: None, tab: None, direction: None, title: name };
+                return terminal(context, change, reserve, NewTerminal { shell, cwd }).await;
+            }
+            Self::SplitPane { pane, direction, shell: Some(shell), .. } => {
+                let direction = Some(direction.into());
+                let reserve = Command::Reserve { target: Some(pane.target), tab: pane.tab, direction, title: None };
+                let new = NewTerminal { shell: Some(shell).filter(|shell| !shell.is_empty()), cwd: None };
+                return terminal(context, pane.change, reserve, new).await;
+            }
+            Self::ListTabs { device, allow_stale } => {
+                let workspace = context.owner(device.device.as_deref())?.read(allow_stale).await?;
+                let answer = list_answer(&workspace, "tabs", workspace.tabs.clone());
+                let active = workspace.active_tab_id.unwrap_or_default();
+                return context.print(&answer, |answer| tabs(answer, &active));
+            }
+            Self::ListPanes { device, tab, allow_stale } => {
+                return list_panes(context, device.device.as_deref(), tab.as_deref(), allow_stale).await;
+            }
+            Self::Display { format: wanted, target, tab, device } => {
+                return display(context, &wanted, target.as_deref(), tab.as_deref(), device.device.as_deref()).await;
+            }
+            Self::RespawnPane { pane } => return respawn(context, pane).await,
+            Self::AttachTerminal { target, to, tab, change } => {
+                super::terminals::check_lives(context, &target).await?;
+                (change, Command::AttachTerminal { target, to, tab })
+            }
+            Self::SelectTab { tab } => (tab.change, Command::SelectTab { target: tab.target }),
+            Self::KillTab { tab } => (tab.change, Command::KillTab { target: tab.target }),
+            Self::RenameTab { tab, name } => (tab.change, Command::RenameTab { target: tab.target, title: name }),
+            Self::SplitPane { pane: PaneArgs { target, tab, change }, direction, browser, editor, .. } => {
+                let direction = direction.into();
+                (change, Command::SplitPane { target, tab, direction, browser, editor })
+            }
+            Self::SelectPane { pane: PaneArgs { target, tab, change } } => {
+                (change, Command::SelectPane { target, tab })
+            }
+            Self::KillPane { pane: PaneArgs { target, tab, change } } => (change, Command::KillPane { target, tab }),
+            Self::ResizePane { pane: PaneArgs { target, tab, change }, width, height } => {
+                (change, Command::ResizePane { target, tab, x: width, y: height })
+            }
+            Self::SwapPane { source, pane: PaneArgs { target, tab, change } } => {
+                (change, Command::SwapPane { source, target, tab })
+            }
+            Self::OpenBrowser { pane: PaneArgs { target, tab, change }, url } => {
+                (change, Command::OpenBrowser { target, tab, url })
+            }
+            Self::Navigate { pane: PaneArgs { target, tab, change }, url } => {
+                (change, Command::Navigate { target, tab, url })
+            }
+            Self::OpenEditor { pane: PaneArgs { target, tab, change }, file } => {
+                (change, Command::OpenEditor { target, tab, file })
+            }
+        };
+        let (change, command) = plain;
+        changed(context, change, command).await
+    }
+}
+
+/// Makes a change and prints the answer.
+async fn changed(context: &Context<'_>, change: ChangeArgs, command: Command) -> Outcome {
+    let owner = context.owner(change.device.device.as_deref())?;
+    let key = key_of(&command.to_rpc().0, change.idempotency_key);
+    let changed = owner.change(command, change.expected_revision, key.clone()).await?;
+    context.print(&change_answer(changed, None, key), change_words)
+}
+
+/// Reserves a pane, makes its terminal, and prints both.
+async fn terminal(context: &Context<'_>, change: ChangeArgs, reserve: Command, mut new: NewTerminal) -> Outcome {
+    let mut owner = context.owner(change.device.device.as_deref())?;
+    // A key that was given may be a repeated one.
+    let repeated = change.idempotency_key.is_some();
+    let key = key_of("reserve", change.idempotency_key).unwrap_or_default();
+    new.check()?;
+    if repeated && let Some(first) = repeat(&owner, &reserve, change.expected_revision, &key).await? {
+        return context.print(&change_answer(first.changed, Some(first.terminal), Some(key)), change_words);
+    }
+    let mut terminals = new.maker(context, owner.device());
+    let made = make_terminal(&mut owner, &mut terminals, reserve, change.expected_revision, &key).await?;
+    context.print(&change_answer(made.changed, Some(made.terminal), Some(key)), change_words)
+}
+
+/// Returns the first answer to a key whose request was done already. `None`: it was not, and the pane is reserved by
+/// this key now. Error: `CONFLICT` where the first try was given up.
+async fn repeat(owner: &Reached<'_>, reserve: &Command, expected: Option<u64>, key: &str) -> Result<Option<Made>> {
+    let reserved = owner.change(reserve.clone(), expected, Some(key.to_owned())).await?;
+    let id = crate::devices::hybrid::id_of(reserved.pane.as_ref()).unwrap_or_default();
+    let layout = owner.layout().await?;
+    let Some(pane) = layout.pane(&id) else {
+        let message = "the first request with this key was given up: ask with another key";
+        return Err(Error::new(crate::api::ErrorCode::Conflict, message));
+    };
+    let Some(ContentRef::TerminalId(terminal)) = pane.content_ref.clone() else { return Ok(None) };
+    let mut changed = reserved;
+    changed.applied_revision = pane.layout_revision;
+    changed.pane = serde_json::to_value(pane).ok();
+    changed.tab = layout.tab(&pane.tab_id).and_then(|tab| serde_json::to_value(tab).ok());
+    Ok(Some(Made { changed, terminal }))
+}
+
+async fn respawn(context: &Context<'_>, pane: PaneArgs) -> Outcome {
+    let owner = context.owner(pane.change.device.device.as_deref())?;
+    let layout = owner.layout().await?;
+    let found = layout.find_pane(&pane.target, pane.tab.as_deref())?;
+    let terminal = super::terminals::terminal_of(found)?;
+    let id = found.id.clone();
+    let key = key_of("bind", pane.change.idempotency_key);
+    let content_ref = ContentRef::TerminalId(terminal.clone());
+    let bind = Command::Bind { target: format!("pane:{id}"), tab: None, content_ref };
+    // The owner first: who may not change its pane ends no program in it.
+    let expected = pane.change.expected_revision.unwrap_or(layout.workspace_revision);
+    let changed = owner.change(bind, Some(expected), key.clone()).await?;
+    // A repeated key has the first answer, and respawns nothing again.
+    if changed.applied_revision > layout.workspace_revision {
+        super::terminals::respawn(context, &terminal).await?;
+    }
+    context.print(&change_answer(changed, Some(terminal), key), change_words)
+}
+
+async fn list_panes(context: &Context<'_>, device: Option<&str>, tab: Option<&str>, allow_stale: bool) -> Outcome {
+    let workspace = context.owner(device)?.read(allow_stale).await?;
+    let mut panes = workspace.panes.clone();
+    if let Some(tab) = tab {
+        let layout = serde_json::to_value(&workspace).and_then(serde_json::from_value);
+        let layout: crate::devices::workspace::Layout =
+            layout.map_err(|error| Error::internal(format!("workspace: {error}")))?;
+        let tab = layout.find_tab(tab)?;
+        let order = tab.layout.panes();
+        panes.retain(|pane| text(pane, "tabId") == tab.id);
+        panes.sort_by_key(|pane| order.iter().position(|id| *id == text(pane, "id")));
+    }
+    let answer = list_answer(&workspace, "panes", panes);
+    context.print(&answer, |answer| {
+        table(
+            answer,
+            "panes",
+            [
+                ("PANE", |pane| format!("pane:{}", text(pane, "id"))),
+                ("TAB", |pane| format!("tab:{}", text(pane, "tabId"))),
+                ("KIND", |pane| text(pane, "kind").to_owned()),
+                ("SHOWS", shown),
+            ],
+        )
+    })
+}
+
+fn tabs(answer: &Value, active: &str) -> String {
+    let mut table = output::Table::new(&["TAB", "TITLE", "STATUS", "ACTIVE PANE"]);
+    for tab in answer.get("tabs").and_then(Value::as_array).into_iter().flatten() {
+        let id = text(tab, "id");
+        let mark = if id == active { " *" } else { "" };
+        let pane = format!("pane:{}", text(tab, "activePaneId"));
+        table.row(&[format!("tab:{id}{mark}"), text(tab, "title").into(), text(tab, "status").into(), pane]);
+    }
+    table.render()
+}
+
+async fn display(
+    context: &Context<'_>,
+    wanted: &str,
+    target: Option<&str>,
+    tab: Option<&str>,
+    device: Option<&str>,
+) -> Outcome {
+    let workspace = context.owner(device)?.read(false).await?;
+    let layout = serde_json::to_value(&workspace).and_then(serde_json::from_value);
+    let layout: crate::devices::workspace::Layout =
+        layout.map_err(|error| Error::internal(format!("workspace: {error}")))?;
+    let pane = if let Some(target) = target {
+        Some(layout.find_pane(target, tab)?)
+    } else {
+        let tab = layout.active_tab_id.as_deref().and_then(|id| layout.tab(id));
+        tab.and_then(|tab| layout.pane(&tab.active_pane_id))
+    };
+    let filled = format(wanted, &workspace, &layout, pane)?;
+    let answer = serde_json::json!({ "text": filled });
+    context.print(&answer, |_| if filled.is_empty() { String::new() } else { filled.clone() + "\n" })
+}

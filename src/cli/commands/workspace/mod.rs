@@ -1,0 +1,209 @@
+//! `workspace`, and the same program called `freshell`: this command line as a device, and the workspaces of others.
+
+mod auth;
+mod device;
+mod layout;
+mod output;
+mod owner;
+mod serve;
+#[cfg(feature = "sessions")]
+mod sessions;
+mod terminals;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use super::{Caller, Outcome, duration};
+use crate::{
+    api::{Error, ErrorCode, Result},
+    cli::{EXIT_ERROR, EXIT_TIMEOUT, output as print, output::Failure},
+    devices::{
+        FRESHELL_DIR,
+        local::{Home, Identity},
+        workspace::Direction,
+    },
+};
+
+/// The name by which the program is this command.
+pub(in crate::cli) const FRESHELL: &str = "freshell";
+
+/// Tabs and panes of this device and of others
+///
+/// A workspace belongs to a device: this command line, or a page. Its own it changes by itself; another
+/// device is asked over the daemon, and must be there. Terminals (`terminal:%3`) are panes of tmux and
+/// belong to none. Things are named by tab:ID, tab-name:NAME, tab-index:N, pane:ID, pane-index:N (with
+/// --tab) and terminal:ID. Called by the name `freshell`, the program is this command.
+#[derive(Debug, Args)]
+#[command(
+    subcommand_value_name = "COMMAND",
+    subcommand_help_heading = "Commands",
+    after_long_help = "Examples:
+  muxtap workspace new-tab -n build --shell 'make; exec sh'
+  muxtap workspace list-panes --json
+  muxtap workspace send-keys --target pane:p2 'make test' Enter
+  muxtap workspace split-pane --device laptop --target pane:p2 --direction vertical --browser http://localhost:3000
+  muxtap workspace device run                    this device is there for others until Ctrl-C
+
+Exit status: 0; 1 error; 2 usage; 124 the time ran out. An error is an object {code, message, details, stage} on
+stderr; with --json on stdout."
+)]
+pub(in crate::cli) struct WorkspaceArgs {
+    #[command(subcommand)]
+    command: WorkspaceCommand,
+}
+
+/// The device that is meant.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct DeviceArg {
+    /// The device that owns the workspace (default: this command line)
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+}
+
+/// The arguments of every change.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct ChangeArgs {
+    #[command(flatten)]
+    device: DeviceArg,
+    /// Refuse unless the workspace is at this revision (default: the one that is there)
+    #[arg(long, value_name = "N")]
+    expected_revision: Option<u64>,
+    /// A repeated key gets the first answer, for ten minutes (default: one is made, and told)
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
+/// A pane, and what every change has.
+#[derive(Clone, Debug, Args)]
+pub(super) struct PaneArgs {
+    /// The pane: pane:ID, or pane-index:N with --tab
+    #[arg(short = 't', long, value_name = "PANE")]
+    target: String,
+    /// The tab of pane-index:N
+    #[arg(long, value_name = "TAB")]
+    tab: Option<String>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// A tab, and what every change has.
+#[derive(Clone, Debug, Args)]
+pub(super) struct TabArgs {
+    /// The tab: tab:ID, tab-name:NAME or tab-index:N
+    #[arg(short = 't', long, value_name = "TAB")]
+    target: String,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// A terminal, or a pane that shows one.
+#[derive(Clone, Debug, Args)]
+pub(super) struct TerminalArgs {
+    /// The terminal: terminal:ID; or pane:ID, whose device is asked which it is
+    #[arg(short = 't', long, value_name = "TERMINAL")]
+    target: String,
+    #[command(flatten)]
+    device: DeviceArg,
+}
+
+#[derive(Debug, Subcommand)]
+enum WorkspaceCommand {
+    #[command(flatten)]
+    Layout(layout::LayoutCommand),
+    #[command(flatten)]
+    Terminal(terminals::TerminalCommand),
+    #[command(flatten)]
+    Device(device::DeviceCommand),
+    #[cfg(feature = "sessions")]
+    #[command(flatten)]
+    Session(sessions::SessionCommand),
+}
+
+/// How a pane is split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum SplitDirection {
+    /// Side by side.
+    Horizontal,
+    /// One above the other.
+    Vertical,
+}
+
+impl From<SplitDirection> for Direction {
+    fn from(direction: SplitDirection) -> Self {
+        match direction {
+            SplitDirection::Horizontal => Self::Horizontal,
+            SplitDirection::Vertical => Self::Vertical,
+        }
+    }
+}
+
+/// This device, and the daemon behind it.
+pub(super) struct Context<'a> {
+    caller: &'a Caller,
+    home: Home,
+    identity: Identity,
+}
+
+impl WorkspaceArgs {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        match self.dispatch(caller).await {
+            Err(Failure::Error(error)) => {
+                if caller.json {
+                    print::print_json(&error)?;
+                } else {
+                    print::report(&error, true);
+                }
+                Ok(if error.code == ErrorCode::Timeout { EXIT_TIMEOUT } else { EXIT_ERROR })
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn dispatch(self, caller: &Caller) -> Outcome {
+        let home = Home::new(folder(caller)?);
+        home.check()?;
+        let identity = home.identity()?;
+        let context = Context { caller, home, identity };
+        match self.command {
+            WorkspaceCommand::Layout(command) => command.run(&context).await,
+            WorkspaceCommand::Terminal(command) => command.run(&context).await,
+            WorkspaceCommand::Device(command) => command.run(&context).await,
+            #[cfg(feature = "sessions")]
+            WorkspaceCommand::Session(command) => command.run(caller).await,
+        }
+    }
+}
+
+/// Returns whether the program was called by the name `freshell`.
+pub(in crate::cli) fn is_freshell(program: Option<&std::ffi::OsStr>) -> bool {
+    program.map(std::path::Path::new).and_then(std::path::Path::file_name).is_some_and(|name| name == FRESHELL)
+}
+
+/// Returns the folder of this device's files.
+fn folder(caller: &Caller) -> Result<PathBuf> {
+    if !is_freshell(std::env::args_os().next().as_deref()) {
+        return Ok(caller.paths.devices_dir());
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    home.map(|home| home.join(FRESHELL_DIR))
+        .ok_or_else(|| Error::invalid("HOME is not set, where freshell keeps files"))
+}
+
+impl Context<'_> {
+    /// Prints an answer: as JSON, or in words.
+    fn print(&self, answer: &Value, words: impl FnOnce(&Value) -> String) -> Outcome {
+        if self.caller.json {
+            print::print_json(answer)?;
+        } else {
+            print::print(words(answer))?;
+        }
+        Ok(0)
+    }
+}
+
+/// Returns a field's text; nothing where it is none.
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,186 @@
+//! The owner of a workspace: this process, for this device; another device, which the daemon asks.
+
+use serde_json::{Value, json};
+
+use super::Context;
+use crate::{
+    api::{
+        DeviceType, DoneAnswer, Error, ErrorCode, PublishRequest, Result, RpcRequest, RpcResponse, WorkspaceAnswer,
+        WorkspaceQuery, WorkspaceSource,
+    },
+    cli::{commands::path_of, output},
+    clock,
+    devices::{
+        hybrid::{Changed, Owner},
+        names,
+        workspace::{Change, Command, Layout, needs_key},
+    },
+    nonce,
+};
+
+/// An owner, as a command reaches it.
+pub(super) struct Reached<'a> {
+    pub(super) context: &'a Context<'a>,
+    /// `None`: this device.
+    other: Option<String>,
+}
+
+impl<'a> Context<'a> {
+    /// Returns the owner of the workspace that a command means.
+    pub(super) fn owner(&'a self, device: Option<&str>) -> Result<Reached<'a>> {
+        if let Some(device) = device {
+            names::check_id(device)?;
+        }
+        let other = device.filter(|device| *device != self.identity.device_id).map(str::to_owned);
+        Ok(Reached { context: self, other })
+    }
+
+    /// Publishes this device's workspace. What the daemon cannot take is told and is no error: the change is made.
+    pub(super) async fn publish(&self, snapshot: Value) {
+        let request =
+            PublishRequest { device_label: self.identity.device_label.clone(), device_type: DeviceType::Cli, snapshot };
+        let published = async {
+            let path = format!("{}/workspace", path_of("devices", &self.identity.device_id));
+            self.caller.client().await?.put::<DoneAnswer>(&path, &request).await
+        };
+        match published.await {
+            // Another command has published what it did after this one.
+            Err(error) if error.code == ErrorCode::Conflict => {}
+            Err(error) => output::note(&format!("the workspace was changed, and not published: {error}")),
+            Ok(_) => {}
+        }
+    }
+}
+
+impl Reached<'_> {
+    /// Returns the id of the device.
+    pub(super) fn device(&self) -> &str {
+        self.other.as_deref().unwrap_or(&self.context.identity.device_id)
+    }
+
+    /// Reads the workspace.
+    pub(super) async fn read(&self, allow_stale: bool) -> Result<WorkspaceAnswer> {
+        let now = clock::now_ms();
+        let Some(other) = &self.other else {
+            let opened = self.context.home.open(self.device(), now)?;
+            // Another command may have held it until now.
+            let now = clock::now_ms();
+            let (changed, snapshot) = (opened.changed, opened.snapshot(now));
+            drop(opened);
+            if changed {
+                self.context.publish(snapshot.clone()).await;
+            }
+            let list = |name: &str| snapshot.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+            let answer = json!({
+                "deviceId": self.device(),
+                "workspaceRevision": snapshot.get("workspaceRevision"),
+                "activeTabId": snapshot.get("activeTabId"),
+                "tabs": list("tabs"),
+                "panes": list("panes"),
+                "source": WorkspaceSource::Live,
+                "capturedAt": now,
+                "ownerOnline": true,
+                "ownerLastSeenAt": now,
+            });
+            return serde_json::from_value(answer).map_err(|error| Error::internal(error.to_string()));
+        };
+        if allow_stale {
+            let path = format!("{}/workspace", path_of("devices", other));
+            let mut client = self.context.caller.client().await?;
+            let info: crate::api::DeviceInfo = client.get(&path_of("devices", other), &()).await?;
+            if !info.online {
+                return client.get(&path, &WorkspaceQuery { allow_stale: true }).await;
+            }
+        }
+        let said = self.rpc("get-workspace".into(), json!({}), None, None).await?;
+        let mut answer = said.result;
+        if let Some(fields) = answer.as_object_mut() {
+            fields.insert("source".into(), json!(WorkspaceSource::Live));
+            fields.insert("ownerOnline".into(), true.into());
+            fields.insert("ownerLastSeenAt".into(), now.into());
+            fields.entry("capturedAt").or_insert_with(|| now.into());
+            fields.insert("deviceId".into(), other.as_str().into());
+        }
+        serde_json::from_value(answer).map_err(|error| {
+            Error::new(ErrorCode::InconsistentState, format!("the workspace of {other} cannot be read: {error}"))
+        })
+    }
+
+    /// Reads the layout of the workspace, in which selectors are resolved.
+    pub(super) async fn layout(&self) -> Result<Layout> {
+        let answer = self.read(false).await?;
+        let layout = serde_json::to_value(&answer).and_then(serde_json::from_value);
+        layout.map_err(|error| {
+            let device = self.device();
+            Error::new(ErrorCode::InconsistentState, format!("the workspace of {device} cannot be read: {error}"))
+        })
+    }
+
+    /// Makes a change. Without a revision it is made for the one that is there.
+    pub(super) async fn change(
+        &self,
+        command: Command,
+        expected_revision: Option<u64>,
+        key: Option<String>,
+    ) -> Result<Changed> {
+        let now = clock::now_ms();
+        let Some(_) = &self.other else {
+            let id = &self.context.identity.device_id;
+            let mut opened = self.context.home.open(id, now)?;
+            // Another command may have held it until now.
+            let now = clock::now_ms();
+            let change = Change { command, expected_revision, idempotency_key: key };
+            let applied = opened.apply(&change, id, now);
+            let (changed, snapshot) = (opened.changed, opened.snapshot(now));
+            // The next command need not wait for the daemon.
+            drop(opened);
+            if changed {
+                self.context.publish(snapshot).await;
+            }
+            let applied = applied?;
+            let value = |entity: serde_json::Result<Value>| entity.ok().filter(|value| !value.is_null());
+            return Ok(Changed {
+                applied_revision: applied.applied_revision,
+                tab: value(serde_json::to_value(applied.tab)),
+                pane: value(serde_json::to_value(applied.pane)),
+            });
+        };
+        let (name, args) = command.to_rpc();
+        let expected = match expected_revision {
+            Some(revision) => revision,
+            None => self.read(false).await?.workspace_revision,
+        };
+        let mut said = self.rpc(name, args, Some(expected), key).await?;
+        let mut entity = |name: &str| said.result.get_mut(name).map(Value::take).filter(Value::is_object);
+        let (tab, pane) = (entity("tab"), entity("pane"));
+        Ok(Changed { applied_revision: said.applied_revision.unwrap_or_default(), tab, pane })
+    }
+
+    async fn rpc(
+        &self,
+        command: String,
+        args: Value,
+        expected_revision: Option<u64>,
+        idempotency_key: Option<String>,
+    ) -> Result<RpcResponse> {
+        let mut request = RpcRequest::default();
+        request.caller_device_id.clone_from(&self.context.identity.device_id);
+        self.device().clone_into(&mut request.target_device_id);
+        request.request_id = format!("req_{}", nonce::hex64());
+        (request.command, request.args) = (command, args);
+        (request.expected_revision, request.idempotency_key) = (expected_revision, idempotency_key);
+        let path = format!("{}/rpc", path_of("devices", self.device()));
+        self.context.caller.client().await?.post(&path, &request).await
+    }
+}
+
+impl Owner for Reached<'_> {
+    async fn ask(&mut self, command: Command, expected_revision: Option<u64>, key: Option<String>) -> Result<Changed> {
+        self.change(command, expected_revision, key).await
+    }
+}
+
+/// Returns the key of a command that needs one.
+pub(super) fn key_of(command: &str, given: Option<String>) -> Option<String> {
+    given.or_else(|| needs_key(command).then(|| format!("key_{}", nonce::hex64())))
+}

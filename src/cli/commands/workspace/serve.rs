@@ -1,0 +1,237 @@
+//! `device run`: this command line is there for other devices.
+
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{self, Message},
+};
+
+use super::{Context, text};
+use crate::{
+    api::{DeviceType, Error, ErrorCode, RemoteControl, Result, RpcRequest},
+    cli::{EXIT_INTERRUPTED, Outcome, output},
+    clock,
+    devices::{
+        local::{Home, Identity},
+        wire::{Hello, OwnerResult},
+        workspace::RpcRead,
+    },
+};
+
+/// The pause before the daemon is sought again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+type Socket = WebSocketStream<UnixStream>;
+
+/// How a connection ended.
+enum Ended {
+    /// Another process is this device now.
+    Replaced,
+    /// The daemon has gone.
+    Lost,
+}
+
+/// Is there for others until Ctrl-C, or until another process is this device.
+pub(super) async fn run(context: &Context<'_>, remote_control: Option<RemoteControl>) -> Outcome {
+    let identity = context.home.change_identity(|identity| {
+        identity.remote_control = remote_control.unwrap_or(identity.remote_control);
+        Ok(())
+    })?;
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+        .map_err(|error| Error::internal(format!("signals: {error}")))?;
+    let serving = async {
+        loop {
+            match connect(context, &identity).await {
+                Ok(mut socket) => match serve(context, &identity, &mut socket).await? {
+                    Ended::Replaced => {
+                        return Err(Error::new(ErrorCode::Conflict, "another process is this device now"));
+                    }
+                    Ended::Lost => output::note("the daemon has gone; it is sought again"),
+                },
+                Err(error) if error.code == ErrorCode::TmuxUnavailable => {}
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(clock::jittered(AGAIN)).await;
+            context.caller.reconnect().await?;
+        }
+    };
+    tokio::select! {
+        ended = serving => ended.map(|()| 0).map_err(Into::into),
+        _ = tokio::signal::ctrl_c() => Ok(EXIT_INTERRUPTED),
+        _ = terminate.recv() => Ok(0),
+    }
+}
+
+async fn connect(context: &Context<'_>, identity: &Identity) -> Result<Socket> {
+    let lost = |error: &dyn std::fmt::Display| Error::unavailable(format!("cannot talk to the daemon: {error}"));
+    let stream = context.caller.stream()?;
+    stream.set_nonblocking(true).map_err(|error| lost(&error))?;
+    let stream = UnixStream::from_std(stream).map_err(|error| lost(&error))?;
+    let (mut socket, _) =
+        tokio_tungstenite::client_async("ws://muxtap/v1/devices/ws", stream).await.map_err(|error| lost(&error))?;
+    let revision = opened(&context.home, &identity.device_id).await?.0;
+    let hello = Hello {
+        device_id: identity.device_id.clone(),
+        device_label: identity.device_label.clone(),
+        device_type: DeviceType::Cli,
+        token: None,
+        workspace_revision: revision,
+        remote_control: identity.remote_control,
+    };
+    send(&mut socket, &hello.message()).await.map_err(|error| lost(&error))?;
+    Ok(socket)
+}
+
+/// Answers requests until the connection ends.
+async fn serve(context: &Context<'_>, identity: &Identity, socket: &mut Socket) -> Result<Ended> {
+    let id = &identity.device_id;
+    let (_, mut release, snapshot) = opened(&context.home, id).await?;
+    if publish(socket, snapshot).await.is_err() {
+        return Ok(Ended::Lost);
+    }
+    loop {
+        let overdue = async {
+            match release {
+                Some(at) => tokio::time::sleep(Duration::from_millis(at.saturating_sub(clock::now_ms()) + 1)).await,
+                None => std::future::pending().await,
+            }
+        };
+        let message = tokio::select! {
+            message = socket.next() => message,
+            () = overdue => {
+                let (_, next, snapshot) = opened(&context.home, id).await?;
+                release = next;
+                if publish(socket, snapshot).await.is_err() {
+                    return Ok(Ended::Lost);
+                }
+                continue;
+            }
+        };
+        let message: Value = match message {
+            Some(Ok(Message::Text(text))) => serde_json::from_str(&text).unwrap_or_default(),
+            Some(Ok(Message::Close(_)) | Err(_)) | None => return Ok(Ended::Lost),
+            Some(Ok(_)) => continue,
+        };
+        match text(&message, "type") {
+            "welcome" => {
+                if context.caller.json {
+                    output::print_json(&json!({ "deviceId": id, "online": true }))
+                        .map_err(|_| Error::internal("cannot write to stdout"))?;
+                } else {
+                    output::note(&format!("{id} is there for other devices; Ctrl-C ends it"));
+                }
+            }
+            "replaced" => return Ok(Ended::Replaced),
+            "error" => {
+                let code = serde_json::from_value(message.get("code").cloned().unwrap_or_default());
+                let error = Error::new(code.unwrap_or(ErrorCode::InternalError), text(&message, "message"));
+                if matches!(error.code, ErrorCode::Unauthorized | ErrorCode::UnsupportedClient) {
+                    return Err(error);
+                }
+                output::note(&error.message);
+            }
+            "layout.rpc.request" => {
+                let ack = json!({ "type": "layout.rpc.ack", "requestId": text(&message, "requestId") });
+                if send(socket, &ack).await.is_err() {
+                    return Ok(Ended::Lost);
+                }
+                let home = context.home.clone();
+                let done = tokio::task::spawn_blocking(move || answer(&home, message)).await;
+                let (result, snapshot) = done.map_err(|error| Error::internal(error.to_string()))?;
+                let mut said = serde_json::to_value(&result).unwrap_or_default();
+                if let Some(said) = said.as_object_mut() {
+                    said.insert("type".into(), "layout.rpc.result".into());
+                }
+                if send(socket, &said).await.is_err() {
+                    return Ok(Ended::Lost);
+                }
+                if let Some((next, snapshot)) = snapshot {
+                    release = next;
+                    if publish(socket, snapshot).await.is_err() {
+                        return Ok(Ended::Lost);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A workspace after it was changed: when the next reserved pane is released, and the snapshot.
+type Changed = (Option<u64>, Value);
+
+/// Answers a request to this device. Reads and writes files.
+fn answer(home: &Home, message: Value) -> (OwnerResult, Option<Changed>) {
+    let request_id = text(&message, "requestId").to_owned();
+    match done(home, message) {
+        Ok((result, applied_revision, changed)) => {
+            (OwnerResult { request_id, ok: true, result, error: None, applied_revision }, changed)
+        }
+        Err(error) => {
+            let error = serde_json::to_value(&error).ok();
+            (OwnerResult { request_id, ok: false, result: Value::Null, error, applied_revision: None }, None)
+        }
+    }
+}
+
+fn done(home: &Home, mut message: Value) -> Result<(Value, Option<u64>, Option<Changed>)> {
+    if let Some(fields) = message.as_object_mut() {
+        fields.remove("callerLabel");
+    }
+    let request: RpcRequest =
+        serde_json::from_value(message).map_err(|error| Error::invalid(format!("request: {error}")))?;
+    let RpcRequest { caller_device_id: caller, command, args, expected_revision, idempotency_key, .. } = request;
+    let read = RpcRead::parse(&command, args, expected_revision, idempotency_key)?;
+    // It may have been changed since this began.
+    let identity = home.identity()?;
+    let now = clock::now_ms();
+    let change = match read {
+        RpcRead::Snapshot => {
+            let opened = home.open(&identity.device_id, now)?;
+            let changed = opened.changed.then(|| (opened.workspace().next_release(), opened.snapshot(now)));
+            return Ok((opened.snapshot(now), None, changed));
+        }
+        RpcRead::Change(change) => *change,
+    };
+    let allowed = identity.remote_control == RemoteControl::Always
+        || identity.remote_control == RemoteControl::Ask && identity.allowed.contains(&caller);
+    if !allowed {
+        let message =
+            format!("{} does not let {caller} change its workspace: `allow {caller}` there does", identity.device_id);
+        return Err(Error::new(ErrorCode::Unauthorized, message));
+    }
+    if change.expected_revision.is_none() {
+        return Err(Error::invalid("expectedRevision: say which revision this change was made for"));
+    }
+    let mut opened = home.open(&identity.device_id, now)?;
+    let applied = opened.apply(&change, &caller, now)?;
+    let changed = opened.changed.then(|| (opened.workspace().next_release(), opened.snapshot(now)));
+    let result = json!({ "tab": applied.tab, "pane": applied.pane, "idempotencyKey": applied.idempotency_key });
+    Ok((result, Some(applied.applied_revision), changed))
+}
+
+/// Opens the workspace for a look: its revision, the next release, and the snapshot.
+async fn opened(home: &Home, id: &str) -> Result<(u64, Option<u64>, Value)> {
+    let (home, id) = (home.clone(), id.to_owned());
+    let look = move || {
+        let now = clock::now_ms();
+        let opened = home.open(&id, now)?;
+        Ok((opened.workspace().revision(), opened.workspace().next_release(), opened.snapshot(now)))
+    };
+    tokio::task::spawn_blocking(look).await.unwrap_or_else(|error| Err(Error::internal(error.to_string())))
+}
+
+async fn publish(socket: &mut Socket, mut snapshot: Value) -> std::result::Result<(), tungstenite::Error> {
+    if let Some(snapshot) = snapshot.as_object_mut() {
+        snapshot.insert("type".into(), "layout.snapshot.updated".into());
+    }
+    send(socket, &snapshot).await
+}
+
+async fn send(socket: &mut Socket, message: &Value) -> std::result::Result<(), tungstenite::Error> {
+    socket.send(Message::text(message.to_string())).await
+}

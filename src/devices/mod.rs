@@ -1,0 +1,50 @@
+//! Devices and their workspaces, as docs/devices.md has them. A device owns its layout; the relay forwards requests
+//! to it and remembers what it published last.
+
+pub mod audit;
+mod cache;
+pub mod hybrid;
+pub mod local;
+pub mod names;
+mod outbox;
+pub mod relay;
+pub mod sessions;
+pub mod wire;
+pub mod workspace;
+
+use std::path::{Path, PathBuf};
+
+pub use self::{
+    outbox::{Outbox, Outgoing},
+    relay::{Caller, Relay, Session, Times},
+    sessions::{BoundDevice, DeviceSessions},
+};
+
+/// The relay and the sessions of a daemon; clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Devices {
+    /// The relay.
+    pub relay: Relay,
+    /// The sessions of devices.
+    pub sessions: DeviceSessions,
+}
+
+impl Devices {
+    /// Keeps their files in this folder, which need not be there. Reads what is there.
+    pub fn in_dir(dir: &Path) -> Self {
+        let audit = audit::Audit::new(Some(freshell_audit), Some(dir.join("audit/remote-control.jsonl")));
+        Self {
+            relay: Relay::new(Some(dir.join("snapshots")), audit, Times::default()),
+            sessions: DeviceSessions::open(Some(dir.join("sessions.json"))),
+        }
+    }
+}
+
+/// The folder of `freshell`, in the user's home.
+pub const FRESHELL_DIR: &str = ".freshell";
+
+/// Returns where remote control is recorded for who uses `freshell`: there is its folder then.
+fn freshell_audit() -> Option<PathBuf> {
+    let dir = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute())?.join(FRESHELL_DIR);
+    dir.is_dir().then(|| dir.join("audit/remote-control.jsonl"))
+}

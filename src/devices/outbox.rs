@@ -1,0 +1,134 @@
+//! The messages that wait to be sent to a device. Its connection takes it; who puts something in never waits.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::Notify;
+
+/// Messages that wait for a device; with more its connection ends.
+pub const OUTBOX: usize = 1024;
+/// Bytes of messages that wait for a device; with more its connection ends.
+pub const OUTBOX_BYTES: usize = 8 << 20;
+
+/// The queue of a connection.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    queue: Mutex<Queue>,
+    ready: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    messages: VecDeque<Arc<str>>,
+    bytes: usize,
+    /// The latest of each device: who is slow misses what was in between, and nothing is kept of it.
+    presence: BTreeMap<String, Arc<str>>,
+    ended: bool,
+}
+
+/// The next thing for a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outgoing {
+    /// Send this text.
+    Message(Arc<str>),
+    /// Close.
+    End,
+}
+
+impl Outbox {
+    /// Adds a message. `false`: too much waits already, or it has ended.
+    pub fn push(&self, message: Arc<str>) -> bool {
+        let mut queue = self.lock();
+        if queue.ended || queue.messages.len() >= OUTBOX || queue.bytes.saturating_add(message.len()) > OUTBOX_BYTES {
+            return false;
+        }
+        queue.bytes += message.len();
+        queue.messages.push_back(message);
+        drop(queue);
+        self.ready.notify_one();
+        true
+    }
+
+    /// Puts a device's presence in the place of what waits about it.
+    pub fn presence(&self, device: &str, message: Arc<str>) {
+        let mut queue = self.lock();
+        if !queue.ended {
+            queue.presence.insert(device.to_owned(), message);
+            drop(queue);
+            self.ready.notify_one();
+        }
+    }
+
+    /// Ends the connection, after this last message. What else waits is dropped.
+    pub fn end(&self, last: Option<Arc<str>>) {
+        let mut queue = self.lock();
+        if queue.ended {
+            return;
+        }
+        queue.ended = true;
+        queue.presence.clear();
+        queue.messages.clear();
+        queue.messages.extend(last);
+        drop(queue);
+        self.ready.notify_one();
+    }
+
+    /// Resolves with the next thing to do. It can be dropped: nothing is lost then.
+    pub async fn next(&self) -> Outgoing {
+        loop {
+            if let Some(next) = self.take() {
+                return next;
+            }
+            self.ready.notified().await;
+        }
+    }
+
+    fn take(&self) -> Option<Outgoing> {
+        let mut queue = self.lock();
+        if let Some(message) = queue.messages.pop_front() {
+            queue.bytes = queue.bytes.saturating_sub(message.len());
+            return Some(Outgoing::Message(message));
+        }
+        if queue.ended {
+            return Some(Outgoing::End);
+        }
+        queue.presence.pop_first().map(|(_, message)| Outgoing::Message(message))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn messages_keep_their_order_presence_keeps_its_latest_and_an_end_drops_the_rest() {
+        let outbox = Outbox::default();
+        for state in ["on", "off"] {
+            outbox.presence("d", state.into());
+        }
+        assert!(outbox.push("one".into()) && outbox.push("two".into()));
+        for wanted in ["one", "two", "off"] {
+            assert_eq!(outbox.next().await, Outgoing::Message(wanted.into()));
+        }
+        outbox.push("dropped".into());
+        outbox.end(Some("last".into()));
+        assert!(!outbox.push("late".into()));
+        assert_eq!(outbox.next().await, Outgoing::Message("last".into()));
+        assert_eq!(outbox.next().await, Outgoing::End);
+    }
+
+    #[test]
+    fn it_is_bounded_in_messages_and_bytes() {
+        let outbox = Outbox::default();
+        assert_eq!((0..2 * OUTBOX).filter(|_| outbox.push("x".into())).count(), OUTBOX);
+        let outbox = Outbox::default();
+        let half: Arc<str> = "x".repeat(OUTBOX_BYTES / 2).into();
+        assert_eq!((0..5).filter(|_| outbox.push(half.clone())).count(), 2);
+    }
+}

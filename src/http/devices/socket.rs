@@ -1,0 +1,201 @@
+//! `/v1/devices/ws`: the connection of a device. `docs/devices.md` has its messages.
+
+use std::time::Duration;
+
+use axum::{
+    Extension,
+    body::Bytes,
+    extract::ws::{Message, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
+    response::{IntoResponse as _, Response},
+};
+use futures_util::StreamExt as _;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+
+use super::{Asking, bound, log_in_first, no_websocket};
+use crate::{
+    api::{self, DeviceScope, Error, ErrorCode, Result, Tier},
+    clock,
+    devices::{
+        BoundDevice, Caller, DeviceSessions, Outgoing, Relay, Session,
+        relay::{Flow, HELLO_TIME},
+        wire::{self, Hello},
+    },
+    http::{App, error::Failure},
+    net::{ConnectionPermit, Peer},
+};
+
+/// The longest message that is read, in bytes; for a longer one the connection is closed. A snapshot that is larger
+/// than is kept is refused by name.
+const READ_MOST: usize = 4 << 20;
+/// How long a device has to take a message.
+const SLOW_READER: Duration = Duration::from_secs(10);
+
+/// Opens a device's connection.
+///
+/// Each text frame is a JSON object, `type` first; the device begins with `hello`.
+#[utoipa::path(
+    get, path = "/v1/devices/ws", operation_id = "open_device", tag = "devices",
+    responses(
+        (status = 101, description = "The WebSocket is open"),
+        (status = 426, description = "The request asks for no WebSocket", body = api::Error),
+        super::super::openapi_parts::Failures
+    )
+)]
+pub async fn open(
+    app: App,
+    Asking(caller): Asking,
+    peer: Option<Extension<Peer>>,
+    permit: Option<Extension<ConnectionPermit>>,
+    bound_device: Option<Extension<BoundDevice>>,
+    upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    if let Err(error) = app.engine.authorize(Tier::Read) {
+        return Failure::from(error).into_response();
+    }
+    let Ok(upgrade) = upgrade else { return no_websocket() };
+    let at = Place {
+        over_tcp: matches!(peer, Some(Extension(Peer::Tcp { .. }))),
+        reads_only: app.engine.authorize(Tier::Create).is_err(),
+        has_terminals: bound_device.is_none_or(|Extension(device)| device.has(DeviceScope::Terminals)),
+    };
+    // A browser sends its token as another subprotocol (`guard`).
+    let upgrade = upgrade.protocols(["muxtap"]).max_message_size(READ_MOST).max_frame_size(READ_MOST);
+    upgrade.on_upgrade(async move |socket| {
+        let streams = app.daemon.streams.clone();
+        let (runtime, cut) = (streams.engine_runtime.clone(), streams.cut.clone());
+        let devices = app.daemon.about.mcp.devices.clone();
+        let mut stop = app.daemon.stop.subscribe();
+        let session = async move {
+            // The device counts as a connection as long as it is there.
+            let _permit = permit;
+            tokio::select! {
+                () = serve(socket, app, devices.relay, devices.sessions, caller, at) => {}
+                () = cut.cancelled() => {}
+                // The sender lives as long as the daemon.
+                _ = stop.wait_for(|stop| *stop) => {}
+            }
+        };
+        streams.open.spawn_on(session, &runtime);
+    })
+}
+
+#[cfg(feature = "sessions")]
+use super::agents::AgentPlane as Agents;
+
+/// No agent sessions.
+#[cfg(not(feature = "sessions"))]
+struct Agents;
+
+#[cfg(not(feature = "sessions"))]
+impl Agents {
+    fn new(_: App, _: std::sync::Arc<crate::devices::Outbox>, _: bool) -> Self {
+        Self
+    }
+
+    /// Takes nothing.
+    fn take(&self, _: &str) -> bool {
+        false
+    }
+}
+
+/// Facts about a connection.
+#[derive(Clone, Copy)]
+struct Place {
+    over_tcp: bool,
+    /// Whether this muxtap allows no changes: then a device may ask others for none.
+    reads_only: bool,
+    /// Whether it may use terminals and agents, but for what a token in its `hello` says.
+    has_terminals: bool,
+}
+
+/// Serves a device to its end.
+async fn serve(mut socket: WebSocket, app: App, relay: Relay, sessions: DeviceSessions, caller: Caller, at: Place) {
+    let begun = match timeout(HELLO_TIME, socket.next()).await {
+        Ok(Some(Ok(Message::Text(text)))) => begin(&relay, &sessions, caller, at, &text),
+        Ok(Some(Ok(Message::Close(_)) | Err(_)) | None) => return,
+        Ok(Some(Ok(_))) => Err(Error::invalid("the first message is `hello`, a text")),
+        Err(_) => Err(Error::new(ErrorCode::Timeout, "no hello came")),
+    };
+    match begun {
+        Ok((session, has_terminals)) => {
+            tracing::debug!("the device {} has connected", session.device());
+            let agents = Agents::new(app, session.outbox().clone(), has_terminals);
+            run(&mut socket, session, &agents, relay.times().heartbeat).await;
+        }
+        Err(error) => {
+            let _ = send(&mut socket, Message::Text(wire::error(&error).as_ref().into())).await;
+        }
+    }
+    let _ = send(&mut socket, Message::Close(None)).await;
+}
+
+/// Begins a device's connection with its `hello`. Also returns whether it may use terminals and agents.
+fn begin(relay: &Relay, sessions: &DeviceSessions, caller: Caller, at: Place, text: &str) -> Result<(Session, bool)> {
+    let mut has_terminals = at.has_terminals;
+    let hello = Hello::parse(text)?;
+    let mut caller = match &hello.token {
+        Some(token) => {
+            let device = sessions.verify(token, clock::now_ms());
+            let device =
+                device.ok_or_else(|| Error::new(ErrorCode::Unauthorized, "token: not valid, or it has ended"))?;
+            // A token of another principal's does not change who this is.
+            if device.principal != caller.principal {
+                return Err(Error::new(ErrorCode::Unauthorized, "token: it is another principal's"));
+            }
+            has_terminals = device.has(DeviceScope::Terminals);
+            bound(&device)
+        }
+        None if at.over_tcp && caller.device.is_none() => return Err(log_in_first()),
+        None => caller,
+    };
+    caller.remote_control &= !at.reads_only;
+    Ok((relay.connect(&caller, &hello)?, has_terminals))
+}
+
+/// Passes messages both ways until one of both ends.
+async fn run(socket: &mut WebSocket, mut session: Session, agents: &Agents, heartbeat: Duration) {
+    let outbox = session.outbox().clone();
+    let mut beats = interval_at(Instant::now() + heartbeat, heartbeat);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            next = outbox.next() => match next {
+                Outgoing::Message(text) => {
+                    if send(socket, Message::Text(text.as_ref().into())).await.is_err() {
+                        return;
+                    }
+                }
+                Outgoing::End => return,
+            },
+            message = socket.next() => match message {
+                Some(Ok(Message::Text(text))) if agents.take(&text) => session.heard(),
+                Some(Ok(Message::Text(text))) => {
+                    // What waits for it is sent before it ends.
+                    if session.receive(&text).await == Flow::End {
+                        while let Outgoing::Message(text) = outbox.next().await {
+                            if send(socket, Message::Text(text.as_ref().into())).await.is_err() {
+                                return;
+                            }
+                        }
+                        return;
+                    }
+                }
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                Some(Ok(_)) => session.heard(),
+            },
+            _ = beats.tick() => {
+                if !session.is_present() || send(socket, Message::Ping(Bytes::new())).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Sends a message. Error: the device does not take it.
+async fn send(socket: &mut WebSocket, message: Message) -> std::result::Result<(), ()> {
+    match timeout(SLOW_READER, socket.send(message)).await {
+        Ok(Ok(())) => Ok(()),
+        _ => Err(()),
+    }
+}
