@@ -1,0 +1,543 @@
+//! `agent-session`: sessions of coding agents that the daemon owns.
+//!
+//! Each command's arguments are a type of their own, so that they can stand below another command, too.
+
+use std::{
+    collections::BTreeSet,
+    io::{IsTerminal as _, Read as _},
+    path::PathBuf,
+};
+
+use clap::{Args, Subcommand};
+
+use super::{Caller, Outcome, duration, output, variable};
+use crate::{
+    api::{
+        AgentAnswerRequest, AgentEvent, AgentEventEntry, AgentEventsAnswer, AgentEventsQuery, AgentQuestion,
+        AgentSessionInfo, AgentSessionList, AgentSessionRequest, AgentSessionStatus, AgentSessionsQuery,
+        AgentWaitAnswer, AgentWaitOutcome, AgentWaitRequest, DoneAnswer, Error, ErrorCode, PromptAnswer, PromptOutcome,
+        PromptRequest, Result, SessionName,
+    },
+    cli::{EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, output::Failure, url},
+};
+
+/// Sessions of coding agents that the daemon owns
+///
+/// An agent speaks ACP (Agent Client Protocol) with the daemon: prompts run one after the other and each
+/// has one outcome, events are numbered and kept, permission questions wait for an answer, and the
+/// agent's terminals are panes. Agents are named in the configuration, `[agent.NAME]`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap agent-session create --provider claude 'fix the failing test'
+  muxtap agent-session list
+  muxtap agent-session send -t session:claude:ID --wait 'and now the docs'
+  muxtap agent-session attach -t session:claude:ID       follow it, and answer its questions
+  muxtap agent-session wait -t session:claude:ID --idle -T 600")]
+pub(in crate::cli) struct AgentSessionArgs {
+    #[command(subcommand)]
+    command: AgentSessionCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum AgentSessionCommand {
+    Create(SessionCreate),
+    List(SessionList),
+    Send(SessionSend),
+    Interrupt(SessionInterrupt),
+    Kill(SessionKill),
+    Attach(SessionAttach),
+    Wait(SessionWait),
+    Answer(SessionAnswer),
+}
+
+impl AgentSessionArgs {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        match self.command {
+            AgentSessionCommand::Create(args) => args.run(caller).await,
+            AgentSessionCommand::List(args) => args.run(caller).await,
+            AgentSessionCommand::Send(args) => args.run(caller).await,
+            AgentSessionCommand::Interrupt(args) => args.run(caller).await,
+            AgentSessionCommand::Kill(args) => args.run(caller).await,
+            AgentSessionCommand::Attach(args) => args.run(caller).await,
+            AgentSessionCommand::Wait(args) => args.run(caller).await,
+            AgentSessionCommand::Answer(args) => args.run(caller).await,
+        }
+    }
+}
+
+/// The path of the routes.
+const PATH: &str = "/v1/agent-sessions";
+
+/// Reads a session's name.
+fn session(text: &str) -> std::result::Result<SessionName, String> {
+    text.parse().map_err(|error: Error| error.message)
+}
+
+fn path(session: &SessionName, rest: &str) -> String {
+    format!("{PATH}/{}{rest}", url::encode(&session.to_string()))
+}
+
+/// Start an agent and open a session of it
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SessionCreate {
+    /// The agent, as the configuration calls it; `sdk` is its default
+    #[arg(long, value_name = "PROVIDER", default_value = "sdk")]
+    provider: String,
+    /// The directory in which it works (default: the current one)
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// Go on with this earlier session of the agent
+    #[arg(long, value_name = "ID")]
+    resume: Option<String>,
+    /// The mode to begin in, as the agent calls it
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
+    /// Set a variable of the agent's environment; may be given again
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+    /// The first prompt
+    #[arg(value_name = "PROMPT")]
+    prompt: Option<String>,
+}
+
+impl SessionCreate {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let cwd = self.cwd.unwrap_or_else(|| PathBuf::from("."));
+        let cwd = std::path::absolute(&cwd).map_err(|error| Error::invalid(format!("{}: {error}", cwd.display())))?;
+        let cwd = cwd.into_os_string().into_string();
+        let request = AgentSessionRequest {
+            provider: self.provider,
+            cwd: cwd.map_err(|path| Error::invalid(format!("{} is not UTF-8", path.display())))?,
+            prompt: self.prompt,
+            resume: self.resume,
+            mode: self.mode,
+            env: self.env.into_iter().collect(),
+        };
+        let info: AgentSessionInfo = caller.client().await?.post(PATH, &request).await?;
+        if caller.json {
+            output::print_json(&info)?;
+        } else {
+            output::print(format!("{}\n", info.session))?;
+        }
+        Ok(0)
+    }
+}
+
+/// List agent sessions: those that run, and the last ones that have ended
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SessionList {
+    /// Only those of this agent
+    #[arg(long, value_name = "PROVIDER")]
+    provider: Option<String>,
+}
+
+impl SessionList {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let query = AgentSessionsQuery { provider: self.provider };
+        let list: AgentSessionList = caller.client().await?.get(PATH, &query).await?;
+        if caller.json {
+            output::print_json(&list)?;
+            return Ok(0);
+        }
+        let mut table = output::Table::new(&["SESSION", "STATUS", "QUEUED", "CWD"]);
+        for info in &list.sessions {
+            let status = serde_json::to_value(info.status).unwrap_or_default();
+            let status = status.as_str().unwrap_or_default().to_owned();
+            table.row(&[info.session.to_string(), status, info.queued.to_string(), info.cwd.clone()]);
+        }
+        output::print(table.render())?;
+        Ok(0)
+    }
+}
+
+/// Give a session a prompt, which runs when those before it have ended
+///
+/// With --wait prints what the agent says when the prompt has its outcome. Exit status then: 0 for
+/// `end_turn`, 124 for `timeout`, 130 for `cancelled`, 1 for all others.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SessionSend {
+    /// The session
+    #[arg(short = 't', long, value_name = "session:PROVIDER:ID", value_parser = session)]
+    target: SessionName,
+    /// Wait for its outcome
+    #[arg(long)]
+    wait: bool,
+    /// Its outcome is `timeout` after this long: 90s, 10m, 2h (default 1h)
+    #[arg(short = 'T', long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<u64>,
+    /// The prompt; `-`: what stands on stdin
+    #[arg(value_name = "TEXT")]
+    text: String,
+}
+
+impl SessionSend {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let mut text = self.text;
+        if text == "-" {
+            text.clear();
+            let read = std::io::stdin().lock().read_to_string(&mut text);
+            read.map_err(|error| Error::invalid(format!("stdin: {error}")))?;
+        }
+        let mut client = caller.client().await?;
+        let request = PromptRequest { text, timeout_ms: self.timeout, wait: self.wait };
+        let answer: PromptAnswer = client.post(&path(&self.target, "/prompts"), &request).await?;
+        if caller.json {
+            output::print_json(&answer)?;
+        } else if self.wait {
+            let mut printer = Printer::default();
+            let mut since = answer.cursor.to_string();
+            loop {
+                let query = AgentEventsQuery { since: Some(since), ..AgentEventsQuery::default() };
+                let page: AgentEventsAnswer = client.get(&path(&self.target, "/events"), &query).await?;
+                for entry in &page.events {
+                    // Others may have sent prompts behind this one.
+                    if !matches!(entry.event, AgentEvent::Prompt { .. } | AgentEvent::Started { .. }) {
+                        printer.print(entry)?;
+                    }
+                }
+                if !page.more {
+                    break;
+                }
+                since = page.cursor.to_string();
+            }
+        }
+        Ok(match answer.outcome {
+            None | Some(PromptOutcome::EndTurn) => 0,
+            Some(PromptOutcome::Timeout) => EXIT_TIMEOUT,
+            Some(PromptOutcome::Cancelled) => EXIT_INTERRUPTED,
+            Some(_) => EXIT_ERROR,
+        })
+    }
+}
+
+/// Cancel the prompt that runs, and only that one
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SessionInterrupt {
+    /// The session
+    #[arg(short = 't', long, value_name = "session:PROVIDER:ID", value_parser = session)]
+    target: SessionName,
+}
+
+impl SessionInterrupt {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let answer: PromptAnswer =
+            caller.client().await?.post(&path(&self.target, "/interrupt"), &serde_json::json!({})).await?;
+        if caller.json {
+            output::print_json(&answer)?;
+        } else if answer.prompt.is_none() {
+            output::note("no prompt runs");
+        }
+        Ok(0)
+    }
+}
+
+/// End an agent and all that it has started
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SessionKill {
+    /// The session
+    #[arg(short = 't', long, value_name = "session:PROVIDER:ID", value_parser = session)]
+    target: SessionName,
+}
+
+impl SessionKill {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let info: AgentSessionInfo = caller.client().await?.delete(&path(&self.target, "")).await?;
+        if caller.json {
+            output::print_json(&info)?;
+        }
+        Ok(0)
+    }
+}
+
+/// Wait for what an agent says and does; all conditions must come true, and each stays so
+///
+/// Exit status: 0; 3 when the agent ended first; 4 with --question when one is open; 124 when the time ran
+/// out.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SessionWait {
+    /// The session
+    #[arg(short = 't', long, value_name = "session:PROVIDER:ID", value_parser = session)]
+    target: SessionName,
+    /// Until a line of what it says or its tools show matches this regex; may be given again
+    #[arg(short = 'p', long, value_name = "REGEX", allow_hyphen_values = true)]
+    pattern: Vec<String>,
+    /// Until nothing has happened for this long
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    stable: Option<u64>,
+    /// Until the agent has ended
+    #[arg(long)]
+    exit: bool,
+    /// Until no prompt runs or waits
+    #[arg(long)]
+    idle: bool,
+    /// Return also when a permission question is open
+    #[arg(long)]
+    question: bool,
+    /// Where patterns begin: `prompt` (the last one, default), `start`, `now`, or a cursor
+    #[arg(long, value_name = "prompt|start|now|CURSOR")]
+    since: Option<String>,
+    /// Give up after this long (default 30s)
+    #[arg(short = 'T', long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<u64>,
+}
+
+/// Exit status of a wait that ended with an open question.
+const EXIT_QUESTION: u8 = 4;
+
+impl SessionWait {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let request = AgentWaitRequest {
+            patterns: self.pattern,
+            stable_ms: self.stable,
+            exit: self.exit,
+            idle: self.idle,
+            question: self.question,
+            since: self.since,
+            timeout_ms: self.timeout,
+        };
+        let answer: AgentWaitAnswer = caller.client().await?.post(&path(&self.target, "/wait"), &request).await?;
+        if caller.json && answer.outcome != AgentWaitOutcome::Timeout {
+            output::print_json(&answer)?;
+        } else if !caller.json {
+            for line in answer.conditions.iter().filter_map(|condition| condition.line.as_ref()) {
+                output::print(format!("{line}\n"))?;
+            }
+        }
+        Ok(match answer.outcome {
+            AgentWaitOutcome::Matched => 0,
+            AgentWaitOutcome::Ended => EXIT_FAILED,
+            AgentWaitOutcome::Asking => {
+                for question in answer.questions.iter().filter(|_| !caller.json) {
+                    output::note(&format!("{} asks {}: {}", self.target, question.id, question.title));
+                }
+                EXIT_QUESTION
+            }
+            AgentWaitOutcome::Timeout => {
+                let missing = answer.conditions.iter().filter(|condition| !condition.met);
+                let missing: Vec<_> = missing
+                    .map(|condition| match &condition.pattern {
+                        Some(pattern) => format!("/{pattern}/"),
+                        None => condition.kind.clone(),
+                    })
+                    .collect();
+                let error = Error::new(ErrorCode::Timeout, format!("not in time: {}", missing.join(", ")));
+                let details = serde_json::to_value(&answer).unwrap_or_default();
+                return Err(error.with_details(details).into());
+            }
+        })
+    }
+}
+
+/// Answer a permission question; the first answer counts
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("said").required(true))]
+pub(in crate::cli) struct SessionAnswer {
+    /// The session
+    #[arg(short = 't', long, value_name = "session:PROVIDER:ID", value_parser = session)]
+    target: SessionName,
+    /// Allow it
+    #[arg(long, group = "said")]
+    allow: bool,
+    /// Deny it
+    #[arg(long, group = "said")]
+    deny: bool,
+    /// Give this one of the question's answers
+    #[arg(long, value_name = "OPTION", group = "said")]
+    option: Option<String>,
+    /// The question, as the list with --json or `attach` shows it
+    #[arg(value_name = "QUESTION")]
+    question: String,
+}
+
+impl SessionAnswer {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let allow = self.option.is_none().then_some(self.allow);
+        let request = AgentAnswerRequest { option: self.option, allow };
+        let done = answer(caller, &self.target, &self.question, &request).await?;
+        if caller.json {
+            output::print_json(&done)?;
+        }
+        Ok(0)
+    }
+}
+
+async fn answer(
+    caller: &Caller,
+    session: &SessionName,
+    question: &str,
+    request: &AgentAnswerRequest,
+) -> Result<DoneAnswer> {
+    let path = path(session, &format!("/questions/{}", url::encode(question)));
+    caller.client().await?.post(&path, request).await
+}
+
+/// Follow an agent's events to its end; at a terminal its permission questions are answered here
+///
+/// A question is answered by y or n, and its id where it is not the oldest one that is open. Ctrl-C leaves
+/// the agent as it is.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SessionAttach {
+    /// The session
+    #[arg(short = 't', long, value_name = "session:PROVIDER:ID", value_parser = session)]
+    target: SessionName,
+    /// Begin here: `start` (all that is kept), `prompt` (the last one, default), `now`, or a cursor
+    #[arg(long, value_name = "start|prompt|now|CURSOR", default_value = "prompt")]
+    since: String,
+}
+
+impl SessionAttach {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let query = AgentEventsQuery { since: Some(self.since.clone()), ..AgentEventsQuery::default() };
+        let path = path(&self.target, "/stream");
+        let mut stream = caller.client().await?.events(&path, &query, None).await?;
+        let mut answers = std::io::stdin().is_terminal().then(super::approvals::lines_of_stdin);
+        let (mut printer, mut ended, mut failure) = (Printer::default(), false, None);
+        loop {
+            tokio::select! {
+                read = stream.next(|data| {
+                    if caller.json {
+                        failure = failure.take().or(output::print_json_line(data).err());
+                    }
+                    let Ok(entry) = serde_json::from_slice::<AgentEventEntry>(data) else { return };
+                    ended |= matches!(entry.event, AgentEvent::Exited { .. });
+                    printer.note(&entry);
+                    if !caller.json {
+                        failure = failure.take().or(printer.print(&entry).err());
+                    }
+                }) => {
+                    let goes_on = read.map_err(Error::from)?;
+                    if let Some(failure) = failure.take() {
+                        return Err(failure);
+                    }
+                    if ended {
+                        return Ok(0);
+                    }
+                    if !goes_on {
+                        return self.over(caller, &mut printer).await;
+                    }
+                }
+                line = next_line(&mut answers) => match line {
+                    Some(line) => self.say(caller, &printer, &line).await,
+                    None => answers = None,
+                },
+            }
+        }
+    }
+
+    /// Says why the events have ended without the agent's end: it had ended before, or the daemon has.
+    async fn over(&self, caller: &Caller, printer: &mut Printer) -> Outcome {
+        let info = match caller.running().await? {
+            Some(mut client) => client.get::<AgentSessionInfo>(&path(&self.target, ""), &()).await.ok(),
+            None => None,
+        };
+        let Some(info) = info.filter(|info| info.status == AgentSessionStatus::Ended) else {
+            output::note("the daemon has ended, and the agent with it");
+            return Ok(EXIT_ERROR);
+        };
+        if !caller.json {
+            printer.line(&format!("= {}", output::ended(info.exit_status, info.exit_signal)))?;
+        }
+        Ok(0)
+    }
+
+    /// Answers a question as a line says.
+    async fn say(&self, caller: &Caller, printer: &Printer, line: &str) {
+        let mut words = line.split_whitespace();
+        let allow = match words.next() {
+            None => return,
+            Some("y" | "yes") => true,
+            Some("n" | "no") => false,
+            Some(_) => return output::note("write y or n, and the question's id where it is not the oldest one"),
+        };
+        let id = words.next().map(str::to_owned).or_else(|| printer.open.iter().next().map(|(_, id)| id.clone()));
+        let Some(id) = id else { return output::note("no question is open") };
+        let request = AgentAnswerRequest { option: None, allow: Some(allow) };
+        if let Err(error) = answer(caller, &self.target, &id, &request).await {
+            output::note(&error.message);
+        }
+    }
+}
+
+/// Returns the next line that was typed; waits for ever where nothing can be.
+async fn next_line(lines: &mut Option<tokio::sync::mpsc::Receiver<String>>) -> Option<String> {
+    match lines {
+        Some(lines) => lines.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Prints events for people.
+#[derive(Default)]
+struct Printer {
+    /// Whether the last line of a message is open.
+    in_message: bool,
+    /// The questions that are open, by their age.
+    open: BTreeSet<(usize, String)>,
+    questions: usize,
+}
+
+impl Printer {
+    /// Remembers which questions are open.
+    fn note(&mut self, entry: &AgentEventEntry) {
+        match &entry.event {
+            AgentEvent::Question { question } => {
+                self.questions += 1;
+                self.open.insert((self.questions, question.id.clone()));
+            }
+            AgentEvent::Answered { question, .. } => self.open.retain(|(_, id)| id != question),
+            _ => {}
+        }
+    }
+
+    fn print(&mut self, entry: &AgentEventEntry) -> std::result::Result<(), Failure> {
+        if let Some(gap) = entry.gap {
+            let events = gap.events.map_or_else(String::new, |events| format!("{events} "));
+            self.line(&format!("[{events}events are missing ({})]", gap.reason.as_str()))?;
+        }
+        match &entry.event {
+            AgentEvent::Message { text } => {
+                if !text.is_empty() {
+                    self.in_message = !text.ends_with('\n');
+                }
+                output::print(text)
+            }
+            AgentEvent::Prompt { text, .. } => self.line(&format!("> {text}")),
+            AgentEvent::Tool { title, status, text, .. } => {
+                let status = status.as_deref().unwrap_or_default();
+                match title {
+                    Some(title) => self.line(format!("* {title} {status}").trim_end())?,
+                    None if status == "failed" => self.line("* failed")?,
+                    None => {}
+                }
+                if text.is_empty() { Ok(()) } else { self.line(text.trim_end()) }
+            }
+            AgentEvent::Question { question } => self.line(&asked(question)),
+            AgentEvent::Answered { question, allowed, by, .. } => {
+                let word = if *allowed { "allowed" } else { "denied" };
+                self.line(&format!("? {question}: {word} by {by}"))
+            }
+            AgentEvent::Outcome { outcome, error, .. } => match error {
+                Some(error) => self.line(&format!("= {}: {error}", outcome.as_str())),
+                None => self.line(&format!("= {}", outcome.as_str())),
+            },
+            AgentEvent::Terminal { terminal } => self.line(&format!("* terminal {} is {}", terminal.id, terminal.pane)),
+            AgentEvent::Fault { message } => self.line(&format!("! {message}")),
+            AgentEvent::Exited { exit_status, exit_signal, error } => {
+                self.line(&format!("= {}", output::ended(*exit_status, *exit_signal)))?;
+                error.iter().try_for_each(|error| self.line(&format!("! {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn line(&mut self, text: &str) -> std::result::Result<(), Failure> {
+        let before = if std::mem::take(&mut self.in_message) { "\n" } else { "" };
+        output::print(format!("{before}{text}\n"))
+    }
+}
+
+fn asked(question: &AgentQuestion) -> String {
+    let detail = question.detail.as_ref().map_or_else(String::new, |detail| format!("\n  {detail}"));
+    let options: Vec<_> = question.options.iter().map(|option| option.name.as_str()).collect();
+    format!("? {}: {}{detail}\n  {} (y, n)", question.id, question.title, options.join(" / "))
+}
