@@ -29,7 +29,7 @@
 //! and [`screen`] (what tmux's grid holds). [`api`] has the values that are asked and answered.
 //!
 //! Cargo features, all on by default: `engine` (the handles), `http` ([`http::router`]), `mcp`,
-//! `cli` and `bridge` (the program). Without any there are the floors alone.
+//! `sessions`, `cli` and `bridge` (the program). Without any there are the floors alone.
 //! `docs/architecture.md` follows a byte through all of it.
 
 #![cfg_attr(
@@ -60,6 +60,8 @@ pub mod config;
 pub mod daemon;
 #[cfg(feature = "engine")]
 mod descriptors;
+#[cfg(feature = "devices")]
+mod devices;
 #[cfg(feature = "engine")]
 mod engine;
 #[cfg(feature = "engine")]
@@ -76,12 +78,16 @@ mod metrics;
 mod net;
 #[cfg(feature = "engine")]
 mod nonce;
+#[cfg(feature = "mcp")]
+mod peer;
 #[cfg(feature = "engine")]
 mod plain;
 #[cfg(feature = "engine")]
 mod quoting;
 #[cfg(feature = "http")]
 mod record;
+#[cfg(feature = "sessions")]
+mod sessions;
 #[cfg(feature = "engine")]
 mod snapshot;
 #[cfg(feature = "engine")]

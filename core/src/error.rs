@@ -66,6 +66,16 @@ codes! {
     TmuxUnavailable = "TMUX_UNAVAILABLE", 424;
     /// tmux answered something that does not fit what is known.
     InconsistentState = "INCONSISTENT_STATE", 424;
+    /// The device that owns the workspace is not connected.
+    DeviceOffline = "DEVICE_OFFLINE", 424;
+    /// A device did not take a request in time.
+    RpcTimeout = "RPC_TIMEOUT", 424;
+    /// A device took a request and did not finish it in time.
+    OwnerTimeout = "OWNER_TIMEOUT", 424;
+    /// The workspace has another revision than the caller saw.
+    RevisionConflict = "REVISION_CONFLICT", 409;
+    /// The device lacks what the relay needs of it.
+    UnsupportedClient = "UNSUPPORTED_CLIENT", 400;
     /// A defect of muxtap.
     InternalError = "INTERNAL_ERROR", 500;
 }

@@ -19,6 +19,8 @@ pub mod protocol;
 pub mod screen;
 pub mod stream;
 #[doc(hidden)]
+pub mod token;
+#[doc(hidden)]
 pub mod width;
 
 pub use cursor::{Cursor, Epoch, Since};

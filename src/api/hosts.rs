@@ -34,12 +34,44 @@ pub struct HostInfo {
     /// Its servers that are followed or were asked for, by their addresses.
     #[serde(default)]
     pub servers: Vec<String>,
+    /// The muxtap over there, where it was looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<PeerInfo>,
     /// Why it was not reached the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Unreachable>,
     /// The reason in words, and what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// The muxtap of another host: where it is there, its daemon answers for the tmux servers there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct PeerInfo {
+    /// Whether it is there.
+    pub state: PeerState,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Why it is not used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The state of the link to another host's muxtap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum PeerState {
+    /// An attempt is under way.
+    Connecting,
+    /// The link is up.
+    Connected,
+    /// There is none that can be used.
+    Absent,
+    /// Not reached now; whether it is there was known before, or is not known.
+    Down,
 }
 
 /// The state of the way to a host.
@@ -92,6 +124,20 @@ pub struct AddHostRequest {
     /// The tmux program there. Default: `tmux`, or where a login shell there finds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tmux: Option<String>,
+    /// Whether the muxtap over there answers where there is one (default true).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<bool>,
+}
+
+/// `POST /v1/tools/{name}`: the answer of a tool of MCP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct ToolCallAnswer {
+    /// Its text for a model.
+    pub text: String,
+    /// The answer as JSON, by the tool's output schema.
+    #[schema(value_type = Object)]
+    pub answer: serde_json::Value,
 }
 
 /// The answer to [`AddHostRequest`].

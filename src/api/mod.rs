@@ -5,19 +5,27 @@ mod agents;
 mod answers;
 #[cfg(feature = "http")]
 pub(crate) mod decode;
+#[cfg(feature = "devices")]
+mod devices;
 mod events;
 mod hosts;
 mod recordings;
 mod requests;
+mod session_names;
+mod sessions;
 mod streams;
 mod tier;
 
 pub use agents::*;
 pub use answers::*;
+#[cfg(feature = "devices")]
+pub use devices::*;
 pub use events::{Event, EventKind};
 pub use hosts::*;
 pub use muxtap_core::{Cursor, Epoch, Error, ErrorCode, Gap, GapReason, Result, Since};
 pub use recordings::*;
 pub use requests::*;
+pub use session_names::*;
+pub use sessions::*;
 pub use streams::*;
 pub use tier::{Tier, Tiers};

@@ -445,4 +445,9 @@ pub enum ToolSet {
     Record,
     /// The tool `tmux`, the capability.
     Capability,
+    /// The tools `devices` and `workspace`.
+    #[cfg(feature = "devices")]
+    Devices,
+    /// The tool `agent_session`.
+    Sessions,
 }

@@ -4,10 +4,14 @@ use std::ffi::OsString;
 
 use clap::{Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+#[cfg(feature = "sessions")]
+use super::commands::agent_session::AgentSessionArgs;
 #[cfg(feature = "bridge")]
 use super::commands::bridge::Bridge;
 #[cfg(feature = "top")]
 use super::commands::top::Top;
+#[cfg(feature = "devices")]
+use super::commands::workspace::{WorkspaceArgs, is_freshell};
 use super::{
     Outcome,
     caller::Caller,
@@ -36,6 +40,7 @@ use super::{
         record::Record,
         run::Run,
         snapshot::SnapshotArgs,
+        stdio::Stdio,
         tail::Tail,
         wait_for::WaitFor,
     },
@@ -86,6 +91,10 @@ struct Common {
     /// host keeps its name, `box/%3`, until the daemon ends. `NAME=COMMAND` gives it another name
     #[arg(long, global = true, value_name = "COMMAND", help_heading = "Global options")]
     via: Option<String>,
+
+    /// With --via: speak to tmux there, also where there is a muxtap that could answer for it
+    #[arg(long, global = true, requires = "via", help_heading = "Global options")]
+    no_peer: bool,
 
     /// Answers and errors as JSON, one object a line; the same fields as over HTTP
     #[arg(long, global = true, help_heading = "Global options")]
@@ -156,11 +165,16 @@ pub(super) enum Command {
     Record(Box<Record>),
     Events(Events),
     Agents(Agents),
+    #[cfg(feature = "sessions")]
+    AgentSession(AgentSessionArgs),
     Snapshot(SnapshotArgs),
     Layout(LayoutArgs),
     Group(GroupArgs),
+    #[cfg(feature = "devices")]
+    Workspace(WorkspaceArgs),
     Approvals(ApprovalsArgs),
     Mcp(Mcp),
+    Stdio(Stdio),
     Capability(CapabilityArgs),
     #[cfg(feature = "bridge")]
     Bridge(Bridge),
@@ -209,11 +223,16 @@ impl Command {
             Self::Record(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
             Self::Agents(args) => args.run(caller).await,
+            #[cfg(feature = "sessions")]
+            Self::AgentSession(args) => args.run(caller).await,
             Self::Snapshot(args) => args.run(caller).await,
             Self::Layout(args) => args.run(caller).await,
             Self::Group(args) => args.run(caller).await,
+            #[cfg(feature = "devices")]
+            Self::Workspace(args) => args.run(caller).await,
             Self::Approvals(args) => args.run(caller).await,
             Self::Mcp(args) => args.run(caller).await,
+            Self::Stdio(args) => args.run(caller).await,
             Self::Capability(args) => args.run(caller).await,
             #[cfg(feature = "bridge")]
             Self::Bridge(args) => args.run(&ServerChoice::default()),
@@ -227,6 +246,7 @@ impl Command {
 pub(super) struct Invocation {
     pub(super) json: bool,
     pub(super) via: Option<String>,
+    pub(super) no_peer: bool,
     pub(super) server: ServerChoice,
     pub(super) command: Command,
 }
@@ -264,11 +284,23 @@ pub(super) const SUBCOMMAND_NAME: &str = "subcommand_socket_name";
 /// Parses a command line, the program's name included.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {
     let args: Vec<_> = args.into_iter().collect();
+    #[cfg(feature = "devices")]
+    let args = under_its_name(args);
     let parsed = parse_as_written(args.clone())?;
     let Command::Run(run) = &parsed.command else { return Ok(parsed) };
     // Where they are no options of `run` they are the command's.
     let again = options_behind(args, run.command.len()).and_then(|args| parse_as_written(args).ok());
     Ok(again.filter(|again| matches!(&again.command, Command::Run(run) if run.command.len() == 1)).unwrap_or(parsed))
+}
+
+/// Puts the command before the arguments of the program that is called by its name. The daemon is the exception: it is
+/// started by the program's file, whatever that is called.
+#[cfg(feature = "devices")]
+fn under_its_name(mut args: Vec<OsString>) -> Vec<OsString> {
+    if is_freshell(args.first().map(OsString::as_os_str)) && args.get(1).is_none_or(|word| word != "serve") {
+        args.insert(1, "workspace".into());
+    }
+    args
 }
 
 /// Puts what stands behind a whole shell command line before it: `run 'make test' -T 10m`. `None`: the
@@ -302,7 +334,7 @@ fn invocation(matches: &ArgMatches, common: Common, command: Command) -> Invocat
     };
     let path = given(SUBCOMMAND_PATH).or(common.socket_path);
     let server = ServerChoice { path, name: given(SUBCOMMAND_NAME).or(common.socket_name) };
-    Invocation { json: common.json, via: common.via, server, command }
+    Invocation { json: common.json, via: common.via, no_peer: common.no_peer, server, command }
 }
 
 /// Parses commands that scripts call again and again with a tree of their own: building the whole
@@ -324,7 +356,7 @@ fn parse_by_own_tree(args: &[OsString]) -> Option<Invocation> {
                 words.next()?;
                 continue;
             }
-            "--json" => continue,
+            "--json" | "--no-peer" => continue,
             "capture-pane" => own(args, "capture-pane", Command::CapturePane),
             "send-keys" => own(args, "send-keys", Command::SendKeys),
             "read" => own(args, "read", Command::Read),

@@ -90,14 +90,14 @@ impl Caller {
     }
 
     /// Has the daemon reach another host by a command, and means the tmux server there from now on.
-    pub(super) async fn reach(&mut self, via: String, choice: &ServerChoice) -> Result<()> {
+    pub(super) async fn reach(&mut self, via: String, peer: bool, choice: &ServerChoice) -> Result<()> {
         let socket = match choice {
             ServerChoice { path: Some(path), .. } => path.to_str(),
             ServerChoice { name: Some(name), .. } => name.to_str(),
             _ => Some(DEFAULT_SOCKET),
         };
         let socket = socket.ok_or_else(|| Error::invalid("the name of a server on another host must be UTF-8"))?;
-        let request = AddHostRequest { via, ..AddHostRequest::default() };
+        let request = AddHostRequest { via, peer: (!peer).then_some(false), ..AddHostRequest::default() };
         let added: AddHostAnswer = self.client().await?.post("/v1/hosts", &request).await?;
         let address = PathBuf::from(format!("{}/{socket}", added.name));
         Address::parse(&address)?;

@@ -65,6 +65,9 @@ pub(super) struct Client {
     compares_versions: bool,
     /// Whether a question that was lost with its daemon may start another one.
     starts_daemon: bool,
+    /// The token that is presented.
+    #[cfg(feature = "devices")]
+    bearer: Option<String>,
 }
 
 impl Client {
@@ -106,6 +109,8 @@ impl Client {
             process,
             compares_versions: false,
             starts_daemon: true,
+            #[cfg(feature = "devices")]
+            bearer: None,
         })
     }
 
@@ -122,6 +127,12 @@ impl Client {
     /// Warns, once in this process, when the daemon is of another version.
     pub(super) fn comparing_versions(self) -> Self {
         Self { compares_versions: true, ..self }
+    }
+
+    /// Presents a token with each request.
+    #[cfg(feature = "devices")]
+    pub(super) fn with_bearer(self, token: String) -> Self {
+        Self { bearer: Some(token), ..self }
     }
 
     /// Starts no daemon where this one goes away.
@@ -286,6 +297,10 @@ impl Client {
         }
         if let Some(resume) = resume {
             request = request.header("last-event-id", resume);
+        }
+        #[cfg(feature = "devices")]
+        if let Some(token) = &self.bearer {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
         let request = match request.body(Full::new(body)) {
             Ok(request) => request,

@@ -13,6 +13,7 @@ mod follow;
 mod lines;
 mod notify;
 mod output;
+mod relay;
 mod sse;
 mod terminal;
 mod url;
@@ -89,7 +90,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(invocation: Invocation) -> Outcome {
-    let Invocation { json, via, server, command } = invocation;
+    let Invocation { json, via, no_peer, server, command } = invocation;
     match command {
         // These need neither a daemon nor this thread's runtime.
         Command::Serve(args) => return args.run(),
@@ -108,7 +109,7 @@ fn run(invocation: Invocation) -> Outcome {
         .map_err(|error| Error::internal(format!("cannot start: {error}")))?;
     let outcome = runtime.block_on(async {
         if let Some(via) = via {
-            caller.reach(via, &server).await?;
+            caller.reach(via, !no_peer, &server).await?;
         }
         command.run(&caller).await
     });

@@ -197,7 +197,7 @@ enum Change {
 /// A stream of changes.
 enum Changes {
     Events(Box<FollowedEvents>, EventsRequest),
-    Status(EventStream),
+    Status(Box<EventStream>),
 }
 
 impl Changes {
@@ -215,7 +215,7 @@ impl Changes {
 
     async fn status(caller: &Caller) -> Result<Option<Self>> {
         let Some(client) = caller.running().await? else { return Ok(None) };
-        Ok(Some(Self::Status(client.events("/v1/status/events", &(), None).await?)))
+        Ok(Some(Self::Status(Box::new(client.events("/v1/status/events", &(), None).await?))))
     }
 
     async fn next(&mut self) -> Change {

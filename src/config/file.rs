@@ -25,6 +25,21 @@ pub struct HostSettings {
     pub via: Vec<String>,
     /// The tmux program there.
     pub tmux: Option<String>,
+    /// The muxtap program there.
+    pub muxtap: Option<String>,
+    /// Whether the muxtap there is not to be used.
+    pub no_peer: bool,
+}
+
+/// An agent of the configuration, `[agent.NAME]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentSettings {
+    /// Its name, the provider.
+    pub name: String,
+    /// The command that speaks ACP on stdin and stdout, as words.
+    pub command: Vec<String>,
+    /// Whether the provider `sdk` means it.
+    pub default: bool,
 }
 
 /// The contents of a configuration file.
@@ -34,6 +49,7 @@ pub(super) struct FileContents {
     pub(super) path: Option<PathBuf>,
     pub(super) settings: FileSettings,
     pub(super) hosts: Vec<HostSettings>,
+    pub(super) agents: Vec<AgentSettings>,
 }
 
 /// Returns the folder of the user's configuration.
@@ -79,6 +95,10 @@ pub(super) fn read(place: Option<(PathBuf, bool)>) -> Result<FileContents> {
             read.hosts = hosts(value).map_err(|why| wrong(&why))?;
             continue;
         }
+        if name == "agent" {
+            read.agents = agents(value).map_err(|why| wrong(&why))?;
+            continue;
+        }
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
             let known: Vec<_> = KEYS.iter().map(|key| key.name).collect();
             return Err(wrong(&format!("there is no setting `{name}`; there are {}", known.join(", "))));
@@ -115,14 +135,59 @@ fn host(name: String, value: toml::Value, shape: &str) -> std::result::Result<Ho
                 host.via = words.ok_or_else(|| format!("host.{name}.via must be a text or a list of texts"))?;
             }
             ("tmux", toml::Value::String(text)) => host.tmux = Some(text),
-            ("via" | "tmux", _) => return Err(format!("host.{name}.{field} must be a text")),
-            _ => return Err(format!("there is no setting `host.{name}.{field}`; there are via, tmux")),
+            ("muxtap", toml::Value::String(text)) => host.muxtap = Some(text),
+            ("peer", toml::Value::Boolean(used)) => host.no_peer = !used,
+            ("peer", _) => return Err(format!("host.{name}.peer must be true or false")),
+            ("via" | "tmux" | "muxtap", _) => return Err(format!("host.{name}.{field} must be a text")),
+            _ => return Err(format!("there is no setting `host.{name}.{field}`; there are via, tmux, muxtap, peer")),
         }
     }
     if host.via.is_empty() {
         return Err(format!("host.{}: `via` is missing; {shape}", host.name));
     }
     Ok(host)
+}
+
+/// Reads the tables `[agent.NAME]`.
+fn agents(value: toml::Value) -> std::result::Result<Vec<AgentSettings>, String> {
+    let shape = "`agent` holds tables: write [agent.NAME] and under it command = \"claude-agent-acp\"";
+    let toml::Value::Table(agents) = value else { return Err(shape.into()) };
+    let agents = agents.into_iter().map(|(name, value)| agent(name, value, shape));
+    let agents = agents.collect::<std::result::Result<Vec<_>, _>>()?;
+    if agents.iter().filter(|agent| agent.default).count() > 1 {
+        return Err("only one of [agent.NAME] can have default = true".into());
+    }
+    Ok(agents)
+}
+
+fn agent(name: String, value: toml::Value, shape: &str) -> std::result::Result<AgentSettings, String> {
+    let toml::Value::Table(fields) = value else { return Err(shape.into()) };
+    if name == "sdk" || !crate::api::SessionName::is_part(&name) {
+        return Err(format!("agent.{name}: a name is letters, digits, - and _, and `sdk` is the default's"));
+    }
+    let mut agent = AgentSettings { name, ..AgentSettings::default() };
+    for (field, value) in fields {
+        let name = &agent.name;
+        match (field.as_str(), value) {
+            ("command", toml::Value::String(text)) => {
+                agent.command =
+                    shlex::split(&text).ok_or_else(|| format!("agent.{name}.command: a quote is not closed"))?;
+            }
+            ("command", toml::Value::Array(words)) => {
+                let words = words.into_iter().map(plain).collect::<Option<_>>();
+                agent.command =
+                    words.ok_or_else(|| format!("agent.{name}.command must be a text or a list of texts"))?;
+            }
+            ("default", toml::Value::Boolean(yes)) => agent.default = yes,
+            ("command", _) => return Err(format!("agent.{name}.command must be a text or a list of texts")),
+            ("default", _) => return Err(format!("agent.{name}.default must be true or false")),
+            _ => return Err(format!("there is no setting `agent.{name}.{field}`; there are command, default")),
+        }
+    }
+    if agent.command.is_empty() {
+        return Err(format!("agent.{}: `command` is missing; {shape}", agent.name));
+    }
+    Ok(agent)
 }
 
 fn plain(value: toml::Value) -> Option<String> {

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-pub use file::HostSettings;
+pub use file::{AgentSettings, HostSettings};
 pub use keys::{KEYS, Key};
 pub use values::bytes;
 
@@ -70,6 +70,8 @@ pub struct Settings {
     pub token_file: PathBuf,
     /// The hosts that targets can name besides this one.
     pub hosts: Vec<HostSettings>,
+    /// The agents of which sessions can be opened.
+    pub agents: Vec<AgentSettings>,
     /// The file that was read.
     file: Option<PathBuf>,
     /// The configuration files as they were before they were read.
@@ -113,7 +115,7 @@ impl Settings {
         let place = file::place(file, env);
         // Before it is read: a change in between is a change since.
         let mut files: Vec<_> = place.iter().map(|(file, _)| ReadFile::now(file)).collect();
-        let file::FileContents { path: file, settings: written, hosts } = file::read(place)?;
+        let file::FileContents { path: file, settings: written, hosts, agents } = file::read(place)?;
         let found = KEYS
             .iter()
             .map(|key| {
@@ -166,6 +168,7 @@ impl Settings {
                 .path("token_file")?
                 .ok_or_else(|| Error::invalid("token_file: there is nowhere to keep a token; set it"))?,
             hosts,
+            agents,
             file,
             files,
             found,
@@ -205,9 +208,20 @@ impl Settings {
                 source: file.clone().unwrap_or_default(),
             };
             let tmux = host.tmux.as_ref().map(|tmux| set("tmux", tmux.clone().into()));
-            std::iter::once(set("via", host.via.clone().into())).chain(tmux)
+            let muxtap = host.muxtap.as_ref().map(|muxtap| set("muxtap", muxtap.clone().into()));
+            let peer = host.no_peer.then(|| set("peer", false.into()));
+            std::iter::once(set("via", host.via.clone().into())).chain(tmux).chain(muxtap).chain(peer)
         });
-        ConfigAnswer { settings: settings.chain(hosts).collect(), file: file.clone() }
+        let agents = self.agents.iter().flat_map(|agent| {
+            let set = |field: &str, value: serde_json::Value| Setting {
+                key: format!("agent.{}.{field}", agent.name),
+                value,
+                source: file.clone().unwrap_or_default(),
+            };
+            let default = agent.default.then(|| set("default", true.into()));
+            std::iter::once(set("command", agent.command.clone().into())).chain(default)
+        });
+        ConfigAnswer { settings: settings.chain(hosts).chain(agents).collect(), file: file.clone() }
     }
 }
 

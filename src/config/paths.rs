@@ -101,6 +101,12 @@ impl Paths {
         self.state_file("recordings")
     }
 
+    /// Returns the folder of devices: their identity, workspaces, sessions and audit log.
+    #[cfg(feature = "devices")]
+    pub fn devices_dir(&self) -> PathBuf {
+        self.state_file("devices")
+    }
+
     /// Returns the path of a file that outlives the daemon. It stands where the log does.
     fn state_file(&self, name: &str) -> PathBuf {
         if self.log == with_suffix(&self.socket, ".log") {

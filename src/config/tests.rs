@@ -95,3 +95,26 @@ fn a_file_that_anybody_may_write_is_not_read() {
     fs::set_permissions(file, fs::Permissions::from_mode(0o666)).unwrap();
     assert!(place.error().contains("chmod o-w"));
 }
+
+#[test]
+fn agents_are_tables_with_a_command_each() {
+    let place = Place::new();
+    place
+        .write("[agent.one]\ncommand = \"one --acp 'a b'\"\n[agent.two]\ncommand = [\"two\", \"x\"]\ndefault = true\n");
+    let settings = place.load(&Flags::new()).unwrap();
+    let words = |at: usize| settings.agents[at].command.join("|");
+    assert_eq!((words(0), words(1), settings.agents[1].default), ("one|--acp|a b".into(), "two|x".into(), true));
+    assert_eq!(source(&settings, "agent.two.default"), settings.answer().file.unwrap());
+    for (text, words) in [
+        ("agent = 1", "[agent.NAME]"),
+        ("[agent.a]", "`command` is missing"),
+        ("[agent.a]\ncommand = \"'\"", "a quote is not closed"),
+        ("[agent.a]\ncommand = \"a\"\nargs = 1", "agent.a.args"),
+        ("[agent.sdk]\ncommand = \"a\"", "the default's"),
+        ("[agent.\"a b\"]\ncommand = \"a\"", "a name is"),
+        ("[agent.a]\ncommand = \"a\"\ndefault = true\n[agent.b]\ncommand = \"b\"\ndefault = true", "only one"),
+    ] {
+        place.write(text);
+        assert!(place.error().contains(words), "{text}: {}", place.error());
+    }
+}

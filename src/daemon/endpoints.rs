@@ -23,7 +23,7 @@ pub(super) struct TcpEndpoint {
     pub(super) url: String,
     listener: TcpListener,
     acceptor: Option<TlsAcceptor>,
-    guard: Guard,
+    pub(super) guard: Guard,
 }
 
 impl TcpEndpoint {
@@ -99,11 +99,13 @@ fn bind(addr: SocketAddr, settings: &Settings, acceptor: Option<TlsAcceptor>) ->
     listener.set_nonblocking(true).map_err(unable)?;
     let addr = listener.local_addr().map_err(unable)?;
     let guard = Guard {
-        token: Token::open(&settings.token_file)?,
+        token: Token::open(&settings.token_file)?.or(std::env::var(token::VARIABLE).ok()),
         names: settings.names.clone(),
         origins: settings.origins.clone(),
         beyond_loopback: !addr.ip().is_loopback(),
         tls: acceptor.is_some(),
+        #[cfg(feature = "devices")]
+        sessions: None,
     };
     let scheme = if guard.tls { "https" } else { "http" };
     Ok(TcpEndpoint { url: format!("{scheme}://{addr}"), listener, acceptor, guard })

@@ -18,11 +18,14 @@ use crate::{
     },
     descriptors,
     engine::{Engine, Options, agents::Rules, audit::Audit},
-    http, metrics, net,
+    http,
+    mcp::ClientContext,
+    metrics, net,
+    peer::Peers,
     record::Recordings,
     snapshot::Store,
     supervise::confirm::approvals::Approvals,
-    tmux::{Program, Transport},
+    tmux::{PeerChoice, Program, Transport},
 };
 
 /// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`:
@@ -75,11 +78,30 @@ pub async fn serve_routes(
     approvals: Approvals,
     stop: CancellationToken,
 ) {
-    let mcp = crate::mcp::ClientContext { approvals: Some(approvals), ..crate::mcp::ClientContext::default() };
+    let mcp = ClientContext { approvals: Some(approvals), ..ClientContext::default() };
     let app = http::App::new(engine, http::DaemonInfo { mcp, ..http::DaemonInfo::default() });
     let (router, writers) = (http::daemon_router(app), tokio::runtime::Handle::current());
     let open = net::OpenConnections::default();
     net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, writers, open, stop).await;
+}
+
+/// Returns what agents over HTTP meet, and what all faces share.
+fn surroundings(settings: &Settings, paths: &Paths) -> ClientContext {
+    ClientContext {
+        server: Some(own_socket_dir().join("default")),
+        sockets: Some(own_socket_dir()),
+        confirm: settings.confirm.clone(),
+        hold: Some(settings.mcp_hold),
+        approvals: Some(Approvals::default()),
+        snapshots: Some(Store { snapshots: paths.snapshots_dir(), layouts: paths.layouts_dir() }),
+        recordings: Recordings::in_dir(paths.recordings_dir()),
+        peers: Peers::sharing(&paths.socket),
+        #[cfg(feature = "devices")]
+        devices: crate::devices::Devices::in_dir(&paths.devices_dir()),
+        #[cfg(feature = "sessions")]
+        sessions: agent_sessions(settings),
+        ..ClientContext::default()
+    }
 }
 
 async fn run(
@@ -103,7 +125,11 @@ async fn run(
         audit: audit(settings)?,
         agents: Arc::new(agents(settings)?),
     });
-    let recordings = Recordings::in_dir(paths.recordings_dir());
+    let mcp = surroundings(settings, paths);
+    #[cfg(feature = "devices")]
+    let devices = mcp.devices.clone();
+    #[cfg(feature = "sessions")]
+    let sessions = mcp.sessions.clone();
     let about = http::DaemonInfo {
         socket: paths.socket.display().to_string(),
         http: endpoints.iter().map(|endpoint| endpoint.url.clone()).collect(),
@@ -111,17 +137,8 @@ async fn run(
         problem: Some(log::problem),
         config: settings.answer(),
         files: settings.files().to_vec(),
-        recordings: recordings.clone(),
-        mcp: crate::mcp::ClientContext {
-            server: Some(own_socket_dir().join("default")),
-            sockets: Some(own_socket_dir()),
-            confirm: settings.confirm.clone(),
-            hold: Some(settings.mcp_hold),
-            approvals: Some(Approvals::default()),
-            snapshots: Some(Store { snapshots: paths.snapshots_dir(), layouts: paths.layouts_dir() }),
-            recordings,
-            ..crate::mcp::ClientContext::default()
-        },
+        recordings: mcp.recordings.clone(),
+        mcp,
     };
     let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone(), &engine));
     let router = http::daemon_router(app.clone());
@@ -134,8 +151,13 @@ async fn run(
     let open = net::OpenConnections::default();
     // A daemon that somebody started on purpose, or that is to be found on a port, stays.
     let idle_end = settings.idle_end.filter(|_| background && endpoints.is_empty());
-    for endpoint in endpoints {
+    #[cfg_attr(not(feature = "devices"), allow(unused_mut))]
+    for mut endpoint in endpoints {
         tracing::info!("answers on {}", endpoint.url);
+        #[cfg(feature = "devices")]
+        {
+            endpoint.guard.sessions = Some(devices.sessions.clone());
+        }
         let (listener, guard) = endpoint.into_listener().map_err(unable)?;
         served.spawn(net::serve(
             listener,
@@ -152,14 +174,23 @@ async fn run(
     if background {
         start::report_ready(log::problem().as_deref());
     }
+    let is_idle = || {
+        #[cfg(feature = "sessions")]
+        let sessions_are_idle = sessions.is_idle();
+        #[cfg(not(feature = "sessions"))]
+        let sessions_are_idle = true;
+        engine.is_idle() && sessions_are_idle
+    };
     tokio::select! {
         () = app.stop_asked() => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         _ = hangup.recv(), if !background => {}
-        () = idle(&engine, &open, idle_end) => tracing::info!("nothing is followed and nobody asks"),
+        () = idle(is_idle, &open, idle_end) => tracing::info!("nothing is followed and nobody asks"),
     }
     tracing::info!("stopping");
+    #[cfg(feature = "sessions")]
+    sessions.stop().await;
     // Open waits and streams end with the engine; then their connections do.
     if tokio::time::timeout(STOP_LIMIT, engine.stop()).await.is_err() {
         tracing::warn!("not everything let go of tmux in time");
@@ -171,11 +202,11 @@ async fn run(
 }
 
 /// Resolves when nothing was followed and nobody has asked for this long. `None`: never.
-async fn idle(engine: &Engine, open: &net::OpenConnections, long: Option<Duration>) {
+async fn idle(is_idle: impl Fn() -> bool, open: &net::OpenConnections, long: Option<Duration>) {
     let Some(long) = long else { return std::future::pending().await };
     loop {
         open.none_for(long).await;
-        if engine.is_idle() {
+        if is_idle() {
             return;
         }
     }
@@ -199,9 +230,25 @@ pub(crate) fn check_ports(settings: &Settings) -> Result<()> {
 pub(crate) fn transports(settings: &Settings) -> Result<Vec<Transport>> {
     let transport = |host: &HostSettings| {
         let tmux = host.tmux.as_deref().unwrap_or("tmux");
-        Transport::new(&host.name, host.via.clone(), tmux)
+        let peer = match &host.muxtap {
+            _ if host.no_peer => PeerChoice::Never,
+            Some(program) => PeerChoice::Program(program.clone()),
+            None => PeerChoice::Found,
+        };
+        Ok(Transport::new(&host.name, host.via.clone(), tmux)?.with_peer(peer))
     };
     settings.hosts.iter().map(transport).collect()
+}
+
+/// Returns the agent sessions of a daemon with these settings: none yet.
+#[cfg(feature = "sessions")]
+fn agent_sessions(settings: &Settings) -> crate::sessions::AgentSessions {
+    let providers = settings.agents.iter().map(|agent| crate::sessions::Provider {
+        name: agent.name.clone(),
+        command: agent.command.clone(),
+        is_default: agent.default,
+    });
+    crate::sessions::AgentSessions::new(crate::sessions::with_built_in(providers.collect()))
 }
 
 /// Opens the audit log. A place that the user chose must be usable; the built-in one may be

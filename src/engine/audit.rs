@@ -157,10 +157,17 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     Some(digits.chunks(2).map(byte).collect())
 }
 
-/// The open log. Dropping it writes what waits.
+/// The open log, and the key of its hashes.
 #[derive(Debug)]
 pub struct Audit {
     key: AuditKey,
+    log: LineLog,
+}
+
+/// A log of JSON objects, one a line, in a file of the user's alone that is rotated when it is full. Dropping it
+/// writes what waits.
+#[derive(Debug)]
+pub struct LineLog {
     queue: Option<mpsc::SyncSender<Vec<u8>>>,
     written: Mutex<mpsc::Receiver<()>>,
 }
@@ -169,21 +176,9 @@ impl Audit {
     /// Opens the log and its key, or creates them. Error: `CONFLICT` where one of the files is not the
     /// user's alone or cannot be written.
     pub fn open(path: &Path, most: u64) -> Result<Self> {
-        let file = LogFile::open(path, most).map_err(|error| {
-            Error::new(ErrorCode::Conflict, format!("cannot write the audit log {}: {error}", path.display()))
-        })?;
+        let log = LineLog::open(path, most)?;
         // Behind the log's lock: no two processes make a key.
-        let key = AuditKey::of_or_new(path)?;
-        let (queue, lines) = mpsc::sync_channel(QUEUE);
-        let (tell, written) = mpsc::channel();
-        std::thread::Builder::new()
-            .name("audit".into())
-            .spawn(move || {
-                write_all(file, &lines);
-                drop(tell);
-            })
-            .map_err(|error| Error::internal(format!("cannot start a thread: {error}")))?;
-        Ok(Self { key, queue: Some(queue), written: Mutex::new(written) })
+        Ok(Self { key: AuditKey::of_or_new(path)?, log })
     }
 
     /// Returns the key of its hashes.
@@ -193,9 +188,38 @@ impl Audit {
 
     /// Adds an entry.
     pub fn record(&self, entry: &Entry<'_>) {
-        let at = OffsetDateTime::now_utc();
-        let at = at.replace_millisecond(at.millisecond()).unwrap_or(at).format(&Rfc3339).unwrap_or_default();
-        let Ok(mut line) = serde_json::to_vec(&Stamped { at, entry }) else { return };
+        self.log.write(&Stamped { at: timestamp(), entry });
+    }
+}
+
+/// Returns the time of day as the log has it.
+pub fn timestamp() -> String {
+    let at = OffsetDateTime::now_utc();
+    at.replace_millisecond(at.millisecond()).unwrap_or(at).format(&Rfc3339).unwrap_or_default()
+}
+
+impl LineLog {
+    /// Opens the log, or creates it; at `most` bytes it is rotated. Error: `CONFLICT` where it is not the user's
+    /// alone or cannot be written.
+    pub fn open(path: &Path, most: u64) -> Result<Self> {
+        let file = LogFile::open(path, most).map_err(|error| {
+            Error::new(ErrorCode::Conflict, format!("cannot write the audit log {}: {error}", path.display()))
+        })?;
+        let (queue, lines) = mpsc::sync_channel(QUEUE);
+        let (tell, written) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("audit".into())
+            .spawn(move || {
+                write_all(file, &lines);
+                drop(tell);
+            })
+            .map_err(|error| Error::internal(format!("cannot start a thread: {error}")))?;
+        Ok(Self { queue: Some(queue), written: Mutex::new(written) })
+    }
+
+    /// Adds a line. It waits for nothing: a line for which there is no place is lost, and counted.
+    pub fn write(&self, entry: &impl Serialize) {
+        let Ok(mut line) = serde_json::to_vec(entry) else { return };
         line.push(b'\n');
         if self.queue.as_ref().is_none_or(|queue| queue.try_send(line).is_err()) {
             metrics::AUDIT_LOST.increment(1);
@@ -203,7 +227,7 @@ impl Audit {
     }
 }
 
-impl Drop for Audit {
+impl Drop for LineLog {
     fn drop(&mut self) {
         self.queue = None;
         // Disconnected: the thread has ended.

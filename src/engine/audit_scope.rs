@@ -56,10 +56,21 @@ impl Engine {
 
     /// Records an action that belongs to no tmux server.
     pub(crate) fn record(&self, action: &str, result: &str) {
+        self.record_about(action, "", result);
+    }
+
+    /// Records an action on something that is no part of a tmux server.
+    pub(crate) fn record_about(&self, action: &str, target: &str, result: &str) {
         let Some(audit) = &self.shared.options.audit else { return };
         let Caller { face, who } = self.caller();
-        let (server, target, pane) = ("", None, None);
+        let (server, target, pane) = ("", Some(target).filter(|target| !target.is_empty()), None);
         audit.record(&Entry { face, who, server, target, pane, action, result, bytes: None, hmac: None, ms: 0 });
+    }
+
+    /// Begins the record of a change that another host's muxtap is asked for. Where the caller goes away before it is
+    /// answered the record says `abandoned`.
+    pub(crate) fn record_elsewhere(&self, action: &str, host: &str) -> RecordElsewhere {
+        RecordElsewhere { engine: self.clone(), action: action.into(), host: host.into(), finished: false }
     }
 
     fn check_tier(&self, tier: Tier) -> Result<()> {
@@ -95,6 +106,30 @@ impl Engine {
         match self.check_tier(tier) {
             Ok(()) => Ok(audit),
             Err(refused) => audit.finish(Err(refused)),
+        }
+    }
+}
+
+/// The record of a change on another host.
+pub(crate) struct RecordElsewhere {
+    engine: Engine,
+    action: String,
+    host: String,
+    finished: bool,
+}
+
+impl RecordElsewhere {
+    /// Writes the record with this result.
+    pub(crate) fn finish(&mut self, result: &str) {
+        self.finished = true;
+        self.engine.record_about(&self.action, &format!("{}/", self.host), result);
+    }
+}
+
+impl Drop for RecordElsewhere {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.finish("abandoned");
         }
     }
 }

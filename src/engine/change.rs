@@ -18,8 +18,17 @@ use crate::{
 impl Server {
     /// Kills a pane.
     pub(crate) async fn kill_pane(&self, target: &str) -> Result<()> {
+        self.kill_pane_as(Tier::Kill, target).await
+    }
+
+    /// Kills a pane that the caller itself has made: who may make it may close it.
+    pub(crate) async fn kill_own_pane(&self, target: &str) -> Result<()> {
+        self.kill_pane_as(Tier::Create, target).await
+    }
+
+    async fn kill_pane_as(&self, tier: Tier, target: &str) -> Result<()> {
         let host = &self.host;
-        let audit = self.engine.audit(Tier::Kill, "kill-pane", host, target)?;
+        let audit = self.engine.audit(tier, "kill-pane", host, target)?;
         let done = async {
             let pane = self.resolve_pane(target).await?;
             audit.resolved(pane.id());

@@ -113,7 +113,7 @@ impl Engine {
     }
 
     /// Returns the way to a host. Error: `INVALID_ARGUMENT` where none is called so.
-    pub(super) fn transport(&self, host: &str) -> Result<Arc<Transport>> {
+    pub(crate) fn transport(&self, host: &str) -> Result<Arc<Transport>> {
         self.shared.transports.get(host).ok_or_else(|| {
             let known: Vec<_> = self.shared.transports.lock().keys().cloned().collect();
             let known =
@@ -282,6 +282,7 @@ fn host_info(transport: &Transport, followed: &[Arc<Host>]) -> HostInfo {
         command: transport.prefix(),
         state: HostState::Unasked,
         servers: Vec::new(),
+        peer: None,
         reason: None,
         error: None,
     };

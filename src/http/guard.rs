@@ -50,6 +50,9 @@ pub struct Guard {
     pub beyond_loopback: bool,
     /// Whether the port is encrypted.
     pub tls: bool,
+    /// The sessions of devices, whose tokens open the devices' routes.
+    #[cfg(feature = "devices")]
+    pub sessions: Option<crate::devices::DeviceSessions>,
 }
 
 /// Puts the guard's checks before the routes.
@@ -57,7 +60,7 @@ pub fn with_guard(router: Router, guard: Guard) -> Router {
     let listed: Vec<HeaderValue> = guard.origins.iter().filter_map(|origin| origin.parse().ok()).collect();
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::list(listed))
-        .allow_methods([Method::GET, Method::POST, Method::PATCH, Method::DELETE])
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
         .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("last-event-id")])
         .expose_headers([HeaderName::from_static("muxtap-version")])
         .max_age(PREFLIGHT_LIFE);
@@ -91,7 +94,14 @@ async fn check_host_and_origin(State(guard): State<Arc<Guard>>, request: Request
     next.run(request).await
 }
 
-async fn check_token(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+async fn check_token(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
+    #[cfg(feature = "devices")]
+    if let Some(device) = guard.device(&request) {
+        request.extensions_mut().insert(device);
+        return next.run(request).await;
+    }
+    #[cfg(not(feature = "devices"))]
+    let _ = &mut request;
     if UNAUTHENTICATED.contains(&request.uri().path())
         || presented_token(request.headers()).is_some_and(|token| guard.token.matches(token))
     {
@@ -126,6 +136,18 @@ fn refuse(stage: &'static str, message: &str) -> Response {
 }
 
 impl Guard {
+    /// Returns the device whose token a request brings, where that is good for the route.
+    #[cfg(feature = "devices")]
+    fn device(&self, request: &Request) -> Option<crate::devices::BoundDevice> {
+        let token = presented_token(request.headers())?;
+        let device = self.sessions.as_ref()?.verify(token, crate::clock::now_ms())?;
+        let path = request.uri().path();
+        let own = ["/v1/devices", "/api/device-sessions"]
+            .iter()
+            .any(|own| path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
+        (own || device.has(crate::api::DeviceScope::Terminals)).then_some(device)
+    }
+
     /// Returns whether a `Host` (`localhost:7717`, `[::1]`) means this daemon.
     fn is_name(&self, host: &str) -> bool {
         let name = match host.strip_prefix('[') {
@@ -151,7 +173,15 @@ mod tests {
     fn guard(beyond_loopback: bool) -> (tempfile::TempDir, Guard) {
         let dir = tempfile::tempdir().unwrap();
         let token = Token::open(&dir.path().join("token")).unwrap();
-        let guard = Guard { token, names: vec!["box.lan".into()], origins: Vec::new(), beyond_loopback, tls: false };
+        let guard = Guard {
+            token,
+            names: vec!["box.lan".into()],
+            origins: Vec::new(),
+            beyond_loopback,
+            tls: false,
+            #[cfg(feature = "devices")]
+            sessions: None,
+        };
         (dir, guard)
     }
 

@@ -12,6 +12,7 @@ use axum::{
 };
 use futures_util::future::join_all;
 use percent_encoding::percent_decode_str;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
@@ -29,7 +30,7 @@ use crate::{
         elsewhere::{TakenHost, default_server, is_on},
     },
     net::Peer,
-    tmux::{Transport, is_absent},
+    tmux::{PeerChoice, Transport, is_absent},
 };
 
 /// The header of an answer that names the host on which its ids are.
@@ -47,7 +48,13 @@ pub(super) struct OnHost(pub(super) String);
 )]
 pub async fn list(app: App, Params(query): Params<HostsQuery>) -> Result<Json<HostList>> {
     app.engine.authorize(Tier::Read)?;
+    #[cfg(feature = "mcp")]
+    if query.look {
+        super::peer::look(&app).await;
+    }
     let hosts = if query.look { app.engine.look_elsewhere().await } else { app.engine.hosts_elsewhere() };
+    #[cfg(feature = "mcp")]
+    let hosts = hosts.into_iter().map(|host| super::peer::with_info(&app, host)).collect();
     Ok(Json(HostList { hosts }))
 }
 
@@ -74,19 +81,26 @@ pub async fn add(
         None => Transport::name_of(command)?,
     };
     let tmux = request.tmux.unwrap_or_else(|| "tmux".into());
-    app.engine.add_transport(Transport::parse(&name, command, tmux)?)?;
+    let peer = if request.peer.unwrap_or(true) { PeerChoice::Found } else { PeerChoice::Never };
+    app.engine.add_transport(Transport::parse(&name, command, tmux)?.with_peer(peer))?;
     app.engine.record("add-host", "ok");
     Ok(Json(AddHostAnswer { name }))
 }
 
 /// Lists something of a server, and of the default servers of all other hosts where that is asked for; also returns
 /// the hosts that gave nothing.
-pub(super) async fn everywhere<T: Send + 'static, F: Future<Output = crate::api::Result<Vec<T>>> + Send>(
+///
+/// `field`: the list's name, in its path and in its answer; `targets`: those that it is asked for.
+pub(super) async fn everywhere<T: DeserializeOwned + Send + 'static, F>(
     app: &App,
     at: &ServerQuery,
     all: EverywhereQuery,
+    (field, targets): (&'static str, &[String]),
     list: impl Fn(Server) -> F,
-) -> crate::api::Result<(Vec<T>, Vec<HostInfo>)> {
+) -> crate::api::Result<(Vec<T>, Vec<HostInfo>)>
+where
+    F: Future<Output = crate::api::Result<Vec<T>>> + Send,
+{
     let mut hosts = if all.everywhere { app.engine.hosts_elsewhere() } else { Vec::new() };
     // The server that is named is not listed twice.
     hosts.retain(|host| !at.socket.as_ref().is_some_and(|socket| is_on(socket.as_ref(), &host.name)));
@@ -99,6 +113,9 @@ pub(super) async fn everywhere<T: Send + 'static, F: Future<Output = crate::api:
             // One that was not reached lately is tried by itself, and when somebody asks for it.
             if host.state == HostState::Down {
                 return Err(Error::unavailable(host.error.clone().unwrap_or_default()));
+            }
+            if let Some(items) = list_by_peer(app, &host.name, field, targets).await? {
+                return Ok(items);
             }
             list(app.engine.server_named(Some(&default_server(&host.name)))?).await
         };
@@ -142,7 +159,11 @@ pub(super) async fn route(State(app): State<App>, request: Request, next: Next) 
     }
     match taken(&app, request).await {
         Ok((request, Some(host))) => {
-            let mut response = next.run(request).await;
+            let mut response = match by_peer(&app, &host, request).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(request)) => next.run(request).await,
+                Err(error) => Failure::from(error).into_response(),
+            };
             if let Ok(host) = HeaderValue::from_str(&host) {
                 response.headers_mut().insert(HOST_HEADER, host);
             }
@@ -153,13 +174,28 @@ pub(super) async fn route(State(app): State<App>, request: Request, next: Next) 
     }
 }
 
+#[cfg(feature = "mcp")]
+use super::peer::{forward as by_peer, list as list_by_peer};
+
+/// Returns nothing: it is listed from here.
+#[cfg(not(feature = "mcp"))]
+async fn list_by_peer<T>(_: &App, _: &str, _: &str, _: &[String]) -> crate::api::Result<Option<Vec<T>>> {
+    Ok(None)
+}
+
+/// Returns the request: it is answered here.
+#[cfg(not(feature = "mcp"))]
+async fn by_peer(_: &App, _: &str, request: Request) -> crate::api::Result<std::result::Result<Response, Request>> {
+    Ok(Err(request))
+}
+
 async fn taken(app: &App, request: Request) -> crate::api::Result<(Request, Option<String>)> {
     let (mut parts, body) = request.into_parts();
     let mut pairs: Vec<(String, String)> =
         Query::try_from_uri(&parts.uri).map(|Query(pairs)| pairs).unwrap_or_default();
     let mut taken = TakenHost::default();
     let mut segments = parts.uri.path().strip_prefix("/v1/").unwrap_or_default().split('/');
-    if matches!(segments.next(), Some("panes" | "windows" | "sessions"))
+    if matches!(segments.next(), Some("panes" | "windows" | "sessions" | "waits"))
         && let Some(target) = segments.next()
     {
         let mut target = percent_decode_str(target).decode_utf8_lossy().into_owned();

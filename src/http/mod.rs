@@ -4,6 +4,8 @@
 #[cfg(feature = "mcp")]
 mod approvals;
 mod capability;
+#[cfg(feature = "devices")]
+mod devices;
 mod error;
 mod guard;
 pub(crate) mod hosts;
@@ -13,8 +15,12 @@ pub(crate) mod mcp;
 mod openapi;
 mod openapi_parts;
 mod out_of_descriptors;
+#[cfg(feature = "mcp")]
+pub(crate) mod peer;
 mod recordings;
 mod routes;
+#[cfg(feature = "sessions")]
+mod sessions;
 #[cfg(feature = "mcp")]
 mod snapshots;
 #[cfg(feature = "mcp")]
@@ -165,7 +171,7 @@ pub fn router(engine: &Engine) -> Router {
 /// Builds the daemon's router, with every route.
 #[cfg(feature = "mcp")]
 pub(crate) fn daemon_router(app: App) -> Router {
-    engine_routes()
+    let routes = engine_routes()
         .route("/v1/snapshots", get(snapshots::list).post(snapshots::save))
         .route("/v1/snapshots/{name}", get(snapshots::show).put(snapshots::import).delete(snapshots::remove))
         .route("/v1/snapshots/{name}/restore", post(snapshots::restore))
@@ -189,13 +195,47 @@ pub(crate) fn daemon_router(app: App) -> Router {
         .route("/v1/approvals/{id}", post(approvals::answer))
         .route("/v1/approvals/events", get(approvals::events))
         .route("/v1/mcp", get(mcp::stdio))
-        .nest_service("/mcp", mcp::service(&app.engine, app.daemon.about.mcp.clone()))
+        .route("/v1/peer", get(peer::open))
+        .route("/v1/tools/{name}", post(peer::tool))
+        .nest_service("/mcp", mcp::service(&app.engine, app.daemon.about.mcp.clone()));
+    #[cfg(feature = "devices")]
+    let routes = routes.merge(device_routes());
+    #[cfg(feature = "sessions")]
+    let routes = routes.merge(session_routes());
+    routes
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         .layer(middleware::from_fn(out_of_descriptors::refuse))
         .layer(middleware::map_response(version))
         .with_state(app)
+}
+
+#[cfg(feature = "devices")]
+fn device_routes() -> Router<App> {
+    Router::new()
+        .route("/v1/devices", get(devices::list))
+        .route("/v1/devices/ws", get(devices::socket::open))
+        .route("/v1/devices/{id}", get(devices::one))
+        .route("/v1/devices/{id}/workspace", get(devices::workspace).put(devices::publish))
+        .route("/v1/devices/{id}/rpc", post(devices::rpc))
+        .route("/api/device-sessions", post(devices::login))
+        .route("/api/device-sessions/refresh", post(devices::refresh))
+        .route("/api/device-sessions/current", axum::routing::delete(devices::logout))
+}
+
+#[cfg(feature = "sessions")]
+fn session_routes() -> Router<App> {
+    Router::new()
+        .route("/v1/agent-sessions", get(sessions::list).post(sessions::create))
+        .route("/v1/agent-sessions/{id}", get(sessions::one).delete(sessions::kill))
+        .route("/v1/agent-sessions/{id}/prompts", post(sessions::prompt))
+        .route("/v1/agent-sessions/{id}/interrupt", post(sessions::interrupt))
+        .route("/v1/agent-sessions/{id}/events", get(sessions::events))
+        .route("/v1/agent-sessions/{id}/stream", get(sessions::stream))
+        .route("/v1/agent-sessions/{id}/wait", post(sessions::wait))
+        .route("/v1/agent-sessions/{id}/questions", get(sessions::questions))
+        .route("/v1/agent-sessions/{id}/questions/{question}", post(sessions::answer))
 }
 
 fn engine_routes() -> Router<App> {

@@ -6,7 +6,9 @@ use axum::{Json, response::Response};
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::{approvals, capability, guard, hosts, mcp, recordings, routes, snapshots, status_events, stream, text};
+use super::{
+    approvals, capability, guard, hosts, mcp, peer, recordings, routes, snapshots, status_events, stream, text,
+};
 use crate::api;
 
 #[derive(OpenApi)]
@@ -61,6 +63,8 @@ use crate::api;
         stream::sse::stream,
         stream::ws::stream,
         mcp::stdio,
+        peer::open,
+        peer::tool,
         snapshots::list,
         snapshots::save,
         snapshots::show,
@@ -88,8 +92,29 @@ use crate::api;
 )]
 struct Routes;
 
+/// The routes of devices.
+#[cfg(feature = "devices")]
+#[derive(OpenApi)]
+#[openapi(paths(
+    super::devices::list,
+    super::devices::one,
+    super::devices::workspace,
+    super::devices::publish,
+    super::devices::rpc,
+    super::devices::login,
+    super::devices::refresh,
+    super::devices::logout,
+    super::devices::socket::open
+))]
+struct DeviceRoutes;
+
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    let mut document = serde_json::to_value(Routes::openapi()).unwrap_or_default();
+    let routes = Routes::openapi();
+    #[cfg(feature = "devices")]
+    let routes = routes.merge_from(DeviceRoutes::openapi());
+    #[cfg(feature = "sessions")]
+    let routes = routes.merge_from(super::sessions::AgentSessionRoutes::openapi());
+    let mut document = serde_json::to_value(routes).unwrap_or_default();
     add_security(&mut document);
     name_variants(&mut document);
     document

@@ -98,11 +98,44 @@ impl IntoParams for PathQuestion {
     }
 }
 
+/// The parameter `{id}` of a device.
+#[cfg(feature = "devices")]
+pub struct PathDevice;
+
+#[cfg(feature = "devices")]
+impl IntoParams for PathDevice {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        in_path("id", "The device's id")
+    }
+}
+
 /// The parameter `{name}` of a snapshot, a layout or a group.
 pub struct PathName;
 
 impl IntoParams for PathName {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
         in_path("name", "The name of the snapshot, layout or group")
+    }
+}
+
+/// The parameter `{id}` of an agent session.
+#[cfg(feature = "sessions")]
+pub struct PathAgentSession;
+
+#[cfg(feature = "sessions")]
+impl IntoParams for PathAgentSession {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        in_path("id", "The agent session: `session:PROVIDER:ID`, or `PROVIDER:ID`")
+    }
+}
+
+/// The parameter `{question}` of a permission question.
+#[cfg(feature = "sessions")]
+pub struct PathAgentQuestion;
+
+#[cfg(feature = "sessions")]
+impl IntoParams for PathAgentQuestion {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        in_path("question", "The question's id in the session, as `q1`")
     }
 }

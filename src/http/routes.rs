@@ -150,7 +150,7 @@ pub async fn list_sessions(
     Params(all): Params<EverywhereQuery>,
 ) -> Answer<SessionList> {
     let (sessions, unreachable) =
-        everywhere(&app, &at, all, |server: Server| async move { server.sessions().await }).await?;
+        everywhere(&app, &at, all, ("sessions", &[]), |server: Server| async move { server.sessions().await }).await?;
     Ok(Json(SessionList { sessions, unreachable }))
 }
 
@@ -228,7 +228,7 @@ pub async fn list_windows(
             Ok(windows)
         }
     };
-    let (windows, unreachable) = everywhere(&app, &at, all, fitting).await?;
+    let (windows, unreachable) = everywhere(&app, &at, all, ("windows", &list.items()), fitting).await?;
     Ok(Json(WindowList { windows, unreachable }))
 }
 
@@ -326,7 +326,7 @@ pub async fn list_panes(
             Ok(panes)
         }
     };
-    let (panes, unreachable) = everywhere(&app, &at, all, fitting).await?;
+    let (panes, unreachable) = everywhere(&app, &at, all, ("panes", &list.items()), fitting).await?;
     Ok(Json(PaneList { panes, unreachable }))
 }
 

@@ -65,6 +65,11 @@ impl Elicitation {
         Self { method, call, question: Mutex::default() }
     }
 
+    /// Whether the client can ask a person.
+    pub(super) fn can_ask(&self) -> bool {
+        !matches!(self.method, ElicitationMethod::Unsupported)
+    }
+
     /// Returns the tool and its arguments.
     pub(super) fn call(&self) -> &str {
         &self.call

@@ -3,6 +3,8 @@
 
 mod args;
 mod capability;
+#[cfg(feature = "devices")]
+mod devices;
 mod elicitation;
 mod log;
 mod output;
@@ -10,9 +12,12 @@ mod prompts;
 mod record;
 mod resources;
 mod schema;
+#[cfg(feature = "sessions")]
+mod sessions;
 mod snapshot;
 pub mod supervisor_only;
 mod supervisor_tool;
+mod there;
 mod tools;
 mod truncate;
 mod wait;
@@ -40,6 +45,7 @@ use rmcp::{
 use tokio_util::sync::CancellationToken;
 
 use self::elicitation::{Elicitation, ElicitationOutcome};
+pub(crate) use self::there::call_tool;
 use crate::{
     api::{Error, ErrorCode, Result, Tier, ToolSet},
     capability::Capability,
@@ -83,9 +89,17 @@ pub struct ClientContext {
     pub tools: Vec<ToolSet>,
     /// The daemon's recordings.
     pub(crate) recordings: Recordings,
+    /// The daemon's devices.
+    #[cfg(feature = "devices")]
+    pub(crate) devices: crate::devices::Devices,
+    /// The daemon's agent sessions.
+    #[cfg(feature = "sessions")]
+    pub(crate) sessions: crate::sessions::AgentSessions,
     /// The capability, and the server that a client named for it.
     pub(crate) capability: Capability,
     pub(crate) capability_socket: Option<String>,
+    /// The muxtap of other hosts.
+    pub(crate) peers: crate::peer::Peers,
 }
 
 impl ClientContext {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::there;
 use super::{
     CallContext,
     args::{self, parse},
@@ -66,6 +67,12 @@ pub fn of(sets: &[ToolSet]) -> Vec<Tool> {
             ToolSet::Snapshot => SNAPSHOT.iter(),
             ToolSet::Record => super::record::TOOLS.iter(),
             ToolSet::Capability => capability::TOOLS.iter(),
+            #[cfg(feature = "devices")]
+            ToolSet::Devices => super::devices::TOOLS.iter(),
+            #[cfg(feature = "sessions")]
+            ToolSet::Sessions => super::sessions::TOOLS.iter(),
+            #[cfg(not(feature = "sessions"))]
+            ToolSet::Sessions => [].iter(),
         };
         let fresh: Vec<Tool> = more.filter(|tool| tools.iter().all(|known| known.name != tool.name)).cloned().collect();
         tools.extend(fresh);
@@ -141,8 +148,17 @@ pub async fn call(call: &CallContext, name: &str, mut arguments: JsonObject) -> 
         }
     }
     let host = host.or_else(|| Some(arguments.get("server")?.as_str()?.split_once('/')?.0.to_owned()));
+    let host = host.or_else(|| there::take_from_id(call, &mut arguments));
+    let host = host.filter(|host| !host.is_empty());
+    if let Some(host) = &host {
+        match there::call(call, host, name, &arguments).await {
+            Ok(None) => {}
+            Ok(Some(output)) => return Some(Ok(output.on_host(host))),
+            Err(error) => return Some(Err(error)),
+        }
+    }
     let answer = call_here(call, name, arguments).await?;
-    Some(match host.filter(|host| !host.is_empty()) {
+    Some(match host {
         Some(host) => answer.map(|output| output.on_host(&host)),
         None => answer,
     })
@@ -165,6 +181,12 @@ async fn call_here(call: &CallContext, name: &str, arguments: JsonObject) -> Opt
         snapshot::NAME => snapshot::call(call, arguments).await,
         "record" => super::record::record(call, arguments).await,
         capability::NAME => capability::call(call, arguments).await,
+        #[cfg(feature = "devices")]
+        "devices" => super::devices::list(call, arguments),
+        #[cfg(feature = "devices")]
+        "workspace" => super::devices::workspace(call, arguments).await,
+        #[cfg(feature = "sessions")]
+        super::sessions::NAME => super::sessions::call(call, arguments).await,
         _ => return None,
     })
 }

@@ -16,6 +16,8 @@ use crate::{
     files::{self, Existing, SecretError},
 };
 
+/// A variable of the daemon's environment whose token counts too; no terminal gets it.
+pub const VARIABLE: &str = "AUTH_TOKEN";
 /// Random bytes of a token.
 const RANDOM_BYTES: usize = 32;
 /// The longest file that is read, in bytes: longer ones hold no token.
@@ -25,6 +27,8 @@ const FILE_BYTES: u64 = 4096;
 pub struct Token {
     path: PathBuf,
     cached: Mutex<CachedDigest>,
+    /// The hash of another one that counts too.
+    also: Option<[u8; 32]>,
 }
 
 struct CachedDigest {
@@ -39,13 +43,22 @@ impl Token {
     pub fn open(path: &Path) -> Result<Self> {
         write(path, Existing::Keep)?;
         let cached = Mutex::new(read(path)?.1);
-        Ok(Self { path: path.to_owned(), cached })
+        Ok(Self { path: path.to_owned(), cached, also: None })
+    }
+
+    /// Takes another token too, for as long as this process lives: one of 16 or more visible characters.
+    pub fn or(self, other: Option<String>) -> Self {
+        let other = other.filter(|other| is_token(other));
+        Self { also: other.map(|other| Sha256::digest(other.as_bytes()).into()), ..self }
     }
 
     /// Returns whether `given` is the token. The time does not depend on where the two differ, nor
     /// on their lengths.
     pub fn matches(&self, given: &str) -> bool {
         let given: [u8; 32] = Sha256::digest(given.as_bytes()).into();
+        if self.also.is_some_and(|also| given.ct_eq(&also).into()) {
+            return true;
+        }
         let mut cached = self.cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // A file that is gone counts as changed, too: removing it revokes the token.
         if !fs::metadata(&self.path).is_ok_and(|found| stamp(&found) == cached.stamp) {
@@ -97,11 +110,15 @@ fn read(path: &Path) -> Result<(String, CachedDigest)> {
         SecretError::Unreadable(why) => refuse(&why),
     })?;
     let token = text.trim().to_owned();
-    if token.len() < 16 || !token.chars().all(|c| c.is_ascii_graphic()) {
+    if !is_token(&token) {
         return Err(refuse("holds no token (16 or more visible characters): `muxtap token --new` makes one"));
     }
     let cached = CachedDigest { digest: Sha256::digest(token.as_bytes()).into(), stamp: stamp(&found) };
     Ok((token, cached))
+}
+
+fn is_token(text: &str) -> bool {
+    text.len() >= 16 && text.chars().all(|letter| letter.is_ascii_graphic())
 }
 
 fn stamp(found: &fs::Metadata) -> (u64, u64, i64, i64) {
@@ -136,6 +153,18 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(!token.matches(&second));
         assert!(read_or_create(&path).unwrap_err().message.contains("open to others"));
+    }
+
+    #[test]
+    fn another_token_counts_too_where_it_is_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let other = "sixteen-or-more-visible";
+        let token = Token::open(&path).unwrap().or(Some(other.into()));
+        assert!(token.matches(other) && token.matches(&read_or_create(&path).unwrap()) && !token.matches(""));
+        for none in ["", "short", "sixteen or more, with spaces"] {
+            assert!(!Token::open(&path).unwrap().or(Some(none.into())).matches(none), "{none:?}");
+        }
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub async fn start(spec: &ServerSpec, start: &StartServer, hub: &str) -> Result<
         command.env_clear();
         command.envs(env.iter().filter(|(name, _)| !matches!(name.as_str(), "TMUX" | "TMUX_PANE")));
     }
+    // A token that lasts (docs/devices.md) is no business of what runs in the panes.
+    command.env_remove("AUTH_TOKEN");
     if let Some(cwd) = start.cwd.as_ref().filter(|cwd| cwd.is_dir()) {
         command.current_dir(cwd);
     }

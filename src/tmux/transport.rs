@@ -16,11 +16,16 @@ use crate::{
 };
 
 /// How long a server elsewhere may take to answer a first question: a connection is made for it.
-pub(super) const FIRST_ANSWER_LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const FIRST_ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Programs that give one text to a shell on the other side, as ssh does.
 const BY_SHELL: [&str; 2] = ["ssh", "autossh"];
 /// Programs that run a command in a container.
 const RUNTIMES: [&str; 4] = ["docker", "podman", "nerdctl", "kubectl"];
+/// The beginning of the line that `muxtap stdio` prints when it is connected; the daemon's version follows.
+pub(crate) const PEER_GREETING: &str = "muxtap-peer 1 ";
+/// The line that says that there is no muxtap.
+pub(crate) const NO_PEER: &str = "muxtap-peer none";
+const HAS_MUXTAP: &str = "command -v muxtap >/dev/null 2>&1";
 /// Options for ssh where the prefix does not give them: it never asks a person, and it notices a
 /// link that is dead.
 const SSH_OPTIONS: [(&str, &str); 4] =
@@ -37,6 +42,22 @@ pub struct Transport {
     tmux: PathBuf,
     /// The path at which a login shell over there found tmux.
     found: Mutex<Option<PathBuf>>,
+    /// Whether muxtap over there is used.
+    peer: PeerChoice,
+    /// The socket of an ssh that is connected, by which others share its connection.
+    shared: Mutex<Option<PathBuf>>,
+}
+
+/// Whether the muxtap of another host answers for the tmux servers there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PeerChoice {
+    /// Where it is found on the `PATH` of a command, or of a login shell.
+    #[default]
+    Found,
+    /// This program.
+    Program(String),
+    /// Never: tmux is spoken to from here.
+    Never,
 }
 
 impl Transport {
@@ -67,7 +88,20 @@ impl Transport {
         }
         // Also behind `sudo`, `env`, `timeout` …
         let by_shell = words.iter().any(|word| BY_SHELL.contains(&program_name(word)));
-        Ok(Self { name: name.into(), words, by_shell, tmux: tmux.into(), found: Mutex::default() })
+        Ok(Self {
+            name: name.into(),
+            words,
+            by_shell,
+            tmux: tmux.into(),
+            found: Mutex::default(),
+            peer: PeerChoice::default(),
+            shared: Mutex::default(),
+        })
+    }
+
+    /// Uses the muxtap over there or not.
+    pub fn with_peer(self, peer: PeerChoice) -> Self {
+        Self { peer, ..self }
     }
 
     /// Creates a way by a command in one text, split as a shell splits words.
@@ -107,9 +141,49 @@ impl Transport {
         self.words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
     }
 
-    /// Whether both lead to one place by one command.
+    /// Whether `other`, which is asked for later, leads to the same place by the same command.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.words == other.words && self.tmux == other.tmux
+        let peer = self.peer == other.peer || other.peer == PeerChoice::Found;
+        self.words == other.words && self.tmux == other.tmux && peer
+    }
+
+    /// Returns whether the muxtap over there is to be used.
+    pub(crate) fn peer_choice(&self) -> &PeerChoice {
+        &self.peer
+    }
+
+    /// Returns the command that connects to the daemon of the muxtap over there. It says on a line of its own, behind
+    /// whatever a profile prints, that it is connected ([`PEER_GREETING`]) or that there is none ([`NO_PEER`]). `None`:
+    /// it is not to be used.
+    ///
+    /// `control`: where it is ssh, the socket by which others are to share its connection. Then it stays, also where
+    /// there is no muxtap, until its stdin is closed.
+    pub(crate) fn peer(&self, control: Option<&Path>) -> Option<Command> {
+        let stay = if control.is_some() { "; exec cat >/dev/null" } else { "" };
+        let script = match &self.peer {
+            PeerChoice::Never => return None,
+            PeerChoice::Program(program) => format!("exec {} stdio", shell_word(program)),
+            PeerChoice::Found => format!(
+                "{HAS_MUXTAP} && exec muxtap stdio; \
+                 exec sh -lc '{HAS_MUXTAP} && exec muxtap stdio; echo {NO_PEER}{stay}'"
+            ),
+        };
+        let control = control.map(|socket| (socket, "yes"));
+        Some(self.command_sharing(["sh", "-c", &script].map(OsString::from), control))
+    }
+
+    /// Returns the command that prints the configuration of ssh for this host. `None`: the way is not by ssh itself, so
+    /// its connection cannot be shared.
+    pub(crate) fn ssh_configuration(&self) -> Option<Command> {
+        let (ssh, rest) = self.words.split_first().filter(|(first, _)| program_name(first) == "ssh")?;
+        let mut command = Command::new(ssh);
+        command.arg("-G").args(rest).kill_on_drop(true);
+        Some(command)
+    }
+
+    /// Has all further commands share the connection behind this socket; `None`: none any more.
+    pub(crate) fn share(&self, control: Option<PathBuf>) {
+        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = control;
     }
 
     /// Returns the command that runs tmux over there.
@@ -120,6 +194,15 @@ impl Transport {
 
     /// Returns the command that runs a program over there.
     pub(super) fn command(&self, line: impl IntoIterator<Item = OsString>) -> Command {
+        let line: Vec<_> = line.into_iter().collect();
+        // Control clients have connections of their own: several that are lost at once can end a server (N26).
+        let stays = line.iter().any(|word| word == "-C");
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| !stays);
+        // Where it is refused, as the eleventh at once is, ssh connects by itself.
+        self.command_sharing(line, shared.as_deref().map(|socket| (socket, "no")))
+    }
+
+    fn command_sharing(&self, line: impl IntoIterator<Item = OsString>, control: Option<(&Path, &str)>) -> Command {
         let (first, rest) =
             self.words.split_first().map_or((OsStr::new(""), &[][..]), |(first, rest)| (first.as_ref(), rest));
         let mut command = Command::new(first);
@@ -132,6 +215,10 @@ impl Transport {
             command.args(Some("-T").filter(|_| !rest.iter().any(|word| word == "-T" || word == "-t")));
             for (name, value) in SSH_OPTIONS.iter().filter(|(name, _)| !is_given(name)) {
                 command.arg("-o").arg(format!("{name}={value}"));
+            }
+            if let Some((socket, master)) = control {
+                command.arg("-o").arg(format!("ControlPath={}", socket.display()));
+                command.arg("-o").arg(format!("ControlMaster={master}"));
             }
             command.args(behind);
         } else {
@@ -170,7 +257,7 @@ impl Transport {
     }
 
     /// Returns the error for a host that cannot be reached for this reason.
-    pub(super) fn error(&self, reason: Unreachable, said: &str) -> Error {
+    pub(crate) fn error(&self, reason: Unreachable, said: &str) -> Error {
         let (name, prefix) = (&self.name, self.prefix());
         let (what, hint) = match reason {
             Unreachable::HostKey => (
@@ -200,7 +287,7 @@ impl Transport {
 }
 
 /// Returns why a command on another host failed, by what was said on stderr; `None` where that is tmux's own.
-pub(super) fn reason(said: &str) -> Option<Unreachable> {
+pub(crate) fn reason(said: &str) -> Option<Unreachable> {
     let any = |signs: &[&str]| signs.iter().any(|sign| said.contains(sign));
     // The first that fits: a dead link is told by what ssh says last.
     Some(if any(&["Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED"]) {

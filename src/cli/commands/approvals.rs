@@ -263,7 +263,7 @@ impl Questions {
 
 /// Reads stdin line by line, on a thread that is never joined: a runtime would not end before the
 /// next line came.
-fn lines_of_stdin() -> mpsc::Receiver<String> {
+pub(super) fn lines_of_stdin() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {

@@ -15,7 +15,7 @@ use super::{Caller, Outcome, output, path_of};
 use crate::{
     api::{
         CaptureAnswer, CaptureRequest, EnvironmentAnswer, Error, ErrorCode, HostInfo, HostList, HostState, HostsQuery,
-        PaneList, Result, StatusAnswer, Verified,
+        PaneList, PeerState, Result, StatusAnswer, Verified,
     },
     cli::EXIT_ERROR,
     config::Settings,
@@ -203,7 +203,15 @@ async fn hosts(caller: &Caller, settings: Result<&Settings, &Error>) -> Vec<Chec
     };
     let check = |host: HostInfo| {
         let name = host.name;
+        let unused = host.peer.as_ref().filter(|peer| peer.state == PeerState::Absent && host.error.is_none());
+        if let Some(why) = unused.and_then(|peer| peer.error.as_ref()) {
+            return Check::ok(NAME, format!("{name}, by {}; muxtap there: {why}", host.command));
+        }
+        let peer = host.peer.filter(|peer| peer.state == PeerState::Connected).and_then(|peer| peer.version);
         match (host.state, host.error) {
+            _ if peer.is_some() => {
+                Check::ok(NAME, format!("{name}, by its muxtap {}: {}", peer.unwrap_or_default(), host.command))
+            }
             (HostState::Down, Some(error)) => Check::warning(NAME, error, "this host alone is out of reach"),
             (_, Some(note)) => Check::ok(NAME, format!("{name}: {note}")),
             _ => Check::ok(NAME, format!("{name}, by {}", host.command)),

@@ -1,5 +1,7 @@
 //! The commands, a file for each group: their arguments, and how they print the answer.
 
+#[cfg(feature = "sessions")]
+pub(super) mod agent_session;
 pub(super) mod agents;
 pub(super) mod approvals;
 pub(super) mod audit_check;
@@ -23,10 +25,13 @@ pub(super) mod read;
 pub(super) mod record;
 pub(super) mod run;
 pub(super) mod snapshot;
+pub(super) mod stdio;
 pub(super) mod tail;
 #[cfg(feature = "top")]
 pub(super) mod top;
 pub(super) mod wait_for;
+#[cfg(feature = "devices")]
+pub(super) mod workspace;
 
 use muxtap_core::duration::parse as duration;
 

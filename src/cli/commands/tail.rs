@@ -176,13 +176,15 @@ struct Follow {
 impl Follow {
     async fn run(mut self, caller: &Caller, targets: &[String], format: ReadFormat, since: String) -> Outcome {
         let mut client = caller.client().await?;
-        self.panes = panes_now(&mut client, &[]).await?;
         let mut wanted = targets.to_vec();
+        // The targets first: they say on which host all this is.
         if targets.iter().any(|target| is_pattern(target)) {
             let fitting = panes_now(&mut client, targets).await?;
+            self.panes = panes_now(&mut client, &[]).await?;
             name(&mut self.lines, &self.panes, &fitting.iter().map(|pane| pane.id).collect::<Vec<_>>());
         } else {
             let open = resolve(&mut client, targets).await?;
+            self.panes = panes_now(&mut client, &[]).await?;
             name(&mut self.lines, &self.panes, &open.iter().copied().collect::<Vec<_>>());
             // Panes that are named stay the same, whatever takes their place.
             wanted = open.iter().map(PaneId::to_string).collect();

@@ -181,7 +181,11 @@ impl WaitFor {
     }
 }
 
-async fn poll_until_over(client: &mut Client, path: &str, first: WaitAnswer) -> crate::api::Result<WaitAnswer> {
+pub(super) async fn poll_until_over(
+    client: &mut Client,
+    path: &str,
+    first: WaitAnswer,
+) -> crate::api::Result<WaitAnswer> {
     let begun = Instant::now();
     let watched = std::io::stderr().is_terminal();
     let mut progress = Progress { shown: false };
@@ -277,7 +281,7 @@ fn stands_before(report: &PredicateReport) -> String {
 }
 
 /// Returns the lines that satisfied the wait, each once.
-fn matched_lines(answer: &WaitAnswer) -> String {
+pub(super) fn matched_lines(answer: &WaitAnswer) -> String {
     let mut lines: Vec<&str> = Vec::new();
     for report in &answer.predicates {
         let decided = answer.pane.as_ref().is_none_or(|pane| *pane == report.pane);

@@ -313,6 +313,11 @@ impl Pane {
     pub async fn kill(&self) -> Result<()> {
         self.asking().kill_pane(&self.target()).await
     }
+
+    /// Kills the pane for the caller who has made it.
+    pub(crate) async fn kill_own(&self) -> Result<()> {
+        self.asking().kill_own_pane(&self.target()).await
+    }
 }
 
 impl std::fmt::Debug for Pane {
