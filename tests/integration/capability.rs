@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Background, World, eventually},
-    places::Container,
+    common::{Background, World, eventually, tmux_program},
+    container::Container,
+    mcp::Client,
 };
 
 /// `muxtap capability`, which is asked line by line.
@@ -52,7 +53,7 @@ impl Capability {
 
 /// A container in which npm and git are commands that print, and the capability in it.
 fn sandbox(world: &mut World) -> (Container, Capability) {
-    let container = Container::start(world, true);
+    let container = Container::start(world.dir(), Some(&tmux_program()));
     world.set("PATH", container.path());
     world.set("SANDBOX_CONTAINER_NAME", container.name.clone());
     for (name, line) in
@@ -221,4 +222,37 @@ fn since_is_exact_while_a_pane_floods() {
     for number in 1..=3000 {
         assert_eq!(joined.matches(&format!("n{number}.")).count(), 1, "line {number}");
     }
+}
+
+#[test]
+fn agents_have_it_as_a_tool_where_they_ask_for_it() {
+    let world = World::with_server();
+    let mut client = Client::started(world.spawn(&["mcp", "--tools", "capability"]));
+    let listed = client.ask("tools/list", &json!({}))["result"]["tools"].clone();
+    assert_eq!(listed.as_array().unwrap().iter().map(|tool| &tool["name"]).collect::<Vec<_>>(), ["tmux"]);
+    // The server that the command line named, and no container.
+    let made = client.call("tmux", &json!({ "action": "window", "name": "mine", "cwd": world.dir() }));
+    assert_eq!(made["error"], "No such directory: /workspace", "the session's own: {made}");
+    // A session of that name is taken as it is.
+    world.session("artie");
+    let made = client.call("tmux", &json!({ "action": "window", "name": "mine", "cwd": world.dir() }));
+    assert_eq!((&made["success"], &made["data"]["name"]), (&json!(true), &json!("mine")), "{made}");
+    assert_eq!(world.sessions(), ["artie", "main"]);
+    // Nothing else is offered, so nothing else can be called.
+    let unknown = client.ask("tools/call", &json!({ "name": "list", "arguments": {} }));
+    assert!(unknown["error"]["message"].as_str().unwrap().contains("tmux"), "{unknown}");
+}
+
+#[test]
+fn a_person_is_asked_before_it_types_where_that_is_configured() {
+    let mut world = World::new();
+    world.set("MUXTAP_CONFIRM", "input,kill");
+    world.session("artie");
+    let mut client = Client::started(world.spawn(&["mcp", "--tools", "capability"]));
+    let pane = world.tmux(&["display-message", "-p", "-t", "artie", "#{window_index}.#{pane_index}"]);
+    // This client can ask nobody.
+    client.fails("READ_ONLY", "tmux", &json!({ "action": "send", "pane": pane, "command": "echo typed" }));
+    client.fails("READ_ONLY", "tmux", &json!({ "action": "kill", "pane": pane }));
+    let read = client.call("tmux", &json!({ "action": "read", "pane": pane }));
+    assert!(!read["data"]["output"].as_str().unwrap().contains("typed"), "{read}");
 }

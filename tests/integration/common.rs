@@ -517,9 +517,8 @@ impl World {
              content-length: {}\r\n\r\n",
             body.len()
         );
-        stream.write_all(head.as_bytes()).unwrap();
-        // It may refuse before it has read everything.
-        let _ = stream.write_all(&body);
+        // At once: who answers without reading the body closes the connection, and what is under way then resets it.
+        let _ = stream.write_all(&[head.as_bytes(), &body].concat());
         stream
     }
 

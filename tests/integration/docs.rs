@@ -200,7 +200,7 @@ fn named_tests(text: &str) -> impl Iterator<Item = &str> {
     quoted.filter(move |word| *word != "module::name" && word.contains("::") && word.split("::").all(is_name))
 }
 
-/// K35.
+/// K37.
 #[test]
 fn each_run_checks_what_muxtap_is_built_of() {
     assert!(
@@ -213,7 +213,13 @@ fn each_run_checks_what_muxtap_is_built_of() {
 #[test]
 fn promises_and_claims_name_tests_that_exist() {
     let mut proofs = 0;
-    for (page, letter) in [("docs/reliability.md", 'R'), ("docs/security.md", 'K')] {
+    let pages = [
+        ("docs/reliability.md", 'R'),
+        ("docs/security.md", 'K'),
+        ("docs/devices.md", 'D'),
+        ("docs/agent-sessions.md", 'G'),
+    ];
+    for (page, letter) in pages {
         let text = read(page);
         for test in named_tests(&text) {
             let parts: Vec<&str> = test.split("::").collect();

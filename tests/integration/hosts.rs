@@ -1,23 +1,15 @@
 //! Servers on other hosts: in a real container, and behind a real sshd on loopback.
 
-use std::{
-    fs,
-    io::{self, Write as _},
-    net::{Shutdown, TcpListener, TcpStream},
-    os::unix::fs::PermissionsExt,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-};
+use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
 
 use serde_json::{Value, json};
 
 use crate::{
     common::{Answer, Background, World, eventually, run, tmux_program},
+    container::Container,
     http_port::{asked, token},
-    places::{Container, Sshd},
+    mcp::Client,
+    places::{Proxy, Sshd},
 };
 
 /// Writes a configuration that names hosts.
@@ -31,14 +23,19 @@ fn configure(world: &World, hosts: &[(&str, &str)]) {
     fs::write(folder.join("config.toml"), tables.collect::<String>()).unwrap();
 }
 
+/// Starts an sshd whose tmux servers are this world's.
+fn started(world: &World) -> Option<Sshd> {
+    Sshd::start(world.dir(), &[("TMUX_TMPDIR", world.dir().to_str().unwrap())])
+}
+
 /// Calls muxtap without naming a server; it must succeed. Returns what it prints.
-fn ok(world: &World, args: &[&str]) -> String {
+pub fn ok(world: &World, args: &[&str]) -> String {
     let answer = call(world, args);
     assert_eq!(answer.status, 0, "muxtap {args:?}: {answer:?}");
     answer.text().trim_end_matches('\n').to_owned()
 }
 
-fn call(world: &World, args: &[&str]) -> Answer {
+pub fn call(world: &World, args: &[&str]) -> Answer {
     run(world.plain_muxtap_command().args(args))
 }
 
@@ -54,7 +51,7 @@ fn error(world: &World, args: &[&str]) -> (String, String, String) {
 #[test]
 fn a_container_is_used_as_this_host_is() {
     let world = World::with_server();
-    let container = Container::start(&world, true);
+    let container = Container::start(world.dir(), Some(&tmux_program()));
     let name = &container.name;
     configure(&world, &[(name, &container.via())]);
     let at = |target: &str| format!("{name}/{target}");
@@ -100,7 +97,7 @@ fn a_container_is_used_as_this_host_is() {
 #[test]
 fn what_keeps_a_container_away_is_said() {
     let world = World::new();
-    let container = Container::start(&world, false);
+    let container = Container::start(world.dir(), None);
     let missing = container.via().replace(&container.name, "box-of-nobody");
     configure(
         &world,
@@ -127,7 +124,7 @@ fn what_keeps_a_container_away_is_said() {
 #[test]
 fn a_container_that_stops_in_the_middle_ends_waits() {
     let world = World::new();
-    let container = Container::start(&world, true);
+    let container = Container::start(world.dir(), Some(&tmux_program()));
     configure(&world, &[("box", &container.via())]);
     let pane = ok(&world, &["new-session", "-L", "box/", "-s", "work", "--", "sh", "-c", "echo before; exec cat"]);
     ok(&world, &["wait-for", "-t", &pane, "-p", "before", "-T", "30"]);
@@ -144,8 +141,9 @@ fn a_container_that_stops_in_the_middle_ends_waits() {
 #[test]
 fn eleven_sessions_over_ssh_are_followed() {
     let world = World::new();
-    let Some(sshd) = Sshd::start(&world) else { return };
-    configure(&world, &[("far", &sshd.via("user", None))]);
+    let Some(sshd) = started(&world) else { return };
+    let proxy = Proxy::before(sshd.port());
+    configure(&world, &[("far", &sshd.via_proxy("user", &proxy))]);
     let socket = world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw()));
     world.also_end(&socket);
     fs::create_dir(socket.parent().unwrap()).unwrap();
@@ -162,12 +160,33 @@ fn eleven_sessions_over_ssh_are_followed() {
     let status = world.json(&["status"]);
     let far = &status["servers"].as_array().unwrap().iter().find(|server| server["socket"] == "far/default").unwrap();
     assert_eq!((&far["clients"], &far["coverage"]), (&json!(11), &json!("sessions")), "{far}");
+    // Each has a connection of its own; all questions share one.
+    assert_eq!(proxy.connections(), 12);
+}
+
+#[test]
+fn a_host_that_hangs_holds_nobody_up() {
+    let world = World::with_server();
+    let Some(sshd) = started(&world) else { return };
+    // It takes connections, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let via = sshd.via("user", Some(silent.local_addr().unwrap().port())).replace("ssh ", "ssh -o ConnectTimeout=1 ");
+    configure(&world, &[("silent", &via)]);
+    world.ok(&["list-panes"]);
+    let list = world.http("GET", &format!("/v1/panes{}&everywhere=true", world.query()), None).json();
+    assert_eq!(list["panes"].as_array().unwrap().len(), 1, "{list}");
+    assert_eq!(list["unreachable"][0]["name"], "silent", "{list}");
+    let (_, message, reason) = error(&world, &["list-panes", "-L", "silent/"]);
+    assert_eq!(reason, "no-connection", "{message}");
+    // The rest goes on.
+    world.ok(&["send-keys", "-t", "main", "echo $((40 + 2))", "Enter"]);
+    world.await_output("main", "42");
 }
 
 #[test]
 fn what_keeps_an_ssh_host_away_is_said() {
     let world = World::new();
-    let Some(sshd) = Sshd::start(&world) else { return };
+    let Some(sshd) = started(&world) else { return };
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     configure(
         &world,
@@ -175,6 +194,7 @@ fn what_keeps_an_ssh_host_away_is_said() {
             ("closed", &sshd.via("user", Some(closed))),
             ("stranger", &sshd.via("stranger", None)),
             ("far", &sshd.via("user", None)),
+            ("changed", &sshd.via("user", None)),
         ],
     );
     let reason = |host: &str| error(&world, &["list-panes", "-L", &format!("{host}/")]).2;
@@ -183,62 +203,15 @@ fn what_keeps_an_ssh_host_away_is_said() {
     let (_, absent, _) = error(&world, &["list-panes", "-L", "far/"]);
     assert!(absent.contains("no tmux server runs on far/default"), "{absent}");
     sshd.know("other");
-    assert_eq!(reason("far"), "host-key");
-}
-
-/// A proxy in front of a port, whose connections can be cut.
-struct Proxy {
-    port: u16,
-    connections: Arc<Mutex<Vec<TcpStream>>>,
-    closed: Arc<AtomicBool>,
-}
-
-impl Proxy {
-    fn before(port: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let proxy =
-            Self { port: listener.local_addr().unwrap().port(), connections: Arc::default(), closed: Arc::default() };
-        let (connections, closed) = (proxy.connections.clone(), proxy.closed.clone());
-        thread::spawn(move || {
-            for one in listener.incoming().map(Result::unwrap) {
-                if closed.load(Ordering::SeqCst) {
-                    continue;
-                }
-                let other = TcpStream::connect(("127.0.0.1", port)).unwrap();
-                connections.lock().unwrap().extend([one.try_clone().unwrap(), other.try_clone().unwrap()]);
-                for (mut from, mut to) in [(one.try_clone().unwrap(), other.try_clone().unwrap()), (other, one)] {
-                    thread::spawn(move || {
-                        let _ = io::copy(&mut from, &mut to);
-                        let _ = to.flush();
-                        let _ = to.shutdown(Shutdown::Both);
-                    });
-                }
-            }
-        });
-        proxy
-    }
-
-    fn cut(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        for connection in self.connections.lock().unwrap().drain(..) {
-            let _ = connection.shutdown(Shutdown::Both);
-        }
-    }
-
-    fn mend(&self) {
-        self.closed.store(false, Ordering::SeqCst);
-    }
+    assert_eq!(reason("changed"), "host-key");
 }
 
 #[test]
 fn a_link_that_is_cut_is_a_gap_that_says_so() {
     let world = World::new();
-    let Some(sshd) = Sshd::start(&world) else { return };
+    let Some(sshd) = started(&world) else { return };
     let proxy = Proxy::before(sshd.port());
-    let via = sshd.via("user", Some(proxy.port)) + " -o HostKeyAlias=[127.0.0.1]:" + &sshd.port().to_string();
-    // The option must stand before the host.
-    let via = via.replace(" 127.0.0.1 -o", " -o") + " 127.0.0.1";
-    configure(&world, &[("far", &via)]);
+    configure(&world, &[("far", &sshd.via_proxy("user", &proxy))]);
     let socket = world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw()));
     world.also_end(&socket);
     // Made by somebody else, so that nothing of it ends with the link.
@@ -308,4 +281,24 @@ fn a_host_is_added_by_its_command_and_not_over_tcp() {
     let refused = world.http("POST", &format!("/v1/waits{}", world.query()), Some(&mixed));
     assert_eq!((refused.status, &refused.json()["code"]), (400, &json!("INVALID_ARGUMENT")), "{:?}", refused.json());
     assert!(world.json(&["status"])["servers"].to_string().contains("far/default"));
+}
+
+#[test]
+fn agents_name_another_host_and_get_ids_that_they_can_use_again() {
+    let world = World::with_server();
+    // Stands in for another host: another directory of sockets.
+    configure(&world, &[("far", &format!("env TMUX_TMPDIR={}", world.dir().display()))]);
+    world.also_end(world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw())));
+    ok(&world, &["new-session", "-L", "far/", "-s", "work", "--", "cat"]);
+    let mut client = Client::started(world.spawn(&["mcp"]));
+    let listed = client.call("list", &json!({ "target": "far/work" }));
+    let pane = listed["panes"][0]["id"].as_str().unwrap().to_owned();
+    assert!(pane.starts_with("far/%"), "{listed}");
+    client.call("send_keys", &json!({ "target": pane, "text": "over there", "keys": ["Enter"] }));
+    let waited = client.call("wait_for", &json!({ "panes": [pane], "patterns": ["over there"], "since": "start" }));
+    assert_eq!((&waited["outcome"], &waited["pane"]), (&json!("matched"), &json!(pane)), "{waited}");
+    assert!(client.says("capture_pane", &json!({ "target": pane })).contains("far/%3"), "the text says how to name it");
+    client.fails("INVALID_ARGUMENT", "wait_for", &json!({ "panes": [pane, "%0"], "bell": true }));
+    // The server of this host has a pane of that number, and was not meant.
+    assert!(!world.tmux(&["capture-pane", "-p", "-t", "main"]).contains("over there"));
 }

@@ -18,6 +18,8 @@
     reason = "a test says what is wrong by panicking, is its own documentation, and may be one long table"
 )]
 
+#[cfg(feature = "sessions")]
+mod agent_sessions;
 mod agents;
 mod all_at_once;
 mod arrival;
@@ -29,8 +31,11 @@ mod capture;
 mod cli;
 mod common;
 mod completion;
+mod container;
 mod daemon_trouble;
 mod demo;
+#[cfg(feature = "devices")]
+mod devices;
 mod disconnect;
 mod docs;
 mod doctor;
@@ -50,6 +55,7 @@ mod mcp_clients;
 mod mcp_tasks;
 mod modes;
 mod open_strings;
+mod peers;
 mod places;
 mod protocol;
 mod readme;

@@ -28,7 +28,7 @@ impl Client {
     }
 
     /// A client with these capabilities.
-    fn able(process: Background, capabilities: &Value) -> Self {
+    pub fn able(process: Background, capabilities: &Value) -> Self {
         let mut client = Self { process, next: 0, told: Vec::new() };
         let about = json!({"name": "test", "version": "1"});
         let hello = client.ask(
@@ -40,7 +40,7 @@ impl Client {
         client
     }
 
-    fn say(&mut self, message: &Value) {
+    pub fn say(&mut self, message: &Value) {
         self.raw(&message.to_string());
     }
 
@@ -50,18 +50,18 @@ impl Client {
     }
 
     /// Sends a request and leaves its answer for later.
-    fn begin(&mut self, method: &str, params: &Value) -> u64 {
+    pub fn begin(&mut self, method: &str, params: &Value) -> u64 {
         self.next += 1;
         self.say(&json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params}));
         self.next
     }
 
-    fn message(&mut self) -> Value {
+    pub fn message(&mut self) -> Value {
         let line = self.process.line().expect("it goes on");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON ({error}): {line}"))
     }
 
-    fn answer(&mut self, id: u64) -> Value {
+    pub fn answer(&mut self, id: u64) -> Value {
         loop {
             let message = self.message();
             if message["id"] == id && message.get("method").is_none() {

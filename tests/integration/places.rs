@@ -1,171 +1,19 @@
-//! Other hosts for tests: a container of its own, and an sshd of its own on loopback.
+//! Other hosts for tests: an sshd of its own on loopback, and a link that can be cut.
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
+    io::{Read as _, Write as _},
+    net::{Shutdown, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
 };
-
-use crate::common::{World, eventually, tmux_program};
-
-/// A container with busybox and tmux. It is removed with this value.
-pub struct Container {
-    /// Its name.
-    pub name: String,
-    /// A program that speaks as `docker` does, and leads to podman.
-    docker: PathBuf,
-    root: PathBuf,
-    /// Whether the engine could not run here, and a directory and an environment stand in for the container.
-    stands_in: bool,
-}
-
-/// Commands of busybox that a sandbox has.
-const APPLETS: [&str; 24] = [
-    "sh", "ls", "cat", "echo", "sleep", "env", "sed", "grep", "stty", "tail", "head", "seq", "printf", "ps", "id",
-    "true", "false", "mkdir", "touch", "yes", "test", "tr", "kill", "pwd",
-];
-
-impl Container {
-    /// Starts a container. `tmux`: whether it has tmux.
-    pub fn start(world: &World, tmux: bool) -> Self {
-        // Several worlds at once, and hosts are known by names.
-        let unique = world.dir().file_name().unwrap().to_string_lossy().to_lowercase();
-        let name = format!("box-{}", unique.replace(|c: char| !c.is_ascii_alphanumeric(), ""));
-        let root = world.path("root");
-        make_root(&root, tmux);
-        let bin = world.path("bin");
-        fs::create_dir_all(&bin).unwrap();
-        let docker = bin.join("docker");
-        // Storage of its own, which goes with the world.
-        let podman = format!(
-            "exec podman --root {0}/storage --runroot {0}/run --storage-driver vfs --runtime runc --cgroup-manager cgroupfs \"$@\"",
-            world.dir().display()
-        );
-        script(&docker, &podman);
-        let mut container = Self { name, docker, root, stands_in: false };
-        if !container.run() {
-            println!("stand-in: no container engine runs here; a directory and an environment are the container");
-            container.stands_in = true;
-            script(&container.docker, &stand_in(&container.root, &world.path("stopped")));
-        }
-        container
-    }
-
-    fn run(&self) -> bool {
-        let limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--network=none"];
-        let mut run = Command::new(&self.docker);
-        run.args(["run", "-d", "--name", &self.name]).args(limits).arg("--rootfs").arg(&self.root);
-        quiet(run.args(["sleep", "600"]))
-    }
-
-    /// The directory in which `docker` is, for the daemon's `PATH`.
-    pub fn path(&self) -> String {
-        format!("{}:{}", self.docker.parent().unwrap().display(), std::env::var("PATH").unwrap())
-    }
-
-    /// The command that runs programs in it.
-    pub fn via(&self) -> String {
-        format!("{} exec -i {}", self.docker.display(), self.name)
-    }
-
-    /// Stops it, with all that runs in it.
-    pub fn stop(&self) {
-        if self.stands_in {
-            self.exec(&["tmux", "kill-server"]);
-            fs::write(self.root.parent().unwrap().join("stopped"), "").unwrap();
-            return;
-        }
-        assert!(quiet(Command::new(&self.docker).args(["stop", "-t", "0", &self.name])));
-    }
-
-    /// Runs a command in it; returns what it prints.
-    pub fn exec(&self, line: &[&str]) -> String {
-        let output = Command::new(&self.docker).args(["exec", &self.name]).args(line).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
-    }
-}
-
-impl Drop for Container {
-    fn drop(&mut self) {
-        if self.stands_in {
-            self.exec(&["tmux", "kill-server"]);
-        } else {
-            quiet(Command::new(&self.docker).args(["rm", "-f", "-t", "0", &self.name]));
-        }
-    }
-}
-
-fn quiet(command: &mut Command) -> bool {
-    let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
-fn script(path: &Path, line: &str) {
-    fs::write(path, format!("#!/bin/sh\n{line}\n")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-/// Says as docker does that the container is not running, where it is stopped.
-fn stand_in(root: &Path, stopped: &Path) -> String {
-    format!(
-        "[ -e {stopped} ] && {{ echo 'Error response from daemon: container is not running' >&2; exit 1; }}\n\
-         shift; [ \"$1\" = -i ] && shift; shift; cd {root}/workspace && exec env -u TMUX TMUX_TMPDIR={root}/tmp \"$@\"",
-        stopped = stopped.display(),
-        root = root.display(),
-    )
-}
-
-fn make_root(root: &Path, tmux: bool) {
-    for dir in ["bin", "tmp", "etc", "root", "workspace", "proc", "dev", "var/log", "usr/share/terminfo"] {
-        fs::create_dir_all(root.join(dir)).unwrap();
-    }
-    fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
-    fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n").unwrap();
-    install(root, &program_file("busybox"), "busybox");
-    for applet in APPLETS {
-        std::os::unix::fs::symlink("busybox", root.join("bin").join(applet)).unwrap();
-    }
-    for terminal in ["s/screen", "s/screen-256color", "t/tmux", "t/tmux-256color", "x/xterm", "d/dumb"] {
-        for folder in ["/lib/terminfo", "/usr/share/terminfo"] {
-            let from = Path::new(folder).join(terminal);
-            if from.is_file() {
-                copy(&from, &root.join("usr/share/terminfo").join(terminal));
-            }
-        }
-    }
-    let locale = Path::new("/usr/lib/locale/C.utf8");
-    if locale.is_dir() {
-        let to = root.join("usr/lib/locale/C.utf8");
-        fs::create_dir_all(&to).unwrap();
-        assert!(quiet(Command::new("cp").arg("-r").arg(format!("{}/.", locale.display())).arg(&to)));
-    }
-    if tmux {
-        install(root, &program_file(&tmux_program()), "tmux");
-    }
-}
-
-/// Copies a program and the libraries that it needs.
-fn install(root: &Path, program: &Path, name: &str) {
-    copy(program, &root.join("bin").join(name));
-    let needed = Command::new("ldd").arg(program).output().unwrap();
-    for word in String::from_utf8_lossy(&needed.stdout).split_whitespace().filter(|word| word.starts_with('/')) {
-        copy(Path::new(word), &root.join(word.trim_start_matches('/')));
-    }
-}
-
-fn program_file(name: &str) -> PathBuf {
-    if name.contains('/') {
-        return name.into();
-    }
-    let path = std::env::var_os("PATH").unwrap();
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file()).unwrap()
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to.parent().unwrap()).unwrap();
-    fs::copy(from, to).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
-}
 
 /// An sshd on loopback with keys of its own. It ends with this value.
 pub struct Sshd {
@@ -175,14 +23,15 @@ pub struct Sshd {
 }
 
 impl Sshd {
-    /// Starts it. `None`: no sshd is installed, or this user cannot run one.
-    pub fn start(world: &World) -> Option<Self> {
+    /// Starts it in this directory, with this environment for what it runs. `None`: no sshd is installed, or this user
+    /// cannot run one.
+    pub fn start(world: &Path, env: &[(&str, &str)]) -> Option<Self> {
         let sshd = ["/usr/sbin/sshd", "/usr/local/sbin/sshd"].into_iter().find(|path| Path::new(path).is_file());
         let Some(sshd) = sshd else {
             println!("skipped: no sshd is installed; scripts/setup sshd installs it");
             return None;
         };
-        let dir = world.path("ssh");
+        let dir = world.join("ssh");
         fs::create_dir(&dir).unwrap();
         for key in ["host", "other", "user", "stranger"] {
             let keygen =
@@ -195,18 +44,25 @@ impl Sshd {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);
+        let env: Vec<_> = env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let config = format!(
             "ListenAddress 127.0.0.1\nPort {port}\nHostKey {0}/host\nAuthorizedKeysFile {0}/authorized\nStrictModes no\n\
              UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPidFile none\nMaxStartups 100\n\
-             SetEnv TMUX_TMPDIR={1}\n",
+             {1}",
             dir.display(),
-            world.dir().display()
+            // All in one line: a second one does not count.
+            if env.is_empty() { String::new() } else { format!("SetEnv {}\n", env.join(" ")) }
         );
         fs::write(dir.join("config"), config).unwrap();
         let daemon = Command::new(sshd).args(["-D", "-e", "-f"]).arg(dir.join("config")).stderr(Stdio::null()).spawn();
         let sshd = Self { port, dir, daemon: daemon.unwrap() };
         sshd.know("host");
-        eventually("sshd listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        // Nothing announces that it listens.
+        let started = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(started.elapsed() < Duration::from_secs(30), "sshd does not listen");
+            thread::sleep(Duration::from_millis(10));
+        }
         Some(sshd)
     }
 
@@ -226,6 +82,12 @@ impl Sshd {
         )
     }
 
+    /// The same through a proxy.
+    pub fn via_proxy(&self, key: &str, proxy: &Proxy) -> String {
+        let alias = format!(" -o HostKeyAlias=[127.0.0.1]:{} 127.0.0.1", self.port);
+        self.via(key, Some(proxy.port)).replace(" 127.0.0.1", &alias)
+    }
+
     /// Its port.
     pub fn port(&self) -> u16 {
         self.port
@@ -237,4 +99,83 @@ impl Drop for Sshd {
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
     }
+}
+
+/// A proxy in front of a port, whose connections can be cut.
+pub struct Proxy {
+    /// Its own port.
+    pub port: u16,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
+    closed: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    /// Listens before this port.
+    pub fn before(port: u16) -> Self {
+        Self::delaying(port, Duration::ZERO)
+    }
+
+    /// Listens before this port; each byte takes so long, in each direction.
+    pub fn delaying(port: u16, delay: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy =
+            Self { port: listener.local_addr().unwrap().port(), connections: Arc::default(), closed: Arc::default() };
+        let (connections, closed) = (proxy.connections.clone(), proxy.closed.clone());
+        thread::spawn(move || {
+            for one in listener.incoming().map(Result::unwrap) {
+                if closed.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let other = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                for stream in [&one, &other] {
+                    stream.set_nodelay(true).unwrap();
+                }
+                connections.lock().unwrap().extend([one.try_clone().unwrap(), other.try_clone().unwrap()]);
+                for (from, to) in [(one.try_clone().unwrap(), other.try_clone().unwrap()), (other, one)] {
+                    pass(from, to, delay);
+                }
+            }
+        });
+        proxy
+    }
+
+    /// How many connections came.
+    pub fn connections(&self) -> usize {
+        self.connections.lock().unwrap().len() / 2
+    }
+
+    /// Cuts all connections, and lets none through.
+    pub fn cut(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        for connection in self.connections.lock().unwrap().drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Lets connections through again.
+    pub fn mend(&self) {
+        self.closed.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Passes on what is read, each byte so much later.
+fn pass(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
+    let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
+    thread::spawn(move || {
+        let mut chunk = vec![0; 64 << 10];
+        while let Ok(read @ 1..) = from.read(&mut chunk) {
+            if sender.send((Instant::now() + delay, chunk[..read].to_vec())).is_err() {
+                break;
+            }
+        }
+    });
+    thread::spawn(move || {
+        for (due, bytes) in receiver {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    });
 }

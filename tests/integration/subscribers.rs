@@ -47,10 +47,14 @@ impl Sse {
 
     /// Subscribes; an error is the daemon's own.
     pub fn ask(world: &World, query: &str, last: Option<&str>) -> Result<Self, Value> {
+        Self::of(world, &format!("/v1/events{}&{query}", world.query()), last)
+    }
+
+    /// Reads the stream at another path.
+    pub fn of(world: &World, path: &str, last: Option<&str>) -> Result<Self, Value> {
         let mut stream = UnixStream::connect(world.daemon_socket()).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let last = last.map(|last| format!("last-event-id: {last}\r\n")).unwrap_or_default();
-        let path = format!("/v1/events{}&{query}", world.query());
         write!(stream, "GET {path} HTTP/1.1\r\nhost: m\r\n{last}\r\n").unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -120,7 +124,7 @@ impl Sse {
         let data = field("data")?;
         assert_eq!(block.lines().filter(|line| line.starts_with("data")).count(), 1, "{block}");
         let data = serde_json::from_str(data).unwrap_or_else(|error| panic!("{error}: {data}"));
-        Some(Event { kind: field("event").unwrap().to_owned(), data })
+        Some(Event { kind: field("event").unwrap_or_default().to_owned(), data })
     }
 
     /// Reads on, and takes the HTTP chunks that are whole.

@@ -1,0 +1,119 @@
+"""Whole turns of a real agent, without a network and without a login: muxtap's daemon and command line, the agent as npm
+has it, and a stand-in for the model (model.py). Called by scripts/acp-agents with the agent's name and its command."""
+import json
+import os
+import subprocess
+import sys
+import time
+
+from model import ANSWER, Model
+
+name, command = sys.argv[1], sys.argv[2:]
+muxtap = os.environ["MUXTAP"]
+home = os.environ["HOME"]
+work = os.path.join(home, "work")
+begun = time.monotonic()
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([muxtap, *arguments], cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=120)
+    if done.returncode != status:
+        sys.exit("%s: %s, not %s\n%s%s" % (arguments, done.returncode, status, done.stdout, done.stderr))
+    return done.stdout
+
+
+def asked(*arguments, status=0):
+    return json.loads(run("--json", "agent-session", *arguments, status=status))
+
+
+def step(what):
+    print("%5.1f s  %s: %s" % (time.monotonic() - begun, name, what), flush=True)
+
+
+def expect(holds, *shown):
+    if not holds:
+        sys.exit("not as expected: %s" % json.dumps(shown, indent=1))
+
+
+def entry(session):
+    return [one for one in asked("list")["sessions"] if one["session"] == session][0]
+
+
+def hung(model):
+    if not model.hanging.acquire(timeout=60):
+        sys.exit("the model was not asked")
+
+
+model = Model()
+os.makedirs(work)
+os.makedirs(os.path.join(home, ".codex"))
+os.makedirs(os.path.join(home, "muxtap"))
+with open(os.path.join(home, ".codex", "config.toml"), "w") as file:
+    # It asks before each command, and has no sandbox of its own, which a container might not allow.
+    file.write('model = "standin"\nmodel_provider = "standin"\napproval_policy = "untrusted"\n'
+               'sandbox_mode = "danger-full-access"\n[model_providers.standin]\nname = "standin"\n'
+               'base_url = "http://127.0.0.1:%d/v1"\nwire_api = "responses"\n' % model.port)
+with open(os.path.join(home, "muxtap", "config.toml"), "w") as file:
+    file.write("[agent.%s]\ncommand = %s\n" % (name, json.dumps(command)))
+# Names of the agents' own; no key is one, and no host is another than this.
+variables = {
+    "ANTHROPIC_BASE_URL": "http://127.0.0.1:%d" % model.port,
+    "ANTHROPIC_API_KEY": "none",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_AUTOUPDATER": "1",
+}
+given = [part for pair in variables.items() for part in ("--env", "%s=%s" % pair)]
+
+made = asked("create", "--provider", name, *given)
+session = made["session"]
+step("a session is open, process %d" % made["pid"])
+
+said = run("agent-session", "send", "-t", session, "--wait", "say something")
+expect(ANSWER in said and said.rstrip().endswith("= end_turn"), said)
+run("agent-session", "wait", "-t", session, "-p", "^.*" + ANSWER)
+step("a turn of text")
+
+for answer, file, is_there in [("--allow", "allowed", True), ("--deny", "denied", False)]:
+    asked("send", "-t", session, "run touch %s" % file)
+    waited = asked("wait", "-t", session, "--idle", "--question", "-T", "60", status=4)
+    question = waited["questions"][0]
+    shown = question["title"] + question.get("detail", "")
+    expect("touch %s" % file in shown and entry(session)["status"] == "asking", question)
+    asked("answer", "-t", session, answer, question["id"])
+    asked("wait", "-t", session, "--idle", "-T", "60")
+    there = os.path.exists(os.path.join(work, file))
+    expect(there == is_there, question, run("agent-session", "list"))
+    step("a tool call that asks, with %s" % answer)
+
+asked("send", "-t", session, "hang here")
+hung(model)
+queued = asked("send", "-t", session, "say more")
+asked("interrupt", "-t", session)
+asked("wait", "-t", session, "--idle", "-T", "60")
+attached = subprocess.Popen([muxtap, "--json", "agent-session", "attach", "-t", session, "--since", "start"],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+asked("send", "-t", session, "hang again")
+hung(model)
+step("a cancel; the prompt behind it ran")
+
+pid = entry(session)["pid"]
+killed = asked("kill", "-t", session)
+expect(killed["status"] == "ended", killed)
+events = [json.loads(line)["event"] for line in attached.stdout]
+outcomes = [event["outcome"] for event in events if event["type"] == "outcome"]
+# What an agent calls a turn in which it was told no is its own matter.
+expect(outcomes[2] in ("end_turn", "cancelled"), outcomes)
+expect(outcomes[:2] + outcomes[3:] == ["end_turn", "end_turn", "cancelled", "end_turn", "agent_exited"], outcomes)
+expect(events[-1]["type"] == "exited" and attached.wait(30) == 0, events[-1])
+expect(not os.path.exists("/proc/%d" % pid), pid)
+step("a kill, with the prompt's outcome; %d events were followed" % len(events))
+
+again = asked("create", "--provider", name, "--resume", session, *given)
+expect(again["session"] == session, again)
+said = run("agent-session", "send", "-t", session, "--wait", "say more")
+expect(ANSWER in said, said)
+step("the same session, gone on with by another process")
+run("stop")
+model.stop()

@@ -1,0 +1,233 @@
+//! muxtap on both sides: a host whose own daemon answers for its tmux servers.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    common::{Background, World, eventually},
+    hosts::{call, ok},
+    mcp::Client,
+    places::{Proxy, Sshd},
+};
+
+/// Another host: a home, tmux servers and a daemon of its own.
+struct Far {
+    world: World,
+    muxtap: PathBuf,
+}
+
+impl Far {
+    fn new() -> Self {
+        let mut world = World::new();
+        // Agents' calls that wait there are answered soon.
+        world.set("MUXTAP_MCP_HOLD", "1");
+        world.also_end(world.path(&format!("run/tmux-{}/default", rustix::process::getuid().as_raw())));
+        let muxtap = world.path("muxtap");
+        let command = world.plain_muxtap_command();
+        let env: Vec<_> = command
+            .get_envs()
+            .filter_map(|(name, value)| Some(format!("{}='{}'", name.to_str()?, value?.to_str()?)))
+            .collect();
+        let line = format!("#!/bin/sh\nexec env -i {} '{}' \"$@\"\n", env.join(" "), command.get_program().display());
+        fs::write(&muxtap, line).unwrap();
+        fs::set_permissions(&muxtap, fs::Permissions::from_mode(0o755)).unwrap();
+        Self { world, muxtap }
+    }
+
+    /// Writes a configuration by which `world` reaches it as `far`.
+    fn configure(&self, world: &World, via: &str) {
+        let folder = world.path("home/muxtap");
+        fs::create_dir_all(&folder).unwrap();
+        let file = format!("[host.far]\nvia = {via:?}\nmuxtap = {:?}\n", self.muxtap.display().to_string());
+        fs::write(folder.join("config.toml"), file).unwrap();
+    }
+}
+
+/// Makes a session on the host with a pane that counts to each number that it reads.
+fn counting(world: &World) -> String {
+    let counts = "stty -echo; echo ready; while read -r n; do seq \"$n\"; echo \"end $n\"; done";
+    let pane = ok(world, &["new-session", "-L", "far/", "-s", "work", "--", "sh", "-c", counts]);
+    assert!(pane.starts_with("far/%"), "{pane}");
+    ok(world, &["wait-for", "-t", &pane, "-p", "^ready", "-T", "30"]);
+    pane
+}
+
+fn hosts(world: &World) -> Value {
+    world.http("GET", "/v1/hosts", None).json()["hosts"].clone()
+}
+
+#[test]
+fn the_muxtap_of_a_host_answers_for_it() {
+    let world = World::with_server();
+    let far = Far::new();
+    far.configure(&world, "env");
+    let pane = counting(&world);
+    assert_eq!(hosts(&world)[0]["peer"]["state"], "connected", "{}", hosts(&world));
+    // What is asked here is known there, and no client of this daemon is attached.
+    let id = pane.strip_prefix("far/").unwrap();
+    assert_eq!(names(&far.world, "list-panes", "panes", "id"), [id]);
+    assert!(!world.json(&["status"])["servers"].to_string().contains("far"));
+    ok(&world, &["send-keys", "-t", &pane, "3", "Enter"]);
+    let waited = ok(&world, &["--json", "wait-for", "-t", &pane, "-p", "end 3", "-T", "30"]);
+    let waited: Value = serde_json::from_str(&waited).unwrap();
+    let wait = waited["id"].as_str().unwrap().to_owned();
+    assert!(wait.starts_with("far/w"), "{waited}");
+    let path = format!("/v1/waits/{}", wait.replace('/', "%2F"));
+    assert_eq!(world.http("GET", &path, None).json()["outcome"], "matched");
+    assert!(ok(&world, &["capture-pane", "-t", &pane]).contains("1\n2\n3\nend 3"));
+    // In one list with what is here, named so that it can be used again.
+    let list = world.http("GET", &format!("/v1/panes{}&everywhere=true", world.query()), None).json();
+    let places: Vec<_> = list["panes"].as_array().unwrap().iter().map(|pane| &pane["host"]).collect();
+    assert_eq!(places, [&Value::Null, &json!("far")], "{list}");
+    assert!(ok(&world, &["list-panes"]).contains(&pane));
+    // A wait that is held by its caller's connection, and one that fails.
+    let waits = json!({ "panes": [pane], "patterns": ["end 3"], "since": "start" });
+    let waited = world.http("POST", &format!("/v1/waits{}", world.query()), Some(&waits)).json();
+    assert_eq!(waited["outcome"], "matched", "{waited}");
+    let wrong = world.http("GET", "/v1/panes/far%2F%2599/capture", None);
+    assert_eq!((wrong.status, &wrong.json()["code"]), (404, &json!("NOT_FOUND")));
+    // A run, in a shell, with its status.
+    let shell = ok(&world, &["new-window", "-t", "far/work", "--", "sh"]);
+    ok(&world, &["wait-for", "-t", &shell, "--prompt", "-T", "30"]);
+    let ran = call(&world, &["run", "-t", &shell, "echo over there; exit_with() { return 3; }; exit_with"]);
+    assert_eq!((ran.status, ran.text().trim()), (3, "over there"), "{ran:?}");
+    ok(&world, &["kill-pane", "-t", &shell]);
+    let (name, version) = ("far", env!("CARGO_PKG_VERSION"));
+    let doctor = call(&world, &["doctor"]).text();
+    assert!(doctor.contains(&format!("{name}, by its muxtap {version}")), "{doctor}");
+    // Of a daemon that dies nothing is left over there.
+    let links = || far.world.processes().iter().filter(|(_, line)| line.contains(" stdio")).count();
+    assert_eq!(links(), 1, "{:?}", far.world.processes());
+    world.kill_daemon(rustix::process::Signal::KILL);
+    eventually("the link's process has ended", || links() == 0);
+    assert!(names(&far.world, "list-panes", "panes", "id").contains(&id.to_owned()));
+}
+
+#[test]
+fn agents_use_a_host_by_its_muxtap() {
+    let mut world = World::with_server();
+    let far = Far::new();
+    far.configure(&world, "env");
+    let pane = counting(&world);
+    let mut client = Client::started(world.spawn(&["mcp"]));
+    let listed = client.call("list", &json!({ "target": "far/work" }));
+    assert_eq!(listed["panes"][0]["id"], pane, "{listed}");
+    client.call("send_keys", &json!({ "target": pane, "text": "4", "keys": ["Enter"] }));
+    let waited = client.call("wait_for", &json!({ "panes": [pane], "patterns": ["end 4"] }));
+    assert_eq!((&waited["outcome"], &waited["pane"]), (&json!("matched"), &json!(pane)), "{waited}");
+    let read = client.call("read_since", &json!({ "target": pane, "since": "start" }));
+    assert!(read["text"].as_str().unwrap().contains("end 4"), "{read}");
+    client.call("send_keys", &json!({ "target": pane, "text": "2", "keys": ["Enter"] }));
+    let more = client.call("read_since", &json!({ "target": pane, "since": read["cursor"], "wait_ms": 5000 }));
+    assert!(more["text"].as_str().unwrap().contains('1'), "{more}");
+    // One that goes on is asked for by the id that it was given.
+    let asked = json!({ "panes": [pane], "patterns": ["end 6"], "timeout_ms": 60_000 });
+    let pending = client.call("wait_for", &asked);
+    assert_eq!(pending["outcome"], "pending", "{pending}");
+    client.call("send_keys", &json!({ "target": pane, "text": "6", "keys": ["Enter"] }));
+    let waited = client.call("wait_for", &json!({ "id": pending["id"] }));
+    assert_eq!((&waited["outcome"], &waited["id"]), (&json!("matched"), &pending["id"]), "{waited}");
+    client.fails("NOT_FOUND", "capture_pane", &json!({ "target": "far/%99" }));
+    // What is not allowed here is not asked for there.
+    world.muxtap(&["stop"]);
+    world.set("MUXTAP_READ_ONLY", "true");
+    assert!(ok(&world, &["capture-pane", "-t", &pane]).contains("end 4"));
+    let refused = call(&world, &["--json", "send-keys", "-t", &pane, "5", "Enter"]);
+    assert_eq!(refused.error()["code"], "READ_ONLY", "{refused:?}");
+    let mut client = Client::started(world.spawn(&["mcp"]));
+    client.fails("READ_ONLY", "send_keys", &json!({ "target": pane, "text": "5" }));
+    // A client that names each field asks for nothing by its id.
+    client.fails("READ_ONLY", "run", &json!({ "target": pane, "command": "5", "id": null }));
+    assert!(!ok(&world, &["read", "-t", &pane, "--since", "start"]).contains("end 5"));
+}
+
+#[test]
+fn a_cut_of_the_link_loses_no_byte() {
+    let world = World::new();
+    let Some(sshd) = Sshd::start(world.dir(), &[]) else { return };
+    let proxy = Proxy::before(sshd.port());
+    let far = Far::new();
+    far.configure(&world, &sshd.via_proxy("user", &proxy));
+    let pane = counting(&world);
+    let cursor = ok(&world, &["cursor", "-t", &pane]);
+    let in_background = |args: &[&str]| Background::start(world.plain_muxtap_command().args(args));
+    let waiting = in_background(&["wait-for", "-t", &pane, "-p", "end 3000", "-T", "60"]);
+    let mut tail = in_background(&["tail", "-f", "-t", &pane, "--since", "start"]);
+    tail.line_where("its beginning", |line| line == "ready");
+    let held = json!({ "panes": [pane], "patterns": ["end 3000"], "timeout_ms": 60_000 });
+    let held = world.http_send("POST", &format!("/v1/waits{}", world.query()), Some(&held));
+    eventually("both wait there", || far.world.json(&["status"])["waits"] == 2);
+    proxy.cut();
+    eventually("the link is known to be lost", || hosts(&world)[0]["peer"]["state"] == "down");
+    // It prints while nobody here listens; what is asked meanwhile says why it fails.
+    let id = pane.strip_prefix("far/").unwrap();
+    far.ok(&["send-keys", "-t", id, "3000", "Enter"]);
+    far.ok(&["wait-for", "-t", id, "-p", "end 3000", "--since", "start", "-T", "60"]);
+    let failed = call(&world, &["--json", "capture-pane", "-t", &pane]);
+    assert_eq!(failed.error()["code"], "TMUX_UNAVAILABLE", "{failed:?}");
+    proxy.mend();
+    assert_eq!(waiting.finish().status, 0);
+    assert!(read_to_end(held).contains("\"outcome\":\"matched\""));
+    for number in 1..=3000 {
+        assert_eq!(tail.line(), Some(number.to_string()));
+    }
+    assert_eq!(tail.line().as_deref(), Some("end 3000"));
+    let read = ok(&world, &["--json", "read", "-t", &pane, "--since", &cursor]);
+    let read: Value = serde_json::from_str(&read).unwrap();
+    let lines: Vec<_> = read["text"].as_str().unwrap().lines().map(str::to_owned).collect();
+    let counted: Vec<_> = (1..=3000).map(|number| number.to_string()).chain(["end 3000".into()]).collect();
+    assert_eq!((lines, &read["gap"]), (counted, &Value::Null));
+}
+
+#[test]
+fn a_host_without_muxtap_is_used_by_its_tmux() {
+    let world = World::new();
+    let far = Far::new();
+    // A shell over there finds none.
+    let env = format!("env TMUX_TMPDIR={} HOME={1} PATH=/usr/bin:/bin", far.world.path("run").display(), "/nowhere");
+    let folder = world.path("home/muxtap");
+    fs::create_dir_all(&folder).unwrap();
+    let tmux = crate::common::tmux_program();
+    let hosts_file = format!(
+        "[host.bare]\nvia = {env:?}\ntmux = {tmux:?}\n[host.never]\nvia = {env:?}\ntmux = {tmux:?}\npeer = false\n\
+         [host.broken]\nvia = {env:?}\ntmux = {tmux:?}\nmuxtap = \"/bin/false\"\n"
+    );
+    fs::write(folder.join("config.toml"), hosts_file).unwrap();
+    let pane = ok(&world, &["new-session", "-L", "bare/", "-s", "work", "--", "cat"]);
+    let id = pane.strip_prefix("bare/").unwrap();
+    for host in ["never", "broken"] {
+        ok(&world, &["send-keys", "-t", &format!("{host}/{id}"), host, "Enter"]);
+    }
+    ok(&world, &["wait-for", "-t", &pane, "-p", "broken", "--since", "start", "-T", "30"]);
+    let found: Vec<_> = hosts(&world)
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|host| (host["name"].clone(), host["peer"]["state"].clone()))
+        .collect();
+    let expected = [("bare", json!("absent")), ("broken", json!("absent")), ("never", Value::Null)];
+    assert_eq!(found, expected.map(|(name, state)| (json!(name), state)));
+    assert!(!Path::new("/nowhere").exists());
+}
+
+impl Far {
+    fn ok(&self, args: &[&str]) -> String {
+        ok(&self.world, args)
+    }
+}
+
+fn names(world: &World, command: &str, list: &str, field: &str) -> Vec<String> {
+    let listed: Value = serde_json::from_str(&ok(world, &["--json", command])).unwrap();
+    crate::common::names(&listed[list], field)
+}
+
+fn read_to_end(mut stream: impl std::io::Read) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
