@@ -21,15 +21,23 @@ mod actors;
 mod bridge;
 mod capture;
 mod completion;
+#[path = "../../tests/integration/container.rs"]
+#[allow(dead_code, reason = "tests use the rest")]
+mod container;
 mod control;
 mod flood;
+mod hosts;
 mod http;
 mod load;
 mod pipeline;
+#[path = "../../tests/integration/places.rs"]
+#[allow(dead_code, reason = "tests use the rest")]
+mod places;
 mod port;
 mod process;
 mod quiet;
 mod record;
+mod relay;
 mod stage;
 mod streams;
 #[path = "../table/mod.rs"]
@@ -41,7 +49,7 @@ mod wait;
 /// A part of the bench, by its name.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 14] = [
     ("wait", wait::run),
     ("quiet", quiet::run),
     ("flood", flood::run),
@@ -52,6 +60,8 @@ const PARTS: [Part; 12] = [
     ("completion", completion::run),
     ("port", port::run),
     ("streams", streams::run),
+    ("hosts", hosts::run),
+    ("relay", relay::run),
     ("bridge", bridge::run),
     ("load", load::run),
 ];
