@@ -160,7 +160,8 @@ impl ScreenModel {
             Some(Trouble::Image) => Some(Staleness::Image),
             Some(Trouble::Build) => Some(Staleness::Build),
             Some(Trouble::Layout) => Some(Staleness::Layout),
-            _ if self.covered && changes.alternate && !screen.alternate() => Some(Staleness::Uncovered),
+            // Even if the program came back to it in the same piece, as with a new size.
+            _ if self.covered && changes.alternate => Some(Staleness::Uncovered),
             _ => None,
         };
         let news = staleness.filter(|_| self.staleness.is_none()).filter(|staleness| self.mark_stale(*staleness));
@@ -398,6 +399,19 @@ mod tests {
         assert_eq!(shown(&model), None);
         assert!(!model.resize(screen::Size { columns: 30, rows: 4 }), "it has that size");
         assert_eq!(model.last().map(|screen| screen.row_text(0)).as_deref(), Some("hello"));
+    }
+
+    #[test]
+    fn an_alternate_screen_from_a_seed_is_doubted_once_it_was_left() {
+        for output in [&b"\x1b[?1049l"[..], b"\x1b[?1049l\x1b[?1049h"] {
+            let mut model = model();
+            let mut seeded = model.screen.take().unwrap();
+            seeded.feed(b"\x1b[?1049h");
+            seeded.take_changes();
+            model.set(Some(*seeded));
+            assert_eq!(model.feed(b"in it", false).1, None);
+            assert_eq!(model.feed(output, false).1, Some(Staleness::Uncovered), "{}", output.escape_ascii());
+        }
     }
 
     #[test]

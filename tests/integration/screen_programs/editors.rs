@@ -134,6 +134,8 @@ fn nano() {
     stage.check("smaller");
     stage.resize(90, 30);
     stage.check("larger");
+    stage.until("the larger picture", |screen| screen.row_text(28).contains("Help"));
+    stage.check("drawn anew");
     stage.press("\x18");
     stage.shows("Save modified buffer");
     stage.check("asked to save");

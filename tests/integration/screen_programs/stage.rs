@@ -163,7 +163,8 @@ impl Stage {
                 second.feed(&output);
             }
             self.steps.push(Step::Print(output));
-            if self.hidden_main && !self.screen.alternate() {
+            // A program that takes a new size may leave the alternate screen and come back in one piece.
+            if self.screen.take_changes().alternate && self.hidden_main {
                 self.hidden_main = false;
                 self.second = None;
             }
