@@ -361,8 +361,9 @@ impl From<ConnectionLost> for Error {
     }
 }
 
-/// How long a process whose connection has ended may take to end itself.
-const END_LIMIT: Duration = Duration::from_millis(500);
+/// How long a process whose connection has ended may take to end itself. One that is killed needs a
+/// moment more for its memory and its threads: much more where many others run.
+const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Returns whether the process has ended. Its connections end a little earlier.
 pub(super) async fn has_ended(process: u32) -> bool {
