@@ -85,9 +85,9 @@ impl Upgraded {
         Ok(Self { stream, first: parts.read_buf, headers })
     }
 
-    /// Returns a header of the daemon's answer.
-    pub(super) fn header(&self, name: impl AsHeaderName) -> &str {
-        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    /// Returns the values of a header of the daemon's answer.
+    pub(super) fn header(&self, name: impl AsHeaderName) -> impl Iterator<Item = &str> {
+        self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok())
     }
 
     /// Hands stdin and stdout over to the daemon, and waits until one side has closed.

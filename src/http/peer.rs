@@ -1,7 +1,7 @@
 //! The daemon as another host's peer: a connection on which its own HTTP is spoken, many requests at once; the tools of
 //! MCP as a route; and requests for a host whose muxtap answers them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::{
     Extension, Json, Router,
@@ -24,25 +24,25 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{App, BODY_BYTES, error::Body as Requested, error::Result, openapi_parts::Failures};
+use super::{App, BODY_BYTES, again::Again, error::Body as Requested, error::Result, openapi_parts::Failures};
 use crate::{
     api::{Error, ErrorCode, HostInfo, HostState, PeerState, Tier, ToolCallAnswer},
-    engine::Caller,
+    engine::{Caller, limits::POLL_LONGEST},
     mcp::call_tool,
     net::{
         ConnectionPermit, Peer,
         handed::{self, READY},
         unix_socket,
     },
-    peer::Question,
+    peer::{KEYS, Question},
     tmux::{Address, DEFAULT_SOCKET},
 };
 
 /// The protocol's name in `Upgrade`.
 pub const UPGRADE: &str = "muxtap-peer-1";
-/// The header by which `muxtap stdio` offers, and the daemon accepts, that stdin and stdout are handed over.
+/// The header by which `muxtap stdio` says what it offers, and the daemon what it accepts and can.
 pub const PEER_HEADER: HeaderName = HeaderName::from_static("muxtap-peer");
-/// Its value.
+/// Its value: stdin and stdout are handed over.
 pub const HAND_OVER: &str = "hand-over";
 /// How long that may take.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(10);
@@ -114,8 +114,9 @@ pub async fn open(
     let mut headers = HeaderMap::new();
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static(UPGRADE));
+    headers.insert(PEER_HEADER, HeaderValue::from_static(KEYS));
     if hands_over {
-        headers.insert(PEER_HEADER, HeaderValue::from_static(HAND_OVER));
+        headers.append(PEER_HEADER, HeaderValue::from_static(HAND_OVER));
     }
     Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
 }
@@ -149,21 +150,28 @@ async fn serve(io: impl AsyncRead + AsyncWrite + Unpin, router: Router, end: &Ca
 /// Calls a tool of MCP.
 ///
 /// The body is its arguments, `server` among them; nobody is asked for consent, so what the configuration wants a
-/// person to confirm is refused.
+/// person to confirm is refused. `Idempotency-Key` and `Prefer: wait=SECONDS` are for `wait_for`, as for
+/// `POST /v1/waits`; with a key its wait does not end with the connection.
 #[utoipa::path(
     post, path = "/v1/tools/{name}", operation_id = "call_tool", tag = "mcp",
-    params(("name" = String, Path, description = "A native tool's name, as in `read_since`")),
+    params(
+        ("name" = String, Path, description = "A native tool's name, as in `read_since`"),
+        ("Idempotency-Key" = Option<String>, Header, description = "As for `POST /v1/waits`; for `wait_for`"),
+        ("Prefer" = Option<String>, Header, description = "`wait=SECONDS`: how long the call is held at most")
+    ),
     request_body = Map<String, Value>,
     responses((status = 200, description = "The answer", body = ToolCallAnswer), Failures)
 )]
 pub async fn tool(
     app: App,
+    again: Again,
     Path(name): Path<String>,
     Requested(arguments): Requested<Map<String, Value>>,
 ) -> Result<Json<ToolCallAnswer>> {
     let who = app.engine.caller().who.clone();
     let engine = app.engine.with_caller(Caller { face: "mcp", who });
-    Ok(Json(call_tool(&engine, app.daemon.about.mcp.clone(), &name, arguments).await?))
+    let client = app.daemon.about.mcp.clone();
+    Ok(Json(call_tool(&engine, client, (&name, arguments), again.id()?, again.hold).await?))
 }
 
 /// Has the muxtap of a host answer a request, where there is one; else returns the request. The hosts are taken from
@@ -190,7 +198,10 @@ pub(super) async fn forward(
     }
     let resume = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
     let path = route.path_there(&parts.uri)?;
-    let question = Question { method: parts.method.clone(), path, body: body.clone(), resume };
+    let again = Again::of(&parts.headers)?;
+    let hold = again.hold.map(|hold| Instant::now() + hold.min(POLL_LONGEST));
+    let question = Question::new(parts.method.clone(), path, body.clone());
+    let question = Question { resume, key: again.key, hold, ..question };
     if !peer.is_there().await? {
         return Ok(Err(Request::from_parts(parts, body.into())));
     }

@@ -35,9 +35,12 @@ impl Stdio {
             .zip(handed::own(std::io::stdout().as_fd(), OFlags::WRONLY));
         let offer = stdio.is_some().then_some((PEER_HEADER, HAND_OVER));
         let daemon = Upgraded::open(caller.stream()?, "/v1/peer", UPGRADE, offer).await?;
-        let greeting = format!("{PEER_GREETING}{}\n", daemon.header(VERSION_HEADER));
-        // One that is older does not take them.
-        let stdio = stdio.filter(|_| daemon.header(PEER_HEADER) == HAND_OVER);
+        // What it can stands behind its version; what is done here is of no interest there.
+        let (taken, can): (Vec<_>, Vec<_>) = daemon.header(PEER_HEADER).partition(|can| *can == HAND_OVER);
+        let words: Vec<_> = daemon.header(VERSION_HEADER).chain(can).collect();
+        let greeting = format!("{PEER_GREETING}{}\n", words.join(" "));
+        // A daemon that is older does not take them.
+        let stdio = stdio.filter(|_| !taken.is_empty());
         let ended = match stdio {
             Some(stdio) => {
                 output::print_raw(greeting)?;
