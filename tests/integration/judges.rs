@@ -134,14 +134,18 @@ fn tmuxinator_makes_what_muxtap_restores_of_its_files() {
     assert_eq!(started.status, 0, "{started:?}");
     let imported = world.json(&["snapshot", "import", "site", file.to_str().unwrap()]);
     assert_eq!(imported["windows"], 4, "{imported}");
-    world.ok(&["snapshot", "restore", "site", "--name", "restored"]);
+    world.ok(&["snapshot", "restore", "site", "--name", "restored", "--run"]);
     let shape = |session: &str| {
         let windows = "#{window_name} #{window_panes} #{window_active}";
-        let panes = "#{window_name} #{pane_start_path} #{pane_at_left}#{pane_at_top}#{pane_at_right}#{pane_at_bottom}";
+        let panes =
+            "#{window_name} #{pane_current_path} #{pane_at_left}#{pane_at_top}#{pane_at_right}#{pane_at_bottom}";
         [
             world.tmux(&["list-windows", "-t", session, "-F", windows]),
             world.tmux(&["list-panes", "-s", "-t", session, "-F", panes]),
         ]
     };
-    assert_eq!(shape("=restored"), shape("=site"));
+    // What both type has been carried out.
+    eventually("the shells of both are where they were told to go", || shape("=restored") == shape("=site"));
+    let [windows, panes] = shape("=site");
+    assert_eq!((windows.lines().count(), panes.matches("/src ").count(), panes.matches("/log ").count()), (4, 3, 1));
 }
