@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -156,13 +158,49 @@ fn capability() {
         process.push(begun.elapsed());
         assert!(!captured.is_empty());
     }
-    figure(&format!("capability `read`, p50 ({} samples)", memory.len()), memory.p50(), "us", Goal::AtMost(1000.0));
-    figure("capability `read`, p99", memory.p99(), "us", Goal::None);
+    let in_process = read_in_process(&container);
+    let samples = in_process.len();
+    figure(
+        &format!("capability `read` in the process, p50 ({samples} samples)"),
+        in_process.p50(),
+        "us",
+        Goal::AtMost(1000.0),
+    );
+    figure("capability `read` in the process, p99", in_process.p99(), "us", Goal::None);
+    figure(&format!("the same over HTTP, p50 ({} samples)", memory.len()), memory.p50(), "us", Goal::None);
+    figure("the same over HTTP, p99", memory.p99(), "us", Goal::None);
     figure(
         &format!("`docker exec … tmux capture-pane`, p50 ({} samples)", process.len()),
         process.p50(),
         "us",
         Goal::None,
     );
-    figure("a process for each request / capability, p50", process.p50() / memory.p50(), "x", Goal::None);
+    figure("a process for each request / over HTTP, p50", process.p50() / memory.p50(), "x", Goal::None);
+}
+
+/// Reads the same pane by an engine of this process, whose routes are called as functions.
+fn read_in_process(container: &Container) -> Times {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let engine = muxtap::Engine::start(muxtap::Options::default()).expect("an engine");
+        engine.add_host(&container.name, container.via().split(' ')).expect("a host");
+        let router = TowerToHyperService::new(muxtap::http::router(&engine));
+        let path = format!("/v1/capability?socket={}%2Fdefault", container.name);
+        let mut times = Times::default();
+        // The first ones attach and seed.
+        for sample in 0..ROUNDS * SAMPLES + 10 {
+            let begun = Instant::now();
+            let request = axum::http::Request::post(&path).header("content-type", "application/json");
+            let request = request.body(axum::body::Body::from(r#"{"action": "read"}"#)).expect("a request");
+            let answer = router.call(request).await.expect("an answer").into_body();
+            let answer = axum::body::to_bytes(answer, usize::MAX).await.expect("a body");
+            if sample >= 10 {
+                times.push(begun.elapsed());
+            }
+            let read: Value = serde_json::from_slice(&answer).expect("JSON");
+            assert_eq!(read["success"], true, "{read}");
+        }
+        engine.stop().await;
+        times
+    })
 }

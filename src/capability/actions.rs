@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Action, CapabilityAnswer};
 use super::{Capability, CapabilitySettings, LastRead, answer::SEE_LIST, request::CapabilityRequest};
@@ -29,6 +30,10 @@ const TITLE: &str = "@PANE_TITLE";
 const CWD: &str = "@PANE_CWD";
 const CREATED: &str = "@PANE_CREATED";
 
+fn stopping() -> Error {
+    Error::unavailable("muxtap is stopping")
+}
+
 type Refused = CapabilityAnswer;
 type Answer = Result<CapabilityAnswer, Refused>;
 
@@ -42,24 +47,32 @@ pub(super) struct Call {
 
 impl Call {
     pub(super) async fn run(&self, request: CapabilityRequest) -> Answer {
+        // What is most often asked for asks tmux once: where its pane is there, so is the session.
+        match &request.action {
+            Action::Send { pane, command, clear } => {
+                return self.send(self.pane_in_session(pane).await?, pane, command, *clear).await;
+            }
+            Action::Read { pane, lines, all, since } => {
+                return self.read(self.pane_in_session(pane).await?, pane, *lines, *all, *since).await;
+            }
+            _ => {}
+        }
         let session = self.session().await?;
         match request.action {
             Action::Init => self.init(&session).await,
-            Action::Send { pane, command, clear } => self.send(&pane, &command, clear).await,
-            Action::Read { pane, lines, all, since } => self.read(&pane, lines, all, since).await,
             Action::Split { window, horizontal, title, cwd } => self.split(window, horizontal, title, cwd).await,
             Action::List => self.list(&session).await,
             Action::KillPane(pane) => self.kill_pane(&pane).await,
             Action::KillWindow(window) => self.kill_window(window).await,
             Action::Window { name, cwd } => self.window(&session, name, cwd).await,
+            Action::Send { .. } | Action::Read { .. } => Err(Error::internal("it is answered above").into()),
         }
     }
 
     /// Returns the session, made where it is missing. It is made whole whether or not the caller stays, and nobody
     /// sees it before.
     async fn session(&self) -> Result<SessionInfo, Refused> {
-        let stopping = || Error::unavailable("muxtap is stopping");
-        let permit = self.capability.making.clone().acquire_owned().await.map_err(|_| stopping())?;
+        let permit = self.permit().await?;
         if let Some(session) = self.find_session().await? {
             return Ok(session);
         }
@@ -83,6 +96,11 @@ impl Call {
         }
         let made = self.find_session().await?;
         made.ok_or_else(|| Error::internal("the session ended as soon as it was made").into())
+    }
+
+    /// Waits until nobody makes a session, and keeps others from it.
+    async fn permit(&self) -> Result<OwnedSemaphorePermit, Refused> {
+        Ok(self.capability.making.clone().acquire_owned().await.map_err(|_| stopping())?)
     }
 
     async fn find_session(&self) -> Result<Option<SessionInfo>, Refused> {
@@ -199,22 +217,39 @@ impl Call {
         Ok(panes)
     }
 
-    /// Finds a pane by its place, `W.P`.
+    /// Finds a pane by its place in the session, which is made where it is missing.
+    async fn pane_in_session(&self, written: &str) -> Result<Pane, Refused> {
+        let permit = self.permit().await?;
+        match self.find_pane(written).await {
+            Ok(Some(pane)) => return Ok(pane),
+            Ok(None) => {}
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+        drop(permit);
+        self.session().await?;
+        self.pane(written).await
+    }
+
+    /// Finds a pane by its place, `W.P`. Error: it is not there.
     async fn pane(&self, written: &str) -> Result<Pane, Refused> {
+        let missing = || CapabilityAnswer::refused(format!("Pane {written} not found"), SEE_LIST);
+        self.find_pane(written).await?.ok_or_else(missing)
+    }
+
+    async fn find_pane(&self, written: &str) -> crate::Result<Option<Pane>> {
         let parts = written.split_once('.');
         let parts = parts.and_then(|(window, pane)| Some((window.parse::<u32>().ok()?, pane.parse::<u32>().ok()?)));
-        let missing = || CapabilityAnswer::refused(format!("Pane {written} not found"), SEE_LIST);
-        let Some((window, pane)) = parts else { return Err(missing()) };
+        let Some((window, pane)) = parts else { return Ok(None) };
         let target = format!("={}:{window}.{pane}", self.settings.session());
         match self.server.pane(target).await {
-            Ok(pane) => Ok(pane),
-            Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidTarget) => Err(missing()),
-            Err(error) => Err(error.into()),
+            Ok(pane) => Ok(Some(pane)),
+            Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidTarget) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
-    async fn send(&self, written: &str, command: &str, clear: bool) -> Answer {
-        let pane = self.pane(written).await?;
+    async fn send(&self, pane: Pane, written: &str, command: &str, clear: bool) -> Answer {
         let target = pane.id().to_string();
         if clear {
             let keys = Some(vec!["C-l".to_owned()]);
@@ -224,8 +259,7 @@ impl Call {
         Ok(CapabilityAnswer::done(json!({ "pane": written, "command": command, "sent_at": now() })))
     }
 
-    async fn read(&self, written: &str, lines: u32, all: bool, since: bool) -> Answer {
-        let pane = self.pane(written).await?;
+    async fn read(&self, pane: Pane, written: &str, lines: u32, all: bool, since: bool) -> Answer {
         let last = self.capability.last_read(&self.server, pane.id()).filter(|_| since && !all);
         let (output, read, more, gap) = if let Some(last) = last {
             let request = ReadRequest { since: Some(last.cursor.to_string()), ..ReadRequest::default() };

@@ -1,21 +1,29 @@
-//! Relaying stdin and stdout to the daemon, on a connection that was upgraded to another protocol.
+//! Stdin and stdout for the daemon, by a connection that was upgraded to another protocol: relayed, or handed over.
 
 use std::{
     io::{Read, Write},
     net::Shutdown,
-    os::unix::net::UnixStream,
+    os::{fd::OwnedFd, unix::net::UnixStream},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
 use http_body_util::Empty;
-use hyper::{Request, StatusCode, client::conn::http1, header};
+use hyper::{
+    HeaderMap, Request, StatusCode,
+    client::conn::http1,
+    header::{self, AsHeaderName, HeaderName},
+};
 use hyper_util::rt::TokioIo;
 
-use crate::api::{Error, Result};
+use crate::{
+    api::{Error, Result},
+    net::handed,
+};
 
 /// Bytes that are relayed at once.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -25,8 +33,8 @@ pub(super) struct Upgraded {
     stream: UnixStream,
     /// Bytes that came with the daemon's answer.
     first: Bytes,
-    /// The daemon's version.
-    pub(super) version: String,
+    /// The head of the daemon's answer.
+    headers: HeaderMap,
 }
 
 /// Which side of a relay ended first.
@@ -42,18 +50,25 @@ fn lost(error: &dyn std::fmt::Display) -> Error {
 }
 
 impl Upgraded {
-    /// Asks the daemon to speak `protocol` on this connection.
-    pub(super) async fn open(stream: UnixStream, path: &str, protocol: &str) -> Result<Self> {
+    /// Asks the daemon to speak `protocol` on this connection. `offer`: a further header of the request.
+    pub(super) async fn open(
+        stream: UnixStream,
+        path: &str,
+        protocol: &str,
+        offer: Option<(HeaderName, &str)>,
+    ) -> Result<Self> {
         stream.set_nonblocking(true).map_err(|error| lost(&error))?;
         let stream = tokio::net::UnixStream::from_std(stream).map_err(|error| lost(&error))?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(&error))?;
         tokio::spawn(connection.with_upgrades());
-        let request = Request::get(path)
+        let mut request = Request::get(path)
             .header(header::HOST, "muxtap")
             .header(header::CONNECTION, "upgrade")
-            .header(header::UPGRADE, protocol)
-            .body(Empty::<Bytes>::new())
-            .map_err(|error| lost(&error))?;
+            .header(header::UPGRADE, protocol);
+        if let Some((name, value)) = offer {
+            request = request.header(name, value);
+        }
+        let request = request.body(Empty::<Bytes>::new()).map_err(|error| lost(&error))?;
         let answer = sender.send_request(request).await.map_err(|error| lost(&error))?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Err(Error::unavailable(format!(
@@ -61,14 +76,26 @@ impl Upgraded {
                 answer.status()
             )));
         }
-        let version = answer.headers().get("muxtap-version").and_then(|version| version.to_str().ok());
-        let version = version.unwrap_or_default().to_owned();
+        let headers = answer.headers().clone();
         let upgraded = hyper::upgrade::on(answer).await.map_err(|error| lost(&error))?;
         let parts = upgraded.downcast::<TokioIo<tokio::net::UnixStream>>().map_err(|_| lost(&"it is no socket"))?;
         let stream = parts.io.into_inner().into_std().map_err(|error| lost(&error))?;
         // From here on threads that block: they wake up quickest.
         stream.set_nonblocking(false).map_err(|error| lost(&error))?;
-        Ok(Self { stream, first: parts.read_buf, version })
+        Ok(Self { stream, first: parts.read_buf, headers })
+    }
+
+    /// Returns the values of a header of the daemon's answer.
+    pub(super) fn header(&self, name: impl AsHeaderName) -> impl Iterator<Item = &str> {
+        self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok())
+    }
+
+    /// Hands stdin and stdout over to the daemon, and waits until one side has closed.
+    pub(super) async fn hand_over(self, stdio: (OwnedFd, OwnedFd)) -> Result<Ended> {
+        match tokio::task::spawn_blocking(move || hand_over(&self.stream, &self.first, stdio)).await {
+            Ok(ended) => ended.map_err(|error| lost(&error)),
+            Err(error) => Err(Error::internal(error.to_string())),
+        }
     }
 
     /// Relays between stdin and stdout and the daemon until one side has closed. `to_daemon`, `to_client`: what each is
@@ -79,6 +106,28 @@ impl Upgraded {
         match tokio::task::spawn_blocking(move || relay(self.stream, &first)).await {
             Ok(ended) => ended,
             Err(error) => Err(Error::internal(error.to_string())),
+        }
+    }
+}
+
+/// How long the daemon may take to be ready for stdin and stdout, and to take them.
+const READY_LIMIT: Duration = Duration::from_secs(10);
+
+fn hand_over(stream: &UnixStream, first: &[u8], (stdin, stdout): (OwnedFd, OwnedFd)) -> std::io::Result<Ended> {
+    let mut told = first.chain(stream);
+    let mut ready = [0];
+    stream.set_read_timeout(Some(READY_LIMIT))?;
+    told.read_exact(&mut ready)?;
+    handed::send(stream, [&stdin, &stdout])?;
+    drop((stdin, stdout));
+    told.read_exact(&mut ready)?;
+    stream.set_read_timeout(None)?;
+    loop {
+        match told.read(&mut ready) {
+            Ok(0) => return Ok(Ended::Daemon),
+            Ok(_) => return Ok(Ended::Client),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }

@@ -61,8 +61,8 @@ pub(crate) use query::scope::{Names, is_pattern};
 pub(crate) use query::target::{SessionPart, Target, find_pane, find_session, find_window, is_number};
 pub(crate) use spawn::create::literal;
 pub(crate) use spawn::unmanaged::{UnmanagedPlace, UnmanagedSpawn};
-pub(crate) use wait::OwnedWait;
 use wait::Waits;
+pub(crate) use wait::{OwnedWait, id_of_key};
 
 /// A handle on an engine: the first thing a program makes.
 ///

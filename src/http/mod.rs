@@ -1,6 +1,7 @@
 //! HTTP: the routes, on the daemon's Unix socket and, behind a guard, on TCP ports. A face parses a
 //! request and prints an answer; it never decides.
 
+pub(crate) mod again;
 #[cfg(feature = "mcp")]
 mod approvals;
 mod capability;

@@ -1,13 +1,13 @@
 //! The daemon as another host's peer: a connection on which its own HTTP is spoken, many requests at once; the tools of
 //! MCP as a route; and requests for a host whose muxtap answers them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::{
-    Extension, Json,
+    Extension, Json, Router,
     body::to_bytes,
     extract::{FromRequestParts as _, Path, Query, Request},
-    http::{HeaderValue, Method, StatusCode, Uri, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header},
     response::{IntoResponse as _, Response},
 };
 use futures_util::future::join_all;
@@ -18,19 +18,34 @@ use hyper_util::{
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::UnixStream,
+};
+use tokio_util::sync::CancellationToken;
 
-use super::{App, BODY_BYTES, error::Body as Requested, error::Result, openapi_parts::Failures};
+use super::{App, BODY_BYTES, again::Again, error::Body as Requested, error::Result, openapi_parts::Failures};
 use crate::{
     api::{Error, ErrorCode, HostInfo, HostState, PeerState, Tier, ToolCallAnswer},
-    engine::Caller,
+    engine::{Caller, limits::POLL_LONGEST},
     mcp::call_tool,
-    net::{ConnectionPermit, Peer},
-    peer::Question,
+    net::{
+        ConnectionPermit, Peer,
+        handed::{self, READY},
+        unix_socket,
+    },
+    peer::{KEYS, Question},
     tmux::{Address, DEFAULT_SOCKET},
 };
 
 /// The protocol's name in `Upgrade`.
 pub const UPGRADE: &str = "muxtap-peer-1";
+/// The header by which `muxtap stdio` says what it offers, and the daemon what it accepts and can.
+pub const PEER_HEADER: HeaderName = HeaderName::from_static("muxtap-peer");
+/// Its value: stdin and stdout are handed over.
+pub const HAND_OVER: &str = "hand-over";
+/// How long that may take.
+const HAND_OVER_LIMIT: Duration = Duration::from_secs(10);
 /// Requests at once over one connection: each open wait is one.
 const STREAMS: u32 = 8192;
 /// How long a connection may be silent before it is asked for a sign of life, and how long that may take.
@@ -38,7 +53,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// Speaks HTTP/2 on this connection.
 ///
-/// For `muxtap stdio`, on the Unix socket: the same routes, for the muxtap of another host.
+/// For `muxtap stdio`, on the Unix socket: the same routes, for the muxtap of another host. With `Muxtap-Peer: hand-over`
+/// in the request and in the answer, HTTP/2 is not spoken on this connection but on the two descriptors that come
+/// over it (`SCM_RIGHTS`) after a byte that says that they may.
 #[utoipa::path(
     get, path = "/v1/peer", operation_id = "open_peer", tag = "daemon",
     responses(
@@ -59,6 +76,8 @@ pub async fn open(
     if request.headers().get(header::UPGRADE).is_none_or(|asked| asked != UPGRADE) {
         return Err(Error::invalid(format!("ask for `Upgrade: {UPGRADE}`, or use `muxtap stdio`")).into());
     }
+    let is_own = matches!(peer, Peer::Unix { uid, .. } if uid == rustix::process::getuid().as_raw());
+    let hands_over = is_own && request.headers().get(PEER_HEADER).is_some_and(|offered| offered == HAND_OVER);
     let upgrade = hyper::upgrade::on(&mut request);
     let end = app.engine.end();
     let router = super::daemon_router(app.clone()).layer(Extension(peer));
@@ -69,51 +88,90 @@ pub async fn open(
     app.engine.spawn(async move {
         // The daemon is in use while a peer is connected.
         let _permit = permit;
-        let upgraded = tokio::select! {
-            upgraded = upgrade => upgraded,
-            () = end.cancelled() => return,
+        let served = async {
+            let upgraded = tokio::select! {
+                upgraded = upgrade => upgraded?,
+                () = end.cancelled() => return Ok(()),
+            };
+            if !hands_over {
+                serve(TokioIo::new(upgraded), router, &end).await;
+                return Ok(());
+            }
+            let taken = tokio::time::timeout(HAND_OVER_LIMIT, take_over(upgraded)).await??;
+            let (mut socket, stdin, stdout) = taken;
+            tokio::select! {
+                // That side's process has gone.
+                _ = socket.read_u8() => return Ok(()),
+                is_over = serve(tokio::io::join(stdin, stdout), router, &end) => if !is_over { return Ok(()) },
+            }
+            socket.write_u8(READY).await?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
         };
-        let Ok(upgraded) = upgraded else { return };
-        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        builder
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS)
-            .keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE);
-        let mut connection = std::pin::pin!(
-            builder.serve_connection(TokioIo::new(TokioIo::new(upgraded)), TowerToHyperService::new(router))
-        );
-        tokio::select! {
-            _ = connection.as_mut() => return,
-            () = end.cancelled() => connection.as_mut().graceful_shutdown(),
+        if let Err(error) = served.await {
+            tracing::debug!("a peer left: {error}");
         }
-        let _ = tokio::time::timeout(super::CLOSE_LIMIT, connection).await;
     });
-    let headers = [
-        (header::CONNECTION, HeaderValue::from_static("upgrade")),
-        (header::UPGRADE, HeaderValue::from_static(UPGRADE)),
-    ];
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static(UPGRADE));
+    headers.insert(PEER_HEADER, HeaderValue::from_static(KEYS));
+    if hands_over {
+        headers.append(PEER_HEADER, HeaderValue::from_static(HAND_OVER));
+    }
     Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+}
+
+/// Takes stdin and stdout of `muxtap stdio`. They are the daemon's until either is over, or the socket is closed.
+async fn take_over(upgraded: hyper::upgrade::Upgraded) -> std::io::Result<(UnixStream, handed::Stdin, handed::Stdout)> {
+    let mut socket = unix_socket(upgraded)?;
+    socket.write_u8(READY).await?;
+    let (stdin, stdout) = handed::receive(&socket).await?;
+    socket.write_u8(READY).await?;
+    Ok((socket, stdin, stdout))
+}
+
+/// Speaks HTTP/2 until the other side has left, or the end. Returns whether it has left.
+async fn serve(io: impl AsyncRead + AsyncWrite + Unpin, router: Router, end: &CancellationToken) -> bool {
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE);
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router)));
+    tokio::select! {
+        _ = connection.as_mut() => return true,
+        () = end.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = tokio::time::timeout(super::CLOSE_LIMIT, connection).await;
+    false
 }
 
 /// Calls a tool of MCP.
 ///
 /// The body is its arguments, `server` among them; nobody is asked for consent, so what the configuration wants a
-/// person to confirm is refused.
+/// person to confirm is refused. `Idempotency-Key` and `Prefer: wait=SECONDS` are for `wait_for`, as for
+/// `POST /v1/waits`; with a key its wait does not end with the connection.
 #[utoipa::path(
     post, path = "/v1/tools/{name}", operation_id = "call_tool", tag = "mcp",
-    params(("name" = String, Path, description = "A native tool's name, as in `read_since`")),
+    params(
+        ("name" = String, Path, description = "A native tool's name, as in `read_since`"),
+        ("Idempotency-Key" = Option<String>, Header, description = "As for `POST /v1/waits`; for `wait_for`"),
+        ("Prefer" = Option<String>, Header, description = "`wait=SECONDS`: how long the call is held at most")
+    ),
     request_body = Map<String, Value>,
     responses((status = 200, description = "The answer", body = ToolCallAnswer), Failures)
 )]
 pub async fn tool(
     app: App,
+    again: Again,
     Path(name): Path<String>,
     Requested(arguments): Requested<Map<String, Value>>,
 ) -> Result<Json<ToolCallAnswer>> {
     let who = app.engine.caller().who.clone();
     let engine = app.engine.with_caller(Caller { face: "mcp", who });
-    Ok(Json(call_tool(&engine, app.daemon.about.mcp.clone(), &name, arguments).await?))
+    let client = app.daemon.about.mcp.clone();
+    Ok(Json(call_tool(&engine, client, (&name, arguments), again.id()?, again.hold).await?))
 }
 
 /// Has the muxtap of a host answer a request, where there is one; else returns the request. The hosts are taken from
@@ -140,7 +198,10 @@ pub(super) async fn forward(
     }
     let resume = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
     let path = route.path_there(&parts.uri)?;
-    let question = Question { method: parts.method.clone(), path, body: body.clone(), resume };
+    let again = Again::of(&parts.headers)?;
+    let hold = again.hold.map(|hold| Instant::now() + hold.min(POLL_LONGEST));
+    let question = Question::new(parts.method.clone(), path, body.clone());
+    let question = Question { resume, key: again.key, hold, ..question };
     if !peer.is_there().await? {
         return Ok(Err(Request::from_parts(parts, body.into())));
     }

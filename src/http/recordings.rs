@@ -118,7 +118,10 @@ pub async fn alis(
         app.engine.authorize(Tier::Read)?;
         let server = server(&app, &at)?;
         let target = server.path_target(target).await?;
-        let secrets = query.redact.map(|redact| Secrets::new(&[redact])).transpose()?;
+        let secrets = match query.redact {
+            Some(redact) => Some(Secrets::compile(&app.engine, vec![redact]).await?),
+            None => None,
+        };
         Ok::<_, Error>((server.pane(&target).await?, secrets))
     };
     let (pane, secrets) = match begin.await {

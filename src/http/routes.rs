@@ -6,6 +6,7 @@ use utoipa::IntoParams;
 
 use super::{
     App,
+    again::Again,
     error::{Body, Params, Result, Target},
     hosts::everywhere,
     openapi_parts::{Failures, PathPane, PathTarget, PathWait},
@@ -454,12 +455,23 @@ pub async fn list_waits(app: App) -> Answer<WaitList> {
 /// Waits.
 #[utoipa::path(
     post, path = "/v1/waits", operation_id = "begin_wait", tag = "waits",
-    params(ServerQuery),
+    params(
+        ServerQuery,
+        ("Idempotency-Key" = Option<String>, Header, description = "16 to 64 random letters, digits, `-` and `_`: asked \
+        again under it, the same wait is answered, and no other one begins. Its id is `w-KEY`"),
+        ("Prefer" = Option<String>, Header, description = "`wait=SECONDS`: a wait with `detach` is answered when it has \
+        ended, or after this time")
+    ),
     request_body = WaitRequest,
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
-pub async fn wait(app: App, Params(at): Params<ServerQuery>, Body(request): Body<WaitRequest>) -> Answer<WaitAnswer> {
-    Ok(Json(server(&app, &at)?.await_request(&request).await?))
+pub async fn wait(
+    app: App,
+    again: Again,
+    Params(at): Params<ServerQuery>,
+    Body(request): Body<WaitRequest>,
+) -> Answer<WaitAnswer> {
+    Ok(Json(server(&app, &at)?.await_again(&request, again.id()?, again.hold).await?))
 }
 
 /// Looks at a wait.

@@ -128,6 +128,11 @@ pub(crate) struct CallContext {
     peer: Option<Peer<RoleServer>>,
     progress: Option<ProgressToken>,
     elicitation: Option<Arc<Elicitation>>,
+    /// Of a call that may come again, because it came over a link: the id of a wait that it begins, which does not end
+    /// with the call.
+    wait_id: Option<String>,
+    /// How long the call may be held, if that is less than usual.
+    hold: Option<Duration>,
 }
 
 impl Mcp {
@@ -146,6 +151,8 @@ impl Mcp {
             peer: Some(context.peer.clone()),
             progress: context.meta.get_progress_token(),
             elicitation: None,
+            wait_id: None,
+            hold: None,
         }
     }
 
@@ -181,7 +188,8 @@ impl Mcp {
 impl CallContext {
     /// Returns how long this call may be held.
     fn max_hold(&self) -> Duration {
-        self.client.hold.unwrap_or(HOLD)
+        let usual = self.client.hold.unwrap_or(HOLD);
+        self.hold.map_or(usual, |hold| hold.min(usual))
     }
 
     /// Caps a wait that the client asks for at [`Self::max_hold`].

@@ -1,5 +1,7 @@
 //! Calls of tools that the muxtap of another host answers.
 
+use std::time::Duration;
+
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
@@ -68,7 +70,11 @@ pub(super) async fn call(
     // What is asked for by its id is asked for again, however often the link is lost.
     let again = again || arguments.get("id").is_some_and(Value::is_string);
     let mut record = (!asks_only).then(|| call.engine.record_elsewhere(name, host));
-    let answered = peer.tool(name, &arguments, again).await;
+    let answered = if name == "wait_for" {
+        peer.wait_tool(&arguments, call.max_hold()).await
+    } else {
+        peer.tool(name, &arguments, again).await
+    };
     if let Some(record) = &mut record {
         record.finish(answered.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok"));
     }
@@ -83,19 +89,27 @@ pub(super) async fn call(
     Ok(Some(ToolOutput { text, answer }))
 }
 
-/// Calls a native tool for a caller without a protocol around it.
+/// Calls a native tool for a caller without a protocol around it. `wait_id`, `hold`: as in [`CallContext`].
 pub(crate) async fn call_tool(
     engine: &Engine,
     client: ClientContext,
-    name: &str,
-    arguments: JsonObject,
+    (name, arguments): (&str, JsonObject),
+    wait_id: Option<String>,
+    hold: Option<Duration>,
 ) -> Result<ToolCallAnswer> {
     let none = || Error::not_found(format!("no tool {name:?}"));
     if !TOOLS.iter().any(|(tool, ..)| *tool == name) {
         return Err(none());
     }
-    let call =
-        CallContext { engine: engine.clone(), client: client.into(), peer: None, progress: None, elicitation: None };
+    let call = CallContext {
+        engine: engine.clone(),
+        client: client.into(),
+        peer: None,
+        progress: None,
+        elicitation: None,
+        wait_id,
+        hold,
+    };
     let output = tools::call(&call, name, arguments).await.ok_or_else(none)??;
     Ok(ToolCallAnswer { text: output.text, answer: output.answer })
 }

@@ -64,10 +64,10 @@ pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<To
                 detach: true,
                 ..WaitRequest::default()
             };
-            server.await_request(&request).await?.id
+            server.await_again(&request, call.wait_id.clone(), None).await?.id
         }
     };
-    let mut cancel_on_drop = CancelOnDrop { call, id: Some(id.clone()) };
+    let mut cancel_on_drop = CancelOnDrop { call, id: call.wait_id.is_none().then(|| id.clone()) };
     let hold = call.max_hold();
     let answer = loop {
         let left = hold.saturating_sub(begun.elapsed());

@@ -1,12 +1,16 @@
 //! Listening: sockets, TLS, tokens, and the limits of a connection. Every face that listens uses
 //! this; what a request means is the face's own business.
 
+#[cfg(feature = "mcp")]
+pub mod handed;
 mod serve;
 pub mod tls;
 pub mod token;
 
 use std::{fmt, net::SocketAddr};
 
+#[cfg(feature = "mcp")]
+pub use serve::unix_socket;
 pub use serve::{ConnectionPermit, Limits, Listener, OpenConnections, OutOfDescriptors, Streaming, serve};
 
 /// A connection's other end: an extension of each request.

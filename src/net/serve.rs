@@ -346,6 +346,22 @@ impl Server {
     }
 }
 
+/// Returns the socket of a connection that was upgraded, which nobody else reads from now on. Error: it is no Unix
+/// socket, or more was read of it than the request.
+#[cfg(feature = "mcp")]
+pub fn unix_socket(upgraded: hyper::upgrade::Upgraded) -> io::Result<tokio::net::UnixStream> {
+    use std::os::fd::AsFd as _;
+    let parts = upgraded.downcast::<TokioIo<Pin<Box<TimeoutStream<tokio::net::UnixStream>>>>>();
+    let parts = parts.map_err(|_| io::Error::other("it is no Unix socket"))?;
+    if !parts.read_buf.is_empty() {
+        return Err(io::Error::other("more was sent than the request"));
+    }
+    // What bounds the time of a write cannot be taken apart; it goes with its own descriptor.
+    let own = parts.io.inner().get_ref().as_fd().try_clone_to_owned()?;
+    drop(parts);
+    tokio::net::UnixStream::from_std(std::os::unix::net::UnixStream::from(own))
+}
+
 /// Drives a connection until it ends or its response is a stream. Returns whether it has ended.
 async fn drive<I, S>(
     mut connection: Pin<&mut http1::UpgradeableConnection<I, S>>,

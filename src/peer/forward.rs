@@ -29,8 +29,13 @@ use super::{
 };
 use crate::{
     api::{Error, ErrorCode, Result, WaitOutcome},
-    engine::limits::{POLL_LONGEST, WAIT_DEFAULT},
+    engine::{
+        id_of_key,
+        limits::{POLL_LONGEST, WAIT_DEFAULT},
+    },
+    http::again,
     net::Streaming,
+    nonce,
 };
 
 /// How long an answer that was lost with its link, and is no wait, is waited for.
@@ -48,6 +53,10 @@ pub(crate) struct Question {
     pub(crate) body: Bytes,
     /// `Last-Event-ID`.
     pub(crate) resume: Option<String>,
+    /// The key under which it may be asked again: what it begins is begun once.
+    pub(crate) key: Option<String>,
+    /// Until when the answer may take its time.
+    pub(crate) hold: Option<Instant>,
 }
 
 /// An answer that did not come.
@@ -92,7 +101,12 @@ type Answer = (Parts, Bytes);
 impl Question {
     /// Creates a question that changes nothing.
     pub(crate) fn get(path: String) -> Self {
-        Self { method: Method::GET, path, body: Bytes::new(), resume: None }
+        Self::new(Method::GET, path, Bytes::new())
+    }
+
+    /// Creates a question. `body`: JSON, or nothing.
+    pub(crate) fn new(method: Method, path: String, body: Bytes) -> Self {
+        Self { method, path, body, resume: None, key: None, hold: None }
     }
 
     fn request(&self) -> Result<Request<Full<Bytes>>> {
@@ -102,6 +116,13 @@ impl Question {
         }
         if let Some(resume) = &self.resume {
             request = request.header("last-event-id", resume);
+        }
+        if let Some(key) = &self.key {
+            request = request.header(again::KEY, key);
+        }
+        if let Some(hold) = self.hold {
+            let left = hold.saturating_duration_since(Instant::now()).as_secs_f64().ceil();
+            request = request.header(again::PREFER, format!("wait={left}"));
         }
         request.body(Full::new(self.body.clone())).map_err(|error| Error::internal(format!("{}: {error}", self.path)))
     }
@@ -159,13 +180,45 @@ impl PeerHost {
         let Some(link) = self.link().await? else { return Ok(None) };
         let body = serde_json::to_vec(arguments).map_err(|error| Error::internal(error.to_string()))?.into();
         let path = format!("/v1/tools/{name}");
-        let question = Question { method: Method::POST, path, body, resume: None };
+        let question = Question::new(Method::POST, path, body);
         let answer = if again {
             self.again(link, &question, Instant::now() + PATIENCE).await?
         } else {
             self.once(link, &question).await?
         };
         self.json(answer).map(Some)
+    }
+
+    /// Calls the tool `wait_for` over there, which is held until then at most. Its wait outlives the link and ends with
+    /// this future. `None`: there is no muxtap.
+    pub(crate) async fn wait_tool(
+        self: &Arc<Self>,
+        arguments: &Map<String, Value>,
+        hold: Duration,
+    ) -> Result<Option<Value>> {
+        let Some(link) = self.link().await? else { return Ok(None) };
+        let asked = arguments.get("id").and_then(Value::as_str);
+        if !link.takes_keys {
+            return self.tool("wait_for", arguments, asked.is_some()).await;
+        }
+        let key = nonce::hex64();
+        let id = asked.map_or_else(|| id_of_key(&key), |id| Ok(id.to_owned()))?;
+        let hold = Instant::now() + hold;
+        let body = serde_json::to_vec(arguments).map_err(|error| Error::internal(error.to_string()))?.into();
+        let question = Question::new(Method::POST, "/v1/tools/wait_for".into(), body);
+        let question = Question { key: Some(key), hold: Some(hold), ..question };
+        let mut left = CancelThere { peer: self, id: Some(id.clone()) };
+        let answer = self.again(link, &question, hold + PATIENCE).await;
+        // It is over, goes on by its id, or cannot be reached.
+        left.id = None;
+        let answer = answer.map_err(|error| self.goes_on(error, &id))?;
+        self.json(answer).map(Some)
+    }
+
+    /// Says of a wait that was not heard of again how it can be asked for.
+    fn goes_on(&self, mut error: Error, id: &str) -> Error {
+        error.message = format!("{error}; if it began, the wait goes on there as {}/{id}", self.name());
+        error
     }
 
     async fn answer(self: &Arc<Self>, link: Link, question: &Question) -> Result<Answer> {
@@ -185,7 +238,15 @@ impl PeerHost {
         let limit = fields.get("timeout_ms").and_then(Value::as_u64).map_or(WAIT_DEFAULT, Duration::from_millis);
         let until = Instant::now() + limit + PATIENCE;
         question.body = serde_json::to_vec(&fields).map_err(|error| Error::internal(error.to_string()))?.into();
-        let mut answer = self.once(link.clone(), &question).await?;
+        let mut answer = if link.takes_keys {
+            let key = question.key.take().unwrap_or_else(nonce::hex64);
+            let id = id_of_key(&key)?;
+            let hold = if is_detached { question.hold } else { Some(until) };
+            question = Question { key: Some(key), hold, ..question };
+            self.again(link.clone(), &question, until).await.map_err(|error| self.goes_on(error, &id))?
+        } else {
+            self.once(link.clone(), &question).await?
+        };
         let mut link = Some(link);
         while !is_detached
             && Instant::now() < until
@@ -197,10 +258,8 @@ impl PeerHost {
                 Some(link) => link,
                 None => self.link_until(Some(until)).await?,
             };
-            answer = self.again(first, &Question::get(path), until).await.map_err(|mut error| {
-                error.message = format!("{error}; the wait goes on there as {}/{id}", self.name());
-                error
-            })?;
+            let question = Question::get(path);
+            answer = self.again(first, &question, until).await.map_err(|error| self.goes_on(error, &id))?;
         }
         Ok(self.response(answer))
     }
@@ -333,6 +392,26 @@ impl PeerHost {
     }
 }
 
+/// Ends a wait over there, whose caller has gone.
+struct CancelThere<'a> {
+    peer: &'a Arc<PeerHost>,
+    id: Option<String>,
+}
+
+impl Drop for CancelThere<'_> {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        let peer = self.peer.clone();
+        self.peer.spawn(async move {
+            let question = Question::new(Method::DELETE, format!("/v1/waits/{id}"), Bytes::new());
+            // Without a link it ends by its own time.
+            if let Ok(Some(link)) = peer.link().await {
+                let _ = peer.send(link, &question).await;
+            }
+        });
+    }
+}
+
 async fn collected(body: Incoming) -> std::result::Result<Bytes, String> {
     Limited::new(body, ANSWER_BYTES)
         .collect()
@@ -343,6 +422,8 @@ async fn collected(body: Incoming) -> std::result::Result<Bytes, String> {
 
 /// Returns the id of a wait that goes on, by the answer to it.
 fn pending((parts, bytes): &Answer) -> Option<String> {
+    // Nearly none is.
+    memmem::find(bytes, b"\"pending\"")?;
     let answer: Value = (parts.status == StatusCode::OK).then(|| serde_json::from_slice(bytes).ok())??;
     let goes_on = serde_json::from_value::<WaitOutcome>(answer.get("outcome")?.clone()).ok()? == WaitOutcome::Pending;
     goes_on.then(|| Some(answer.get("id")?.as_str()?.to_owned()))?

@@ -51,6 +51,9 @@ const STREAM_WINDOW: u32 = 1 << 20;
 /// Bytes that may be under way for all: readers that stand still must not hold up the others.
 const LINK_WINDOW: u32 = i32::MAX as u32;
 
+/// The word in a greeting of a muxtap that takes keys: asked again under its key, a wait is not begun again.
+pub(crate) const KEYS: &str = "keys";
+
 type Sender = http2::SendRequest<Full<Bytes>>;
 type Connection = http2::Connection<TokioIo<Pipes>, Full<Bytes>, TokioExecutor>;
 type Pipes = tokio::io::Join<BufReader<ChildStdout>, ChildStdin>;
@@ -60,6 +63,8 @@ type Pipes = tokio::io::Join<BufReader<ChildStdout>, ChildStdin>;
 pub(super) struct Link {
     pub(super) sender: Sender,
     version: String,
+    /// Whether it takes keys.
+    pub(super) takes_keys: bool,
 }
 
 /// The way to the muxtap of one host.
@@ -133,6 +138,11 @@ impl PeerHost {
         });
         let state = watch::Sender::new(State::Unasked);
         Self { engine, transport, state, control, is_shared: AtomicBool::new(false) }
+    }
+
+    /// Spawns a task that goes on without its caller.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.engine.spawn(task);
     }
 
     /// Returns the host's name.
@@ -339,10 +349,10 @@ impl PeerHost {
         self.engine.spawn(collect(stderr, said));
         let mut stdout = BufReader::new(stdout);
         let greeted = timeout(FIRST_ANSWER_LIMIT, greeting(&mut stdout)).await;
-        let version = match greeted {
-            Ok(Some(Greeting::Version(version))) => {
+        let (version, takes_keys) = match greeted {
+            Ok(Some(Greeting::Version(version, can))) => {
                 self.is_shared.fetch_or(control.is_some(), Ordering::SeqCst);
-                version
+                (version, can.iter().any(|can| can == KEYS))
             }
             Ok(Some(Greeting::None)) => {
                 self.is_shared.fetch_or(control.is_some(), Ordering::SeqCst);
@@ -372,7 +382,7 @@ impl PeerHost {
             .initial_connection_window_size(LINK_WINDOW);
         let handshake = builder.handshake(TokioIo::new(tokio::io::join(stdout, stdin))).await;
         let (sender, connection) = handshake.map_err(|error| unable(&error))?;
-        Ok((child, Link { sender, version }, connection))
+        Ok((child, Link { sender, version, takes_keys }, connection))
     }
 
     /// Returns why a command ended without a greeting, by what it said on stderr.
@@ -397,7 +407,8 @@ fn stopping() -> Error {
 }
 
 enum Greeting {
-    Version(String),
+    /// Its version, and words for what it can.
+    Version(String, Vec<String>),
     None,
 }
 
@@ -416,8 +427,9 @@ async fn greeting(stdout: &mut (impl AsyncBufRead + Unpin)) -> Option<Greeting> 
             return Some(Greeting::None);
         }
         // A profile may have begun a line.
-        if let Some((_, version)) = text.rsplit_once(PEER_GREETING) {
-            return Some(Greeting::Version(plain::name(version).chars().take(32).collect()));
+        if let Some((_, words)) = text.rsplit_once(PEER_GREETING) {
+            let mut words = words.split(' ').map(|word| plain::name(word).chars().take(32).collect());
+            return Some(Greeting::Version(words.next().unwrap_or_default(), words.collect()));
         }
     }
 }
@@ -442,7 +454,7 @@ mod tests {
 
     async fn greeted(printed: &str) -> String {
         match greeting(&mut printed.as_bytes()).await {
-            Some(Greeting::Version(version)) => version,
+            Some(Greeting::Version(version, can)) => [version].into_iter().chain(can).collect::<Vec<_>>().join("+"),
             Some(Greeting::None) => "none".into(),
             None => "nothing".into(),
         }
@@ -452,6 +464,7 @@ mod tests {
     async fn what_a_profile_prints_before_the_greeting_is_skipped() {
         assert_eq!(greeted("Welcome!\nmuxtap-peer 1 0.1.0\nPRI").await, "0.1.0");
         assert_eq!(greeted("no line end: muxtap-peer 1 0.2.0\n").await, "0.2.0");
+        assert_eq!(greeted("muxtap-peer 1 0.3.0 keys more\n").await, "0.3.0+keys+more");
         assert_eq!(greeted("Welcome!\nmuxtap-peer none\n").await, "none");
         assert_eq!(greeted("muxtap-peer 2 9.0.0\n").await, "nothing", "a later protocol is none that is spoken here");
         assert_eq!(greeted("").await, "nothing");

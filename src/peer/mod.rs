@@ -11,7 +11,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-pub(crate) use self::{forward::Question, link::PeerHost};
+pub(crate) use self::{
+    forward::Question,
+    link::{KEYS, PeerHost},
+};
 use crate::{api::PeerInfo, engine::Engine, tmux::PeerChoice};
 
 /// The hosts whose muxtap was asked for.

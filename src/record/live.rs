@@ -2,19 +2,105 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use tokio::{sync::Semaphore, task::JoinHandle};
+
 use super::{
     alis::{Alis, MAGIC},
     redact::{HELD_TIME, Piece, Redactor, Secrets},
     source::{Item, Source},
 };
 use crate::{
-    api::{Result, Since},
+    api::{Error, Result, Since, Size},
     engine::Pane,
 };
+
+/// Streams whose secrets are replaced at the same time; more wait for their turn.
+pub(crate) const REPLACING: usize = 2;
+
+static TURNS: Semaphore = Semaphore::const_new(REPLACING);
 
 /// A stream of messages.
 pub(crate) struct Live {
     source: Source,
+    writer: Writer,
+}
+
+/// Where the messages are made. A pattern may take its time with what a program prints: secrets are replaced on
+/// threads of their own, so that only this stream waits for it.
+enum Writer {
+    Here(Box<Messages>),
+    Away(JoinHandle<Result<Box<Messages>>>),
+}
+
+impl Writer {
+    /// Has the messages of something made. It happens whether or not this is awaited.
+    fn begin(&mut self, mut messages: Box<Messages>, make: impl FnOnce(&mut Messages) + Send + 'static) {
+        if messages.secrets.is_none() {
+            make(&mut messages);
+            *self = Self::Here(messages);
+            return;
+        }
+        *self = Self::Away(tokio::spawn(async move {
+            let lost = |error: &dyn std::fmt::Display| Error::internal(format!("replacing secrets: {error}"));
+            let _turn = TURNS.acquire().await.map_err(|error| lost(&error))?;
+            let made = tokio::task::spawn_blocking(move || {
+                make(&mut messages);
+                messages
+            });
+            made.await.map_err(|error| lost(&error))
+        }));
+    }
+
+    /// Returns the messages when they are made. Can be cancelled.
+    async fn here(&mut self) -> Result<&mut Box<Messages>> {
+        if let Self::Away(making) = self {
+            let made = making.await.map_err(|error| Error::internal(format!("a live stream: {error}")))?;
+            *self = Self::Here(made?);
+        }
+        match self {
+            Self::Here(messages) => Ok(messages),
+            Self::Away(_) => Err(Error::internal("a live stream is away")),
+        }
+    }
+}
+
+impl Live {
+    /// Begins a stream with what the pane shows now.
+    pub(crate) async fn begin(pane: Pane, secrets: Option<Secrets>) -> Result<Self> {
+        let (source, start) = Source::begin(pane, &Since::Now, None).await?;
+        let redactor = secrets.clone().map(|secrets| Redactor::new(secrets, start.size.width));
+        let messages = Messages { alis: Alis::default(), redactor, secrets, ready: VecDeque::new(), over: false };
+        let mut writer = Writer::Here(Box::default());
+        writer.begin(Box::new(messages), move |messages| messages.begin(start.size, start.screen.repaint()));
+        Ok(Self { source, writer })
+    }
+
+    /// Returns the next message; `None` behind the last one. Can be cancelled: nothing is lost.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>> {
+        loop {
+            let messages = self.writer.here().await?;
+            if let Some(message) = messages.ready.pop_front() {
+                return Ok(Some(message));
+            }
+            if messages.over {
+                return Ok(None);
+            }
+            let holds = messages.redactor.as_ref().is_some_and(Redactor::is_holding);
+            let due = holds.then(|| std::time::Instant::now() + HELD_TIME);
+            let item = self.source.next(due).await?;
+            let at = self.source.now();
+            let messages = std::mem::take(messages);
+            self.writer.begin(messages, move |messages| match item {
+                Some(item) => messages.take(item),
+                None => messages.end(at),
+            });
+        }
+    }
+}
+
+/// The messages of a stream, in the making.
+#[derive(Default)]
+struct Messages {
     alis: Alis,
     redactor: Option<Redactor>,
     secrets: Option<Secrets>,
@@ -22,35 +108,11 @@ pub(crate) struct Live {
     over: bool,
 }
 
-impl Live {
-    /// Begins a stream with what the pane shows now.
-    pub(crate) async fn begin(pane: Pane, secrets: Option<Secrets>) -> Result<Self> {
-        let (source, start) = Source::begin(pane, &Since::Now, None).await?;
-        let mut redactor = secrets.clone().map(|secrets| Redactor::new(secrets, start.size.width));
-        let screen = super::recorder::whole(redactor.as_mut(), Duration::ZERO, start.screen.repaint());
-        let mut alis = Alis::default();
-        let first = alis.init(Duration::ZERO, start.size, &screen);
-        Ok(Self { source, alis, redactor, secrets, ready: [MAGIC.to_vec(), first].into(), over: false })
-    }
-
-    /// Returns the next message; `None` behind the last one. Can be cancelled: nothing is lost.
-    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>> {
-        loop {
-            if let Some(message) = self.ready.pop_front() {
-                return Ok(Some(message));
-            }
-            if self.over {
-                return Ok(None);
-            }
-            let holds = self.redactor.as_ref().is_some_and(Redactor::is_holding);
-            let due = holds.then(|| std::time::Instant::now() + HELD_TIME);
-            if let Some(item) = self.source.next(due).await? {
-                self.take(item);
-            } else {
-                let at = self.source.now();
-                self.end(at);
-            }
-        }
+impl Messages {
+    fn begin(&mut self, size: Size, screen: Vec<u8>) {
+        let screen = super::recorder::whole(self.redactor.as_mut(), Duration::ZERO, screen);
+        let first = self.alis.init(Duration::ZERO, size, &screen);
+        self.ready = [MAGIC.to_vec(), first].into();
     }
 
     fn take(&mut self, item: Item) {

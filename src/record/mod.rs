@@ -149,7 +149,10 @@ impl Recordings {
         let engine = server.engine().clone();
         Self::authorize(&engine, trust)?;
         let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
-        let secrets = if request.redact.is_empty() { None } else { Some(Secrets::new(&request.redact)?) };
+        let secrets = match request.redact.as_slice() {
+            [] => None,
+            redact => Some(Secrets::compile(&engine, redact.to_vec()).await?),
+        };
         if let Some(bytes) = request.max_bytes.filter(|bytes| *bytes < LEAST_BYTES) {
             return Err(Error::invalid(format!("max_bytes: {bytes}; give {LEAST_BYTES} or more")));
         }

@@ -16,7 +16,7 @@ use self::{
     nfa::{Nfa, Search},
     tokens::{Token, Tokens},
 };
-use crate::api::Result;
+use crate::{api::Result, engine::Engine};
 
 /// Bytes that are held back at most. Of more, the oldest are let go as they are.
 pub(crate) const HELD_BYTES: usize = 64 * 1024;
@@ -36,6 +36,12 @@ impl Secrets {
     /// text.
     pub(crate) fn new(patterns: &[String]) -> Result<Self> {
         Ok(Self { nfa: std::sync::Arc::new(Nfa::new(patterns)?) })
+    }
+
+    /// Compiles regexes where that holds up nobody. Error: as [`Secrets::new`], and `RESOURCE_LIMIT`.
+    pub(crate) async fn compile(engine: &Engine, patterns: Vec<String>) -> Result<Self> {
+        let texts = patterns.clone();
+        engine.compile(texts.iter().map(String::as_str), move || Self::new(&patterns)).await
     }
 
     /// Replaces the secrets in a text that is complete.

@@ -57,6 +57,17 @@ pub struct Http {
 }
 
 impl Http {
+    /// Reads an answer to its end.
+    pub fn read(mut stream: UnixStream) -> Self {
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let split = answer.windows(4).position(|window| window == b"\r\n\r\n");
+        let split = split.unwrap_or_else(|| panic!("no HTTP: {:?}", String::from_utf8_lossy(&answer)));
+        let head = String::from_utf8_lossy(&answer[..split]).into_owned();
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+        Self { status, body: answer[split + 4..].to_vec() }
+    }
+
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("not JSON ({error}): {self:?}"))
     }
@@ -497,23 +508,21 @@ impl World {
 
     /// Asks the daemon over its socket. `path` is the whole request target.
     pub fn http(&self, method: &str, path: &str, body: Option<&Value>) -> Http {
-        let mut stream = self.http_send(method, path, body);
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        let split = answer.windows(4).position(|window| window == b"\r\n\r\n");
-        let split = split.unwrap_or_else(|| panic!("no HTTP: {:?}", String::from_utf8_lossy(&answer)));
-        let head = String::from_utf8_lossy(&answer[..split]).into_owned();
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-        Http { status, body: answer[split + 4..].to_vec() }
+        Http::read(self.http_send(method, path, body))
     }
 
     /// Sends a request and leaves the answer to the caller.
     pub fn http_send(&self, method: &str, path: &str, body: Option<&Value>) -> UnixStream {
+        self.http_send_with("", method, path, body)
+    }
+
+    /// The same with further headers, each with `\r\n` behind it.
+    pub fn http_send_with(&self, headers: &str, method: &str, path: &str, body: Option<&Value>) -> UnixStream {
         let body = body.map(|body| serde_json::to_vec(body).unwrap()).unwrap_or_default();
         let mut stream = UnixStream::connect(self.daemon_socket()).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: muxtap\r\nconnection: close\r\ncontent-type: application/json\r\n\
+            "{method} {path} HTTP/1.1\r\nhost: muxtap\r\nconnection: close\r\ncontent-type: application/json\r\n{headers}\
              content-length: {}\r\n\r\n",
             body.len()
         );

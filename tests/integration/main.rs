@@ -47,6 +47,7 @@ mod hosts;
 mod http_port;
 mod hub;
 mod input;
+mod judges;
 mod library;
 mod lifecycle;
 mod many_panes;

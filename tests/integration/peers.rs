@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Background, World, eventually},
+    common::{Background, Http, World, eventually, run},
     hosts::{call, ok},
     mcp::Client,
     places::{Proxy, Sshd},
@@ -23,9 +23,14 @@ struct Far {
 
 impl Far {
     fn new() -> Self {
-        let mut world = World::new();
         // Agents' calls that wait there are answered soon.
-        world.set("MUXTAP_MCP_HOLD", "1");
+        Self::holding("1")
+    }
+
+    /// One that holds agents' calls for so many seconds.
+    fn holding(seconds: &str) -> Self {
+        let mut world = World::new();
+        world.set("MUXTAP_MCP_HOLD", seconds);
         world.also_end(world.path(&format!("run/tmux-{}/default", rustix::process::getuid().as_raw())));
         let muxtap = world.path("muxtap");
         let command = world.plain_muxtap_command();
@@ -151,9 +156,10 @@ fn a_cut_of_the_link_loses_no_byte() {
     let world = World::new();
     let Some(sshd) = Sshd::start(world.dir(), &[]) else { return };
     let proxy = Proxy::before(sshd.port());
-    let far = Far::new();
+    let far = Far::holding("60");
     far.configure(&world, &sshd.via_proxy("user", &proxy));
     let pane = counting(&world);
+    let mut client = Client::started(world.spawn(&["mcp"]));
     let cursor = ok(&world, &["cursor", "-t", &pane]);
     let in_background = |args: &[&str]| Background::start(world.plain_muxtap_command().args(args));
     let waiting = in_background(&["wait-for", "-t", &pane, "-p", "end 3000", "-T", "60"]);
@@ -161,7 +167,9 @@ fn a_cut_of_the_link_loses_no_byte() {
     tail.line_where("its beginning", |line| line == "ready");
     let held = json!({ "panes": [pane], "patterns": ["end 3000"], "timeout_ms": 60_000 });
     let held = world.http_send("POST", &format!("/v1/waits{}", world.query()), Some(&held));
-    eventually("both wait there", || far.world.json(&["status"])["waits"] == 2);
+    let asked = json!({ "panes": [pane], "patterns": ["end 3000"], "timeout_ms": 60_000 });
+    let called = client.begin("tools/call", &json!({ "name": "wait_for", "arguments": asked }));
+    eventually("all wait there", || far.world.json(&["status"])["waits"] == 3);
     proxy.cut();
     eventually("the link is known to be lost", || hosts(&world)[0]["peer"]["state"] == "down");
     // It prints while nobody here listens; what is asked meanwhile says why it fails.
@@ -173,6 +181,17 @@ fn a_cut_of_the_link_loses_no_byte() {
     proxy.mend();
     assert_eq!(waiting.finish().status, 0);
     assert!(read_to_end(held).contains("\"outcome\":\"matched\""));
+    // The call of an agent that had no id yet when the link was lost.
+    let waited = client.answer(called);
+    let waited = &waited["result"]["structuredContent"];
+    assert_eq!((&waited["outcome"], &waited["pane"]), (&json!("matched"), &json!(pane)), "{waited}");
+    // One that is cancelled ends there, too.
+    let asked = json!({ "panes": [pane], "patterns": ["never"], "timeout_ms": 60_000 });
+    let called = client.begin("tools/call", &json!({ "name": "wait_for", "arguments": asked }));
+    eventually("it waits there", || far.world.json(&["status"])["waits"] == 1);
+    let cancel = json!({ "requestId": called, "reason": "enough" });
+    client.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel }));
+    eventually("it has ended there", || far.world.json(&["status"])["waits"] == 0);
     for number in 1..=3000 {
         assert_eq!(tail.line(), Some(number.to_string()));
     }
@@ -182,6 +201,86 @@ fn a_cut_of_the_link_loses_no_byte() {
     let lines: Vec<_> = read["text"].as_str().unwrap().lines().map(str::to_owned).collect();
     let counted: Vec<_> = (1..=3000).map(|number| number.to_string()).chain(["end 3000".into()]).collect();
     assert_eq!((lines, &read["gap"]), (counted, &Value::Null));
+}
+
+/// The pipe behind one of a process's descriptors.
+#[cfg(target_os = "linux")]
+fn pipe_of(pid: u32, descriptor: u32) -> PathBuf {
+    fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).unwrap()
+}
+
+#[cfg(target_os = "linux")]
+fn holds(pid: u32, pipe: &Path) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    descriptors.filter_map(|each| fs::read_link(each.path()).ok()).any(|to| to == pipe)
+}
+
+/// Between the daemon there and the link stands no process.
+#[test]
+#[cfg(target_os = "linux")]
+fn stdio_hands_its_pipes_to_the_daemon() {
+    let world = World::new();
+    let begin = || {
+        let mut stdio = world.spawn(&["stdio"]);
+        let greeting = stdio.line().unwrap();
+        assert!(greeting.starts_with(&format!("muxtap-peer 1 {}", env!("CARGO_PKG_VERSION"))), "{greeting}");
+        let pipes = [0, 1].map(|descriptor| pipe_of(stdio.pid(), descriptor));
+        let daemon = world.daemon_pid().unwrap();
+        eventually("the daemon has them", || pipes.iter().all(|pipe| holds(daemon, pipe)));
+        (stdio, pipes, daemon)
+    };
+    let gone = |daemon: u32, pipes: &[PathBuf]| {
+        eventually("the daemon has let go of them", || !pipes.iter().any(|pipe| holds(daemon, pipe)));
+    };
+    // The other side leaves.
+    let (stdio, pipes, daemon) = begin();
+    assert_eq!(stdio.finish().status, 0);
+    gone(daemon, &pipes);
+    // Its process is killed.
+    let (stdio, pipes, daemon) = begin();
+    stdio.kill();
+    gone(daemon, &pipes);
+    // The daemon stops.
+    let (mut stdio, ..) = begin();
+    world.ok(&["stop"]);
+    while stdio.line().is_some() {}
+    assert_eq!(stdio.finish().status, 1);
+    // What is no pipe is relayed.
+    let mut relayed = world.muxtap_command(&["stdio"]);
+    let answer = run(relayed.stdin(fs::File::open("/dev/null").unwrap()));
+    assert!(answer.status == 0 && answer.stdout.starts_with(b"muxtap-peer 1 "), "{answer:?}");
+}
+
+#[test]
+fn a_wait_that_is_asked_for_again_under_its_key_is_the_same() {
+    let world = World::with_server();
+    let pane = world.window("stty -echo; echo ready; while read -r line; do echo \"<$line>\"; done");
+    world.await_output(&pane, "^ready");
+    let path = format!("/v1/waits{}", world.query());
+    let ask = |headers: &str, pattern: &str, detach: bool| {
+        let wait =
+            json!({ "panes": [pane], "patterns": [pattern], "since": "now", "timeout_ms": 60_000, "detach": detach });
+        world.http_send_with(headers, "POST", &path, Some(&wait))
+    };
+    let key = "idempotency-key: 0123456789abcdef\r\n";
+    // Several at once, as over a link that was made again before the first request had failed.
+    let all: Vec<_> = (0..4).map(|_| ask(key, "<a>", true)).collect();
+    for one in all {
+        let answer = Http::read(one).json();
+        assert_eq!((&answer["id"], &answer["outcome"]), (&json!("w-0123456789abcdef"), &json!("pending")), "{answer}");
+    }
+    assert_eq!(world.json(&["status"])["waits"], 1);
+    // One that is held, though it is detached.
+    let held = ask(&format!("{key}prefer: wait=60\r\n"), "<a>", true);
+    crate::common::type_line(&world, &pane, "a");
+    assert_eq!(Http::read(held).json()["outcome"], "matched");
+    assert_eq!(Http::read(ask(key, "<a>", false)).json()["outcome"], "matched");
+    // Held for no time, and without a key.
+    let other = Http::read(ask("prefer: wait=0\r\n", "<b>", true)).json();
+    assert_eq!(other["outcome"], "pending", "{other}");
+    assert!(other["id"] != "w-0123456789abcdef");
+    let refused = Http::read(ask("idempotency-key: short\r\n", "<a>", true));
+    assert_eq!((refused.status, &refused.json()["code"]), (400, &json!("INVALID_ARGUMENT")));
 }
 
 #[test]

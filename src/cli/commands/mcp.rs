@@ -89,7 +89,7 @@ impl Mcp {
         };
         let mut line = serde_json::to_vec(&hello).map_err(|error| Error::internal(error.to_string()))?;
         line.push(b'\n');
-        let daemon = Upgraded::open(stream, "/v1/mcp", UPGRADE).await?;
+        let daemon = Upgraded::open(stream, "/v1/mcp", UPGRADE, None).await?;
         match daemon.relay(&line, b"").await? {
             Ended::Client => Ok(0),
             Ended::Daemon => Err(Error::unavailable(

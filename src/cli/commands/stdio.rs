@@ -1,12 +1,20 @@
-//! `stdio`: relays stdin and stdout to the daemon, for the muxtap of another host.
+//! `stdio`: hands stdin and stdout over to the daemon, for the muxtap of another host. What is no pipe and no socket is
+//! relayed.
+
+use std::os::fd::AsFd as _;
 
 use clap::Args;
+use rustix::fs::OFlags;
 
-use super::{Caller, Outcome};
+use super::{Caller, Outcome, output};
 use crate::{
     api::Error,
-    cli::relay::{Ended, Upgraded},
-    http::peer::UPGRADE,
+    cli::{
+        client::VERSION_HEADER,
+        relay::{Ended, Upgraded},
+    },
+    http::peer::{HAND_OVER, PEER_HEADER, UPGRADE},
+    net::handed,
     tmux::PEER_GREETING,
 };
 
@@ -23,9 +31,24 @@ pub(in crate::cli) struct Stdio {}
 
 impl Stdio {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let daemon = Upgraded::open(caller.stream()?, "/v1/peer", UPGRADE).await?;
-        let greeting = format!("{PEER_GREETING}{}\n", daemon.version);
-        match daemon.relay(b"", greeting.as_bytes()).await? {
+        let stdio = handed::own(std::io::stdin().as_fd(), OFlags::RDONLY)
+            .zip(handed::own(std::io::stdout().as_fd(), OFlags::WRONLY));
+        let offer = stdio.is_some().then_some((PEER_HEADER, HAND_OVER));
+        let daemon = Upgraded::open(caller.stream()?, "/v1/peer", UPGRADE, offer).await?;
+        // What it can stands behind its version; what is done here is of no interest there.
+        let (taken, can): (Vec<_>, Vec<_>) = daemon.header(PEER_HEADER).partition(|can| *can == HAND_OVER);
+        let words: Vec<_> = daemon.header(VERSION_HEADER).chain(can).collect();
+        let greeting = format!("{PEER_GREETING}{}\n", words.join(" "));
+        // A daemon that is older does not take them.
+        let stdio = stdio.filter(|_| !taken.is_empty());
+        let ended = match stdio {
+            Some(stdio) => {
+                output::print_raw(greeting)?;
+                daemon.hand_over(stdio).await?
+            }
+            None => daemon.relay(b"", greeting.as_bytes()).await?,
+        };
+        match ended {
             Ended::Client => Ok(0),
             Ended::Daemon => Err(Error::unavailable("the daemon has ended").into()),
         }

@@ -38,6 +38,22 @@ use crate::api::{Error, ErrorCode, Result, Since, Tier, WaitAnswer, WaitOutcome,
 pub use registry::Waits;
 pub(super) use spec::duration;
 
+/// The characters of a key that a caller makes.
+const KEY_LENGTHS: std::ops::RangeInclusive<usize> = 16..=64;
+
+/// Returns the id of a wait that a caller begins under a key of its own.
+///
+/// Error: `INVALID_ARGUMENT` for a key that is no key. Whoever knows an id may ask for the result: it must be as hard to
+/// guess as those that muxtap makes.
+pub(crate) fn id_of_key(key: &str) -> Result<String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if KEY_LENGTHS.contains(&key.len()) && key.bytes().all(is_plain) {
+        return Ok(format!("w-{key}"));
+    }
+    let (least, most) = KEY_LENGTHS.into_inner();
+    Err(Error::invalid(format!("Idempotency-Key: {least} to {most} letters, digits, `-` and `_`, at random")))
+}
+
 /// The error's text when the time is up before the wait could begin.
 const NOT_BEGUN: &str = "the wait had not begun";
 
@@ -80,9 +96,38 @@ impl Server {
     /// Waits as the request says. A detached wait returns at once. A caller that goes away does not
     /// end a wait that has begun: the result can be asked for by the wait's id.
     pub(crate) async fn await_request(&self, request: &WaitRequest) -> Result<WaitAnswer> {
-        let core = self.begin(request).await?;
+        self.await_again(request, None, None).await
+    }
+
+    /// Waits as the request says. `id`: the wait's id, of [`id_of_key`]; where it has begun already, this is asked again,
+    /// and no other one begins. `hold`: how long a detached wait is waited for nevertheless.
+    pub(crate) async fn await_again(
+        &self,
+        request: &WaitRequest,
+        id: Option<String>,
+        hold: Option<Duration>,
+    ) -> Result<WaitAnswer> {
+        let core = match id {
+            None => self.begin(request, None).await?,
+            Some(id) => {
+                self.engine.authorize(Tier::Read)?;
+                // One that is about to begin has begun, or has failed, when it is this one's turn.
+                let _turn = self.engine.shared.waits.turn(&id).await;
+                match self.engine.shared.waits.get(&id) {
+                    Ok(Wait::Open(core, _)) => core,
+                    Ok(Wait::Ended(result)) => return Ok(result.acknowledge()),
+                    Err(_) => self.begin(request, Some(id)).await?,
+                }
+            }
+        };
         if request.detach && !core.is_over() {
-            return Ok(report(&core).0);
+            if let Some(hold) = hold {
+                // That it goes on is no failure.
+                let _ = tokio::time::timeout(hold.min(limits::POLL_LONGEST), core.over()).await;
+            }
+            if !core.is_over() {
+                return Ok(report(&core).0);
+            }
         }
         // A caller that holds a future ends the wait by dropping it; one behind a connection may ask
         // for its result again.
@@ -93,12 +138,12 @@ impl Server {
 
     /// Begins a wait that ends when the value that is returned is dropped.
     pub(crate) async fn begin_wait(&self, request: &WaitRequest) -> Result<OwnedWait> {
-        let core = self.begin(request).await?;
+        let core = self.begin(request, None).await?;
         Ok(OwnedWait { engine: self.engine.clone(), core: CancelOnDrop(core) })
     }
 
-    /// Begins a wait, and leaves it to the engine.
-    async fn begin(&self, request: &WaitRequest) -> Result<Arc<Core>> {
+    /// Begins a wait, and leaves it to the engine. `id`: its id; `None`: it is given one.
+    async fn begin(&self, request: &WaitRequest, id: Option<String>) -> Result<Arc<Core>> {
         let host = &self.host;
         self.engine.authorize(Tier::Read)?;
         let requested_at = Instant::now();
@@ -110,7 +155,8 @@ impl Server {
             deadline.before(NOT_BEGUN, self.start_states(request))
         )?;
         let panes = starts.iter().map(|start| start.pane.clone()).collect();
-        let mut guard = WaitGuard::new(&self.engine, |id| Core::new(id, host.clone(), spec, panes))?;
+        let make = |new: String| Core::new(id.unwrap_or(new), host.clone(), spec, panes);
+        let mut guard = WaitGuard::new(&self.engine, make)?;
         let core = guard.core().clone();
         let in_use = core.spec.needs_tmux().then(|| core.panes.iter().map(PaneUse::begin).collect::<Vec<_>>());
         // If the caller goes away here the wait has not begun, and dropping the guard closes it.

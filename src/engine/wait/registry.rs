@@ -28,6 +28,8 @@ pub struct Waits {
     open: AtomicUsize,
     /// The number of open waits of each caller.
     of_callers: DashMap<Caller, usize>,
+    /// Waits with an id of their caller's that are about to begin.
+    beginning: DashMap<String, Arc<tokio::sync::Mutex<()>>>,
     next: AtomicU64,
     secret: RandomState,
     /// Counts the waits that began or ended.
@@ -96,6 +98,15 @@ impl Waits {
         })
     }
 
+    /// Waits until nobody else begins a wait with this id, and keeps others from it until the turn is dropped.
+    pub(super) async fn turn(&self, id: &str) -> Turn<'_> {
+        let begins = self.beginning.entry(id.to_owned()).or_default().clone();
+        // Before it is awaited: it goes when the caller does.
+        let mut turn = Turn { waits: self, id: id.to_owned(), held: None };
+        turn.held = Some(begins.lock_owned().await);
+        turn
+    }
+
     /// Replaces an open wait by its result, and drops the oldest results over the limits.
     fn store(&self, id: &str, result: Arc<WaitResult>) {
         let weight = result.weight();
@@ -123,6 +134,21 @@ impl Waits {
     fn new_id(&self) -> String {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         format!("w{number}-{:012x}", self.secret.hash_one(number) >> 16)
+    }
+}
+
+/// The right to begin the wait with an id.
+pub(super) struct Turn<'a> {
+    waits: &'a Waits,
+    id: String,
+    held: Option<tokio::sync::OwnedMutexGuard<()>>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.held = None;
+        // The last one: others that wait for their turn have it, too.
+        self.waits.beginning.remove_if(&self.id, |_, begins| Arc::strong_count(begins) == 1);
     }
 }
 
