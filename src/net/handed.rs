@@ -201,7 +201,8 @@ impl AsyncWrite for Socket {
     }
 }
 
-#[cfg(all(test, feature = "cli"))]
+#[cfg(test)]
+#[cfg(feature = "cli")]
 mod tests {
     use std::{
         io::{Read as _, Write as _},
