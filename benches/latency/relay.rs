@@ -1,18 +1,30 @@
 //! The relay of devices: 1000 of them connected, quiet, and then asking each other 10,000 times a second.
+//!
+//! The devices are one thread of the bench, which shares the machine with the daemon: they write and look through
+//! frames of their own, without JSON, masks and a timer for each, so that the relay is what is measured.
 
 use std::{
-    collections::HashMap,
+    cell::{Cell, RefCell},
+    io::{Read as _, Write as _},
+    os::unix::net::UnixStream as Connecting,
     path::Path,
+    rc::Rc,
     time::{Duration, Instant},
 };
 
-use futures_util::{SinkExt as _, StreamExt as _};
-use serde_json::{Value, json};
-use tokio::{net::UnixStream, time::MissedTickBehavior};
-use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
+use memchr::memmem;
+use tokio::{
+    io::AsyncReadExt as _,
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    task::LocalSet,
+    time::MissedTickBehavior,
+};
 
 use super::{
-    process::{cpu, resident},
+    process::{cpu, cpu_of_this_thread, resident},
     stage::Daemon,
     table::{Goal, figure, part},
     times::Times,
@@ -21,40 +33,72 @@ use super::{
 const DEVICES: usize = 1000;
 /// How long devices are quiet, and how long they ask.
 const SPAN: Duration = Duration::from_secs(10);
-/// Each device asks another one this often.
-const PACE: Duration = Duration::from_millis(100);
+/// Requests a second, of all devices together; one after the other asks.
+const RATE: u64 = 10_000;
+/// How often those are sent that are due.
+const PACE: Duration = Duration::from_millis(1);
 const MIB: f64 = 1024.0 * 1024.0;
+const TEXT: u8 = 0x81;
+const PING: u8 = 0x89;
+const PONG: u8 = 0x8a;
 
-type Socket = WebSocketStream<UnixStream>;
+/// What all devices of a run have counted.
+struct Counted {
+    begun: Instant,
+    times: RefCell<Times>,
+    /// How late requests were sent, by the client.
+    late: RefCell<Times>,
+    sent: Cell<u64>,
+    refused: Cell<u64>,
+}
 
 pub fn run() {
     part("1000 devices: quiet, and with 10,000 requests a second from one to another, each with its ack and result");
     let daemon = Daemon::new(&[]);
     let before = resident(daemon.pid());
+    let sockets: Vec<Connecting> = (0..DEVICES).map(|number| connected(&daemon.socket(), number)).collect();
+    let grown = resident(daemon.pid()).saturating_sub(before) as f64 / DEVICES as f64 / 1024.0;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let mut sockets = Vec::new();
-        for number in 0..DEVICES {
-            sockets.push(connected(&daemon.socket(), number).await);
+    LocalSet::new().block_on(&runtime, async {
+        let counted = Rc::new(Counted {
+            begun: Instant::now(),
+            times: RefCell::default(),
+            late: RefCell::default(),
+            sent: Cell::new(0),
+            refused: Cell::new(0),
+        });
+        let mut writers = Vec::new();
+        for socket in sockets {
+            socket.set_nonblocking(true).expect("it can be set");
+            let (reader, writer) = UnixStream::from_std(socket).expect("a runtime").into_split();
+            let writer = Rc::new(writer);
+            tokio::task::spawn_local(answer(reader, writer.clone(), counted.clone()));
+            writers.push(writer);
         }
-        let grown = resident(daemon.pid()).saturating_sub(before) as f64 / DEVICES as f64 / 1024.0;
-        let (sockets, quiet) = quiet(sockets, &daemon).await;
-        let begun = (Instant::now(), cpu(daemon.pid()));
-        let asking = sockets.into_iter().enumerate().map(|(number, socket)| tokio::spawn(ask(socket, number)));
-        let (mut times, mut unanswered) = (Times::default(), 0);
-        for asked in asking.collect::<Vec<_>>() {
-            let (some, open) = asked.await.expect("a device");
-            times.append(some);
-            unanswered += open;
-        }
-        let (took, used) = (begun.0.elapsed().as_secs_f64(), cpu(daemon.pid()).saturating_sub(begun.1).as_secs_f64());
+        // First what each is told of the others.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let idle = cpu(daemon.pid());
+        tokio::time::sleep(SPAN).await;
+        let quiet = cpu(daemon.pid()).saturating_sub(idle).as_secs_f64() / SPAN.as_secs_f64();
+        let (begun, used, own) = (Instant::now(), cpu(daemon.pid()), cpu_of_this_thread());
+        ask(&writers, &counted).await;
+        let took = begun.elapsed().as_secs_f64();
+        let of_core = |before: Duration, now: Duration| now.saturating_sub(before).as_secs_f64() / took * 100.0;
+        let (used, own) = (of_core(used, cpu(daemon.pid())), of_core(own, cpu_of_this_thread()));
+        let answered = counted.times.borrow().len() as u64;
+        // Those that are on their way.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let (times, late) = (counted.times.take(), counted.late.take());
         figure("memory of a device", grown, "KiB", Goal::None);
         figure("quiet devices, CPU of the daemon", quiet * 100.0, "%", Goal::None);
-        figure("requests answered a second", times.len() as f64 / took, "", Goal::AtLeast(9_500.0));
+        figure("requests answered a second", answered as f64 / took, "", Goal::AtLeast(9_500.0));
         figure("from the request to its result, p50", times.p50() / 1e3, "ms", Goal::None);
         figure("from the request to its result, p99", times.p99() / 1e3, "ms", Goal::AtMost(5.0));
-        figure("without a result at the end", f64::from(unanswered), "", Goal::None);
-        figure("CPU of the daemon", used / took * 100.0, "%", Goal::AtMost(100.0));
+        figure("without a result at the end", (counted.sent.get() - times.len() as u64) as f64, "", Goal::None);
+        figure("refused", counted.refused.get() as f64, "", Goal::AtMost(0.0));
+        figure("CPU of the daemon", used, "%", Goal::AtMost(100.0));
+        figure("CPU of the devices, one thread", own, "%", Goal::None);
+        figure("requests that the devices sent late, p99", late.p99() / 1e3, "ms", Goal::None);
         figure("memory of the daemon at the end", resident(daemon.pid()) as f64 / MIB, "MiB", Goal::None);
     });
 }
@@ -63,96 +107,162 @@ fn name(number: usize) -> String {
     format!("d{}", number % DEVICES)
 }
 
-/// Connects a device and says hello.
-async fn connected(daemon: &Path, number: usize) -> Socket {
-    let stream = UnixStream::connect(daemon).await.expect("the daemon answers");
-    let (mut socket, _) =
-        tokio_tungstenite::client_async("ws://muxtap/v1/devices/ws", stream).await.expect("a WebSocket");
-    let hello = json!({
-        "type": "hello", "deviceId": name(number), "deviceLabel": "bench", "deviceType": "browser",
-        "workspaceRevision": 1, "remoteControl": "always",
-        "capabilities": {"layoutOwnershipV1": true, "layoutRpcV1": true, "devicePresenceV1": true},
-    });
-    socket.send(Message::text(hello.to_string())).await.expect("it reads");
-    let welcome = socket.next().await.expect("an answer").expect("a message");
-    assert!(welcome.to_text().is_ok_and(|text| text.contains("welcome")), "{welcome}");
-    socket
-}
-
-/// Lets the devices answer heartbeats alone. Returns them, and the part of a core that the daemon needed.
-async fn quiet(sockets: Vec<Socket>, daemon: &Daemon) -> (Vec<Socket>, f64) {
-    let listening = |span: Duration, sockets: Vec<Socket>| async move {
-        let end = tokio::time::Instant::now() + span;
-        let all = sockets.into_iter().map(|mut socket| {
-            tokio::spawn(async move {
-                while let Ok(message) = tokio::time::timeout_at(end, socket.next()).await {
-                    message.expect("it goes on").expect("a message");
-                }
-                socket
-            })
-        });
-        let mut sockets = Vec::new();
-        for socket in all.collect::<Vec<_>>() {
-            sockets.push(socket.await.expect("a device"));
-        }
-        sockets
-    };
-    // First what each was told of the others.
-    let sockets = listening(Duration::from_secs(2), sockets).await;
-    let before = cpu(daemon.pid());
-    let sockets = listening(SPAN, sockets).await;
-    (sockets, cpu(daemon.pid()).saturating_sub(before).as_secs_f64() / SPAN.as_secs_f64())
-}
-
-/// Asks the next device again and again, and answers the one before. Returns how long each request took, and how many
-/// had no result.
-async fn ask(mut socket: Socket, number: usize) -> (Times, u32) {
-    let (mut times, mut open) = (Times::default(), HashMap::new());
-    // Not all at once.
-    let begin = tokio::time::Instant::now() + PACE.mul_f64(number as f64 / DEVICES as f64);
-    let mut pace = tokio::time::interval_at(begin, PACE);
-    pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let (end, over) = (begin + SPAN, begin + SPAN + Duration::from_secs(2));
-    let mut count = 0;
-    loop {
-        let message = tokio::select! {
-            _ = pace.tick(), if tokio::time::Instant::now() < end => {
-                count += 1;
-                let id = format!("r{number}-{count}");
-                let request = json!({
-                    "type": "layout.rpc.request", "requestId": id, "callerDeviceId": name(number),
-                    "targetDeviceId": name(number + 1), "command": "select-tab", "args": {"target": "tab:t1"},
-                    "expectedRevision": 1,
-                });
-                open.insert(id, Instant::now());
-                socket.send(Message::text(request.to_string())).await.expect("it reads");
-                continue;
-            }
-            message = socket.next() => message.expect("it goes on").expect("a message"),
-            () = tokio::time::sleep_until(over) => break,
-        };
-        let Ok(text) = message.to_text() else { continue };
-        let Ok(said) = serde_json::from_str::<Value>(text) else { continue };
-        let id = said["requestId"].as_str().unwrap_or_default();
-        match said["type"].as_str().unwrap_or_default() {
-            "layout.rpc.request" => {
-                let ack = json!({"type": "layout.rpc.ack", "requestId": id});
-                let result = json!({
-                    "type": "layout.rpc.result", "requestId": id, "ok": true, "result": {}, "appliedRevision": 2,
-                });
-                for answer in [ack, result] {
-                    socket.feed(Message::text(answer.to_string())).await.expect("it reads");
-                }
-                socket.flush().await.expect("it reads");
-            }
-            "layout.rpc.result" => {
-                assert_eq!(said["ok"], true, "{said}");
-                if let Some(asked) = open.remove(id) {
-                    times.push(asked.elapsed());
-                }
-            }
-            _ => {}
+/// Builds a text frame of a client. Its mask is zero: the text stands there as it is.
+fn frame(text: &str, to: &mut Vec<u8>) {
+    to.push(TEXT);
+    match u16::try_from(text.len()).expect("a short text") {
+        length @ ..=125 => to.push(0x80 | length as u8),
+        length => {
+            to.push(0x80 | 126);
+            to.extend(length.to_be_bytes());
         }
     }
-    (times, u32::try_from(open.len()).unwrap_or(u32::MAX))
+    to.extend([0; 4]);
+    to.extend(text.as_bytes());
+}
+
+/// Connects a device and says hello. Of the answer nothing is read.
+fn connected(daemon: &Path, number: usize) -> Connecting {
+    let mut stream = Connecting::connect(daemon).expect("the daemon answers");
+    let request = "GET /v1/devices/ws HTTP/1.1\r\nHost: muxtap\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).expect("it answers");
+        head.extend(byte);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
+    let hello = format!(
+        r#"{{"type":"hello","deviceId":"{}","deviceLabel":"bench","deviceType":"browser","workspaceRevision":1,
+        "remoteControl":"always",
+        "capabilities":{{"layoutOwnershipV1":true,"layoutRpcV1":true,"devicePresenceV1":true}}}}"#,
+        name(number)
+    );
+    let mut said = Vec::new();
+    frame(&hello, &mut said);
+    stream.write_all(&said).expect("it reads");
+    // Devices come one after the other: the next one is a known number of messages later.
+    let mut opened = [0; 2];
+    stream.read_exact(&mut opened).expect("it answers");
+    assert_eq!(opened[0], TEXT, "a welcome");
+    let length = match opened[1] {
+        126 => {
+            let mut length = [0; 2];
+            stream.read_exact(&mut length).expect("it answers");
+            usize::from(u16::from_be_bytes(length))
+        }
+        127 => {
+            let mut length = [0; 8];
+            stream.read_exact(&mut length).expect("it answers");
+            u64::from_be_bytes(length) as usize
+        }
+        length => usize::from(length),
+    };
+    let mut welcome = vec![0; length];
+    stream.read_exact(&mut welcome).expect("it answers");
+    assert!(memmem::find(&welcome, br#""welcome""#).is_some(), "{}", String::from_utf8_lossy(&welcome));
+    stream
+}
+
+/// Sends the requests: each device asks the next one, in turns.
+async fn ask(devices: &[Rc<OwnedWriteHalf>], counted: &Counted) {
+    let begun = Instant::now();
+    let mut pace = tokio::time::interval(PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut out = Vec::new();
+    while counted.sent.get() < RATE * SPAN.as_secs() {
+        pace.tick().await;
+        loop {
+            let count = counted.sent.get();
+            let due = Duration::from_nanos(count * 1_000_000_000 / RATE);
+            let now = begun.elapsed();
+            if now < due || count >= RATE * SPAN.as_secs() {
+                break;
+            }
+            counted.late.borrow_mut().push(now.saturating_sub(due));
+            let number = count as usize % DEVICES;
+            let text = format!(
+                r#"{{"type":"layout.rpc.request","requestId":"r{count}-{}","callerDeviceId":"{}","targetDeviceId":"{}","command":"select-tab","args":{{"target":"tab:t1"}},"expectedRevision":1}}"#,
+                counted.begun.elapsed().as_nanos(),
+                name(number),
+                name(number + 1)
+            );
+            out.clear();
+            frame(&text, &mut out);
+            if let Some(device) = devices.get(number) {
+                send(device, &out).await;
+            }
+            counted.sent.set(count + 1);
+        }
+    }
+}
+
+async fn send(device: &OwnedWriteHalf, mut out: &[u8]) {
+    while !out.is_empty() {
+        match device.try_write(out) {
+            Ok(written) => out = out.get(written..).unwrap_or_default(),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => device.writable().await.expect("it reads"),
+            Err(error) => panic!("the relay reads no more: {error}"),
+        }
+    }
+}
+
+/// A device: answers what it is asked with its ack and its result, and notes when its own requests are answered.
+async fn answer(mut reader: OwnedReadHalf, writer: Rc<OwnedWriteHalf>, counted: Rc<Counted>) {
+    let (mut buffer, mut out) = (Vec::with_capacity(4096), Vec::new());
+    loop {
+        if reader.read_buf(&mut buffer).await.expect("it goes on") == 0 {
+            return;
+        }
+        let mut read = 0;
+        while let Some((kind, text, length)) = first_frame(buffer.get(read..).unwrap_or_default()) {
+            take(kind, text, &mut out, &counted);
+            read += length;
+        }
+        buffer.drain(..read);
+        if !out.is_empty() {
+            send(&writer, &out).await;
+            out.clear();
+        }
+    }
+}
+
+/// Takes a message; what is to be said to it goes to `out`.
+fn take(kind: u8, text: &[u8], out: &mut Vec<u8>, counted: &Counted) {
+    if kind == PING {
+        out.extend([PONG, 0x80, 0, 0, 0, 0]);
+        return;
+    }
+    let has = |word: &[u8]| memmem::find(text, word).is_some();
+    let id = || {
+        let begin = memmem::find(text, br#""requestId":""#).map(|at| at + 13)?;
+        let length = memchr::memchr(b'"', text.get(begin..)?)?;
+        std::str::from_utf8(text.get(begin..begin + length)?).ok()
+    };
+    if has(b"layout.rpc.request") {
+        let id = id().expect("a request has its id");
+        frame(&format!(r#"{{"type":"layout.rpc.ack","requestId":"{id}"}}"#), out);
+        let result =
+            format!(r#"{{"type":"layout.rpc.result","requestId":"{id}","ok":true,"result":{{}},"appliedRevision":2}}"#);
+        frame(&result, out);
+    } else if has(b"layout.rpc.result") {
+        if has(br#""ok":true"#) {
+            let sent = id().and_then(|id| id.split_once('-')?.1.parse().ok()).map(Duration::from_nanos);
+            counted.times.borrow_mut().push(counted.begun.elapsed().saturating_sub(sent.expect("its id has the time")));
+        } else {
+            counted.refused.set(counted.refused.get() + 1);
+        }
+    }
+}
+
+/// Returns the first frame's kind, its payload, and its length in all.
+fn first_frame(bytes: &[u8]) -> Option<(u8, &[u8], usize)> {
+    let (kind, short) = (*bytes.first()?, *bytes.get(1)?);
+    let (length, begin) = match short {
+        126 => (usize::from(u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?)), 4),
+        127 => (u64::from_be_bytes(bytes.get(2..10)?.try_into().ok()?) as usize, 10),
+        length => (usize::from(length), 2),
+    };
+    Some((kind, bytes.get(begin..begin + length)?, begin + length))
 }

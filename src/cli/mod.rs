@@ -50,8 +50,13 @@ const EXIT_INTERRUPTED: u8 = 130;
 /// Runs the program with this process's arguments and environment; returns its exit status.
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == complete::WORD) {
+    let first = arguments.next();
+    if first.as_ref().is_some_and(|first| first == complete::WORD) {
         return complete::run(arguments);
+    }
+    #[cfg(feature = "sessions")]
+    if first.as_ref().is_some_and(|first| first == crate::sessions::GUARD) {
+        return crate::sessions::run_guard(arguments);
     }
     let invocation = match args::parse(std::env::args_os()) {
         Ok(invocation) => invocation,

@@ -87,19 +87,20 @@ pub async fn serve_routes(
 
 /// Returns what agents over HTTP meet, and what all faces share.
 fn surroundings(settings: &Settings, paths: &Paths) -> ClientContext {
+    let approvals = Approvals::default();
     ClientContext {
         server: Some(own_socket_dir().join("default")),
         sockets: Some(own_socket_dir()),
         confirm: settings.confirm.clone(),
         hold: Some(settings.mcp_hold),
-        approvals: Some(Approvals::default()),
+        #[cfg(feature = "sessions")]
+        sessions: agent_sessions(settings, &approvals),
+        approvals: Some(approvals),
         snapshots: Some(Store { snapshots: paths.snapshots_dir(), layouts: paths.layouts_dir() }),
         recordings: Recordings::in_dir(paths.recordings_dir()),
         peers: Peers::sharing(&paths.socket),
         #[cfg(feature = "devices")]
         devices: crate::devices::Devices::in_dir(&paths.devices_dir()),
-        #[cfg(feature = "sessions")]
-        sessions: agent_sessions(settings),
         ..ClientContext::default()
     }
 }
@@ -242,13 +243,14 @@ pub(crate) fn transports(settings: &Settings) -> Result<Vec<Transport>> {
 
 /// Returns the agent sessions of a daemon with these settings: none yet.
 #[cfg(feature = "sessions")]
-fn agent_sessions(settings: &Settings) -> crate::sessions::AgentSessions {
+fn agent_sessions(settings: &Settings, approvals: &Approvals) -> crate::sessions::AgentSessions {
     let providers = settings.agents.iter().map(|agent| crate::sessions::Provider {
         name: agent.name.clone(),
         command: agent.command.clone(),
         is_default: agent.default,
     });
-    crate::sessions::AgentSessions::new(crate::sessions::with_built_in(providers.collect()))
+    let elsewhere = crate::sessions::Elsewhere::new(Some(approvals.clone()), &|name| std::env::var(name).ok());
+    crate::sessions::AgentSessions::new(crate::sessions::with_built_in(providers.collect()), elsewhere)
 }
 
 /// Opens the audit log. A place that the user chose must be usable; the built-in one may be

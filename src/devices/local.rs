@@ -63,6 +63,10 @@ pub struct Opened {
     _lock: File,
 }
 
+/// The tokens, locked until this is dropped.
+#[derive(Debug)]
+pub struct AuthLock(#[expect(dead_code, reason = "dropping it unlocks")] File);
+
 impl Home {
     /// Uses this folder; it is made when it is needed.
     pub fn new(dir: PathBuf) -> Self {
@@ -135,6 +139,14 @@ impl Home {
         }
     }
 
+    /// Returns the workspace as it is published, where it can be read. Nothing is locked, made or written.
+    pub fn look(&self) -> Option<Value> {
+        let identity: Identity = read_json(&self.dir.join("cli-device.json"), SMALL_BYTES).ok()??;
+        let text = read_text(&self.dir.join("cli-workspace.json"), STATE_BYTES).ok()??;
+        let now = crate::clock::now_ms();
+        Some(Workspace::read(&text, &identity.device_id, now).ok()?.0.snapshot(now))
+    }
+
     /// Opens the workspace, after other commands that change it. A state from before this version is brought to its
     /// form, and the old file kept beside it. Error: `CONFLICT` names a file that cannot be read; it is left alone.
     pub fn open(&self, device_id: &str, now_ms: u64) -> Result<Opened> {
@@ -159,9 +171,19 @@ impl Home {
         Ok(opened)
     }
 
+    /// Locks the tokens against other commands, until this is dropped: of two that refresh at once the second one finds
+    /// what the first one got. A refresh token that is used twice ends its family.
+    pub fn lock_auth(&self) -> Result<AuthLock> {
+        self.lock_file("cli-auth.lock").map(AuthLock)
+    }
+
     /// Locks the folder's files against other commands, until the file is dropped.
     fn lock(&self) -> Result<File> {
-        let path = self.dir.join("cli-workspace.lock");
+        self.lock_file("cli-workspace.lock")
+    }
+
+    fn lock_file(&self, name: &str) -> Result<File> {
+        let path = self.dir.join(name);
         let unable = |error: &dyn std::fmt::Display| {
             Error::new(ErrorCode::Conflict, format!("cannot lock {}: {error}", path.display()))
         };

@@ -15,7 +15,7 @@ pub mod workspace;
 use std::path::{Path, PathBuf};
 
 pub use self::{
-    outbox::{Outbox, Outgoing},
+    outbox::Outbox,
     relay::{Caller, Relay, Session, Times},
     sessions::{BoundDevice, DeviceSessions},
 };

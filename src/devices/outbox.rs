@@ -28,7 +28,8 @@ struct Queue {
     ended: bool,
 }
 
-/// The next thing for a connection.
+/// The next thing for a connection, one at a time.
+#[cfg(test)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outgoing {
     /// Send this text.
@@ -76,6 +77,7 @@ impl Outbox {
     }
 
     /// Resolves with the next thing to do. It can be dropped: nothing is lost then.
+    #[cfg(test)]
     pub async fn next(&self) -> Outgoing {
         loop {
             if let Some(next) = self.take() {
@@ -85,6 +87,25 @@ impl Outbox {
         }
     }
 
+    /// Adds all messages that wait to `batch`, and resolves when that are some or it has ended. Returns whether more
+    /// may follow. It can be dropped: nothing is lost then.
+    pub async fn next_batch(&self, batch: &mut Vec<Arc<str>>) -> bool {
+        loop {
+            {
+                let mut queue = self.lock();
+                let Queue { messages, bytes, presence, ended } = &mut *queue;
+                *bytes = 0;
+                batch.extend(messages.drain(..));
+                batch.extend(std::mem::take(presence).into_values());
+                if *ended || !batch.is_empty() {
+                    return !*ended;
+                }
+            }
+            self.ready.notified().await;
+        }
+    }
+
+    #[cfg(test)]
     fn take(&self) -> Option<Outgoing> {
         let mut queue = self.lock();
         if let Some(message) = queue.messages.pop_front() {
@@ -116,11 +137,17 @@ mod tests {
         for wanted in ["one", "two", "off"] {
             assert_eq!(outbox.next().await, Outgoing::Message(wanted.into()));
         }
+        let mut batch = Vec::new();
+        outbox.presence("d", "away".into());
+        assert!(outbox.push("three".into()) && outbox.push("four".into()));
+        assert!(outbox.next_batch(&mut batch).await);
+        assert_eq!(batch.drain(..).collect::<Vec<_>>(), ["three".into(), "four".into(), Arc::from("away")]);
         outbox.push("dropped".into());
         outbox.end(Some("last".into()));
         assert!(!outbox.push("late".into()));
         assert_eq!(outbox.next().await, Outgoing::Message("last".into()));
         assert_eq!(outbox.next().await, Outgoing::End);
+        assert!(!outbox.next_batch(&mut batch).await && batch.is_empty());
     }
 
     #[test]
@@ -130,5 +157,16 @@ mod tests {
         let outbox = Outbox::default();
         let half: Arc<str> = "x".repeat(OUTBOX_BYTES / 2).into();
         assert_eq!((0..5).filter(|_| outbox.push(half.clone())).count(), 2);
+    }
+
+    #[tokio::test]
+    async fn what_was_taken_makes_room() {
+        let outbox = Outbox::default();
+        let (whole, mut batch): (Arc<str>, _) = ("x".repeat(OUTBOX_BYTES).into(), Vec::new());
+        for _ in 0..2 {
+            assert!(outbox.push(whole.clone()) && !outbox.push(whole.clone()));
+            assert!(outbox.next_batch(&mut batch).await);
+        }
+        assert_eq!(batch.len(), 2);
     }
 }

@@ -49,6 +49,8 @@ pub struct BoundDevice {
     pub scopes: Vec<DeviceScope>,
     /// The family of its token.
     pub family: String,
+    /// When the token ends, in milliseconds since 1970.
+    pub token_ends: u64,
 }
 
 impl BoundDevice {
@@ -185,6 +187,7 @@ impl DeviceSessions {
             principal: family.principal.clone(),
             scopes: family.scopes.clone(),
             family: family.id.clone(),
+            token_ends: family.token_ends,
         })
     }
 

@@ -1,12 +1,12 @@
 //! The messages of a device's WebSocket: JSON objects, `type` first.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value, json, value::RawValue};
 
 use super::names;
-use crate::api::{DeviceInfo, DeviceType, Error, ErrorCode, RemoteControl, Result};
+use crate::api::{DeviceInfo, DeviceType, Error, ErrorCode, RemoteControl, Result, RpcRequest};
 
 /// The capabilities that a device must have.
 pub const CAPABILITIES: [&str; 3] = ["layoutOwnershipV1", "layoutRpcV1", "devicePresenceV1"];
@@ -69,17 +69,29 @@ impl Hello {
     }
 }
 
+/// The kind of a device's message, and the request that it is about. The rest is read by who knows the kind.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Head<'a> {
+    /// The kind.
+    #[serde(rename = "type", borrow, default)]
+    pub kind: Option<Cow<'a, str>>,
+    /// The request.
+    #[serde(borrow, default)]
+    pub request_id: Option<Cow<'a, str>>,
+}
+
 /// An owner's answer, as it sends it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnerResult {
     /// The request.
     pub request_id: String,
     /// Whether it was done.
     pub ok: bool,
-    /// The owner's answer.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub result: Value,
+    /// The owner's answer. The relay passes it on as it stands there: it may be large.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Box<RawValue>>,
     /// Why it was not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
@@ -115,6 +127,99 @@ pub fn welcome(ttl: Duration, heartbeat: Duration, devices: &[DeviceInfo]) -> Ar
     }))
 }
 
+/// Writes a request for its owner.
+pub fn request(request: &RpcRequest, caller_label: &str) -> Arc<str> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Message<'a> {
+        r#type: &'static str,
+        request_id: &'a str,
+        caller_device_id: &'a str,
+        caller_label: &'a str,
+        target_device_id: &'a str,
+        command: &'a str,
+        args: &'a Value,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        expected_revision: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        idempotency_key: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+    }
+    written(&Message {
+        r#type: "layout.rpc.request",
+        request_id: &request.request_id,
+        caller_device_id: &request.caller_device_id,
+        caller_label,
+        target_device_id: &request.target_device_id,
+        command: &request.command,
+        args: &request.args,
+        expected_revision: request.expected_revision,
+        idempotency_key: request.idempotency_key.as_deref(),
+        timeout_ms: request.timeout_ms,
+    })
+}
+
+/// Writes that the owner took a request, or that its person is asked.
+pub fn progress(kind: &str, request_id: &str) -> Arc<str> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Message<'a> {
+        r#type: &'a str,
+        request_id: &'a str,
+    }
+    written(&Message { r#type: kind, request_id })
+}
+
+/// Writes the answer to a request, for the device that asked.
+pub fn answer(request_id: &str, answer: &Result<Answered>) -> Arc<str> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Done<'a> {
+        r#type: &'static str,
+        request_id: &'a str,
+        ok: bool,
+        result: Option<&'a RawValue>,
+        applied_revision: Option<u64>,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Failed<'a> {
+        r#type: &'static str,
+        request_id: &'a str,
+        ok: bool,
+        error: &'a Error,
+    }
+    let r#type = "layout.rpc.result";
+    match answer {
+        Ok(Answered { result, applied_revision }) => {
+            let (result, applied_revision) = (result.as_deref(), *applied_revision);
+            written(&Done { r#type, request_id, ok: true, result, applied_revision })
+        }
+        Err(error) => written(&Failed { r#type, request_id, ok: false, error }),
+    }
+}
+
+/// An owner's answer to what it did.
+#[derive(Clone, Debug, Default)]
+pub struct Answered {
+    /// The owner's result, as it said it.
+    pub result: Option<Box<RawValue>>,
+    /// The workspace's revision with the change in it.
+    pub applied_revision: Option<u64>,
+}
+
+impl Answered {
+    /// Returns the owner's result. Error: `INCONSISTENT_STATE` where it cannot be read.
+    pub fn result(&self) -> Result<Value> {
+        let read = self.result.as_deref().map(|result| serde_json::from_str(result.get())).transpose();
+        read.map(Option::unwrap_or_default).map_err(|error| {
+            Error::new(ErrorCode::InconsistentState, format!("the owner's result cannot be read: {error}"))
+                .at_stage("owner")
+        })
+    }
+}
+
 /// Writes what became of a device.
 pub fn presence(device: &DeviceInfo, reason: &str) -> Arc<str> {
     text(&json!({
@@ -143,9 +248,23 @@ pub fn replaced() -> Arc<str> {
     text(&json!({ "type": "replaced", "message": "this device has connected again" }))
 }
 
-/// Writes a message.
+/// Writes a message, its type first.
 pub fn text(message: &Value) -> Arc<str> {
-    message.to_string().into()
+    struct TypeFirst<'a>(&'a Map<String, Value>);
+    impl Serialize for TypeFirst<'_> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+            let rest = self.0.iter().filter(|(name, _)| *name != "type");
+            serializer.collect_map(self.0.get_key_value("type").into_iter().chain(rest))
+        }
+    }
+    match message {
+        Value::Object(fields) => written(&TypeFirst(fields)),
+        other => written(other),
+    }
+}
+
+fn written(message: &impl Serialize) -> Arc<str> {
+    serde_json::to_string(message).unwrap_or_default().into()
 }
 
 #[cfg(test)]

@@ -35,6 +35,10 @@ pub const AUDIT_BYTES: u64 = 10 * 1024 * 1024;
 pub const AUDIT_FILES: usize = 3;
 /// Entries that wait for the disk; of more, the newest are lost (and counted).
 const QUEUE: usize = 4096;
+/// How long lines gather that follow on one that was written.
+const GATHER: Duration = Duration::from_millis(5);
+/// Bytes of lines that are written at once.
+const BATCH_BYTES: usize = 256 * 1024;
 /// Random bytes of the key.
 const KEY_BYTES: usize = 32;
 /// The longest key's file that is read, in bytes: longer ones hold no key.
@@ -235,17 +239,40 @@ impl Drop for LineLog {
     }
 }
 
+/// Writes lines, all that wait at once: a program that asks a thousand times a second costs no write and no wake-up
+/// for each.
 fn write_all(mut file: LogFile, lines: &mpsc::Receiver<Vec<u8>>) {
-    let mut failing = false;
-    while let Ok(line) = lines.recv() {
-        match file.write(&line) {
-            Ok(()) => failing = false,
-            Err(error) => {
-                metrics::AUDIT_LOST.increment(1);
-                if !std::mem::replace(&mut failing, true) {
-                    tracing::error!("cannot write the audit log {}: {error}", file.path.display());
+    let (mut failing, mut next) = (false, None);
+    while let Some(first) = next.take().or_else(|| lines.recv().ok()) {
+        let (mut length, mut batch) = (first.len(), vec![first]);
+        while length < BATCH_BYTES
+            && let Ok(line) = lines.try_recv()
+        {
+            if !file.has_room(length + line.len()) {
+                next = Some(line);
+                break;
+            }
+            length += line.len();
+            batch.push(line);
+        }
+        let written = file.write(&batch.concat());
+        // Of a disk that is nearly full each line has what is left.
+        let each = if written.is_err() { &batch[..] } else { &[] };
+        for line in each {
+            match file.write(line) {
+                Ok(()) => failing = false,
+                Err(error) => {
+                    metrics::AUDIT_LOST.increment(1);
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::error!("cannot write the audit log {}: {error}", file.path.display());
+                    }
                 }
             }
+        }
+        failing &= written.is_err();
+        if next.is_none() {
+            // Senders wake nobody meanwhile: what they send gathers.
+            std::thread::sleep(GATHER);
         }
     }
 }
@@ -280,8 +307,13 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), length: found.len(), file, most })
     }
 
+    /// Returns whether so many bytes can be added before it is rotated.
+    fn has_room(&self, bytes: usize) -> bool {
+        self.length + bytes as u64 <= self.most
+    }
+
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        let full = self.length > 0 && self.length + line.len() as u64 > self.most;
+        let full = self.length > 0 && !self.has_room(line.len());
         if full && let Err(error) = self.turn() {
             tracing::warn!("cannot turn the audit log {}: {error}; it grows on", self.path.display());
             // Rotation is tried again when as much has been written once more.

@@ -46,7 +46,7 @@ pub async fn list(Extension(peer): Extension<Peer>, app: App) -> Result<Json<App
     Ok(Json(questions(&app, &peer)?.open_questions()))
 }
 
-/// Answers a question. Each takes one answer.
+/// Answers a question. Each takes one answer, wherever it is given.
 #[utoipa::path(
     post, path = "/v1/approvals/{id}", operation_id = "answer_approval", tag = "approvals",
     params(PathQuestion),
@@ -59,7 +59,7 @@ pub async fn answer(
     Target(id): Target,
     Body(ApprovalAnswer { answer }): Body<ApprovalAnswer>,
 ) -> Result<Json<DoneAnswer>> {
-    questions(&app, &peer)?.answer(&id, answer)?;
+    questions(&app, &peer)?.answer_by(&app.engine, &id, answer)?;
     Ok(Json(DoneAnswer { ok: true }))
 }
 

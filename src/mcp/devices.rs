@@ -93,6 +93,8 @@ fn caller() -> Caller {
         remote_control: true,
         label: "an agent (MCP)".into(),
         family: None,
+        token_ends: None,
+        read_only: false,
     }
 }
 
@@ -145,7 +147,7 @@ pub async fn workspace(call: &CallContext, arguments: JsonObject) -> Result<Tool
         // A person who is asked has 30 s; the call is held no longer than others.
         ..RpcRequest::default()
     };
-    let said = relay.request(&caller(), request, None).await?;
+    let said = relay.request(&caller(), request).await?;
     let text = format!("done, revision {}", said.applied_revision.unwrap_or_default());
     Ok(ToolOutput::new(text, &WorkspaceOutput { applied_revision: said.applied_revision, result: said.result }))
 }

@@ -6,7 +6,9 @@
 //! it a line of many megabytes, does not hold up the engine.
 
 mod acp;
+mod elsewhere;
 mod files;
+mod guard;
 mod lines;
 mod owner;
 mod process;
@@ -22,7 +24,7 @@ use std::{
     collections::BTreeMap,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -34,8 +36,13 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(crate) use self::{
+    elsewhere::Elsewhere,
+    guard::{ARGUMENT as GUARD, run as run_guard},
+};
 use self::{
     files::Below,
+    guard::Guard,
     process::Agent,
     session::{About, Session},
     terminals::Terminals,
@@ -48,6 +55,7 @@ use crate::{
         PromptAnswer, PromptOutcome, PromptRequest, Result, SessionName, Tier,
     },
     engine::{Caller, Engine, Server},
+    nonce,
 };
 
 /// Sessions that run at once, at most.
@@ -98,6 +106,9 @@ impl std::fmt::Debug for AgentSessions {
 #[derive(Default)]
 struct Inner {
     providers: Vec<Provider>,
+    elsewhere: Elsewhere,
+    /// The beginning of its agents' marks, and the process that ends them where this one is killed.
+    guard: Option<(String, OnceLock<Option<Guard>>)>,
     all: Mutex<Vec<Arc<Session>>>,
     /// Sessions that are being opened.
     opening: AtomicUsize,
@@ -149,9 +160,22 @@ impl Drop for Resuming {
 }
 
 impl AgentSessions {
-    /// Creates the sessions of a daemon with these providers.
-    pub(crate) fn new(providers: Vec<Provider>) -> Self {
-        Self { inner: Arc::new(Inner { providers, ..Inner::default() }) }
+    /// Creates the sessions of a daemon, which is the program muxtap itself, with these providers. Their questions are shown elsewhere, too.
+    pub(crate) fn new(providers: Vec<Provider>, elsewhere: Elsewhere) -> Self {
+        let guard = Some((format!("{}-", nonce::hex64()), OnceLock::new()));
+        Self { inner: Arc::new(Inner { providers, elsewhere, guard, ..Inner::default() }) }
+    }
+
+    /// Returns how the marks of agents begin. The guard runs from the first agent on.
+    fn marks(&self) -> &str {
+        let Some((marks, guard)) = &self.inner.guard else { return "" };
+        guard.get_or_init(|| {
+            let started = Guard::start(marks);
+            started
+                .inspect_err(|error| tracing::warn!("no process guards agents against a killed daemon: {error}"))
+                .ok()
+        });
+        marks
     }
 
     /// Returns whether no agent runs.
@@ -211,7 +235,7 @@ impl AgentSessions {
             Self::check_not_running(&self.all(), &name)?;
             resuming = Some(Resuming::new(&self.inner, name)?);
         }
-        let (agent, stdin, stderr) = Agent::start(&provider.command, &cwd, &request.env)?;
+        let (agent, stdin, stderr) = Agent::start(&provider.command, &cwd, &request.env, self.marks())?;
         let who = format!("{} process {}", provider.name, agent.pid());
         let own = engine.with_caller(Caller { face: "agent", who });
         let home = format!("agent-{}-{}", provider.name, agent.pid());
@@ -225,6 +249,7 @@ impl AgentSessions {
             engine: own,
             terminals: Arc::new(terminals),
             below: Arc::new(below),
+            elsewhere: self.inner.elsewhere.clone(),
         };
         let (outgoing, lines) = mpsc::channel(owner::OUTGOING_LINES);
         let (sender, opened) = oneshot::channel();
@@ -289,6 +314,12 @@ impl AgentSessions {
         let gone = futures_util::future::join_all(all.iter().map(|session| session.gone.cancelled()));
         if tokio::time::timeout(STOP_LIMIT, gone).await.is_err() {
             tracing::warn!("not every agent has ended in time");
+        }
+        // Their questions are over; the posts in the chat go.
+        let posts = &self.inner.elsewhere.posts;
+        posts.close();
+        if tokio::time::timeout(STOP_LIMIT, posts.wait()).await.is_err() {
+            tracing::warn!("not every post about a question was deleted in time");
         }
     }
 
@@ -369,16 +400,7 @@ impl AgentSessions {
         answer: &AgentAnswerRequest,
     ) -> Result<()> {
         engine.authorize(Tier::Input)?;
-        let session = self.find(name)?;
-        let Caller { face, who } = engine.caller();
-        let by = format!("{face} {who}");
-        let answered = session.answer(question, answer, by.trim());
-        let result = match &answered {
-            Ok((option, allowed)) => session::answer_said(option.as_deref(), *allowed),
-            Err(error) => error.code.as_str().to_owned(),
-        };
-        engine.record_about("agent-permission", &session.name().to_string(), &result);
-        answered.map(drop)
+        self.find(name)?.answer_for(engine, question, answer)
     }
 
     /// Returns a page of a session's events. Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `READ_ONLY`.

@@ -53,16 +53,18 @@ fn is_private(name: &str) -> bool {
 
 impl Agent {
     /// Starts an agent. Returns it, its stdin, and its stderr. Error: `CONFLICT` where it cannot be started.
+    /// Its mark begins as `marks`.
     pub(super) fn start(
         command: &[String],
         cwd: &Path,
         env: &BTreeMap<String, String>,
+        marks: &str,
     ) -> Result<(Self, ChildStdin, pipe::Receiver)> {
         let (program, arguments) = command.split_first().ok_or_else(|| Error::invalid("the agent has no command"))?;
         let failed = |error: &dyn std::fmt::Display| {
             Error::new(crate::api::ErrorCode::Conflict, format!("cannot start the agent `{program}`: {error}"))
         };
-        let mark = nonce::hex64();
+        let mark = format!("{marks}{}", nonce::hex64());
         let mut start = Command::new(program);
         start.args(arguments).current_dir(cwd).process_group(0).kill_on_drop(true);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_private)) {
@@ -125,7 +127,7 @@ impl Agent {
             let _ = self.child.start_kill();
             status = tokio::time::timeout(REAP_LIMIT, self.wait()).await.ok().flatten();
         }
-        sweep(format!("{MARK}={}", self.mark), self.began).await;
+        sweep(mark_of(&self.mark), self.began).await;
         status
     }
 
@@ -143,28 +145,36 @@ async fn sweep(mark: String, since: u64) {
     // On a thread of its own: what is read of a process may hang.
     let thread = std::thread::Builder::new().name("agent-sweep".into());
     let begun = thread.spawn(move || {
-        let begun = Instant::now();
-        let until = begun + SWEEP_LIMIT;
-        let mut looks = 0;
-        while Instant::now() < until {
-            let Swept { killed, unsure } = kill_marked(mark.as_bytes(), since, until);
-            if killed {
-                continue;
-            }
-            // Nothing tells when a process has begun to run its program; some have no environment for good.
-            while looks < EXEC_LOOKS && !unsure.is_empty() && unsure.iter().all(|pid| is_bare(*pid)) {
-                looks += 1;
-                std::thread::sleep(EXEC_PAUSE);
-            }
-            if unsure.is_empty() || looks >= EXEC_LOOKS {
-                break;
-            }
-        }
+        sweep_until(mark.as_bytes(), since, Instant::now() + SWEEP_LIMIT);
         let _ = done.send(());
     });
     let in_time = begun.is_ok() && tokio::time::timeout(SWEEP_LIMIT, swept).await.is_ok();
     if !in_time {
         tracing::warn!("what an agent has left could not be looked for in time");
+    }
+}
+
+/// Returns the variable by which an agent with this mark is found; of the beginning of marks its own beginning.
+pub(super) fn mark_of(mark: &str) -> String {
+    format!("{MARK}={mark}")
+}
+
+/// Kills every process in whose environment a variable begins so, until there is none or the time is over.
+pub(super) fn sweep_until(mark: &[u8], since: u64, until: Instant) {
+    let mut looks = 0;
+    while Instant::now() < until {
+        let Swept { killed, unsure } = kill_marked(mark, since, until);
+        if killed {
+            continue;
+        }
+        // Nothing tells when a process has begun to run its program; some have no environment for good.
+        while looks < EXEC_LOOKS && !unsure.is_empty() && unsure.iter().all(|pid| is_bare(*pid)) {
+            looks += 1;
+            std::thread::sleep(EXEC_PAUSE);
+        }
+        if unsure.is_empty() || looks >= EXEC_LOOKS {
+            break;
+        }
     }
 }
 
@@ -183,7 +193,7 @@ fn is_bare(pid: u32) -> bool {
         && began(pid).is_some()
 }
 
-/// Kills every process in whose environment this stands, and waits for their ends until then. `since`: when the agent
+/// Kills every process in whose environment a variable begins so, and waits for their ends until then. `since`: when the agent
 /// began, as `/proc` has it.
 #[cfg(target_os = "linux")]
 fn kill_marked(mark: &[u8], since: u64, until: Instant) -> Swept {
@@ -202,7 +212,7 @@ fn kill_marked(mark: &[u8], since: u64, until: Instant) -> Swept {
         let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
         if environment.is_empty() {
             unsure.extend(began(pid).filter(|began| *began >= since).map(|_| pid));
-        } else if environment.split(|byte| *byte == 0).any(|variable| variable == mark)
+        } else if environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(mark))
             && pidfd_send_signal(&held, Signal::KILL).is_ok()
         {
             killed.push(held);
@@ -220,7 +230,7 @@ fn kill_marked(mark: &[u8], since: u64, until: Instant) -> Swept {
 /// Returns when a process began, in ticks since the system did; `None` for one that has ended, and for the kernel's own
 /// (`PF_KTHREAD`): proc(5), `/proc/PID/stat`.
 #[cfg(target_os = "linux")]
-fn began(pid: u32) -> Option<u64> {
+pub(super) fn began(pid: u32) -> Option<u64> {
     const KERNEL_THREAD: u64 = 0x0020_0000;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
@@ -237,7 +247,7 @@ fn kill_marked(_: &[u8], _: u64, _: Instant) -> Swept {
 
 /// Returns nothing: not known here.
 #[cfg(not(target_os = "linux"))]
-fn began(_: u32) -> Option<u64> {
+pub(super) fn began(_: u32) -> Option<u64> {
     None
 }
 

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use self::opening::refused;
 use super::{
     acp,
+    elsewhere::{Elsewhere, Shown},
     files::Below,
     questions::{Chosen, Questions},
     ring::Ring,
@@ -29,10 +30,10 @@ use super::{
 use crate::{
     api::{
         AgentAnswerRequest, AgentEvent, AgentEventEntry, AgentEventsAnswer, AgentGap, AgentQuestion, AgentSessionInfo,
-        AgentSessionStatus, Error, ErrorCode, EventCursor, PromptOutcome, Result, SessionName,
+        AgentSessionStatus, Error, ErrorCode, EventCursor, PromptOutcome, Result, SessionName, Tier,
     },
     clock,
-    engine::Engine,
+    engine::{Caller, Engine},
     nonce,
 };
 
@@ -62,6 +63,8 @@ pub(super) struct Session {
     /// Its name, once the agent has said its id.
     name: OnceLock<SessionName>,
     state: Mutex<State>,
+    /// Questions that are shown elsewhere, too.
+    shown: Shown,
     /// Notified of every event.
     changed: watch::Sender<u64>,
     /// Lines for the agent.
@@ -88,6 +91,8 @@ pub(super) struct About {
     pub(super) engine: Engine,
     pub(super) terminals: Arc<Terminals>,
     pub(super) below: Arc<Below>,
+    /// Where its questions are shown besides.
+    pub(super) elsewhere: Elsewhere,
 }
 
 #[derive(Debug)]
@@ -172,6 +177,7 @@ impl Session {
             about,
             name: OnceLock::new(),
             state: Mutex::new(state),
+            shown: Shown::default(),
             changed: watch::Sender::new(0),
             outgoing,
             unread: AtomicUsize::new(0),
@@ -276,6 +282,7 @@ impl Session {
     /// Announces answers, and sends them to the agent.
     fn answered(&self, state: &mut State, chosen: &[Chosen]) {
         for chosen in chosen {
+            self.shown.remove(&chosen.question);
             self.send(state, acp::reply(&chosen.request, Ok(acp::permission(chosen.option.as_deref()))));
             state.event(AgentEvent::Answered {
                 question: chosen.question.clone(),
@@ -366,6 +373,20 @@ impl Session {
         Ok(result)
     }
 
+    /// Answers a permission question for a caller, and records it. Errors: as [`Session::answer`]'s; `READ_ONLY`.
+    pub(super) fn answer_for(&self, engine: &Engine, question: &str, answer: &AgentAnswerRequest) -> Result<()> {
+        engine.authorize(Tier::Input)?;
+        let Caller { face, who } = engine.caller();
+        let by = format!("{face} {who}");
+        let answered = self.answer(question, answer, by.trim());
+        let result = match &answered {
+            Ok((option, allowed)) => answer_said(option.as_deref(), *allowed),
+            Err(error) => error.code.as_str().to_owned(),
+        };
+        engine.record_about("agent-permission", &self.name().to_string(), &result);
+        answered.map(drop)
+    }
+
     /// Returns the questions that wait for an answer.
     pub(super) fn questions(&self) -> Vec<AgentQuestion> {
         self.lock().questions.open()
@@ -432,7 +453,7 @@ impl Session {
     }
 
     /// Asks a permission question of the agent, or cancels it where it cannot be asked.
-    pub(super) fn ask(&self, request: Box<serde_json::value::RawValue>, params: Value) {
+    pub(super) fn ask(self: &Arc<Self>, request: Box<serde_json::value::RawValue>, params: Value) {
         let Ok(permission) = serde_json::from_value::<acp::PermissionRequest>(params) else {
             let error = (acp::WRONG_PARAMS, "session/request_permission: options are missing".to_owned());
             return self.reply(&request, Err(error));
@@ -450,8 +471,13 @@ impl Session {
             ..AgentQuestion::new(state.questions.next_id(), title, permission.into_options(), deadline_ms)
         };
         state.questions.ask(question.clone(), request, deadline);
-        state.event(AgentEvent::Question { question });
+        state.event(AgentEvent::Question { question: question.clone() });
         self.announce(state);
+        self.shown.show(self, &question, QUESTION_LIMIT);
+        // It may have its answer already, from somebody who did not find it there.
+        if self.questions().iter().all(|open| open.id != question.id) {
+            self.shown.remove(&question.id);
+        }
     }
 
     /// Sends the reply to a request of the agent.
@@ -622,7 +648,7 @@ fn said(chosen: &Chosen) -> String {
 }
 
 /// Returns an answer as the audit log has it.
-pub(super) fn answer_said(option: Option<&str>, allowed: bool) -> String {
+fn answer_said(option: Option<&str>, allowed: bool) -> String {
     format!("{}:{}", if allowed { "allowed" } else { "denied" }, option.unwrap_or("cancelled"))
 }
 

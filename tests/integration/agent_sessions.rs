@@ -1,6 +1,9 @@
 //! Agent sessions, with a scripted agent (`tests/fixtures/acp_agent.py`), which can do what a real one never should.
 //! `scripts/acp-agents` has turns of real ones.
 
+mod bounds;
+mod questions;
+
 use std::{
     collections::BTreeMap,
     fs,

@@ -72,6 +72,32 @@ fn what_is_there_is_offered_by_its_kind() {
 }
 
 #[test]
+fn parts_of_workspaces_are_offered() {
+    let world = world(&["logs"]);
+    let made = world.muxtap(&["--json", "workspace", "new-tab", "-n", "build", "--shell", "exec cat"]).json();
+    let word = |kind: &str| format!("{kind}:{}", made[kind]["id"].as_str().unwrap());
+    let (tab, pane) = (word("tab"), word("pane"));
+    assert_eq!(offered(&world, &["workspace", "kill-tab", "-t", ""]), [tab.clone()]);
+    assert_eq!(offered(&world, &["workspace", "list-panes", "--tab", ""]), [tab.clone()]);
+    assert!(asked(&world, &["workspace", "select-tab", "-t", ""]).contains("\tbuild\n"));
+    assert_eq!(offered(&world, &["workspace", "kill-pane", "-t", ""]), [pane.clone()]);
+    let terminals = offered(&world, &["workspace", "send-keys", "-t", ""]);
+    assert_eq!(terminals[0], pane, "{terminals:?}");
+    let panes = names(&world.json(&["list-panes"])["panes"], "id");
+    for id in panes {
+        assert!(terminals.contains(&format!("terminal:{id}")), "{id} {terminals:?}");
+    }
+    // Of another device what it has published; here it is this one by its name.
+    let device = offered(&world, &["workspace", "list-tabs", "--device", ""]);
+    assert_eq!(device.len(), 1, "{device:?}");
+    assert_eq!(offered(&world, &["workspace", "kill-tab", "--device", &device[0], "-t", ""]), [tab.clone()]);
+    // Its own are in a file.
+    world.ok(&["stop"]);
+    assert_eq!(offered(&world, &["workspace", "kill-tab", "-t", ""]), [tab]);
+    assert_eq!(world.daemon_pid(), None);
+}
+
+#[test]
 fn a_completion_starts_nothing_and_says_nothing() {
     let world = world(&["logs"]);
     // Nobody runs.

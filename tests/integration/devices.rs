@@ -1,6 +1,7 @@
 //! Devices and workspaces: the command line as a device, pages as real WebSocket clients, and who may do what.
 
 mod access;
+mod tokens;
 
 use std::{
     fs,
@@ -8,6 +9,7 @@ use std::{
     os::unix::{fs::PermissionsExt as _, net::UnixStream},
     path::PathBuf,
     process::Command,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::{Value, json};
@@ -438,6 +440,44 @@ fn a_device_in_the_foreground_is_there_for_those_that_it_allows() {
     crate::common::signal(device.pid(), rustix::process::Signal::TERM);
     assert_eq!(device.finish().status, 0);
     eventually("it is told", || workspace(&world, &["device-status", "--device", &owner])["online"] == false);
+}
+
+/// A repeated key gets the first answer, and ends no program again.
+#[test]
+fn a_repeated_respawn_starts_nothing_anew() {
+    let world = World::with_server();
+    let made = workspace(&world, &["new-tab", "--shell", "exec cat"]);
+    let (pane, terminal) = (format!("pane:{}", id(&made, "pane")), made["terminalId"].as_str().unwrap().to_owned());
+    let target = terminal.rsplit('/').next().unwrap();
+    let pid = || world.tmux(&["display-message", "-p", "-t", target, "#{pane_pid}"]);
+    let respawn = ["respawn-pane", "-t", &pane, "--idempotency-key", "k"];
+    let before = pid();
+    let first = workspace(&world, &respawn);
+    let after = pid();
+    assert_ne!(before, after);
+    let second = workspace(&world, &respawn);
+    assert_eq!(first["appliedRevision"], second["appliedRevision"]);
+    assert_eq!(pid(), after);
+    workspace(&world, &["respawn-pane", "-t", &pane]);
+    assert_ne!(pid(), after);
+}
+
+/// What `list-terminals` tells of each.
+#[test]
+fn terminals_are_listed_with_their_times() {
+    let world = World::with_server();
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let begun = now();
+    let pane = world.window("printf 'one\\n'; exec cat");
+    world.await_output(&pane, "^one");
+    let listed = workspace(&world, &["list-terminals"]);
+    let terminals = listed["terminals"].as_array().unwrap();
+    let found = terminals.iter().find(|one| one["terminalId"].as_str().unwrap().ends_with(&pane)).unwrap();
+    let at = |name: &str| found[name].as_u64().unwrap_or_else(|| panic!("{name}: {found}"));
+    // The kernel counts in hundredths of a second.
+    assert!((begun - 1000..=now() + 1000).contains(&at("createdAt")), "{begun} {found}");
+    // And notes to 8 s when a terminal was used.
+    assert!((begun - 9000..=now() + 1000).contains(&at("lastActivityAt")), "{begun} {found}");
 }
 
 #[test]

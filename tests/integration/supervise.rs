@@ -4,7 +4,7 @@
 mod actions;
 mod mattermost;
 mod spawn;
-mod standin;
+pub mod standin;
 mod store;
 mod terminal;
 

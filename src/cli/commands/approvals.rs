@@ -24,11 +24,11 @@ const PATH: &str = "/v1/approvals";
 /// Connections that may be lost one after the other before that is an error.
 const LOST_IN_A_ROW: u32 = 3;
 
-/// Say yes or no to what agents want to spawn
+/// Say yes or no to what agents want to spawn, and to what agent sessions want to do
 ///
 /// Lists the questions that are open, with the whole prompt. Agents ask here when
 /// `manage_tmux_sessions` has no other way to ask a human; while `--watch` runs they know that
-/// somebody is there.
+/// somebody is there. Permission questions of agent sessions are here too: yes is for this once.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap approvals                    what is open
@@ -88,9 +88,13 @@ async fn list(caller: &Caller) -> Outcome {
     }
     let mut table = Table::new(&["ID", "WHAT", "NAME", "DIR", "UNTIL", "PROMPT"]);
     for question in open {
+        let is_permission = question.kind == OpenQuestion::PERMISSION;
         table.row(&[
             question.id,
-            question.session.map_or(question.kind, |session| format!("window in {session}")),
+            match question.session {
+                Some(session) => format!("{} {session}", if is_permission { "permission of" } else { "window in" }),
+                None => question.kind,
+            },
             question.name,
             question.working_dir.unwrap_or_default(),
             question.until,

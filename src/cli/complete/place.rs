@@ -4,7 +4,10 @@ use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, Command};
 
-use super::{Candidate, targets::Asked};
+use super::{
+    Candidate,
+    targets::{Asked, Part},
+};
 use crate::{
     api::{EventKind, Tier},
     cli::args::{SUBCOMMAND_NAME, SUBCOMMAND_PATH},
@@ -22,6 +25,8 @@ pub(super) struct Place {
     pub(super) value: String,
     /// The tmux server that the line names so far.
     pub(super) server: ServerChoice,
+    /// The device whose workspace the line names so far.
+    pub(super) device: Option<String>,
 }
 
 /// A kind of word that may stand at a place.
@@ -55,7 +60,7 @@ impl Place {
         let (offer, before) = walk.offer(words.len(), current);
         let value = current.strip_prefix(before.as_str()).unwrap_or_default().to_owned();
         let server = ServerChoice { path: walk.path.map(expanded), name: walk.name.map(OsString::from) };
-        Self { offer, before, value, server }
+        Self { offer, before, value, server, device: walk.device }
     }
 }
 
@@ -84,11 +89,24 @@ struct Walk<'a> {
     inner: Option<usize>,
     path: Option<String>,
     name: Option<String>,
+    /// Whether the command is one about workspaces, and the device that it names.
+    in_workspace: bool,
+    device: Option<String>,
 }
 
 impl<'a> Walk<'a> {
     fn new(command: &'a Command) -> Self {
-        Self { command, pending: None, positionals: 0, no_options: false, inner: None, path: None, name: None }
+        Self {
+            command,
+            pending: None,
+            positionals: 0,
+            no_options: false,
+            inner: None,
+            path: None,
+            name: None,
+            in_workspace: false,
+            device: None,
+        }
     }
 
     fn take(&mut self, index: usize, word: &str) {
@@ -115,6 +133,7 @@ impl<'a> Walk<'a> {
         } else if word.starts_with('-') && word.len() > 1 && self.shorts(word) {
             // Flags without values.
         } else if let Some(command) = self.command.find_subcommand(word) {
+            self.in_workspace |= command.get_name() == "workspace";
             self.command = command;
             self.positionals = 0;
         } else {
@@ -140,6 +159,7 @@ impl<'a> Walk<'a> {
         match arg.get_id().as_str() {
             SUBCOMMAND_PATH | "socket_path" => self.path = Some(value.to_owned()),
             SUBCOMMAND_NAME | "socket_name" => self.name = Some(value.to_owned()),
+            "device" => self.device = Some(value.to_owned()),
             _ => {}
         }
     }
@@ -242,6 +262,10 @@ impl<'a> Walk<'a> {
         let reads_ended = READ_ENDED.contains(&self.command.get_name());
         let id = arg.get_id().as_str();
         let offer = match arg.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str()) {
+            "TAB" if self.in_workspace => Offer::Asked(Asked::Workspace(Part::Tabs)),
+            "PANE" if self.in_workspace => Offer::Asked(Asked::Workspace(Part::Panes)),
+            "TERMINAL" if self.in_workspace => Offer::Asked(Asked::Workspace(Part::Terminals)),
+            "DEVICE" if self.in_workspace => Offer::Asked(Asked::Workspace(Part::Devices)),
             "SESSION" => Offer::Asked(Asked::Sessions),
             "WINDOW" => Offer::Asked(Asked::Windows),
             "PANE" | "TARGET" => Offer::Asked(Asked::Panes { ended: reads_ended }),
@@ -327,6 +351,12 @@ mod tests {
             ("muxtap -L ", Offer::Asked(Asked::ServerNames)),
             ("muxtap ls -L ", Offer::Asked(Asked::ServerNames)),
             ("muxtap approvals approve ", Offer::Asked(Asked::Approvals)),
+            ("muxtap workspace kill-tab -t ", Offer::Asked(Asked::Workspace(Part::Tabs))),
+            ("muxtap workspace kill-pane -t ", Offer::Asked(Asked::Workspace(Part::Panes))),
+            ("muxtap workspace kill-pane --tab ", Offer::Asked(Asked::Workspace(Part::Tabs))),
+            ("muxtap workspace send-keys -t ", Offer::Asked(Asked::Workspace(Part::Terminals))),
+            ("muxtap workspace list-tabs --device ", Offer::Asked(Asked::Workspace(Part::Devices))),
+            ("muxtap workspace allow ", Offer::Asked(Asked::Workspace(Part::Devices))),
             ("muxtap capture-pane -S ", Offer::Words(Vec::new())),
             ("muxtap kill-pane -S ", Offer::Files),
             ("muxtap new-session -c ", Offer::Dirs),
@@ -356,6 +386,13 @@ mod tests {
             }
         }
         assert!(targets > 20, "{targets}");
+    }
+
+    #[test]
+    fn the_device_is_the_one_that_the_line_names() {
+        assert_eq!(find("muxtap workspace kill-tab --device laptop -t ").device, Some("laptop".into()));
+        assert_eq!(find("muxtap workspace kill-tab --device=laptop -t ").device, Some("laptop".into()));
+        assert_eq!(find("muxtap workspace kill-tab -t ").device, None);
     }
 
     #[test]

@@ -29,20 +29,41 @@ pub(super) enum Asked {
     ServerNames,
     /// Ids of open questions.
     Approvals,
+    /// Parts of a device's workspace.
+    Workspace(Part),
+}
+
+/// A kind of thing that commands about workspaces name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Devices,
+    Tabs,
+    Panes,
+    /// Terminals, and panes that show one.
+    Terminals,
 }
 
 /// Asks the daemon that runs; starts none. Whatever goes wrong, there is nothing to offer.
-pub(super) fn ask(what: Asked, server: &ServerChoice, typed: &str) -> Vec<Candidate> {
+pub(super) fn ask(what: Asked, server: &ServerChoice, device: Option<&str>, typed: &str) -> Vec<Candidate> {
     let Ok(caller) = Caller::new(server, false) else { return Vec::new() };
     if what == Asked::ServerNames {
         return server_names(&caller);
     }
+    // Its own workspace is in a file: no daemon is needed for that.
+    #[cfg(feature = "devices")]
+    let own = match what {
+        Asked::Workspace(part) if device.is_none() => super::workspace::own(&caller, part),
+        _ => Vec::new(),
+    };
+    #[cfg(not(feature = "devices"))]
+    let own = Vec::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
-    let Ok(runtime) = runtime else { return Vec::new() };
-    let asked = runtime.block_on(async { tokio::time::timeout(LIMIT, from_daemon(what, &caller, typed)).await });
+    let Ok(runtime) = runtime else { return own };
+    let asked =
+        runtime.block_on(async { tokio::time::timeout(LIMIT, from_daemon(what, &caller, device, typed)).await });
     // A thread that waits for a daemon which takes no connection is not waited for.
     runtime.shutdown_background();
-    asked.ok().flatten().unwrap_or_default()
+    own.into_iter().chain(asked.ok().flatten().unwrap_or_default()).collect()
 }
 
 /// Returns the sockets in tmux's directory, whether a server listens there or not.
@@ -54,7 +75,7 @@ fn server_names(caller: &Caller) -> Vec<Candidate> {
     names.into_iter().map(|name| Candidate::new(name, "tmux socket")).collect()
 }
 
-async fn from_daemon(what: Asked, caller: &Caller, typed: &str) -> Option<Vec<Candidate>> {
+async fn from_daemon(what: Asked, caller: &Caller, device: Option<&str>, typed: &str) -> Option<Vec<Candidate>> {
     let paths = caller.paths.clone();
     let stream = tokio::task::spawn_blocking(move || start::connect(&paths)).await.ok()?.ok()??;
     let mut client = Client::new(stream, &caller.paths, &caller.server, None).await.ok()?;
@@ -62,6 +83,9 @@ async fn from_daemon(what: Asked, caller: &Caller, typed: &str) -> Option<Vec<Ca
         let list: ApprovalList = get(&mut client, "/v1/approvals").await?;
         let about = |kind: &str, name: &str| format!("{kind} {name}");
         return Some(list.approvals.iter().map(|one| Candidate::new(&one.id, about(&one.kind, &one.name))).collect());
+    }
+    if let Asked::Workspace(part @ (Part::Devices | Part::Tabs | Part::Panes)) = what {
+        return super::workspace::of_daemon(&mut client, part, device).await;
     }
     // A socket that is not there would be one more that the daemon watches for.
     let is_socket = fs::metadata(&caller.server).is_ok_and(|found| found.file_type().is_socket());
@@ -73,6 +97,14 @@ async fn from_daemon(what: Asked, caller: &Caller, typed: &str) -> Option<Vec<Ca
     if what == Asked::Sessions {
         let list: SessionList = get(&mut client, "/v1/sessions").await?;
         return Some(sessions(&list.sessions, typed));
+    }
+    if what == Asked::Workspace(Part::Terminals) {
+        let panes = get::<PaneList>(&mut client, "/v1/panes").await?.panes;
+        let shown = match device {
+            Some(_) => super::workspace::of_daemon(&mut client, Part::Terminals, device).await.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        return Some(shown.into_iter().chain(super::workspace::terminals(caller, &panes)).collect());
     }
     let Asked::Panes { ended } = what else {
         let list: WindowList = get(&mut client, "/v1/windows").await?;
@@ -105,7 +137,7 @@ fn windows_of(panes: &[PaneInfo]) -> Vec<WindowInfo> {
 }
 
 /// Asks this daemon. [`Client::get`] would start another one where it has gone.
-async fn get<T: serde::de::DeserializeOwned>(client: &mut Client, path: &str) -> Option<T> {
+pub(super) async fn get<T: serde::de::DeserializeOwned>(client: &mut Client, path: &str) -> Option<T> {
     client.get_from_same_daemon(path, &()).await.ok()?.ok()
 }
 

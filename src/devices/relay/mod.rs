@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::presence::push;
 use self::rpc::Pending;
 pub use self::{
-    presence::{Flow, HELLO_TIME, Session},
+    presence::{Beat, Flow, HELLO_TIME, Session},
     publish::Publisher,
 };
 use super::{
@@ -85,6 +85,10 @@ pub struct Caller {
     pub label: String,
     /// The family of its token.
     pub family: Option<String>,
+    /// When its token ends, in milliseconds since 1970.
+    pub token_ends: Option<u64>,
+    /// Whether this muxtap changes nothing for it: it asks others for no change and publishes nothing.
+    pub read_only: bool,
 }
 
 /// The relay; clones share it.
@@ -151,11 +155,6 @@ impl Relay {
         });
         let state = State { devices: known.collect(), connections: 0 };
         Self(Arc::new(Shared { state: Mutex::new(state), cache: Arc::new(cache), audit, times }))
-    }
-
-    /// Returns its times.
-    pub fn times(&self) -> Times {
-        self.0.times
     }
 
     /// Lists the devices of the caller's principal.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +19,7 @@ use crate::{
     clock,
     devices::{
         outbox::Outbox,
-        wire::{self, Hello, OwnerResult},
+        wire::{self, Answered, Head, Hello, OwnerResult},
     },
 };
 
@@ -29,6 +29,17 @@ pub enum Flow {
     /// Goes on.
     Continue,
     /// Ends, when all that waits for it is sent.
+    End,
+}
+
+/// A decision about a connection that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beat {
+    /// Nothing is to be done.
+    Quiet,
+    /// Ask the device whether it is there.
+    Ping,
+    /// Was silent for too long: end the connection.
     End,
 }
 
@@ -42,6 +53,8 @@ pub struct Session {
     outbox: Arc<Outbox>,
     gone: CancellationToken,
     heard: Instant,
+    /// When it is looked at next.
+    next_beat: Instant,
     asked: Arc<AtomicUsize>,
     reason: &'static str,
 }
@@ -101,6 +114,7 @@ impl Relay {
             outbox,
             gone,
             heard: Instant::now(),
+            next_beat: Instant::now() + self.0.times.heartbeat,
             asked: Arc::default(),
             reason: "closed",
         })
@@ -154,8 +168,34 @@ impl Session {
         self.heard = Instant::now();
     }
 
-    /// Returns whether the device was heard lately, and notes when; it is asked before each heartbeat.
-    pub fn is_present(&mut self) -> bool {
+    /// Returns when [`Session::beat`] has something to decide.
+    pub fn next_beat(&self) -> Instant {
+        let left = self.caller.token_ends.map(|ends| Duration::from_millis(ends.saturating_sub(clock::now_ms())));
+        left.map_or(self.next_beat, |left| self.next_beat.min(Instant::now() + left))
+    }
+
+    /// Decides what is due by now. A device whose token has ended is told so, and its connection ends.
+    pub fn beat(&mut self) -> Beat {
+        if self.caller.token_ends.is_some_and(|ends| ends <= clock::now_ms()) {
+            let why = "the device's token has ended: refresh it, and connect again with the next one";
+            self.outbox.end(Some(wire::error(&Error::new(ErrorCode::Unauthorized, why))));
+            self.caller.token_ends = None;
+            return Beat::Quiet;
+        }
+        let (now, heartbeat) = (Instant::now(), self.relay.0.times.heartbeat);
+        if now < self.next_beat {
+            return Beat::Quiet;
+        }
+        self.next_beat = now + heartbeat;
+        if !self.is_present() {
+            return Beat::End;
+        }
+        // One that was heard since the last time need not be asked.
+        if now.saturating_duration_since(self.heard) < heartbeat { Beat::Quiet } else { Beat::Ping }
+    }
+
+    /// Returns whether the device was heard lately, and notes when.
+    fn is_present(&mut self) -> bool {
         let silent = self.heard.elapsed();
         if silent >= self.relay.0.times.presence {
             self.reason = "silent";
@@ -187,28 +227,30 @@ impl Session {
 
     async fn handle(&self, text: &str) -> std::result::Result<(), (Error, Flow)> {
         let go_on = |error: Error| (error, Flow::Continue);
-        let message: Value =
-            serde_json::from_str(text).map_err(|error| (Error::invalid(format!("no JSON: {error}")), Flow::End))?;
-        let kind = message.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let of = || message.get("requestId").and_then(Value::as_str).unwrap_or_default().to_owned();
-        match kind.as_str() {
-            "layout.rpc.request" => {
-                let id = of();
-                match serde_json::from_value::<RpcRequest>(message.clone()) {
-                    Ok(request) if !request.request_id.is_empty() => self.ask(request),
-                    Ok(_) => return Err(go_on(Error::invalid("requestId: say one"))),
-                    Err(error) => self.answer(&id, &Err(Error::invalid(format!("request: {error}")))),
-                }
-            }
-            "layout.rpc.ack" => self.relay.owner_says(&self.device, self.number, &of(), OwnerSays::Ack),
-            "layout.rpc.waiting" => self.relay.owner_says(&self.device, self.number, &of(), OwnerSays::Waiting),
+        let Head { kind, request_id } = match serde_json::from_str(text) {
+            // A list would be read as the fields in their order.
+            Ok(_) if !text.trim_start().starts_with('{') => return Err(go_on(Error::invalid("expected an object"))),
+            Ok(head) => head,
+            Err(error) if error.is_data() => return Err(go_on(Error::invalid(format!("message: {error}")))),
+            Err(error) => return Err((Error::invalid(format!("no JSON: {error}")), Flow::End)),
+        };
+        let (kind, id) = (kind.unwrap_or_default(), request_id.unwrap_or_default());
+        match &*kind {
+            "layout.rpc.request" => match serde_json::from_str::<RpcRequest>(text) {
+                Ok(request) if !request.request_id.is_empty() => self.ask(request),
+                Ok(_) => return Err(go_on(Error::invalid("requestId: say one"))),
+                Err(error) => self.answer(&id, &Err(Error::invalid(format!("request: {error}")))),
+            },
+            "layout.rpc.ack" => self.relay.owner_says(&self.device, self.number, &id, OwnerSays::Ack),
+            "layout.rpc.waiting" => self.relay.owner_says(&self.device, self.number, &id, OwnerSays::Waiting),
             "layout.rpc.result" => {
-                let result: OwnerResult = serde_json::from_value(message)
+                let result: OwnerResult = serde_json::from_str(text)
                     .map_err(|error| go_on(Error::invalid(format!("layout.rpc.result: {error}"))))?;
-                let id = result.request_id.clone();
                 self.relay.owner_says(&self.device, self.number, &id, OwnerSays::Result(Box::new(result)));
             }
             "layout.snapshot.updated" => {
+                let message = serde_json::from_str(text)
+                    .map_err(|error| go_on(Error::invalid(format!("layout.snapshot.updated: {error}"))))?;
                 let published = self.relay.publish(&self.caller, &self.device, None, message, text.len()).await;
                 published.map_err(go_on)?;
             }
@@ -221,7 +263,7 @@ impl Session {
                     "type": "error",
                     "code": "UNSUPPORTED",
                     "message": format!("{kind}: this daemon serves no agent sessions here"),
-                    "requestId": of(),
+                    "requestId": id,
                 })));
             }
             _ => return Err(go_on(Error::invalid(format!("type: {kind:?} is none")))),
@@ -241,18 +283,18 @@ impl Session {
         let (gone, asked) = (self.gone.clone(), self.asked.clone());
         tokio::spawn(async move {
             let answer = tokio::select! {
-                answer = relay.request(&caller, request, Some(&outbox)) => Some(answer),
+                answer = relay.ask(&caller, &request, Some(&outbox)) => Some(answer),
                 () = gone.cancelled() => None,
             };
             asked.fetch_sub(1, Ordering::Relaxed);
             if let Some(answer) = answer {
-                push(&outbox, answer_text(&id, &answer));
+                push(&outbox, wire::answer(&id, &answer));
             }
         });
     }
 
-    fn answer(&self, id: &str, answer: &Result<crate::api::RpcResponse>) {
-        self.send(answer_text(id, answer));
+    fn answer(&self, id: &str, answer: &Result<Answered>) {
+        self.send(wire::answer(id, answer));
     }
 
     fn send(&self, message: Arc<str>) {
@@ -268,20 +310,6 @@ pub(crate) fn push(outbox: &Outbox, message: Arc<str>) -> bool {
         outbox.end(Some(wire::error(&error)));
     }
     taken
-}
-
-fn answer_text(id: &str, answer: &Result<crate::api::RpcResponse>) -> Arc<str> {
-    let message = match answer {
-        Ok(answer) => json!({
-            "type": "layout.rpc.result",
-            "requestId": id,
-            "ok": true,
-            "result": answer.result,
-            "appliedRevision": answer.applied_revision,
-        }),
-        Err(error) => json!({ "type": "layout.rpc.result", "requestId": id, "ok": false, "error": error }),
-    };
-    wire::text(&message)
 }
 
 impl Drop for Session {

@@ -25,7 +25,7 @@ pub struct Publisher {
 
 impl Relay {
     /// Keeps a device's snapshot of `bytes` bytes. `publisher`: the device has no connection. Error: `UNAUTHORIZED`
-    /// where it is another's; `INVALID_ARGUMENT` where it is no snapshot, or one of its entities has no
+    /// where it is another's; `READ_ONLY`; `INVALID_ARGUMENT` where it is no snapshot, or one of its entities has no
     /// `ownerDeviceId`; `RESOURCE_LIMIT`.
     pub async fn publish(
         &self,
@@ -35,6 +35,9 @@ impl Relay {
         mut snapshot: Value,
         bytes: usize,
     ) -> Result<()> {
+        if caller.read_only {
+            return Err(Error::new(ErrorCode::ReadOnly, "this muxtap allows reading alone: it keeps no snapshot"));
+        }
         if bytes > SNAPSHOT_BYTES {
             return Err(Error::new(
                 ErrorCode::ResourceLimit,
@@ -156,7 +159,7 @@ impl Relay {
             command: GET_WORKSPACE.into(),
             ..RpcRequest::default()
         };
-        let said = self.request(caller, request, None).await?;
+        let said = self.request(caller, request).await?;
         // Heard just now.
         let info = self.get(caller, id)?;
         let captured = said.result.get("capturedAt").and_then(Value::as_u64).unwrap_or_else(clock::now_ms);

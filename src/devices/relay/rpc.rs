@@ -1,6 +1,6 @@
 //! Requests from one device to another. A request is sent to one connection, once; its caller has exactly one answer.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
@@ -12,7 +12,7 @@ use crate::{
         audit::{Asked, Ending},
         names,
         outbox::Outbox,
-        wire::{self, OwnerResult},
+        wire::{self, Answered, OwnerResult},
         workspace::{GET_WORKSPACE, needs_key},
     },
 };
@@ -66,28 +66,35 @@ impl Drop for OnItsWay<'_> {
 }
 
 impl Relay {
-    /// Asks the owner of a workspace and waits for its answer. `events` is told when the owner took it or asks
-    /// its person.
+    /// Asks the owner of a workspace and waits for its answer.
     ///
     /// Errors say how far it came: stage `relay` (`NOT_FOUND`, `UNAUTHORIZED`, `DEVICE_OFFLINE`, `RPC_TIMEOUT`), stage
     /// `owner` (`OWNER_TIMEOUT`, and what the owner says).
-    pub async fn request(
+    pub async fn request(&self, caller: &Caller, request: RpcRequest) -> Result<RpcResponse> {
+        let answered = self.ask(caller, &request, None).await?;
+        let (result, applied_revision) = (answered.result()?, answered.applied_revision);
+        Ok(RpcResponse { request_id: request.request_id, ok: true, result, applied_revision })
+    }
+
+    /// Asks the owner of a workspace as [`Relay::request`] does. `events` is told when the owner took it or asks
+    /// its person.
+    pub(super) async fn ask(
         &self,
         caller: &Caller,
-        request: RpcRequest,
+        request: &RpcRequest,
         events: Option<&Arc<Outbox>>,
-    ) -> Result<RpcResponse> {
+    ) -> Result<Answered> {
         let asked = Asked {
             request_id: request.request_id.clone(),
             caller: request.caller_device_id.clone(),
             target: request.target_device_id.clone(),
             command: request.command.clone(),
         };
-        check_ids(&request).map_err(|error| error.at_stage("relay"))?;
+        check_ids(request).map_err(|error| error.at_stage("relay"))?;
         let mut on_its_way = OnItsWay { relay: self, asked, sent_to: None, ending: Ending::Abandoned };
-        let sent = check(&request).and_then(|()| self.send(caller, &request, &mut on_its_way));
+        let sent = check(request).and_then(|()| self.send(caller, request, &mut on_its_way));
         let answer = match sent {
-            Ok(says) => self.answer(&request, says, events).await,
+            Ok(says) => self.answer(request, says, events).await,
             Err(error) => Err(error.at_stage("relay")),
         };
         on_its_way.ending = match &answer {
@@ -122,6 +129,9 @@ impl Relay {
             return refuse(format!("the device {target} belongs to another principal"));
         }
         let changes = request.command != GET_WORKSPACE;
+        if changes && caller.read_only {
+            return refuse("this muxtap allows reading alone".into());
+        }
         if changes && !caller.remote_control {
             return refuse("this caller has not the scope remote-control".into());
         }
@@ -141,13 +151,8 @@ impl Relay {
         if connection.pending.contains_key(&request.request_id) {
             return Err(Error::new(ErrorCode::Conflict, "a request with this id is on its way to that device"));
         }
-        let mut message = serde_json::to_value(request).unwrap_or_default();
-        if let Some(message) = message.as_object_mut() {
-            message.insert("type".into(), "layout.rpc.request".into());
-            message.insert("callerLabel".into(), label.unwrap_or_else(|| caller.label.clone()).into());
-        }
         let offline = || Error::new(ErrorCode::DeviceOffline, format!("the device {target} does not read"));
-        if !push(&connection.outbox, wire::text(&message)) {
+        if !push(&connection.outbox, wire::request(request, label.as_deref().unwrap_or(&caller.label))) {
             return Err(offline());
         }
         // An owner says three things of a request at most.
@@ -163,12 +168,12 @@ impl Relay {
         request: &RpcRequest,
         mut says: mpsc::Receiver<OwnerSays>,
         events: Option<&Arc<Outbox>>,
-    ) -> Result<RpcResponse> {
+    ) -> Result<Answered> {
         let times = self.0.times;
         let target = &request.target_device_id;
         let tell = |kind: &str| {
             if let Some(outbox) = events {
-                push(outbox, wire::text(&json!({ "type": kind, "requestId": request.request_id })));
+                push(outbox, wire::progress(kind, &request.request_id));
             }
         };
         let time = request.timeout_ms.map_or(RESULT_TIME, |time| Duration::from_millis(time).min(RESULT_LONGEST));
@@ -190,8 +195,8 @@ impl Relay {
                     continue;
                 }
                 Ok(Some(OwnerSays::Result(result))) if result.ok => {
-                    let OwnerResult { request_id, result, applied_revision, .. } = *result;
-                    return Ok(RpcResponse { request_id, ok: true, result, applied_revision });
+                    let OwnerResult { result, applied_revision, .. } = *result;
+                    return Ok(Answered { result, applied_revision });
                 }
                 Ok(Some(OwnerSays::Result(result))) => return Err(result.into_error()),
                 Ok(None) => "has gone",
@@ -250,7 +255,8 @@ fn check(request: &RpcRequest) -> Result<()> {
     if !matches!(request.args, Value::Null | Value::Object(_)) {
         return Err(Error::invalid("args: expected an object"));
     }
-    if serde_json::to_string(&request.args).map_or(usize::MAX, |args| args.len()) > ARGS_BYTES {
+    let mut length = Length(0);
+    if serde_json::to_writer(&mut length, &request.args).is_err() || length.0 > ARGS_BYTES {
         return Err(Error::new(ErrorCode::ResourceLimit, format!("args: more than {ARGS_BYTES} bytes")));
     }
     if request.command != GET_WORKSPACE && request.expected_revision.is_none() {
@@ -260,4 +266,18 @@ fn check(request: &RpcRequest) -> Result<()> {
         return Err(Error::invalid(format!("idempotencyKey: {} needs one", request.command)));
     }
     Ok(())
+}
+
+/// Counts what is written.
+struct Length(usize);
+
+impl io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

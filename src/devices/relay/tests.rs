@@ -19,7 +19,15 @@ fn relay_in(dir: &Path) -> Relay {
 }
 
 fn caller(principal: &str) -> Caller {
-    Caller { principal: principal.into(), device: None, remote_control: true, label: "a program".into(), family: None }
+    Caller {
+        principal: principal.into(),
+        device: None,
+        remote_control: true,
+        label: "a program".into(),
+        family: None,
+        token_ends: None,
+        read_only: false,
+    }
 }
 
 fn hello(device: &str, remote_control: RemoteControl) -> Hello {
@@ -43,7 +51,10 @@ async fn connected(relay: &Relay, device: &str) -> Session {
 /// The next message to a device.
 async fn next(session: &Session) -> Value {
     match session.outbox().next().await {
-        Outgoing::Message(text) => serde_json::from_str(&text).unwrap(),
+        Outgoing::Message(text) => {
+            assert!(text.starts_with(r#"{"type":""#), "{text}");
+            serde_json::from_str(&text).unwrap()
+        }
         Outgoing::End => json!("end"),
     }
 }
@@ -77,7 +88,7 @@ fn request(id: &str, from: &str, to: &str) -> RpcRequest {
 /// Asks in a task of its own.
 fn asks(relay: &Relay, request: RpcRequest) -> tokio::task::JoinHandle<Result<RpcResponse>> {
     let relay = relay.clone();
-    tokio::spawn(async move { relay.request(&caller("user"), request, None).await })
+    tokio::spawn(async move { relay.request(&caller("user"), request).await })
 }
 
 fn stage(answer: &Result<RpcResponse>) -> (ErrorCode, String) {
@@ -134,13 +145,20 @@ async fn a_device_is_present_while_it_is_heard() {
     let other = connected(&relay, "other").await;
     let mut session = connected(&relay, "d").await;
     next(&other).await;
-    tokio::time::advance(Duration::from_secs(14)).await;
-    assert!(session.is_present());
+    let beat = async |session: &mut Session| {
+        tokio::time::sleep_until(session.next_beat()).await;
+        session.beat()
+    };
+    // It was heard when it connected, and is asked as long as it says nothing.
+    let begun = Instant::now();
+    assert_eq!((beat(&mut session).await, begun.elapsed()), (Beat::Ping, Duration::from_secs(5)));
+    assert_eq!(session.beat(), Beat::Quiet, "not again at once");
     session.heard();
-    tokio::time::advance(Duration::from_secs(14)).await;
-    assert!(session.is_present());
-    tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(!session.is_present());
+    tokio::time::advance(Duration::from_secs(3)).await;
+    session.heard();
+    assert_eq!(beat(&mut session).await, Beat::Quiet, "it was heard");
+    assert_eq!((beat(&mut session).await, beat(&mut session).await), (Beat::Ping, Beat::Ping));
+    assert_eq!((beat(&mut session).await, begun.elapsed()), (Beat::End, Duration::from_secs(25)));
     drop(session);
     assert_eq!(next(&other).await["reason"], "silent");
 }
@@ -307,7 +325,7 @@ async fn who_may_not_is_refused_and_his_request_reaches_nobody() {
     let never = relay.connect(&caller("user"), &hello("never", RemoteControl::Never)).unwrap();
     next(&never).await;
     let refused = async |caller: &Caller, request: RpcRequest| {
-        let answer = relay.request(caller, request, None).await;
+        let answer = relay.request(caller, request).await;
         stage(&answer)
     };
     let unauthorized = (ErrorCode::Unauthorized, "relay".to_owned());
@@ -468,7 +486,7 @@ async fn a_client_that_breaks_the_rules_is_told_or_ends() {
     for _ in 0..OUTBOX {
         assert!(deaf.outbox().push("x".into()));
     }
-    let answer = relay.request(&caller("user"), request("r", "c", "deaf"), None).await;
+    let answer = relay.request(&caller("user"), request("r", "c", "deaf")).await;
     assert_eq!(stage(&answer).0, ErrorCode::DeviceOffline);
     assert_eq!((next(&deaf).await["code"].as_str(), next(&deaf).await), (Some("RESOURCE_LIMIT"), json!("end")));
 }
@@ -494,7 +512,7 @@ async fn floods_of_hellos_and_of_requests_are_bounded() {
     for _ in 0..PENDING {
         next_of(&owner, "layout.rpc.request").await;
     }
-    let answer = relay.request(&caller("user"), request("r", "c", "more"), None).await;
+    let answer = relay.request(&caller("user"), request("r", "c", "more")).await;
     assert_eq!(stage(&answer).0, ErrorCode::ResourceLimit);
     drop(owner);
     for one in waiting {
@@ -519,6 +537,43 @@ async fn a_callers_requests_end_with_its_connection() {
     }
     drop((owner, relay));
     assert_eq!(audited(dir.path())[0]["result"], "abandoned");
+}
+
+#[tokio::test]
+async fn a_connection_ends_with_the_token_that_opened_it() {
+    let relay = Relay::default();
+    let with_token = |ends: u64| Caller { family: Some("f".into()), token_ends: Some(ends), ..caller("user") };
+    let mut lasting = relay.connect(&with_token(u64::MAX), &hello("d", RemoteControl::Ask)).unwrap();
+    next(&lasting).await;
+    assert_eq!(lasting.beat(), Beat::Quiet);
+    let now = crate::clock::now_ms();
+    let mut ended = relay.connect(&with_token(now), &hello("e", RemoteControl::Ask)).unwrap();
+    next(&ended).await;
+    assert!(ended.next_beat() <= Instant::now());
+    assert_eq!(ended.beat(), Beat::Quiet);
+    let told = next(&ended).await;
+    assert!(told["code"] == "UNAUTHORIZED" && told["message"].as_str().unwrap().contains("refresh"), "{told}");
+    assert_eq!(next(&ended).await, "end");
+    assert!(lasting.outbox().push("goes on".into()));
+}
+
+#[tokio::test]
+async fn where_nothing_is_changed_nothing_is_published() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = relay_in(dir.path());
+    let reader = Caller { read_only: true, ..caller("user") };
+    let mut session = relay.connect(&reader, &hello("d", RemoteControl::Ask)).unwrap();
+    next(&session).await;
+    says(&mut session, snapshot("d", 2, 2)).await;
+    assert_eq!(next(&session).await["code"], "READ_ONLY");
+    assert_eq!(relay.get(&caller("user"), "d").unwrap().workspace_revision, 1);
+    assert!(!dir.path().join("snapshots").exists());
+    let refused = relay.request(&reader, request("r", "d", "e")).await;
+    assert_eq!(refused.unwrap_err().code, ErrorCode::NotFound);
+    let other = connected(&relay, "e").await;
+    let refused = relay.request(&reader, request("r", "d", "e")).await;
+    assert_eq!(stage(&refused), (ErrorCode::Unauthorized, "relay".into()));
+    assert!(other.outbox().push("nothing before this".into()));
 }
 
 #[tokio::test]

@@ -49,7 +49,16 @@ impl FromRequestParts<App> for Asking {
             Some(Peer::Tcp { .. }) => (USER.to_owned(), false, "a program"),
             None => ("application".to_owned(), false, "a program"),
         };
-        Ok(Self(Caller { principal, device: None, remote_control, label: label.into(), family: None }))
+        let (token_ends, read_only) = (None, false);
+        Ok(Self(Caller {
+            principal,
+            device: None,
+            remote_control,
+            label: label.into(),
+            family: None,
+            token_ends,
+            read_only,
+        }))
     }
 }
 
@@ -61,6 +70,8 @@ fn bound(device: &BoundDevice) -> Caller {
         remote_control: device.has(DeviceScope::RemoteControl),
         label: device.device_label.clone(),
         family: Some(device.family.clone()),
+        token_ends: Some(device.token_ends),
+        read_only: false,
     }
 }
 
@@ -152,7 +163,7 @@ pub async fn rpc(
     if request.request_id.is_empty() {
         request.request_id = format!("req_{}", nonce::hex64());
     }
-    Ok(Json(devices(&app).relay.request(&caller, request, None).await?))
+    Ok(Json(devices(&app).relay.request(&caller, request).await?))
 }
 
 /// Logs a device in: a token that is bound to it.

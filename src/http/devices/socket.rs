@@ -1,6 +1,6 @@
 //! `/v1/devices/ws`: the connection of a device. `docs/devices.md` has its messages.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Extension,
@@ -8,16 +8,16 @@ use axum::{
     extract::ws::{Message, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
     response::{IntoResponse as _, Response},
 };
-use futures_util::StreamExt as _;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::time::{sleep_until, timeout};
 
 use super::{Asking, bound, log_in_first, no_websocket};
 use crate::{
     api::{self, DeviceScope, Error, ErrorCode, Result, Tier},
     clock,
     devices::{
-        BoundDevice, Caller, DeviceSessions, Outgoing, Relay, Session,
-        relay::{Flow, HELLO_TIME},
+        BoundDevice, Caller, DeviceSessions, Relay, Session,
+        relay::{Beat, Flow, HELLO_TIME},
         wire::{self, Hello},
     },
     http::{App, error::Failure},
@@ -27,6 +27,11 @@ use crate::{
 /// The longest message that is read, in bytes; for a longer one the connection is closed. A snapshot that is larger
 /// than is kept is refused by name.
 const READ_MOST: usize = 4 << 20;
+/// Bytes that are read at once. A buffer of so many is cleared before each read: the 128 KiB that are usual cost more
+/// than all else that is done for a message.
+const READ_BUFFER: usize = 4 << 10;
+/// Bytes of messages that are written at once.
+const WRITE_BUFFER: usize = 16 << 10;
 /// How long a device has to take a message.
 const SLOW_READER: Duration = Duration::from_secs(10);
 
@@ -60,6 +65,7 @@ pub async fn open(
     };
     // A browser sends its token as another subprotocol (`guard`).
     let upgrade = upgrade.protocols(["muxtap"]).max_message_size(READ_MOST).max_frame_size(READ_MOST);
+    let upgrade = upgrade.read_buffer_size(READ_BUFFER).write_buffer_size(WRITE_BUFFER);
     upgrade.on_upgrade(async move |socket| {
         let streams = app.daemon.streams.clone();
         let (runtime, cut) = (streams.engine_runtime.clone(), streams.cut.clone());
@@ -120,7 +126,7 @@ async fn serve(mut socket: WebSocket, app: App, relay: Relay, sessions: DeviceSe
         Ok((session, has_terminals)) => {
             tracing::debug!("the device {} has connected", session.device());
             let agents = Agents::new(app, session.outbox().clone(), has_terminals);
-            run(&mut socket, session, &agents, relay.times().heartbeat).await;
+            run(&mut socket, session, &agents).await;
         }
         Err(error) => {
             let _ = send(&mut socket, Message::Text(wire::error(&error).as_ref().into())).await;
@@ -148,48 +154,54 @@ fn begin(relay: &Relay, sessions: &DeviceSessions, caller: Caller, at: Place, te
         None if at.over_tcp && caller.device.is_none() => return Err(log_in_first()),
         None => caller,
     };
-    caller.remote_control &= !at.reads_only;
+    caller.read_only = at.reads_only;
     Ok((relay.connect(&caller, &hello)?, has_terminals))
 }
 
 /// Passes messages both ways until one of both ends.
-async fn run(socket: &mut WebSocket, mut session: Session, agents: &Agents, heartbeat: Duration) {
+async fn run(socket: &mut WebSocket, mut session: Session, agents: &Agents) {
     let outbox = session.outbox().clone();
-    let mut beats = interval_at(Instant::now() + heartbeat, heartbeat);
-    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut batch = Vec::new();
+    let mut beat = std::pin::pin!(sleep_until(session.next_beat()));
     loop {
         tokio::select! {
-            next = outbox.next() => match next {
-                Outgoing::Message(text) => {
-                    if send(socket, Message::Text(text.as_ref().into())).await.is_err() {
-                        return;
-                    }
+            more = outbox.next_batch(&mut batch) => {
+                if send_all(socket, &mut batch).await.is_err() || !more {
+                    return;
                 }
-                Outgoing::End => return,
-            },
+            }
             message = socket.next() => match message {
                 Some(Ok(Message::Text(text))) if agents.take(&text) => session.heard(),
                 Some(Ok(Message::Text(text))) => {
                     // What waits for it is sent before it ends.
                     if session.receive(&text).await == Flow::End {
-                        while let Outgoing::Message(text) = outbox.next().await {
-                            if send(socket, Message::Text(text.as_ref().into())).await.is_err() {
-                                return;
-                            }
-                        }
+                        while outbox.next_batch(&mut batch).await && send_all(socket, &mut batch).await.is_ok() {}
+                        let _ = send_all(socket, &mut batch).await;
                         return;
                     }
                 }
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                 Some(Ok(_)) => session.heard(),
             },
-            _ = beats.tick() => {
-                if !session.is_present() || send(socket, Message::Ping(Bytes::new())).await.is_err() {
-                    return;
+            () = &mut beat => {
+                match session.beat() {
+                    Beat::Quiet => {}
+                    Beat::Ping if send(socket, Message::Ping(Bytes::new())).await.is_ok() => {}
+                    Beat::Ping | Beat::End => return,
                 }
+                beat.as_mut().reset(session.next_beat());
             }
         }
     }
+}
+
+/// Sends messages together. Error: the device does not take them.
+async fn send_all(socket: &mut WebSocket, batch: &mut Vec<Arc<str>>) -> std::result::Result<(), ()> {
+    for text in batch.drain(..) {
+        let fed = timeout(SLOW_READER, socket.feed(Message::Text(text.as_ref().into()))).await;
+        fed.map_err(|_| ())?.map_err(|_| ())?;
+    }
+    timeout(SLOW_READER, socket.flush()).await.map_err(|_| ())?.map_err(|_| ())
 }
 
 /// Sends a message. Error: the device does not take it.

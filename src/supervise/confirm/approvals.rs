@@ -8,7 +8,7 @@
 //! - A3: at the deadline the asker takes the question away and looks whether it was answered, in
 //!   one step; so a human who was shown `approved` has approved.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 use super::{Confirm, Decision, Question, Request};
 use crate::{
     api::{Error, ErrorCode, Result},
+    engine::Engine,
     nonce,
     supervise::store::{iso, now},
 };
@@ -32,16 +33,16 @@ const NOT_WATCHED: &str = "Error: spawn needs a human's approval, and nobody wat
 pub struct OpenQuestion {
     /// The question's id: six hexadecimal digits.
     pub id: String,
-    /// The kind of spawn: `session` or `window`.
+    /// The kind: `session` or `window` is to be spawned, or an agent session asks for a `permission`.
     pub kind: String,
-    /// The name of what is to be spawned.
+    /// The name of what is to be spawned; what the agent wants to do.
     pub name: String,
-    /// The prompt that Claude is to be given.
+    /// The prompt that Claude is to be given; the permission's detail.
     pub prompt: String,
-    /// The directory in which Claude is to work.
+    /// The directory in which Claude is to work, or the agent works.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub working_dir: Option<String>,
-    /// The session that gets a window.
+    /// The session that gets a window, or the agent session that asks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// The time at which it was asked, ISO 8601.
@@ -50,6 +51,11 @@ pub struct OpenQuestion {
     pub until: String,
     /// The process that asks.
     pub pid: u32,
+}
+
+impl OpenQuestion {
+    /// The kind of an agent session's permission question.
+    pub const PERMISSION: &str = "permission";
 }
 
 /// The questions that wait for an answer.
@@ -82,12 +88,23 @@ pub struct Approvals {
     state: Arc<watch::Sender<State>>,
 }
 
-#[derive(Debug, Default)]
+/// Answers a question that is asked elsewhere too, and answered there alone.
+type AnswerThere = Arc<dyn Fn(&Engine, Verdict) -> Result<()> + Send + Sync>;
+
+#[derive(Default)]
 struct State {
     /// Oldest first.
     asked: Vec<(OpenQuestion, Option<Verdict>)>,
+    /// Where those are answered that are asked elsewhere too.
+    elsewhere: BTreeMap<String, AnswerThere>,
     /// How many terminals watch.
     watchers: usize,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("asked", &self.asked).field("watchers", &self.watchers).finish_non_exhaustive()
+    }
 }
 
 impl State {
@@ -98,7 +115,7 @@ impl State {
 
 /// A question that is asked. Dropping it takes the question away.
 #[derive(Debug)]
-struct AskedQuestion {
+pub(crate) struct AskedQuestion {
     approvals: Approvals,
     id: String,
 }
@@ -136,6 +153,29 @@ impl Approvals {
             true
         });
         outcome
+    }
+
+    /// Answers a question for a caller: as [`Approvals::answer`], or where else it is asked. Errors: that one's, too.
+    pub fn answer_by(&self, engine: &Engine, id: &str, word: Verdict) -> Result<()> {
+        // Whoever answers it there takes it away here: nothing is held meanwhile.
+        let there = self.state.borrow().elsewhere.get(id).cloned();
+        match there {
+            Some(answer) => answer(engine, word),
+            None => self.answer(id, word),
+        }
+    }
+
+    /// Shows a question that is asked elsewhere, until what this returns is dropped. `question` gets its id.
+    pub(crate) fn show(&self, question: impl Fn(String) -> OpenQuestion, answer: AnswerThere) -> AskedQuestion {
+        let mut id = new_id();
+        self.state.send_modify(|state| {
+            while state.asked.iter().any(|(question, _)| question.id == id) {
+                id = new_id();
+            }
+            state.elsewhere.insert(id.clone(), answer.clone());
+            state.asked.push((question(id.clone()), None));
+        });
+        AskedQuestion { approvals: self.clone(), id }
     }
 
     /// Watches for questions from now on.
@@ -212,6 +252,7 @@ impl AskedQuestion {
             answer = state.answer(&self.id);
             let before = state.asked.len();
             state.asked.retain(|(question, _)| question.id != self.id);
+            state.elsewhere.remove(&self.id);
             state.asked.len() < before
         });
         answer
@@ -262,7 +303,7 @@ impl Confirm for Terminal {
 }
 
 /// Returns the time after this duration, ISO 8601 in UTC.
-fn iso_in(after: Duration) -> String {
+pub(crate) fn iso_in(after: Duration) -> String {
     let now = OffsetDateTime::now_utc();
     let then = time::Duration::try_from(after).ok().and_then(|after| now.checked_add(after));
     iso(then.unwrap_or(now))

@@ -157,6 +157,13 @@ fn a_muxtap_that_only_reads_relays_no_change() {
                       "targetDeviceId": "laptop", "command": "select-tab", "args": {"target": "tab:t1"},
                       "expectedRevision": 1}));
     assert_eq!(phone.next_of("layout.rpc.result")["error"]["code"], "UNAUTHORIZED");
+    // Nor does it keep what a device publishes, on whatever way.
+    phone.publishes(2);
+    assert_eq!(phone.next_of("error")["code"], "READ_ONLY");
+    let publish = json!({"deviceLabel": "x", "deviceType": "cli", "snapshot": {"workspaceRevision": 1, "capturedAt": 1,
+                         "tabs": [], "panes": []}});
+    assert_eq!(world.http("PUT", "/v1/devices/phone/workspace", Some(&publish)).json()["code"], "READ_ONLY");
+    assert!(!world.path("m.sock.devices/snapshots").exists());
     let reading = std::thread::scope(|scope| {
         let reading = scope.spawn(|| world.http("GET", "/v1/devices/laptop/workspace", None));
         let empty = json!({"workspaceRevision": 3, "capturedAt": 1, "tabs": [], "panes": []});

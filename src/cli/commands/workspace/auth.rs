@@ -9,7 +9,7 @@ use crate::{
         DeviceScope, DeviceSession, DeviceSessionRequest, DeviceType, DoneAnswer, Error, ErrorCode, RefreshRequest,
         Result,
     },
-    cli::Outcome,
+    cli::{Outcome, client::Client},
     clock,
 };
 
@@ -44,27 +44,15 @@ impl AuthCommand {
                     device_type: DeviceType::Cli,
                     scopes: wanted.into_iter().filter_map(|(wanted, scope)| wanted.then_some(scope)).collect(),
                 };
+                let _lock = context.home.lock_auth()?;
                 let session: DeviceSession = client.post("/api/device-sessions", &request).await?;
                 context.home.set_auth(&session)?;
                 Some(session)
             }
-            Self::Refresh => {
-                let request = RefreshRequest { refresh_token: kept(context)?.refresh_token };
-                match client.post::<DeviceSession>("/api/device-sessions/refresh", &request).await {
-                    Ok(session) => {
-                        context.home.set_auth(&session)?;
-                        Some(session)
-                    }
-                    Err(error) => {
-                        if error.code == ErrorCode::Unauthorized {
-                            context.home.forget_auth()?;
-                        }
-                        return Err(error.into());
-                    }
-                }
-            }
+            Self::Refresh => Some(refresh(context, &mut client).await?),
             Self::Status => context.home.auth()?,
             Self::Logout => {
+                let _lock = context.home.lock_auth()?;
                 let kept = kept(context)?;
                 let path = "/api/device-sessions/current";
                 let ended = client.with_bearer(kept.token).delete::<DoneAnswer>(path).await;
@@ -85,6 +73,29 @@ impl AuthCommand {
                 None => "not logged in\n".into(),
             }
         })
+    }
+}
+
+/// Gets the next tokens. Where another command got them while this one waited for it, those are the ones.
+async fn refresh(context: &Context<'_>, client: &mut Client) -> Result<DeviceSession> {
+    let before = kept(context)?;
+    let _lock = context.home.lock_auth()?;
+    let now = kept(context)?;
+    if now.refresh_token != before.refresh_token {
+        return Ok(now);
+    }
+    let request = RefreshRequest { refresh_token: now.refresh_token };
+    match client.post::<DeviceSession>("/api/device-sessions/refresh", &request).await {
+        Ok(session) => {
+            context.home.set_auth(&session)?;
+            Ok(session)
+        }
+        Err(error) => {
+            if error.code == ErrorCode::Unauthorized {
+                context.home.forget_auth()?;
+            }
+            Err(error)
+        }
     }
 }
 

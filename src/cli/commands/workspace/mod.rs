@@ -9,6 +9,7 @@ mod serve;
 #[cfg(feature = "sessions")]
 mod sessions;
 mod terminals;
+mod times;
 
 use std::path::PathBuf;
 

@@ -17,7 +17,7 @@ use crate::{
     clock,
     devices::{
         local::{Home, Identity},
-        wire::{Hello, OwnerResult},
+        wire::{self, Hello, OwnerResult},
         workspace::RpcRead,
     },
 };
@@ -169,11 +169,12 @@ fn answer(home: &Home, message: Value) -> (OwnerResult, Option<Changed>) {
     let request_id = text(&message, "requestId").to_owned();
     match done(home, message) {
         Ok((result, applied_revision, changed)) => {
+            let result = serde_json::value::to_raw_value(&result).ok();
             (OwnerResult { request_id, ok: true, result, error: None, applied_revision }, changed)
         }
         Err(error) => {
             let error = serde_json::to_value(&error).ok();
-            (OwnerResult { request_id, ok: false, result: Value::Null, error, applied_revision: None }, None)
+            (OwnerResult { request_id, error, ..OwnerResult::default() }, None)
         }
     }
 }
@@ -233,5 +234,5 @@ async fn publish(socket: &mut Socket, mut snapshot: Value) -> std::result::Resul
 }
 
 async fn send(socket: &mut Socket, message: &Value) -> std::result::Result<(), tungstenite::Error> {
-    socket.send(Message::text(message.to_string())).await
+    socket.send(Message::text(wire::text(message).as_ref())).await
 }

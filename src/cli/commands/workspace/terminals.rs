@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::{ArgGroup, Subcommand};
 use serde_json::{Value, json};
 
-use super::{Context, TerminalArgs, duration, output::table, text};
+use super::{Context, TerminalArgs, duration, output::table, text, times};
 use crate::{
     api::{
         CaptureAnswer, CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputAnswer, InputRequest,
@@ -228,7 +228,9 @@ pub(super) async fn respawn(context: &Context<'_>, id: &str) -> Result<()> {
 
 async fn list(context: &Context<'_>) -> Outcome {
     let list: PaneList = context.caller.client().await?.get("/v1/panes", &listed(&[])?).await?;
+    let is_here = context.caller.server.is_absolute();
     let terminal = |pane: &PaneInfo| {
+        let pid = Some(pane.pid).filter(|pid| is_here && pane.host.is_none() && !pane.dead && *pid > 0);
         json!({
             "terminalId": id_on(context.caller, &pane.id.to_string()),
             "mode": pane.command,
@@ -239,9 +241,9 @@ async fn list(context: &Context<'_>) -> Outcome {
             "window": pane.window,
             "cwd": pane.path,
             "bufferRef": pane.cursor,
-            // The list of panes has neither.
-            "createdAt": Value::Null,
-            "lastActivityAt": Value::Null,
+            // Of another machine's processes nothing is known here.
+            "createdAt": pid.and_then(times::created),
+            "lastActivityAt": pid.and_then(times::used),
         })
     };
     let answer = json!({ "terminals": list.panes.iter().map(terminal).collect::<Vec<_>>() });

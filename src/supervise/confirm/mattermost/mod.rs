@@ -62,14 +62,26 @@ impl Mattermost {
     }
 }
 
+impl Mattermost {
+    /// Asks with this message until `over` resolves, of which there can be any number. `None`: then nobody had
+    /// answered. Error: nobody can be asked.
+    pub(crate) async fn decide<O: Future<Output = ()>>(
+        &self,
+        message: &str,
+        over: impl Fn() -> O,
+    ) -> io::Result<Option<Decision>> {
+        match &self.rest {
+            Ok(rest) => ask(rest, message, over).await,
+            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        }
+    }
+}
+
 impl Confirm for Mattermost {
     fn ask(self: Arc<Self>, question: Question) -> BoxFuture<'static, Decision> {
         Box::pin(async move {
-            let asked = match &self.rest {
-                Ok(rest) => ask(rest, &question).await,
-                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
-            };
-            asked.unwrap_or_else(|error| {
+            let asked = self.decide(&message(&question.request), || question.over()).await;
+            asked.map(|decision| decision.unwrap_or(Decision::Denied)).unwrap_or_else(|error| {
                 tracing::warn!("cannot ask in Mattermost: {error}");
                 Decision::Unavailable(UNREACHABLE.into())
             })
@@ -77,12 +89,12 @@ impl Confirm for Mattermost {
     }
 }
 
-async fn ask(rest: &Rest, question: &Question) -> io::Result<Decision> {
-    let post = rest.post(&message(&question.request), question.over()).await?;
+async fn ask<O: Future<Output = ()>>(rest: &Rest, message: &str, over: impl Fn() -> O) -> io::Result<Option<Decision>> {
+    let post = rest.post(message, over()).await?;
     let decision = tokio::select! {
         biased;
-        () = question.over() => Ok(Decision::Denied),
-        decision = answered(rest, &post) => decision,
+        () = over() => Ok(None),
+        decision = answered(rest, &post) => decision.map(Some),
     };
     if tokio::time::timeout(DELETE_LIMIT, delete(rest, &post)).await.is_err() {
         tracing::warn!("the post {post} could not be deleted in time");

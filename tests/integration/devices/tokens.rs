@@ -1,0 +1,144 @@
+//! Tokens over time, and who is kept from the socket and the files.
+
+use std::{
+    fs,
+    net::TcpStream,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    path::Path,
+    process::Command,
+};
+
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::{self, client::IntoClientRequest as _};
+
+use super::{Page, failed, hello, own_id, page, workspace};
+use crate::{
+    common::{Answer, Background, LIMIT, World, eventually, run},
+    http_port::asked,
+};
+
+/// A daemon with a TCP port, and the port's address.
+fn serving(world: &World) -> (Background, String) {
+    let mut command = world.plain_muxtap_command();
+    let daemon = Background::start(command.args(["serve", "--http", "127.0.0.1:0"]));
+    eventually("the daemon answers", || world.daemon_pid().is_some());
+    let status = world.http("GET", "/v1/status", None).json();
+    (daemon, status["http"][0].as_str().unwrap().split("://").nth(1).unwrap().to_owned())
+}
+
+/// Opens a device's connection over TCP with its token. Returns it, and the first answer.
+fn open(addr: &str, token: &str, device: &str) -> (Page<TcpStream>, Value) {
+    let stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut request = format!("ws://{addr}/v1/devices/ws").into_client_request().unwrap();
+    let bearer = format!("muxtap, bearer.{token}").parse().unwrap();
+    request.headers_mut().insert("sec-websocket-protocol", bearer);
+    let (socket, _) = tungstenite::client::client(request, stream).unwrap();
+    let mut page = Page { socket, id: device.into() };
+    page.say(&hello(device));
+    let first = page.next();
+    (page, first)
+}
+
+/// The token of the environment, its devices, and the end of a device's token while it is connected.
+#[test]
+fn auth_token_logs_devices_in_over_tcp_and_their_connections_end_with_their_tokens() {
+    let mut world = World::with_server();
+    let bootstrap = "bootstrap-0123456789abcdef";
+    world.set("AUTH_TOKEN", bootstrap);
+    let (daemon, addr) = serving(&world);
+    let login = json!({"deviceId": "laptop", "deviceLabel": "l", "deviceType": "browser"});
+    assert_eq!(asked(&addr, "another", "POST", "/api/device-sessions", Some(&login)).status, 401);
+    let session = asked(&addr, bootstrap, "POST", "/api/device-sessions", Some(&login));
+    assert_eq!(session.status, 200, "{session:?}");
+    let session = session.json();
+    let token = session["token"].as_str().unwrap();
+    assert_eq!(asked(&addr, token, "GET", "/v1/devices", None).status, 200);
+    assert_eq!(open(&addr, token, "laptop").1["type"], "welcome");
+    world.ok(&["stop"]);
+    drop(daemon.finish());
+    // What the daemon keeps says that the quarter of an hour is nearly over.
+    let file = world.path("m.sock.devices/sessions.json");
+    let mut kept: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+    kept[0]["tokenEnds"] = (now + 10_000).into();
+    fs::write(&file, kept.to_string()).unwrap();
+    let (_daemon, addr) = serving(&world);
+    let (mut laptop, welcome) = open(&addr, token, "laptop");
+    assert_eq!(welcome["type"], "welcome", "{welcome}");
+    // It says nothing, and is told when it is over.
+    let told = laptop.next_of("error");
+    assert_eq!(told["code"], "UNAUTHORIZED", "{told}");
+    assert!(told["message"].as_str().unwrap().contains("refresh"), "{told}");
+    assert_eq!(laptop.next(), Value::Null);
+    assert_eq!(asked(&addr, token, "GET", "/v1/devices", None).status, 401);
+    // It comes back with the next token.
+    let refresh = json!({"refreshToken": session["refreshToken"]});
+    let next = asked(&addr, bootstrap, "POST", "/api/device-sessions/refresh", Some(&refresh)).json();
+    assert_eq!(open(&addr, next["token"].as_str().unwrap(), "laptop").1["type"], "welcome");
+}
+
+/// Each gets tokens that work: those of the first one.
+#[test]
+fn of_refreshes_at_once_none_ends_the_family() {
+    let world = World::with_server();
+    workspace(&world, &["auth", "login"]);
+    std::thread::scope(|scope| {
+        let refreshes: Vec<_> = (0..6).map(|_| scope.spawn(|| workspace(&world, &["auth", "refresh"]))).collect();
+        for refreshed in refreshes {
+            assert_eq!(refreshed.join().unwrap()["loggedIn"], true);
+        }
+    });
+    assert_eq!(workspace(&world, &["auth", "refresh"])["loggedIn"], true);
+    assert_eq!(workspace(&world, &["auth", "status"])["expired"], false);
+}
+
+/// Runs the program as another user. `None`: this test cannot become one.
+fn as_another(world: &World, program: &Path, args: &[&str]) -> Answer {
+    let mut command = Command::new(program);
+    command.args(args).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/nonexistent").current_dir("/");
+    command.env("MUXTAP_SOCKET", world.daemon_socket()).uid(65534).gid(65534);
+    run(&mut command)
+}
+
+/// Another Unix user reaches neither the socket nor the files, though every folder above lets him in.
+#[test]
+fn another_user_of_the_machine_is_kept_out() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: another_user_of_the_machine_is_kept_out needs root, to become another user");
+        return;
+    }
+    let world = World::with_server();
+    workspace(&world, &["new-tab", "--shell", "exec cat"]);
+    workspace(&world, &["auth", "login"]);
+    let mut laptop = page(&world, "laptop");
+    laptop.publishes(2);
+    eventually("it is published", || {
+        workspace(&world, &["device-status", "--device", "laptop"])["online"] == true
+            && fs::read_dir(world.path("m.sock.devices/snapshots")).is_ok_and(|files| files.count() == 2)
+    });
+    let own = own_id(&world);
+    let inside = ["sessions.json", "cli-auth.json", "cli-workspace.json", "cli-device.json"];
+    let files = inside.map(|name| world.path("m.sock.devices").join(name));
+    // Everything above is open, so that only muxtap's own modes and its look at the caller are in the way.
+    let open = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    open(world.dir(), 0o755);
+    open(&world.daemon_socket(), 0o777);
+    let program = world.path("their-muxtap");
+    fs::copy(world.plain_muxtap_command().get_program(), &program).unwrap();
+    open(&program, 0o755);
+    let head = |path: &Path| as_another(&world, Path::new("/usr/bin/head"), &["-c1", path.to_str().unwrap()]);
+    assert_eq!(head(&program).status, 0, "the other user exists and reaches the folder");
+    for path in &files {
+        let read = head(path);
+        assert!(read.status != 0 && read.stdout.is_empty(), "{}: {read:?}", path.display());
+    }
+    let asked = as_another(&world, &program, &["--json", "list-panes"]);
+    assert!(asked.status != 0 && asked.stdout.is_empty(), "{asked:?}");
+    let log = fs::read_to_string(world.path("m.sock.log")).unwrap();
+    assert!(log.contains("refused a connection of"), "{asked:?} {log}");
+    // Who it belongs to is served on.
+    assert_eq!(own_id(&world), own);
+    failed(&world.muxtap(&["--json", "workspace", "device-status", "--device", "nobody"]), "NOT_FOUND");
+    open(world.dir(), 0o700);
+}
