@@ -13,6 +13,8 @@ mod erase;
 mod grid;
 mod history;
 mod join;
+mod links;
+mod modes;
 mod packed;
 mod params;
 mod parser;
@@ -20,6 +22,7 @@ mod repaint;
 mod resize;
 mod row;
 pub mod rules;
+mod runs;
 pub mod seed;
 mod sgr;
 pub mod style;
@@ -29,7 +32,9 @@ mod write;
 
 pub use capture::{CaptureOptions, Line};
 pub use changes::Changes;
+pub use modes::{Modes, Mouse};
 pub use rules::{Proof, Rules};
+pub use runs::{RowRuns, Run, RunKind};
 pub use seed::Seed;
 
 use parser::Parser;
@@ -214,6 +219,23 @@ impl Screen {
         self.terminal.saved.is_some()
     }
 
+    /// Returns the modes of the terminal.
+    pub fn modes(&self) -> Modes {
+        let (modes, input) = (&self.terminal.modes, &self.terminal.modes.input);
+        Modes {
+            cursor: modes.cursor,
+            alternate: self.alternate(),
+            mouse: input.mouse,
+            sgr_mouse: input.sgr_mouse,
+            utf8_mouse: input.utf8_mouse,
+            cursor_keys: input.cursor_keys,
+            keypad: input.keypad,
+            bracketed_paste: input.bracketed_paste,
+            focus: input.focus,
+            cursor_shape: self.terminal.shape.number(input.blinks),
+        }
+    }
+
     /// Returns the title that the program set.
     pub fn title(&self) -> &str {
         &self.terminal.title
@@ -243,6 +265,7 @@ impl Screen {
             saved.rows.iter().map(|row| row.cells.capacity() * size_of::<cell::Cell>() + size_of::<row::Row>()).sum()
         });
         size_of::<Self>() + self.terminal.grid.memory() + saved + self.parser.memory() + self.terminal.title.capacity()
+            + self.terminal.links.memory()
     }
 
     /// Takes the changes since this was last called.

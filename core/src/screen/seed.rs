@@ -362,7 +362,7 @@ impl Reader {
             }
             match byte {
                 0x1b => {
-                    rest = self.escape(rest.get(1..).unwrap_or_default());
+                    rest = self.escape(terminal, rest.get(1..).unwrap_or_default());
                     id = self.id(terminal);
                 }
                 b'\t' => {
@@ -403,12 +403,14 @@ impl Reader {
     }
 
     /// Reads a sequence behind its `ESC` and gives what follows it.
-    fn escape<'b>(&mut self, text: &'b [u8]) -> &'b [u8] {
+    fn escape<'b>(&mut self, terminal: &mut Terminal, text: &'b [u8]) -> &'b [u8] {
         if let Some(link) = text.strip_prefix(b"]8;") {
             let end = memmem::find(link, b"\x1b\\").unwrap_or(link.len());
-            self.unlinked = link.get(..end) == Some(b";");
+            let said = link.get(..end).unwrap_or_default();
+            self.unlinked = said == b";";
             if !self.unlinked {
-                self.style.link = 1;
+                let address = memchr(b';', said).and_then(|at| said.get(at + 1..)).unwrap_or_default();
+                self.style.link = terminal.links.number(address);
             }
             return link.get(end + 2..).unwrap_or_default();
         }
