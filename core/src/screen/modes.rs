@@ -121,3 +121,10 @@ impl Shape {
         steady - u8::from(blinks)
     }
 }
+
+/// The modes of a screen, kept while it is made anew from what tmux tells.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeptModes {
+    pub(super) input: InputModes,
+    pub(super) shape: Shape,
+}

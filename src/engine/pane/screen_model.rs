@@ -297,7 +297,13 @@ impl ScreenModel {
             // What was asked for before the program ended may show tmux's row.
             return Reconciled::Same;
         }
-        let theirs = Screen::from_seed(seed, rules, Settings::default());
+        let mut theirs = Screen::from_seed(seed, rules, Settings::default());
+        // What is started anew begins with the modes of a new pane.
+        let restarted = self.staleness == Some(Staleness::Restarted);
+        let modes = self.screen.as_deref().filter(|_| !restarted).map(Screen::kept_modes);
+        for screen in self.screen.as_deref_mut().into_iter().chain(&mut theirs) {
+            screen.take_modes(seed, modes);
+        }
         let ours = self.screen.as_deref().filter(|screen| screen.trusted().is_ok());
         let outcome = match (ours, &theirs) {
             (None, _) => Reconciled::Unknown,
