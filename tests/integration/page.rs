@@ -116,6 +116,10 @@ fn looks_of(style: &str) -> String {
     style.split(' ').filter(told).collect::<Vec<_>>().join(" ")
 }
 
+fn size16(number: u64) -> std::num::NonZeroU16 {
+    u16::try_from(number).ok().and_then(std::num::NonZeroU16::new).unwrap()
+}
+
 /// What tmux itself shows in a pane, as another terminal understands it.
 fn shown_by_tmux(world: &World, pane: &str) -> (Vec<Vec<Cell>>, (u64, u64)) {
     let size =
@@ -123,7 +127,7 @@ fn shown_by_tmux(world: &World, pane: &str) -> (Vec<Vec<Cell>>, (u64, u64)) {
     let numbers: Vec<u64> = size.split(' ').map(|number| number.parse().unwrap()).collect();
     let [columns, rows, x, y] = numbers[..] else { panic!("{size}") };
     let text = world.tmux(&["capture-pane", "-e", "-N", "-p", "-t", pane]);
-    let mut terminal = vt100::Parser::new(rows as u16, columns as u16, 0);
+    let mut terminal = vt100::Parser::new(size16(rows), size16(columns), 0);
     for (y, line) in text.split('\n').enumerate() {
         terminal.process(format!("\x1b[{};1H{line}", y + 1).as_bytes());
     }
@@ -209,7 +213,9 @@ impl<S: Read + Write> Page<S> {
 
     /// The next message; null at the end. Screens are applied, and drawn unless the page does not draw.
     fn next(&mut self) -> Value {
-        loop {
+        let begun = Instant::now();
+        // Pings come however long nothing else does.
+        while begun.elapsed() < LIMIT {
             let text = match self.socket.read() {
                 Ok(Message::Text(text)) => text,
                 Ok(Message::Close(_)) | Err(_) => return Value::Null,
@@ -222,11 +228,14 @@ impl<S: Read + Write> Page<S> {
                 let view = message["view"].as_u64().unwrap();
                 self.views.entry(view).or_default().apply(&message);
                 if self.draws {
-                    self.say(&json!({"type": "drawn", "views": [view]}));
+                    // The connection may be ending.
+                    let drawn = json!({"type": "drawn", "views": [view]});
+                    let _ = self.socket.send(Message::text(drawn.to_string()));
                 }
             }
             return message;
         }
+        Value::Null
     }
 
     fn next_of(&mut self, kind: &str) -> Value {
@@ -276,9 +285,16 @@ impl<S: Read + Write> Page<S> {
     /// Compares a view with what tmux shows.
     fn check(&mut self, view: u64, world: &World, pane: &str) {
         let (theirs, at) = shown_by_tmux(world, pane);
-        let ours = &self.views[&view];
-        assert_eq!(visible(ours.cells()), visible(theirs), "{}", ours.text());
-        assert_eq!(ours.at, at);
+        let view = &self.views[&view];
+        let (mut ours, theirs) = (visible(view.cells()), visible(theirs));
+        for (ours, theirs) in ours.iter_mut().zip(&theirs) {
+            // tmux tells nobody of cells behind the last one in use that were erased with a background.
+            let blank = (" ".to_owned(), String::new());
+            let told = theirs.iter().rposition(|cell| *cell != blank).map_or(0, |last| last + 1);
+            ours.iter_mut().skip(told).filter(|(text, _)| text == " ").for_each(|(_, looks)| looks.clear());
+        }
+        assert_eq!(ours, theirs, "{}", view.text());
+        assert_eq!(view.at, at);
     }
 
     /// Asks something that is answered behind all that was to be sent before.
@@ -380,7 +396,7 @@ fn history_is_read_by_numbers_that_stay() {
     terminal.write_all(lines.as_bytes()).unwrap();
     page.until_text(1, "line 499.");
     let (first, history) = (page.views[&1].first, page.views[&1].history);
-    let mut read = |page: &mut Page<UnixStream>, from: u64, count: u64| {
+    let read = |page: &mut Page<UnixStream>, from: u64, count: u64| {
         page.say(&json!({"type": "history", "id": 5, "view": 1, "from": from, "count": count}));
         let answer = page.next_of("history");
         let lines: Vec<String> = answer["lines"].as_array().unwrap().iter().map(text_of).collect();
@@ -395,8 +411,7 @@ fn history_is_read_by_numbers_that_stay() {
     assert_eq!(read(&mut page, first + at, 1).1, ["line 300."], "it has the number that it had");
     world.tmux(&["clear-history", "-t", &pane]);
     page.until(1, "a history that was cleared", |view| view.history == 0);
-    let (from, none, _) = read(&mut page, first, 10);
-    assert!(none.is_empty() && from >= first + history, "{from}");
+    assert!(read(&mut page, first, 10).1.is_empty());
 }
 
 #[test]
@@ -504,10 +519,13 @@ fn typing_survives_reconnects_each_key_once() {
         }
         next = new.end;
         // Some answers are read, then the connection breaks in the middle.
+        page.say(&json!({"type": "nothing", "id": 9}));
         for _ in 0..random.below(12) {
             let message = page.next();
             if message["type"] == "ack" {
                 settled = settled.max(message["seq"].as_u64().unwrap());
+            } else if message["type"] == "error" {
+                break;
             }
         }
         drop(page);
@@ -597,7 +615,7 @@ fn a_page_lists_panes_waits_and_calls_tools() {
     let pane = world.window("exec sleep 1000");
     let news = page.next_of("panes");
     assert!(news["whole"].is_null() && news["set"].to_string().contains(&format!("\"{pane}\"")), "{news}");
-    let waiting = world.spawn(&["wait-for", "-t", &pane, "never"]);
+    let waiting = world.spawn(&["wait-for", "-t", &pane, "-p", "never"]);
     assert_eq!(page.next_of("waits")["waits"].as_array().unwrap().len(), 1);
     drop(waiting);
     page.say(&json!({"type": "call", "id": 3, "tool": "list", "arguments": {}}));
