@@ -85,10 +85,10 @@ impl Seed {
 /// Which of the fields is the pane's width.
 const COLUMNS: usize = 9;
 /// Which of the fields is tmux's version.
-const VERSION: usize = 26;
+const VERSION: usize = 27;
 /// Which of the fields is what tmux draws when a pane's process ends: `remain-on-exit-format`,
 /// expanded.
-const DRAWN_AT_DEATH: usize = 27;
+const DRAWN_AT_DEATH: usize = 28;
 /// The beginning of that text by default, and always on 3.2a, which has no such format.
 const DEFAULT_DRAWN: &[u8] = b"Pane is dead (";
 
@@ -205,7 +205,7 @@ mod tests {
     fn what_tmux_draws_at_death_is_not_output() {
         let drawn = "Pane is dead (status 3, Sun Nov 22 09:59:34 2026)";
         let text = |content: &str, drawn: &str| {
-            let fields = format!("0|1|0|2|0|1|3||55|80|2000|0|0|0|0|0|0|1|1|8,16|1|1||0|1||3.3a|{drawn}\n");
+            let fields = format!("0|1|0|2|0|1|3||55|80|2000|0|0|0|0|0|0|1|1|8,16|1|1||0|1|||3.3a|{drawn}\n");
             String::from_utf8(Seed::parse(&parts(content, "\n", &fields)).unwrap().text).unwrap()
         };
         assert_eq!(text(&format!("one\nabc{drawn}\n"), drawn), "one\r\nabc");
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn what_was_never_written_is_not_output() {
         let text = |content: &str, x: u32, y: u32, version: &str| {
-            let fields = format!("{x}|{y}|0|4|0|0|||55|20|2000|0|0|0|0|0|0|1|1|8,16|1|1||0|1||{version}|\n");
+            let fields = format!("{x}|{y}|0|4|0|0|||55|20|2000|0|0|0|0|0|0|1|1|8,16|1|1||0|1|||{version}|\n");
             String::from_utf8(Seed::parse(&parts(content, "\n", &fields)).unwrap().text).unwrap()
         };
         let padded = "got 1               \n$                   \n\n\n";

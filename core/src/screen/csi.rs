@@ -1,6 +1,7 @@
 //! Carrying out control characters, escapes and control sequences.
 
 use super::{
+    modes::Shape,
     params::Params,
     style::{Colour, Style},
     terminal::{SavedCursor, Terminal},
@@ -45,7 +46,9 @@ impl Terminal {
             }
             (b"", b'M') => self.reverse_index(),
             (b"", b'c') => self.reset(),
-            (b"", b'=' | b'>' | b'\\') => {}
+            (b"", b'=') => self.modes.input.keypad = true,
+            (b"", b'>') => self.modes.input.keypad = false,
+            (b"", b'\\') => {}
             _ => return,
         }
         self.last = None;
@@ -105,7 +108,13 @@ impl Terminal {
             }
             (b"", b's') => self.keep_cursor(),
             (b"", b'u') => self.restore_cursor(),
-            (b"", b'c' | b'n' | b't') | (b">", b'c' | b'm' | b'n' | b'q') | (b"?", b'S' | b'n') | (b" ", b'q') => {}
+            (b"", b'c' | b'n' | b't') | (b">", b'c' | b'm' | b'n' | b'q') | (b"?", b'S' | b'n') => {}
+            (b" ", b'q') => {
+                if let Some((shape, blinks)) = params.get(0, 0, 0).and_then(Shape::asked) {
+                    self.shape = shape;
+                    self.modes.input.blinks = blinks.unwrap_or(self.modes.input.blinks);
+                }
+            }
             _ => return,
         }
         self.last = None;
@@ -179,7 +188,8 @@ impl Terminal {
                         self.alternate_off(mode == 1049);
                     }
                 }
-                _ => {}
+                Some(mode) => self.modes.input.set(mode, on),
+                None => {}
             }
         }
     }
@@ -196,15 +206,16 @@ impl Terminal {
         }
     }
 
-    /// Carries out OSC 8: a link begins, or where it has no address, ends. Which one it is is not
-    /// kept.
+    /// Carries out OSC 8: a link begins, or where it has no address, ends.
     fn hyperlink(&mut self, text: &[u8]) {
         let Some(end) = text.iter().position(|byte| *byte == b';') else { return };
         let (parameters, address) = text.split_at(end);
         let ids =
             parameters.split(|byte| *byte == b':').filter(|part| part.len() > 3 && part.starts_with(b"id=")).count();
         if ids < 2 {
-            self.set_style(Style { link: u32::from(address.len() > 1), ..self.pen.style });
+            let link = address.get(1..).filter(|address| !address.is_empty());
+            let link = link.map_or(0, |address| self.links.number(address));
+            self.set_style(Style { link, ..self.pen.style });
         }
     }
 

@@ -235,7 +235,7 @@ impl Grid {
     }
 
     pub(super) fn clear_history(&mut self) {
-        self.history = History::default();
+        self.history.clear();
         self.scrolled = 0;
     }
 

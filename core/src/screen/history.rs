@@ -36,9 +36,21 @@ pub(super) struct History {
     dropped: usize,
     lines: usize,
     bytes: usize,
+    /// The number of the oldest line.
+    first: u64,
 }
 
 impl History {
+    /// Returns the number of the oldest line: lines that were dropped keep theirs.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Drops all lines. Those that come have later numbers.
+    pub(super) fn clear(&mut self) {
+        *self = Self { first: self.first + self.lines as u64, ..Self::default() };
+    }
+
     pub(super) fn len(&self) -> usize {
         self.lines
     }
@@ -96,7 +108,7 @@ impl History {
             self.blocks.pop_back();
         }
         if self.lines == 0 {
-            *self = Self::default();
+            self.clear();
         }
         Some(line)
     }
@@ -116,8 +128,9 @@ impl History {
     pub(super) fn drop_oldest(&mut self, lines: usize) {
         let lines = lines.min(self.lines);
         self.lines -= lines;
+        self.first += lines as u64;
         if self.lines == 0 {
-            *self = Self::default();
+            self.clear();
             return;
         }
         self.dropped += lines;
@@ -185,6 +198,7 @@ mod tests {
             push(&mut history, number);
         }
         history.drop_oldest(130);
+        assert_eq!(history.first(), 130);
         assert_eq!(numbers(&history), (130..300).map(|number| number & 0x7f).collect::<Vec<_>>());
         assert_eq!(history.pop(|line| line.used), Some(299 % 128));
         for _ in 0..60 {
@@ -196,6 +210,9 @@ mod tests {
         history.unwrap_last();
         assert!(!history.get(109).unwrap().wrapped() && history.get(108).unwrap().wrapped());
         while history.pop(|_| ()).is_some() {}
-        assert_eq!((history.len(), history.memory()), (0, 0));
+        assert_eq!((history.len(), history.memory(), history.first()), (0, 0, 130));
+        push(&mut history, 1);
+        history.clear();
+        assert_eq!((history.len(), history.first()), (0, 131), "a number is not used again");
     }
 }

@@ -13,6 +13,8 @@ mod erase;
 mod grid;
 mod history;
 mod join;
+mod links;
+mod modes;
 mod packed;
 mod params;
 mod parser;
@@ -20,6 +22,7 @@ mod repaint;
 mod resize;
 mod row;
 pub mod rules;
+mod runs;
 pub mod seed;
 mod sgr;
 pub mod style;
@@ -29,7 +32,9 @@ mod write;
 
 pub use capture::{CaptureOptions, Line};
 pub use changes::Changes;
+pub use modes::{KeptModes, Modes, Mouse};
 pub use rules::{Proof, Rules};
+pub use runs::{RowRuns, Run, RunKind};
 pub use seed::Seed;
 
 use parser::Parser;
@@ -135,6 +140,17 @@ impl Screen {
         Some(screen)
     }
 
+    /// Takes the modes that tmux reported. What it does not report is as on the screen of before, where
+    /// that was not reset since; else as in a new pane.
+    pub fn take_modes(&mut self, seed: &Seed, before: Option<KeptModes>) {
+        seed.keep_modes(&mut self.terminal, before.unwrap_or_default());
+    }
+
+    /// Returns the modes, for [`Screen::take_modes`].
+    pub fn kept_modes(&self) -> KeptModes {
+        KeptModes { input: self.terminal.modes.input, shape: self.terminal.shape }
+    }
+
     /// Takes output of the pane. How it is cut into pieces changes nothing.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.parser.feed(bytes, &mut self.terminal);
@@ -214,6 +230,23 @@ impl Screen {
         self.terminal.saved.is_some()
     }
 
+    /// Returns the modes of the terminal.
+    pub fn modes(&self) -> Modes {
+        let (modes, input) = (&self.terminal.modes, &self.terminal.modes.input);
+        Modes {
+            cursor: modes.cursor,
+            alternate: self.alternate(),
+            mouse: input.mouse,
+            sgr_mouse: input.sgr_mouse,
+            utf8_mouse: input.utf8_mouse,
+            cursor_keys: input.cursor_keys,
+            keypad: input.keypad,
+            bracketed_paste: input.bracketed_paste,
+            focus: input.focus,
+            cursor_shape: self.terminal.shape.number(input.blinks),
+        }
+    }
+
     /// Returns the title that the program set.
     pub fn title(&self) -> &str {
         &self.terminal.title
@@ -242,7 +275,12 @@ impl Screen {
         let saved = self.terminal.saved.as_ref().map_or(0, |saved| {
             saved.rows.iter().map(|row| row.cells.capacity() * size_of::<cell::Cell>() + size_of::<row::Row>()).sum()
         });
-        size_of::<Self>() + self.terminal.grid.memory() + saved + self.parser.memory() + self.terminal.title.capacity()
+        size_of::<Self>()
+            + self.terminal.grid.memory()
+            + saved
+            + self.parser.memory()
+            + self.terminal.title.capacity()
+            + self.terminal.links.memory()
     }
 
     /// Takes the changes since this was last called.
@@ -312,6 +350,109 @@ mod tests {
         screen.feed(b"\x1b[5;1H\n");
         assert!(screen.take_changes().all());
         assert_eq!(screen.row_text(2), " b");
+    }
+
+    #[test]
+    fn modes_are_those_that_tmux_keeps() {
+        let mut screen = screen(10, 2);
+        let plain = screen.modes();
+        assert_eq!((plain.cursor, plain.mouse.number(), plain.cursor_shape), (true, 0, 0));
+        screen.feed(b"\x1b[?1;1002;1005;1006;2004;1004h\x1b=\x1b[3 q\x1b[?25l\x1b[?1049h");
+        let modes = screen.modes();
+        assert_eq!((modes.mouse, modes.sgr_mouse, modes.utf8_mouse), (Mouse::Drags, true, true));
+        assert!(modes.cursor_keys && modes.keypad && modes.bracketed_paste && modes.focus && modes.alternate);
+        assert_eq!((modes.cursor, modes.cursor_shape), (false, 3));
+        // One kind of reports replaces another, and resetting any ends all. There is no DECSTR.
+        screen.feed(b"\x1b[?1000h\x1b[!p");
+        assert_eq!(screen.modes().mouse, Mouse::Buttons);
+        screen.feed(b"\x1b[?1001l\x1b[?1001h\x1b>\x1b[9 q");
+        assert_eq!((screen.modes().mouse, screen.modes().keypad, screen.modes().cursor_shape), (Mouse::Off, false, 3));
+        // RIS resets all but the shape; whether that blinks is a mode.
+        screen.feed(b"\x1bc");
+        let reset = screen.modes();
+        assert_eq!(Modes { cursor_shape: 4, alternate: true, ..plain }, reset);
+        screen.feed(b"\x1b[ q");
+        assert_eq!(screen.modes().cursor_shape, 0);
+    }
+
+    fn runs(screen: &Screen, read: impl FnOnce(&mut RowRuns) -> bool) -> String {
+        let mut row = RowRuns::default();
+        assert!(read(&mut row));
+        let runs = row.runs().map(|run| {
+            let link = screen.link(run.style.link).map(|link| format!("@{link}")).unwrap_or_default();
+            let colour = if run.style.background.is_default() { "" } else { "#" };
+            format!("{}:{}{colour}{link}", run.text, run.columns)
+        });
+        runs.collect::<Vec<_>>().join("|") + if row.wrapped { "+" } else { "" }
+    }
+
+    #[test]
+    fn a_row_is_runs_of_text_that_looks_the_same() {
+        let mut screen = screen_of("3.6b", 20, 8);
+        screen.feed("plain \x1b[41mred \x1b[m  \r\na漢bé─e\u{301}x\r\n\x1b(0lqk\x1b(B|\r\n".as_bytes());
+        screen.feed(b"\x1b]8;id=1;http://x/\x1b\\li\x1b]8;;\x1b\\nk\r\na\tb\r\n01234567890123456789more\x1b[44m\x1b[K");
+        let row = |y: u16| runs(&screen, |row| screen.read_row(y, row));
+        assert_eq!(row(0), "plain :6|red :4#");
+        assert_eq!(row(1), "a:1|漢:2|b:1|é─:2|e\u{301}:1|x:1");
+        assert_eq!(row(2), "┌─┐:3||:1");
+        assert_eq!(row(3), "li:2@http://x/|nk:2");
+        assert_eq!(row(4), "a       b:9");
+        assert_eq!(row(5), "01234567890123456789:20+");
+        assert_eq!(row(6), "more:4|                :16#");
+        assert!(!screen.read_row(8, &mut RowRuns::default()));
+        // A half that was printed over.
+        screen.feed("\x1b[8;1H\x1b[m漢\x1b[8;2HX".as_bytes());
+        assert_eq!(runs(&screen, |row| screen.read_row(7, row)), " X:2");
+    }
+
+    #[test]
+    fn lines_of_the_history_read_as_they_did_on_the_screen() {
+        for version in ["3.3a", "3.6b"] {
+            let mut screen = screen_of(version, 12, 4);
+            let text = "plain\r\n\x1b[41mred \x1b[m  x\r\na漢bé─e\u{301}\t|\r\n\x1b(0lqk\x1b(B 01234567";
+            screen.feed(text.as_bytes());
+            let rows: Vec<_> = (0..4).map(|y| runs(&screen, |row| screen.read_row(y, row))).collect();
+            screen.feed(b"\r\n\r\n\r\n\r\n");
+            let lines: Vec<_> = (0..4).map(|at| runs(&screen, |row| screen.read_line(at, row))).collect();
+            assert_eq!(lines, rows, "{version}");
+            assert_eq!((screen.history_start(), screen.history_size()), (0, 5));
+            screen.clear_history();
+            assert_eq!((screen.history_start(), screen.history_size()), (5, 0));
+            assert!(!screen.read_line(4, &mut RowRuns::default()));
+        }
+    }
+
+    proptest! {
+        /// Runs say what a capture says, column by column, and no control characters.
+        #[test]
+        fn runs_read_as_captures_do(
+            pieces in prop::collection::vec(
+                prop::sample::select(vec![
+                    "a", "bc ", "0123456789", "\r\n", "\n", "\x08", "\x1b[31m", "\x1b[0m", "\x1b[44m", "\x1b[2;3H",
+                    "\x1b[K", "\x1b[1J", "\x1b[L", "\x1b[P", "\x1b[2@", "\x1bM", "漢字", "é", "\u{301}", "😀", "─", "\x07",
+                ]),
+                0..60,
+            ),
+        ) {
+            let mut screen = screen_of("3.4", 10, 4);
+            screen.feed(pieces.concat().as_bytes());
+            let mut row = RowRuns::default();
+            for y in 0..4 {
+                prop_assert!(screen.read_row(y, &mut row));
+                let text: String = row.runs().map(|run| run.text).collect();
+                let columns: u32 = row.runs().map(|run| run.columns).sum();
+                prop_assert!(columns <= 10 && !text.contains(char::is_control));
+                for run in row.runs() {
+                    let counted = run.text.chars().count() as u32;
+                    let ascii = run.text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+                    prop_assert_eq!(ascii, run.kind == RunKind::Ascii);
+                    prop_assert!(run.kind == RunKind::Cluster || run.columns == counted);
+                }
+                // Halves that are left over are blanks here, and nothing there.
+                let (ours, theirs) = (text.replace(' ', ""), screen.row_text(y).replace(' ', ""));
+                prop_assert_eq!(ours, theirs);
+            }
+        }
     }
 
     #[test]

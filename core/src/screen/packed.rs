@@ -291,6 +291,15 @@ impl Run<'_> {
         }
     }
 
+    /// Calls `each` with each cell: its text (`None` for the right half of a wide character), the
+    /// columns that it wants, and whether its right half is with it and has no call of its own.
+    pub(super) fn each_cell(&self, mut each: impl FnMut(Option<&[u8]>, u32, bool)) {
+        self.cells(|text, width, kind| match kind {
+            PADDING => each(None, 0, false),
+            kind => each(Some(text), width.max(1), kind == WIDE),
+        });
+    }
+
     /// Calls `each` with the text and width of each cell that has text.
     pub(super) fn cells(&self, mut each: impl FnMut(&[u8], u32, u8)) {
         if self.kind == TAB {

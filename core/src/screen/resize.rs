@@ -99,7 +99,7 @@ impl Terminal {
         self.x = x;
         *line = y;
         let rows = target.split_off(kept);
-        self.grid.history = super::history::History::default();
+        self.grid.history.clear();
         for row in &target {
             self.grid.keep(row);
         }

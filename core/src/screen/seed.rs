@@ -14,6 +14,7 @@ use super::{
     Rules, Settings, Size,
     cell::{CLUSTER_BYTES, Cell},
     join::{self, Joined},
+    modes::{InputModes, KeptModes, Mouse, Shape},
     packed::cell,
     params::{Param, ParamBuffer, RawParams},
     row::Row,
@@ -56,6 +57,11 @@ pub struct Seed {
     wide_selectors: Option<bool>,
     other_widths: bool,
     alone: bool,
+    input: InputModes,
+    /// Whether a paste is bracketed (told from 3.7 on), and the cursor's shape (from 3.6 on). tmux
+    /// tells those of its own modes while it shows one.
+    paste: Option<bool>,
+    shape: Option<Shape>,
     /// The widths of [`COMMON`] and [`YOUNG`] characters, one digit each.
     widths: Vec<u8>,
 }
@@ -67,7 +73,11 @@ const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{a
                       #{alternate_saved_x}|#{alternate_saved_y}|#{scroll_region_upper}|#{scroll_region_lower}|\
                       #{insert_flag}|#{origin_flag}|#{wrap_flag}|#{cursor_flag}|#{pane_tabs}|\
                       #{scroll-on-clear}|#{alternate-screen}|#{variation-selector-always-wide}|\
-                      #{?codepoint-widths,1,0}|#{window_panes}|";
+                      #{?codepoint-widths,1,0}|#{window_panes}|\
+                      #{mouse_standard_flag},#{mouse_button_flag},#{mouse_all_flag},#{mouse_sgr_flag},\
+                      #{mouse_utf8_flag},#{keypad_cursor_flag},#{keypad_flag},\
+                      #{?pane_in_mode,,#{bracket_paste_flag}},#{?pane_in_mode,,#{cursor_shape}},\
+                      #{?pane_in_mode,,#{cursor_blinking}}|";
 /// The formats behind the widths.
 const FORMAT_END: &str = "|#{version}|#{?pane_dead,#{E:remain-on-exit-format},}";
 
@@ -111,6 +121,29 @@ pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
     question
 }
 
+/// Returns the commands whose framed replies [`parse_shown`] reads: what the pane shows, without its
+/// history and what lies behind an alternate screen. One request, as of [`question`].
+pub fn question_shown(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
+    let target = pane.to_string();
+    let capture = || Command::new("capture-pane").flag("-p");
+    vec![
+        capture().flag("-e").flag("-J").opt("-t", &target),
+        capture().flag("-P").opt("-t", &target),
+        Command::new("display-message").flag("-p").opt("-t", &target).format(format(rules)),
+        capture().flag("-e").flag("-N").opt("-t", &target),
+    ]
+}
+
+/// Reads the replies to [`question_shown`]: the seed of a screen without history, and how many lines
+/// the history has.
+pub fn parse_shown(parts: &[Bytes]) -> Option<(Seed, u32)> {
+    let [joined, pending, fields, rows] = parts else { return None };
+    let parts = [joined, pending, fields, rows, &Bytes::new()].map(Clone::clone);
+    let seed = parse(&parts)?;
+    let history = seed.history;
+    Some((Seed { history: 0, ..seed }, history))
+}
+
 /// Reads the replies to [`question`], in its order; `None` if they are something else.
 pub fn parse(parts: &[Bytes]) -> Option<Seed> {
     let ([joined, pending, fields, rows, main], whole) = match parts {
@@ -129,13 +162,23 @@ pub fn parse(parts: &[Bytes]) -> Option<Seed> {
     let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u32>().ok());
     let small = |at: usize| number(at).and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0);
     let flag = |at: usize| number(at) == Some(1);
-    // An option that this tmux does not have is empty.
-    let option = |at: usize| {
-        fields.get(at).and_then(|field| match *field {
-            "1" | "on" => Some(true),
-            "0" | "off" => Some(false),
-            _ => None,
-        })
+    let option = |at: usize| option_of(fields.get(at));
+    let modes: Vec<&str> = fields.get(25).map_or_else(Vec::new, |modes| modes.split(',').collect());
+    let mode = |at: usize| option_of(modes.get(at)) == Some(true);
+    let input = InputModes {
+        mouse: match () {
+            () if mode(2) => Mouse::Moves,
+            () if mode(1) => Mouse::Drags,
+            () if mode(0) => Mouse::Buttons,
+            () => Mouse::Off,
+        },
+        sgr_mouse: mode(3),
+        utf8_mouse: mode(4),
+        cursor_keys: mode(5),
+        keypad: mode(6),
+        bracketed_paste: mode(7),
+        focus: false,
+        blinks: mode(9),
     };
     let saved = |at: usize| number(at).filter(|number| *number != u32::MAX);
     Some(Seed {
@@ -162,8 +205,26 @@ pub fn parse(parts: &[Bytes]) -> Option<Seed> {
         wide_selectors: option(22),
         other_widths: flag(23),
         alone: number(24) == Some(1),
-        widths: fields.get(25).map_or(&[][..], |field| field.as_bytes()).to_vec(),
+        input,
+        paste: option_of(modes.get(7)),
+        shape: modes.get(8).and_then(|shape| match *shape {
+            "default" => Some(Shape::Default),
+            "block" => Some(Shape::Block),
+            "underline" => Some(Shape::Underline),
+            "bar" => Some(Shape::Bar),
+            _ => None,
+        }),
+        widths: fields.get(26).map_or(&[][..], |field| field.as_bytes()).to_vec(),
     })
+}
+
+/// Reads a flag or an option. One that this tmux does not have is empty.
+fn option_of(field: Option<&&str>) -> Option<bool> {
+    match field? {
+        &"1" | &"on" => Some(true),
+        &"0" | &"off" => Some(false),
+        _ => None,
+    }
 }
 
 impl Seed {
@@ -197,6 +258,26 @@ impl Seed {
         let young = YOUNG.iter().zip(young).any(|(character, width)| differs(*character, *width));
         terminal.settings.other_widths |= common;
         terminal.settings.younger_widths = young;
+    }
+
+    /// Returns what tmux does not tell of the modes as it was before, where what it tells is the same:
+    /// then no reset came in between.
+    pub(super) fn keep_modes(&self, terminal: &mut Terminal, before: KeptModes) {
+        let KeptModes { input: modes, shape } = before;
+        let untold = InputModes {
+            focus: modes.focus,
+            bracketed_paste: self.paste.unwrap_or(modes.bracketed_paste),
+            blinks: if self.shape.is_some() { self.input.blinks } else { modes.blinks },
+            ..self.input
+        };
+        let told = InputModes { bracketed_paste: modes.bracketed_paste, blinks: modes.blinks, ..untold };
+        if told == modes && self.paste.is_none_or(|paste| paste == modes.bracketed_paste) {
+            terminal.modes.input = untold;
+            terminal.shape = self.shape.unwrap_or(shape);
+        } else {
+            terminal.modes.input = self.input;
+            terminal.shape = self.shape.unwrap_or_default();
+        }
     }
 
     pub(super) fn fill(&self, terminal: &mut Terminal) -> Option<()> {
@@ -248,6 +329,8 @@ impl Seed {
         terminal.modes.origin = self.origin;
         terminal.modes.wrap = self.wrap;
         terminal.modes.cursor = self.visible;
+        terminal.modes.input = self.input;
+        terminal.shape = self.shape.unwrap_or_default();
         Some(())
     }
 }
@@ -362,7 +445,7 @@ impl Reader {
             }
             match byte {
                 0x1b => {
-                    rest = self.escape(rest.get(1..).unwrap_or_default());
+                    rest = self.escape(terminal, rest.get(1..).unwrap_or_default());
                     id = self.id(terminal);
                 }
                 b'\t' => {
@@ -403,12 +486,14 @@ impl Reader {
     }
 
     /// Reads a sequence behind its `ESC` and gives what follows it.
-    fn escape<'b>(&mut self, text: &'b [u8]) -> &'b [u8] {
+    fn escape<'b>(&mut self, terminal: &mut Terminal, text: &'b [u8]) -> &'b [u8] {
         if let Some(link) = text.strip_prefix(b"]8;") {
             let end = memmem::find(link, b"\x1b\\").unwrap_or(link.len());
-            self.unlinked = link.get(..end) == Some(b";");
+            let said = link.get(..end).unwrap_or_default();
+            self.unlinked = said == b";";
             if !self.unlinked {
-                self.style.link = 1;
+                let address = memchr(b';', said).and_then(|at| said.get(at + 1..)).unwrap_or_default();
+                self.style.link = terminal.links.number(address);
             }
             return link.get(end + 2..).unwrap_or_default();
         }
@@ -619,7 +704,7 @@ mod tests {
         assert!(!asks(Some("3.3a")) && !asks(None));
         let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
         let known = |widths: &str, output: &str| {
-            let fields = format!("0|0|0|2|0|0|||7|8|2000|||0|1|0|0|1|1||||||1|{widths}|3.5a|\n");
+            let fields = format!("0|0|0|2|0|0|||7|8|2000|||0|1|0|0|1|1||||||1||{widths}|3.5a|\n");
             let parts = ["\n\n", "\n", &fields, "\n\n", "\n", "\n\n", "\n"];
             let seed = parse(&parts.map(|part| Bytes::copy_from_slice(part.as_bytes()))).unwrap();
             let mut screen = Screen::from_seed(&seed, rules, Settings::default()).unwrap();
@@ -631,6 +716,38 @@ mod tests {
         assert!(known("11220001221122", "é漢"), "a later Unicode");
         assert!(!known("11220001221122", "\u{1fae9}"));
         assert!(!known("11120001111111", ""), "another library");
+    }
+
+    #[test]
+    fn modes_come_back_as_far_as_tmux_tells_them() {
+        let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
+        let seeded = |modes: &str| {
+            let fields = format!("0|0|0|2|0|0|||7|8|2000|||0|1|0|0|1|1||||||1|{modes}||3.5a|\n");
+            let parts = ["\n\n", "\n", &fields, "\n\n", "\n", "\n\n", "\n"];
+            parse(&parts.map(|part| Bytes::copy_from_slice(part.as_bytes()))).unwrap()
+        };
+        let screen = |modes: &str| Screen::from_seed(&seeded(modes), rules, Settings::default()).unwrap();
+        let modes = screen("0,0,1,1,0,1,0,1,bar,1").modes();
+        assert_eq!((modes.mouse.number(), modes.sgr_mouse, modes.cursor_keys, modes.keypad), (1003, true, true, false));
+        assert_eq!((modes.bracketed_paste, modes.cursor_shape, modes.focus), (true, 5, false));
+        assert_eq!(screen("1,0,0,0,0,0,0,,,").modes().mouse.number(), 1000);
+        assert_eq!(screen("").modes(), Screen::new(screen("").size(), rules, Settings::default()).modes());
+        // What a later answer does not tell stays, unless what it tells says that all was reset.
+        let mut before = screen("");
+        before.feed(b"\x1b[?1;2004;1004h\x1b[4 q");
+        let after = |modes: &str| {
+            let mut screen = before.clone();
+            screen.take_modes(&seeded(modes), Some(before.kept_modes()));
+            screen.modes()
+        };
+        let same = after("0,0,0,0,0,1,0,,,");
+        assert_eq!((same.cursor_keys, same.bracketed_paste, same.focus, same.cursor_shape), (true, true, true, 4));
+        let reset = after("0,0,0,0,0,0,0,,,");
+        assert_eq!(
+            (reset.cursor_keys, reset.bracketed_paste, reset.focus, reset.cursor_shape),
+            (false, false, false, 0)
+        );
+        assert!(!after("0,0,0,0,0,1,0,0,,").bracketed_paste);
     }
 
     #[test]

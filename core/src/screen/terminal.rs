@@ -4,6 +4,8 @@ use super::{
     Settings, Size, Trouble,
     cell::{Cell, Clusters},
     grid::Grid,
+    links::Links,
+    modes::{InputModes, Shape},
     row::{Row, Run},
     rules::Rules,
     style::{Colour, Style, StyleId, attribute},
@@ -51,11 +53,13 @@ pub(super) struct Modes {
     pub(super) insert: bool,
     pub(super) origin: bool,
     pub(super) cursor: bool,
+    /// Those that matter to input alone.
+    pub(super) input: InputModes,
 }
 
 impl Default for Modes {
     fn default() -> Self {
-        Self { wrap: true, insert: false, origin: false, cursor: true }
+        Self { wrap: true, insert: false, origin: false, cursor: true, input: InputModes::default() }
     }
 }
 
@@ -91,6 +95,8 @@ pub(super) struct Terminal {
     /// Whether the next character joins the one before the cursor.
     pub(super) joined: bool,
     pub(super) title: String,
+    pub(super) shape: Shape,
+    pub(super) links: Links,
     /// Whether there was a character whose width is not certain.
     pub(super) unsure_width: bool,
     /// The reason why this may differ from what tmux has.
@@ -122,6 +128,8 @@ impl Terminal {
             utf8: Utf8::default(),
             joined: false,
             title: String::new(),
+            shape: Shape::default(),
+            links: Links::default(),
             unsure_width: false,
             trouble: None,
         };

@@ -1,0 +1,87 @@
+//! Addresses of hyperlinks (OSC 8).
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Addresses that are kept; the oldest go first. tmux keeps 5,000 of all panes together.
+const MOST: usize = 4096;
+/// Bytes of all addresses together.
+const BYTES: usize = 1 << 20;
+/// Bytes of an address; a longer one is a link without an address.
+const ADDRESS_BYTES: usize = 2048;
+
+/// The addresses that styles refer to by number, each once. Numbers go up and are never used again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Links {
+    list: VecDeque<Arc<str>>,
+    numbers: HashMap<Arc<str>, u32>,
+    /// Addresses that were dropped.
+    dropped: u32,
+    bytes: usize,
+}
+
+impl Links {
+    /// Returns the number of an address, 1 or more.
+    pub(super) fn number(&mut self, address: &[u8]) -> u32 {
+        let text = std::str::from_utf8(address).unwrap_or_default();
+        let text = if text.len() > ADDRESS_BYTES || text.contains(char::is_control) { "" } else { text };
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        while self.list.len() >= MOST || self.bytes + text.len() > BYTES {
+            let Some(oldest) = self.list.pop_front() else { break };
+            self.bytes -= oldest.len();
+            self.dropped = self.dropped.saturating_add(1);
+            self.numbers.remove(&oldest);
+        }
+        let text: Arc<str> = text.into();
+        self.bytes += text.len();
+        self.list.push_back(text.clone());
+        let number = self.dropped.saturating_add(self.list.len() as u32);
+        self.numbers.insert(text, number);
+        number
+    }
+
+    /// Returns an address by its number; `None` for one that is not kept.
+    pub(super) fn get(&self, number: u32) -> Option<&str> {
+        let at = number.checked_sub(self.dropped)?.checked_sub(1)?;
+        self.list.get(at as usize).map(|address| &**address).filter(|address| !address.is_empty())
+    }
+
+    /// Bytes held, roughly.
+    pub(super) fn memory(&self) -> usize {
+        self.bytes + self.list.len() * 2 * (size_of::<Arc<str>>() + size_of::<usize>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_one_number_until_it_is_dropped() {
+        let mut links = Links::default();
+        let first = links.number(b"http://one/");
+        assert_eq!((first, links.number(b"http://one/")), (1, 1));
+        assert_eq!(links.get(first), Some("http://one/"));
+        assert_eq!((links.get(0), links.get(2)), (None, None));
+        let strange = links.number(b"a\x07b");
+        assert_eq!((strange, links.get(strange)), (2, None));
+        for number in 0..MOST {
+            links.number(format!("http://{number}/").as_bytes());
+        }
+        assert_eq!(links.get(first), None);
+        let again = links.number(b"http://one/");
+        assert_eq!(links.get(again), Some("http://one/"));
+        assert!(again as usize > MOST && links.list.len() <= MOST);
+    }
+
+    #[test]
+    fn addresses_are_bounded_in_bytes() {
+        let mut links = Links::default();
+        for number in 0..2 * BYTES / 1000 {
+            links.number(format!("{number:01000}").as_bytes());
+        }
+        assert!(links.memory() < BYTES + BYTES / 4);
+    }
+}

@@ -1,0 +1,245 @@
+//! Lines as runs of text that looks the same, for those who draw them.
+
+use super::{
+    Screen,
+    cell::{Cell, append_text},
+    packed::Packed,
+    style::{Colour, Style, attribute},
+};
+
+/// A line as runs. A buffer: reading another line into it reuses its memory.
+#[derive(Clone, Debug, Default)]
+pub struct RowRuns {
+    text: String,
+    spans: Vec<Span>,
+    /// Whether the line goes on in the next one.
+    pub wrapped: bool,
+    /// Columns of the wide character or tab before that may still be to come, and whether it is a tab.
+    covered: u32,
+    in_tab: bool,
+}
+
+/// What stands in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunKind {
+    /// Printable ASCII, a column each.
+    Ascii,
+    /// Other characters, a column each.
+    Narrow,
+    /// One character that is wide, or several characters in one place.
+    Cluster,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    /// Where its text ends.
+    end: usize,
+    columns: u32,
+    kind: RunKind,
+    style: Style,
+}
+
+/// A run: text that looks the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run<'a> {
+    /// The text. No control characters.
+    pub text: &'a str,
+    /// Columns that it takes in all.
+    pub columns: u32,
+    /// What stands in it.
+    pub kind: RunKind,
+    /// Its style; line drawing has been made characters. [`Screen::link`] knows its link.
+    pub style: Style,
+}
+
+impl RowRuns {
+    /// Returns the runs from left to right. Blanks at the line's end are left out.
+    pub fn runs(&self) -> impl Iterator<Item = Run<'_>> {
+        let mut start = 0;
+        self.spans.iter().map(move |span| {
+            let text = self.text.get(start..span.end).unwrap_or_default();
+            start = span.end;
+            Run { text, columns: span.columns, kind: span.kind, style: span.style }
+        })
+    }
+
+    fn clear(&mut self) {
+        self.text.clear();
+        self.spans.clear();
+        self.wrapped = false;
+        (self.covered, self.in_tab) = (0, false);
+    }
+
+    fn add(&mut self, text: &str, kind: RunKind, style: Style) {
+        self.text.push_str(text);
+        let end = self.text.len();
+        if let Some(last) = self.spans.last_mut()
+            && kind != RunKind::Cluster
+            && last.kind == kind
+            && last.style == style
+        {
+            (last.end, last.columns) = (end, last.columns + 1);
+            return;
+        }
+        self.spans.push(Span { end, columns: 1, kind, style });
+    }
+
+    /// Adds a cell that is no right half.
+    fn cell(&mut self, text: &[u8], width: u32, style: Style) {
+        self.covered = width.saturating_sub(1);
+        self.in_tab = text == b"\t";
+        let drawing = style.has(attribute::CHARSET);
+        let style = Style { attributes: style.attributes & !attribute::CHARSET, ..style };
+        match text {
+            b"\t" | b"" => self.add(" ", RunKind::Ascii, style),
+            [byte] if drawing && drawn(*byte).is_some() => {
+                self.add(drawn(*byte).unwrap_or_default(), RunKind::Narrow, style);
+            }
+            [byte @ 0x20..=0x7e] => self.add(char::from(*byte).encode_utf8(&mut [0; 4]), RunKind::Ascii, style),
+            _ => {
+                let text = std::str::from_utf8(text).unwrap_or("\u{fffd}");
+                let (mut characters, controls) = (text.chars(), text.contains(char::is_control));
+                let alone = characters.next().is_some() && characters.next().is_none();
+                let kind = if alone && width <= 1 { RunKind::Narrow } else { RunKind::Cluster };
+                if controls {
+                    self.add("\u{fffd}", kind, style);
+                } else {
+                    self.add(text, kind, style);
+                }
+            }
+        }
+    }
+
+    /// Adds a right half: of the character before it, or one that is left over, which shows nothing.
+    fn half(&mut self, style: Style) {
+        if self.covered == 0 {
+            self.add(" ", RunKind::Ascii, Style::erased(style.background));
+            return;
+        }
+        self.covered -= 1;
+        let last = self.spans.last().map(|last| last.style).unwrap_or_default();
+        if self.in_tab {
+            self.add(" ", RunKind::Ascii, last);
+        } else if let Some(last) = self.spans.last_mut() {
+            last.columns += 1;
+        }
+    }
+
+    fn finish(&mut self) {
+        while let Some(last) = self.spans.last_mut()
+            && last.kind == RunKind::Ascii
+            && is_invisible(&last.style)
+        {
+            let (end, columns) = (last.end, last.columns);
+            let start = end.saturating_sub(columns as usize);
+            let text = self.text.get(start..end).unwrap_or_default();
+            let kept = text.trim_end_matches(' ').len();
+            self.text.truncate(start + kept);
+            if kept > 0 {
+                (last.end, last.columns) = (start + kept, kept as u32);
+                return;
+            }
+            self.spans.pop();
+        }
+    }
+}
+
+/// Whether a blank in this style shows nothing.
+fn is_invisible(style: &Style) -> bool {
+    let seen = attribute::UNDERLINES | attribute::REVERSE | attribute::STRIKE | attribute::OVERLINE;
+    style.background.is_default() && !style.has(seen) && style.link == 0
+}
+
+/// Returns what a byte of DEC's line drawing shows.
+fn drawn(byte: u8) -> Option<&'static str> {
+    const FIRST: u8 = b'`';
+    const DRAWN: [&str; 31] = [
+        "◆", "▒", "␉", "␌", "␍", "␊", "°", "±", "␤", "␋", "┘", "┐", "┌", "└", "┼", "⎺", "⎻", "─", "⎼", "⎽", "├", "┤",
+        "┴", "┬", "│", "≤", "≥", "π", "≠", "£", "·",
+    ];
+    DRAWN.get(usize::from(byte.checked_sub(FIRST)?)).copied()
+}
+
+impl Screen {
+    /// Reads a visible row. Returns whether there is one.
+    pub fn read_row(&self, row: u16, into: &mut RowRuns) -> bool {
+        into.clear();
+        let grid = &self.terminal.grid;
+        let Some(row) = grid.rows.get(usize::from(row)) else { return false };
+        let (mut id, mut style) = (0, Style::DEFAULT);
+        let mut text = Vec::with_capacity(32);
+        for cell in row.cells.iter().take(grid.columns as usize) {
+            if cell.style() != id {
+                (id, style) = (cell.style(), known(grid.styles.get(cell.style())));
+            }
+            if cell.is_padding() {
+                into.half(style);
+                continue;
+            }
+            text.clear();
+            append_text(*cell, &grid.clusters, &mut text);
+            into.cell(&text, width(*cell), style);
+        }
+        into.wrapped = row.wrapped;
+        into.finish();
+        true
+    }
+
+    /// Reads a line of the history by its number ([`Screen::history_start`]). Returns whether there is
+    /// one.
+    pub fn read_line(&self, number: u64, into: &mut RowRuns) -> bool {
+        into.clear();
+        let history = &self.terminal.grid.history;
+        let at = number.checked_sub(history.first()).and_then(|at| usize::try_from(at).ok());
+        let Some(line) = at.and_then(|at| history.get(at)) else { return false };
+        read_packed(&line, self.terminal.grid.columns, into);
+        true
+    }
+
+    /// Returns the number of the oldest line of the history. Numbers go up from 0 as lines scroll away,
+    /// and a line keeps its own until it is dropped; a resize may give it another one.
+    pub fn history_start(&self) -> u64 {
+        self.terminal.grid.history.first()
+    }
+
+    /// Returns the address of a link by the number that a style has of it; `None` where it is not known
+    /// any more.
+    pub fn link(&self, number: u32) -> Option<&str> {
+        self.terminal.links.get(number)
+    }
+}
+
+fn read_packed(line: &Packed<'_>, columns: u32, into: &mut RowRuns) {
+    let mut left = columns;
+    for run in line.runs() {
+        let style = known(run.style);
+        run.each_cell(|text, width, pair| {
+            let taken = if pair { 2 } else { 1 };
+            if left < taken {
+                left = 0;
+                return;
+            }
+            left -= taken;
+            match text {
+                Some(text) => into.cell(text, width, style),
+                None => into.half(style),
+            }
+            if pair {
+                into.half(style);
+            }
+        });
+    }
+    into.wrapped = line.wrapped();
+    into.finish();
+}
+
+/// Returns a style as it is shown: a background that is not known is the terminal's own.
+fn known(style: Style) -> Style {
+    let background = if style.background.is_default() { Colour::DEFAULT } else { style.background };
+    Style { background, ..style }
+}
+
+/// Columns that a cell's character wants.
+fn width(cell: Cell) -> u32 {
+    cell.width().max(1)
+}

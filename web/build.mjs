@@ -1,0 +1,98 @@
+// Builds the page into dist/, each file gzipped the same way every time, or with --tests the unit tests into out/.
+// --check compares what dist/ holds with what it would be, and changes nothing.
+
+import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { gunzipSync, gzipSync } from "node:zlib";
+import { build } from "esbuild";
+
+const here = new URL(".", import.meta.url).pathname;
+process.chdir(here);
+
+// Bytes of all files together, compressed; docs/page.md promises it.
+const MOST = 150 * 1024;
+
+if (process.argv.includes("--tests")) {
+    rmSync("out", { recursive: true, force: true });
+    const tests = readdirSync("test").filter((name) => name.endsWith(".test.ts"));
+    await build({
+        entryPoints: tests.map((name) => `test/${name}`),
+        outdir: "out",
+        outExtension: { ".js": ".mjs" },
+        bundle: true,
+        format: "esm",
+        platform: "node",
+        logLevel: "warning",
+    });
+} else {
+    const files = await bundle();
+    const check = process.argv.includes("--check");
+    const differing = check ? differences(files) : write(files);
+    let total = 0;
+    for (const [name, bytes] of files) {
+        const size = pack(bytes).length;
+        total += size;
+        console.log(`${String(size).padStart(7)}  ${name}`);
+    }
+    console.log(`${String(total).padStart(7)}  in all, of at most ${MOST}`);
+    if (total > MOST) {
+        console.error("the page is too large");
+        process.exit(1);
+    }
+    if (differing.length > 0) {
+        console.error(`web/dist is not what the sources make: ${differing.join(", ")}; run scripts/page build and commit`);
+        process.exit(1);
+    }
+}
+
+async function bundle() {
+    const result = await build({
+        entryPoints: { page: "src/main.ts", editor: "src/editor/code.ts", style: "src/page.css" },
+        outdir: "dist",
+        bundle: true,
+        minify: true,
+        format: "esm",
+        target: ["es2022", "chrome123", "firefox121", "safari17.5"],
+        legalComments: "none",
+        charset: "utf8",
+        write: false,
+        logLevel: "warning",
+    });
+    const files = new Map();
+    for (const file of result.outputFiles) {
+        const name = file.path.split("/").pop().replace("style.css", "page.css");
+        files.set(name, file.contents);
+    }
+    for (const name of ["index.html", "icon.svg", "manifest.webmanifest"]) {
+        files.set(name, readFileSync(`src/${name}`));
+    }
+    return new Map([...files].sort(([one], [other]) => (one < other ? -1 : 1)));
+}
+
+function pack(bytes) {
+    const packed = gzipSync(bytes, { level: 9 });
+    // The header's last byte names the system that packed it.
+    packed[9] = 255;
+    return packed;
+}
+
+function write(files) {
+    rmSync("dist", { recursive: true, force: true });
+    mkdirSync("dist");
+    for (const [name, bytes] of files) {
+        writeFileSync(`dist/${name}.gz`, pack(bytes));
+    }
+    return [];
+}
+
+// What is in the files counts: another zlib may pack the same bytes otherwise.
+function differences(files) {
+    const there = new Set(readdirSync("dist"));
+    const differing = [];
+    for (const [name, bytes] of files) {
+        const packed = `${name}.gz`;
+        if (!there.delete(packed) || !gunzipSync(readFileSync(`dist/${packed}`)).equals(Buffer.from(bytes))) {
+            differing.push(packed);
+        }
+    }
+    return [...differing, ...there];
+}

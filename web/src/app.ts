@@ -1,0 +1,194 @@
+// What all of the page shares: the connection, the panes, and what is shown of them.
+
+import { Feeds } from "./feed";
+import type { Approval, PaneInfo, Wait } from "./types";
+import { Connection, type Link, type Pending, type Socket } from "./wire";
+
+type Topic = "panes" | "waits" | "approvals" | "link" | "pending" | "may" | "theme";
+
+/** A message for the person, in words. */
+export interface Note {
+    text: string;
+    kind: "info" | "error";
+    actions?: { label: string; press(): void }[];
+    /** Milliseconds until it goes by itself; absent: it stays. */
+    ms?: number;
+}
+
+export class App {
+    readonly panes = new Map<string, PaneInfo>();
+    waits: Wait[] = [];
+    approvals: Approval[] = [];
+    may: string[] = [];
+    version = "";
+    link: Link = "closed";
+    retryAt = 0;
+    pending: readonly Pending[] = [];
+    readonly connection: Connection;
+    readonly feeds: Feeds;
+    note: (note: Note) => void = () => undefined;
+    private listeners = new Map<Topic, Set<() => void>>();
+
+    constructor() {
+        const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+        this.connection = new Connection(
+            {
+                open: () =>
+                    new WebSocket(`${scheme}//${location.host}/v1/page/ws`, "muxtap-page-1") as unknown as Socket,
+                after: (ms, then) => {
+                    const timer = setTimeout(then, ms);
+                    return () => clearTimeout(timer);
+                },
+                frame: (then) => requestAnimationFrame(then),
+                recall: () => sessionStorage.getItem("muxtap-client") || null,
+                remember: (client) => sessionStorage.setItem("muxtap-client", client),
+                random: Math.random,
+            },
+            {
+                link: (state, retryMs) => {
+                    this.link = state;
+                    this.retryAt = Date.now() + retryMs;
+                    this.tell("link");
+                },
+                panes: (whole, set, gone) => this.takePanes(whole, set, gone),
+                waits: (waits) => {
+                    this.waits = waits;
+                    this.tell("waits");
+                },
+                approvals: (approvals) => {
+                    this.approvals = approvals;
+                    this.tell("approvals");
+                },
+                pending: (pending) => {
+                    this.pending = pending;
+                    this.tell("pending");
+                },
+                unknown: (lost) => this.lost(lost),
+                refused: (pending, error) =>
+                    this.note({ kind: "error", text: `Not typed into ${this.name(pending.key)}: ${error.message}`, ms: 8000 }),
+                error: (error) => this.note({ kind: "error", text: error.message, ms: 8000 }),
+                ready: (may, version) => {
+                    this.may = may;
+                    this.version = version;
+                    this.tell("may");
+                },
+            },
+        );
+        this.feeds = new Feeds(this.connection);
+    }
+
+    /** Calls back after each change of a topic; returns what ends that. */
+    on(topic: Topic, then: () => void): () => void {
+        const all = this.listeners.get(topic) ?? new Set();
+        this.listeners.set(topic, all);
+        all.add(then);
+        return () => all.delete(then);
+    }
+
+    tell(topic: Topic): void {
+        for (const then of [...(this.listeners.get(topic) ?? [])]) {
+            then();
+        }
+    }
+
+    get mayType(): boolean {
+        return this.may.includes("input");
+    }
+
+    /** A pane's name as tmux writes it. */
+    name(key: string): string {
+        const pane = this.panes.get(key);
+        return pane === undefined ? "a pane that is gone" : paneName(pane);
+    }
+
+    /** The panes whose agents ask something. */
+    asking(): PaneInfo[] {
+        return [...this.panes.values()].filter(isAsking);
+    }
+
+    private takePanes(whole: boolean, set: PaneInfo[], gone: string[]): void {
+        if (whole) {
+            this.panes.clear();
+        }
+        for (const pane of set) {
+            this.panes.set(pane.key, pane);
+        }
+        for (const key of gone) {
+            this.panes.delete(key);
+        }
+        this.tell("panes");
+    }
+
+    private lost(lost: readonly Pending[]): void {
+        const words = lost.map((one) => describe(one)).join(" ");
+        this.note({
+            kind: "error",
+            text: `muxtap began anew before it said what became of: ${words} (${this.name(lost[0]?.key ?? "")}). Look before typing it again.`,
+            actions: [
+                {
+                    label: "Type again",
+                    press: () => {
+                        for (const one of lost) {
+                            this.connection.type(one.key, one.typed);
+                        }
+                    },
+                },
+            ],
+        });
+    }
+}
+
+export function isAsking(pane: PaneInfo): boolean {
+    return pane.agent?.state === "permission" || pane.agent?.state === "question";
+}
+
+export function paneName(pane: PaneInfo): string {
+    return `${pane.session}:${pane.window}.${pane.pane}`;
+}
+
+/** The tmux server's name, where it is not the default one; with its host. */
+export function serverName(socket: string): string {
+    const name = socket.split("/").pop() ?? socket;
+    if (!socket.startsWith("/")) {
+        return socket;
+    }
+    return name === "default" ? "" : name;
+}
+
+export function describe(pending: Pending): string {
+    const typed = pending.typed;
+    if ("keys" in typed) {
+        return typed.keys.join(" ");
+    }
+    if ("text" in typed) {
+        return JSON.stringify(typed.text);
+    }
+    return "paste" in typed ? `a paste of ${typed.paste.length} characters` : "the mouse";
+}
+
+/** Asks the daemon over HTTP, by the cookie. */
+export async function http<T>(method: string, path: string, body?: unknown): Promise<T> {
+    const answer = await fetch(path, {
+        method,
+        ...(body === undefined ? {} : { body: JSON.stringify(body), headers: { "content-type": "application/json" } }),
+        credentials: "same-origin",
+    });
+    const text = await answer.text();
+    let value: unknown;
+    try {
+        value = text === "" ? {} : JSON.parse(text);
+    } catch {
+        value = { code: "INTERNAL_ERROR", message: `${answer.status} ${answer.statusText}` };
+    }
+    if (!answer.ok) {
+        throw Object.assign(new Error(messageOf(value)), { status: answer.status, error: value });
+    }
+    return value as T;
+}
+
+export function messageOf(error: unknown): string {
+    if (typeof error === "object" && error !== null && "message" in error) {
+        return String(error.message);
+    }
+    return String(error);
+}

@@ -1,0 +1,122 @@
+// Lines above the screen: asked for in chunks as they are scrolled to, and forgotten when they are far away.
+
+import { rowElement } from "./draw";
+import { type Line, lineOf } from "./screen";
+import type { Feed } from "./feed";
+import type { Connection } from "./wire";
+
+/** Lines of a chunk, and chunks that are kept. */
+export const CHUNK = 200;
+const KEPT = 60;
+/** Lines that can be scrolled to: a browser's element has no more than some 17 million pixels. */
+export const REACH = 500_000;
+
+interface Chunk {
+    from: number;
+    lines: Line[];
+    whole: boolean;
+    element: HTMLElement | null;
+}
+
+export class History {
+    readonly element = document.createElement("div");
+    private chunks = new Map<number, Chunk>();
+    private asked = new Set<number>();
+    private epoch = -1;
+
+    constructor(
+        private feed: Feed,
+        private connection: Connection,
+        private came: () => void,
+    ) {
+        this.element.className = "past";
+    }
+
+    /** Shows the lines from this number to that one, as far as they are there, and asks for the rest. */
+    show(from: number, to: number, origin: number, rowPixels: number): void {
+        const screen = this.feed.screen;
+        if (this.epoch !== screen.epoch) {
+            this.epoch = screen.epoch;
+            this.forget();
+        }
+        const top = screen.top;
+        const first = Math.max(screen.first, from);
+        const last = Math.min(top, to);
+        const seen = new Set<number>();
+        for (let number = Math.floor(first / CHUNK); first < last && number * CHUNK < last; number += 1) {
+            seen.add(number);
+            const chunk = this.chunks.get(number);
+            const end = Math.min(top, (number + 1) * CHUNK);
+            if (chunk === undefined || (!chunk.whole && chunk.from + chunk.lines.length < end)) {
+                this.ask(number);
+            }
+            if (chunk !== undefined) {
+                chunk.element ??= this.draw(chunk);
+                chunk.element.style.top = `${(chunk.from - origin) * rowPixels}px`;
+                if (chunk.element.parentNode === null) {
+                    this.element.append(chunk.element);
+                }
+            }
+        }
+        for (const [number, chunk] of this.chunks) {
+            if (!seen.has(number)) {
+                chunk.element?.remove();
+                chunk.element = null;
+            }
+        }
+        this.trim(seen);
+    }
+
+    /** A line that is there, by its number. */
+    line(number: number): Line | undefined {
+        const chunk = this.chunks.get(Math.floor(number / CHUNK));
+        return chunk?.lines[number - chunk.from];
+    }
+
+    forget(): void {
+        this.chunks.clear();
+        this.element.replaceChildren();
+    }
+
+    private ask(number: number): void {
+        if (this.asked.has(number)) {
+            return;
+        }
+        this.asked.add(number);
+        const epoch = this.epoch;
+        this.connection.history(this.feed.view, number * CHUNK, CHUNK).then(
+            (answer) => {
+                this.asked.delete(number);
+                if (epoch !== this.epoch) {
+                    return;
+                }
+                const top = this.feed.screen.top;
+                const lines = answer.lines.map(lineOf).slice(0, Math.max(0, top - answer.from));
+                this.chunks.get(number)?.element?.remove();
+                const end = (number + 1) * CHUNK;
+                const kept = lines.slice(0, end - answer.from);
+                this.chunks.set(number, { from: answer.from, lines: kept, whole: answer.from + kept.length >= end, element: null });
+                this.came();
+            },
+            () => this.asked.delete(number),
+        );
+    }
+
+    private draw(chunk: Chunk): HTMLElement {
+        const element = document.createElement("div");
+        element.className = "chunk";
+        element.append(...chunk.lines.map((line) => rowElement(line, true)));
+        return element;
+    }
+
+    private trim(seen: Set<number>): void {
+        for (const number of this.chunks.keys()) {
+            if (this.chunks.size <= KEPT) {
+                return;
+            }
+            if (!seen.has(number)) {
+                this.chunks.delete(number);
+            }
+        }
+    }
+}

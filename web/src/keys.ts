@@ -1,0 +1,130 @@
+// Keyboard and mouse to what is typed: names of keys as tmux knows them, and reports of the mouse.
+
+import type { Modes, Typed } from "./types";
+
+export interface KeyPress {
+    key: string;
+    ctrlKey: boolean;
+    altKey: boolean;
+    shiftKey: boolean;
+    metaKey: boolean;
+    isComposing?: boolean;
+    getModifierState?(name: string): boolean;
+}
+
+const NAMED: Record<string, string> = {
+    Enter: "Enter",
+    Tab: "Tab",
+    Escape: "Escape",
+    Backspace: "BSpace",
+    Delete: "DC",
+    Insert: "IC",
+    ArrowUp: "Up",
+    ArrowDown: "Down",
+    ArrowLeft: "Left",
+    ArrowRight: "Right",
+    Home: "Home",
+    End: "End",
+    PageUp: "PPage",
+    PageDown: "NPage",
+};
+
+/** The chord that leaves a terminal for the page's own commands; every other key is the program's. */
+export function isChord(press: KeyPress): boolean {
+    return press.ctrlKey && press.shiftKey && !press.altKey && !press.metaKey && (press.key === " " || press.key === "Spacebar");
+}
+
+/**
+ * Returns the name of a key for tmux, or null for one that types text (which comes as text, through an input method) or
+ * that the browser keeps.
+ */
+export function keyName(press: KeyPress, mac = false): string | null {
+    if (press.isComposing === true || press.metaKey || press.key === "Dead" || press.key === "Process") {
+        return null;
+    }
+    const graph = press.getModifierState?.("AltGraph") === true;
+    const control = press.ctrlKey && !graph;
+    // A Mac's Option key makes characters; so does AltGr.
+    const alt = press.altKey && !graph && !(mac && press.key.length === 1);
+    const named = NAMED[press.key] ?? (/^F([1-9]|1[0-2])$/.test(press.key) ? press.key : undefined);
+    if (named !== undefined) {
+        if (named === "Tab" && press.shiftKey && !control && !alt) {
+            return "BTab";
+        }
+        return `${control ? "C-" : ""}${alt ? "M-" : ""}${press.shiftKey ? "S-" : ""}${named}`;
+    }
+    if ([...press.key].length !== 1 || (!control && !alt)) {
+        return null;
+    }
+    return withModifiers(press.key, control, alt);
+}
+
+/** Names a character with Control or Alt. */
+export function withModifiers(character: string, control: boolean, alt: boolean): string {
+    let name = control && /^[A-Z]$/.test(character) ? character.toLowerCase() : character;
+    if (name === " ") {
+        name = "Space";
+    }
+    return `${control ? "C-" : ""}${alt ? "M-" : ""}${name}`;
+}
+
+/** What a touch key bar makes of text that was typed with a sticky key down. */
+export function typedText(text: string, control: boolean, alt: boolean): Typed {
+    const characters = [...text];
+    if ((control || alt) && characters.length === 1) {
+        return { keys: [withModifiers(characters[0] ?? "", control, alt)] };
+    }
+    return { text };
+}
+
+/** The buttons of a mouse report. */
+export const enum Button {
+    Left = 0,
+    Middle = 1,
+    Right = 2,
+    None = 3,
+    WheelUp = 64,
+    WheelDown = 65,
+}
+
+export interface MouseEventLike {
+    ctrlKey: boolean;
+    altKey: boolean;
+    shiftKey: boolean;
+}
+
+/**
+ * Returns the bytes of a mouse report at a cell (from 0), as the program asked for them, or null where it did not ask for
+ * this one.
+ */
+export function mouseReport(
+    modes: Modes,
+    kind: "press" | "release" | "move",
+    button: number,
+    column: number,
+    row: number,
+    event: MouseEventLike,
+): string | null {
+    if (modes.mouse === 0) {
+        return null;
+    }
+    if (kind === "move" && (modes.mouse < 1002 || (modes.mouse === 1002 && button === Button.None))) {
+        return null;
+    }
+    const modifiers = (event.altKey ? 8 : 0) + (event.ctrlKey ? 16 : 0);
+    const code = button + modifiers + (kind === "move" ? 32 : 0);
+    if (modes.sgr) {
+        return `\x1b[<${code};${column + 1};${row + 1}${kind === "release" ? "m" : "M"}`;
+    }
+    // The old form has one byte for each, so that it ends at column 223.
+    if (column > 222 || row > 222) {
+        return null;
+    }
+    const old = kind === "release" ? Button.None + modifiers : code;
+    return `\x1b[M${String.fromCharCode(32 + old, 33 + column, 33 + row)}`;
+}
+
+/** Base64 of the bytes of a report. */
+export function base64(bytes: string): string {
+    return btoa(bytes);
+}

@@ -1,0 +1,296 @@
+// The page: login, what is shown, theme.
+
+import { App, paneName } from "./app";
+import { button, fill, h } from "./dom";
+import { isChord } from "./keys";
+import { Agents, Bell } from "./view/agents";
+import { Notes } from "./view/notes";
+import { type Command, openHelp, openPalette } from "./view/palette";
+import { PaneView } from "./view/pane";
+import { waitDialog, Waits } from "./view/waits";
+import { Wall } from "./view/wall";
+import { WorkspaceView } from "./workspace/view";
+
+const THEMES = ["auto", "light", "dark"] as const;
+
+/** Trades the code of the address for the cookie. Returns false where there is neither. */
+async function login(): Promise<boolean> {
+    const code = /[#&]code=([\w-]+)/.exec(location.hash)?.[1];
+    if (code !== undefined) {
+        // The code works once: it is not kept in the address, whatever becomes of it.
+        history.replaceState(null, "", location.pathname);
+        const answer = await fetch("/v1/page/login", {
+            method: "POST",
+            headers: { "content-type": "application/json" },
+            body: JSON.stringify({ code }),
+            credentials: "same-origin",
+        });
+        if (answer.ok) {
+            return true;
+        }
+    }
+    const answer = await fetch("/v1/status", { credentials: "same-origin" }).catch(() => null);
+    return answer === null || answer.status !== 401;
+}
+
+function sayLogin(): void {
+    fill(
+        document.body,
+        h(
+            "main",
+            { cls: "login" },
+            {},
+            h("img", { src: "/page/icon.svg", alt: "", width: 64, height: 64 }),
+            h("h1", {}, {}, "muxtap"),
+            h("p", {}, {}, "This browser is not let in. On the machine where muxtap runs, type"),
+            h("pre", {}, {}, "muxtap open"),
+            h("p", {}, {}, "and follow the link that it prints. It works once, for a minute."),
+            button("Try again", () => location.reload(), { cls: "primary" }),
+        ),
+    );
+}
+
+class Page {
+    private readonly app = new App();
+    private readonly notes = new Notes();
+    private readonly wall: Wall;
+    private readonly agents: Agents;
+    private readonly waits: Waits;
+    private readonly workspace: WorkspaceView;
+    private readonly bell: Bell;
+    private readonly main = h("main", { cls: "main" });
+    private readonly front = h("div", { cls: "front" });
+    private readonly nav = new Map<string, HTMLAnchorElement>();
+    private readonly badge = h("span", { cls: "count-badge", hidden: true });
+    private readonly status = h("button", { cls: "status", type: "button" }, { click: () => this.app.connection.probe() });
+    private pane: PaneView | null = null;
+    private lastKey = "";
+
+    constructor() {
+        const app = this.app;
+        app.note = (note) => this.notes.show(note);
+        const open = (key: string) => this.go(`pane/${key}`);
+        this.wall = new Wall(app, open);
+        this.agents = new Agents(app, open);
+        this.waits = new Waits(app, open);
+        this.bell = new Bell(app, open);
+        this.workspace = new WorkspaceView(app, { chord: () => this.palette(), wait: (key, text) => waitDialog(app, key, text) });
+        const link = (name: string, label: string, more?: HTMLElement) => {
+            const element = h("a", { href: `#${name}` }, {}, label, more ?? null);
+            this.nav.set(name, element);
+            return element;
+        };
+        const header = h(
+            "header",
+            { cls: "top" },
+            {},
+            h("a", { cls: "brand", href: "#wall", "aria-label": "muxtap: the wall" }, {}, h("img", { src: "/page/icon.svg", alt: "", width: 22, height: 22 }), h("span", {}, {}, "muxtap")),
+            h("nav", { "aria-label": "Views" }, {}, link("wall", "Wall"), link("agents", "Agents", this.badge), link("waits", "Waits"), link("workspace", "Workspace")),
+            this.status,
+            button("⌘", () => this.palette(), { title: "Commands (Ctrl+K; Ctrl+Shift+Space in a terminal)", "aria-label": "Commands", cls: "icon" }),
+            this.themeButton(),
+            button("?", () => openHelp(app.version), { title: "Keys", "aria-label": "Keys", cls: "icon" }),
+        );
+        this.main.append(this.wall.element, this.front, this.agents.element, this.waits.element, this.workspace.element);
+        fill(document.body, header, this.main, this.notes.element, this.bell.live);
+        app.on("panes", () => this.counts());
+        app.on("approvals", () => this.counts());
+        app.on("panes", () => this.gone());
+        app.on("link", () => this.link());
+        app.on("may", () => this.link());
+        setInterval(() => this.link(), 1000);
+        addEventListener("hashchange", () => this.route());
+        addEventListener("keydown", (event) => this.key(event));
+        addEventListener("online", () => app.connection.probe());
+        addEventListener("pageshow", (event) => {
+            if (event.persisted) {
+                app.connection.connect();
+                this.workspace.reconnect();
+            }
+        });
+        // A page in the back/forward cache has no connection: it takes a new one when it comes back.
+        addEventListener("pagehide", () => {
+            app.connection.close();
+            this.workspace.disconnect();
+        });
+        document.addEventListener("visibilitychange", () => {
+            if (!document.hidden) {
+                app.connection.probe();
+            }
+        });
+        this.route();
+        app.connection.connect();
+    }
+
+    private go(where: string): void {
+        location.hash = where;
+    }
+
+    private route(): void {
+        const hash = location.hash.slice(1);
+        const key = hash.startsWith("pane/") ? decodeURIComponent(hash.slice(5)) : null;
+        const view = key !== null ? "wall" : this.nav.has(hash) ? hash : "wall";
+        for (const [name, link] of this.nav) {
+            if (name === view) {
+                link.setAttribute("aria-current", "page");
+            } else {
+                link.removeAttribute("aria-current");
+            }
+        }
+        this.main.className = `main ${key !== null ? "has-front" : ""}`;
+        this.wall.element.hidden = view !== "wall";
+        this.agents.element.hidden = view !== "agents";
+        this.agents.shown = view === "agents";
+        this.waits.element.hidden = view !== "waits";
+        this.workspace.element.hidden = view !== "workspace";
+        this.workspace.shown = view === "workspace";
+        this.front.hidden = key === null;
+        if (view === "waits") {
+            this.app.tell("waits");
+        }
+        if (this.pane?.key !== key) {
+            this.pane?.remove();
+            this.pane = null;
+            if (key !== null) {
+                this.pane = new PaneView(this.app, key, {
+                    close: () => this.go("wall"),
+                    chord: () => this.palette(),
+                    wait: (text) => waitDialog(this.app, key, text),
+                });
+                this.front.append(this.pane.element);
+            }
+            this.wall.setFront(key);
+        }
+        this.pane?.focus();
+    }
+
+    /** A pane that was in front and is no more: the wall comes back once the list is known. */
+    private gone(): void {
+        const hash = location.hash.slice(1);
+        if (this.pane !== null && hash.startsWith("pane/") && !this.app.panes.has(this.pane.key) && this.app.link === "open") {
+            this.app.note({ kind: "info", text: "That pane is gone.", ms: 4000 });
+            this.go("wall");
+        }
+    }
+
+    private counts(): void {
+        const count = this.app.asking().length + this.app.approvals.length;
+        this.badge.textContent = String(count);
+        this.badge.hidden = count === 0;
+        this.badge.setAttribute("aria-label", `${count} ask something`);
+    }
+
+    private link(): void {
+        const { link, may } = this.app;
+        const left = Math.max(0, Math.ceil((this.app.retryAt - Date.now()) / 1000));
+        const words = {
+            open: may.includes("input") ? "live" : "looking only",
+            connecting: "connecting…",
+            waiting: left > 0 ? `no link, again in ${left} s` : "no link",
+            closed: "no link",
+        }[link];
+        if (this.status.textContent !== words) {
+            this.status.textContent = words;
+        }
+        this.status.className = `status ${link}`;
+        document.body.classList.toggle("offline", link !== "open");
+    }
+
+    private themeButton(): HTMLButtonElement {
+        const saved = localStorage.getItem("muxtap-theme");
+        let theme = THEMES.find((one) => one === saved) ?? "auto";
+        const apply = () => {
+            document.documentElement.dataset.theme = theme;
+            made.textContent = { auto: "◐", light: "☀", dark: "☾" }[theme];
+            made.title = `Theme: ${theme === "auto" ? "as the system" : theme}`;
+            made.setAttribute("aria-label", made.title);
+        };
+        const made = button(
+            "",
+            () => {
+                theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] ?? "auto";
+                localStorage.setItem("muxtap-theme", theme);
+                apply();
+            },
+            { cls: "icon" },
+        );
+        apply();
+        return made;
+    }
+
+    // --- keys outside of terminals
+
+    private key(event: KeyboardEvent): void {
+        const target = event.target as HTMLElement;
+        const writes = target.closest("input, textarea, select, [contenteditable]") !== null;
+        if (event.defaultPrevented || (target as Element).closest("dialog") !== null) {
+            return;
+        }
+        if (isChord(event) || (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !target.classList.contains("keys"))) {
+            event.preventDefault();
+            this.palette();
+            return;
+        }
+        if (writes || event.ctrlKey || event.altKey || event.metaKey) {
+            return;
+        }
+        const last = this.lastKey;
+        this.lastKey = event.key;
+        const views: Record<string, string> = { w: "wall", a: "agents", t: "waits", s: "workspace" };
+        if (last === "g" && views[event.key] !== undefined) {
+            event.preventDefault();
+            this.go(views[event.key] ?? "wall");
+        } else if (event.key === "?") {
+            event.preventDefault();
+            openHelp(this.app.version);
+        } else if (event.key === "/") {
+            event.preventDefault();
+            this.go("wall");
+            this.wall.focusFilter();
+        } else if (event.key === "Enter" && target === document.body) {
+            this.pane?.focus();
+        }
+    }
+
+    private palette(): void {
+        const view = (name: string, where: string): Command => ({ name: `Show: ${name}`, run: () => this.go(where) });
+        const pane = this.pane;
+        const commands: Command[] = [];
+        for (const one of this.app.asking()) {
+            commands.push({ name: `${paneName(one)} asks`, hint: one.agent?.question ?? "", run: () => this.go(`pane/${one.key}`) });
+        }
+        if (pane !== null) {
+            commands.push(
+                { name: "This pane: search in what it printed", run: () => pane.find() },
+                { name: "This pane: reading view", run: () => pane.toggleReading() },
+                { name: "This pane: larger text", run: () => pane.resizeText(1) },
+                { name: "This pane: smaller text", run: () => pane.resizeText(-1) },
+                { name: "This pane: fit the whole pane", run: () => pane.fit() },
+                { name: "This pane: wait for something…", run: () => waitDialog(this.app, pane.key, "") },
+            );
+            const order = this.wall.order();
+            const at = order.indexOf(pane.key);
+            const [next, previous] = [order[at + 1] ?? order[0], order[at - 1] ?? order[order.length - 1]];
+            commands.push({ name: "Next pane", run: () => this.go(`pane/${next}`) }, { name: "Previous pane", run: () => this.go(`pane/${previous}`) });
+        }
+        commands.push(view("wall", "wall"), view("agents", "agents"), view("waits", "waits"), view("workspace", "workspace"));
+        commands.push({ name: "Keys", hint: "?", run: () => openHelp(this.app.version) });
+        for (const one of this.app.panes.values()) {
+            commands.push({ name: paneName(one), hint: `${one.command} ${one.cwd}`, run: () => this.go(`pane/${one.key}`) });
+        }
+        commands.push({ name: "Log this browser out", run: () => void this.logout() });
+        openPalette(commands);
+    }
+
+    private async logout(): Promise<void> {
+        await fetch("/v1/page/logout", { method: "POST", credentials: "same-origin" });
+        this.app.connection.close();
+        sayLogin();
+    }
+}
+
+if (await login()) {
+    new Page();
+} else {
+    sayLogin();
+}

@@ -1,0 +1,99 @@
+// A view's state: applies `screen` messages, and counts what a drawing has to do.
+
+import { type Modes, NO_MODES, type Row, type ScreenMessage } from "./types";
+
+/** A line with its runs; another object for each state of a row, so that a drawing compares by identity. */
+export interface Line {
+    runs: Row;
+    /** The line goes on in the next row. */
+    wrapped: boolean;
+}
+
+/** Reads a row of the wire. */
+export function lineOf(row: Row): Line {
+    const wrapped = row.length > 0 && row[row.length - 1] === "+";
+    return { runs: wrapped ? row.slice(0, -1) : row, wrapped };
+}
+
+/** The text of a line, blanks between its runs included. */
+export function textOf(line: Line): string {
+    let text = "";
+    for (const run of line.runs) {
+        text += typeof run === "string" ? run : run[0];
+    }
+    return text;
+}
+
+const EMPTY: Line = { runs: [], wrapped: false };
+
+export class Screen {
+    columns = 80;
+    rows = 24;
+    lines: Line[] = [];
+    at: [number, number] = [0, 0];
+    modes: Modes = NO_MODES;
+    title = "";
+    /** Lines above the screen. */
+    history = 0;
+    /** The number of the oldest of them. */
+    first = 0;
+    stale = false;
+    cursor = "";
+    /** Whether a first message has come. */
+    known = false;
+    /** Rows that ever moved up, and how often all was void: a drawing compares them with what it drew. */
+    scrolled = 0;
+    epoch = 0;
+
+    apply(message: ScreenMessage): void {
+        this.columns = message.columns ?? this.columns;
+        this.rows = message.rows ?? this.rows;
+        this.modes = message.modes ?? this.modes;
+        this.title = message.title ?? this.title;
+        this.history = message.history ?? this.history;
+        this.first = message.first ?? this.first;
+        this.stale = message.stale ?? this.stale;
+        this.at = message.at;
+        this.cursor = message.cursor;
+        if (message.whole === true) {
+            this.lines = new Array<Line>(this.rows).fill(EMPTY);
+            this.epoch += 1;
+        }
+        const up = Math.min(message.up ?? 0, this.lines.length);
+        if (up > 0) {
+            this.lines.splice(0, up);
+            for (let row = 0; row < up; row += 1) {
+                this.lines.push(EMPTY);
+            }
+            this.scrolled += up;
+        }
+        for (const [number, row] of Object.entries(message.lines ?? {})) {
+            const index = Number(number);
+            if (index < this.lines.length) {
+                this.lines[index] = lineOf(row);
+            }
+        }
+        this.known = true;
+    }
+
+    /** The number of the line at the screen's top, as history counts. */
+    get top(): number {
+        return this.first + this.history;
+    }
+}
+
+/** Joins lines that a terminal broke, for reading and copying. */
+export function joined(lines: Iterable<Line>): Row[] {
+    const whole: Row[] = [];
+    let open = false;
+    for (const line of lines) {
+        const last = whole[whole.length - 1];
+        if (open && last !== undefined) {
+            last.push(...line.runs);
+        } else {
+            whole.push([...line.runs]);
+        }
+        open = line.wrapped;
+    }
+    return whole;
+}

@@ -1,0 +1,227 @@
+// Agents: what each does, what it asks with its answers as buttons, its last lines; and what waits for a person's yes.
+
+import { type App, http, isAsking, messageOf, paneName, serverName } from "../app";
+import { button, clean, fill, h } from "../dom";
+import { writeRuns } from "../draw";
+import type { Agent, Approval, PaneInfo } from "../types";
+import { badgeText } from "./tile";
+
+/** Rows of an agent's screen that are shown with it. */
+const ROWS = 12;
+
+/** Answers an agent's question by the answer's key or label. */
+export async function answerQuestion(app: App, pane: PaneInfo, answer: string): Promise<void> {
+    try {
+        await app.connection.call("send_keys", {
+            target: pane.id,
+            server: pane.socket,
+            question_id: pane.agent?.question_id,
+            answer,
+        });
+    } catch (error) {
+        app.note({ kind: "error", text: `Not answered: ${messageOf(error)}`, ms: 10_000 });
+    }
+}
+
+/** A question with its answers. */
+export function questionBox(app: App, pane: PaneInfo, agent: Agent): HTMLElement {
+    const options = (agent.options ?? []).map((option) =>
+        button(
+            clean(option.key !== undefined && option.key !== "" ? `${option.key}. ${option.label}` : option.label, 160),
+            (event) => {
+                (event.currentTarget as HTMLButtonElement).disabled = true;
+                void answerQuestion(app, pane, option.key || option.label);
+            },
+            { disabled: !app.mayType || agent.question_id === undefined, ...(option.selected ? { cls: "selected" } : {}) },
+        ),
+    );
+    return h("div", { cls: "question" }, {}, h("p", {}, {}, clean(agent.question ?? "It asks something.", 600)), h("div", { cls: "options" }, {}, ...options));
+}
+
+class Card {
+    readonly element = h("li", { cls: "card" });
+    private readonly head = h("header", {});
+    private readonly body = h("div", {});
+    private readonly last = h("div", { cls: "last", "aria-label": "Its last lines" });
+    private shown = "";
+    private use: ReturnType<App["feeds"]["use"]>;
+
+    constructor(
+        private app: App,
+        readonly key: string,
+        private open: (key: string) => void,
+    ) {
+        this.element.append(this.head, this.body, this.last);
+        this.use = app.feeds.use(key, () => this.draw());
+        this.info();
+    }
+
+    info(): void {
+        const pane = this.app.panes.get(this.key);
+        const agent = pane?.agent;
+        if (pane === undefined || !agent) {
+            return;
+        }
+        const now = JSON.stringify([agent.state, agent.question, agent.options, pane.title, this.app.mayType]);
+        if (now === this.shown) {
+            return;
+        }
+        this.shown = now;
+        fill(
+            this.head,
+            h("span", { cls: `badge ${agent.state}` }, {}, badgeText(pane)),
+            h("h2", {}, {}, clean(paneName(pane), 60)),
+            h("span", { cls: "where" }, {}, clean([serverName(pane.socket), pane.cwd].filter((word) => word !== "").join(" "), 120)),
+            button("Open", () => this.open(this.key)),
+        );
+        fill(this.body, isAsking(pane) ? questionBox(this.app, pane, agent) : null);
+        this.element.classList.toggle("asks", isAsking(pane));
+    }
+
+    remove(): void {
+        this.use.end();
+        this.element.remove();
+    }
+
+    private draw(): void {
+        const lines = [...this.use.feed.screen.lines];
+        while (lines.length > 0 && lines[lines.length - 1]?.runs.length === 0) {
+            lines.pop();
+        }
+        this.last.replaceChildren(
+            ...lines.slice(-ROWS).map((line) => {
+                const row = h("div", { cls: "row" });
+                writeRuns(row, line.runs, false);
+                return row;
+            }),
+        );
+    }
+}
+
+export class Agents {
+    readonly element: HTMLElement;
+    private readonly list = h("ul", { cls: "cards" });
+    private readonly approvals = h("ul", { cls: "cards approvals" });
+    private readonly empty = h("p", { cls: "empty" }, {}, "No coding agents run in these panes.");
+    private readonly notify: HTMLButtonElement;
+    private cards = new Map<string, Card>();
+    private visible = false;
+
+    constructor(
+        private app: App,
+        private open: (key: string) => void,
+    ) {
+        this.notify = button("Notify me when one asks", () => void this.grant());
+        this.element = h("section", { cls: "agents", "aria-label": "Agents" }, {}, h("div", { cls: "view-bar" }, {}, h("h1", {}, {}, "Agents"), this.notify), this.approvals, this.list, this.empty);
+        for (const topic of ["panes", "approvals", "may"] as const) {
+            app.on(topic, () => this.update());
+        }
+    }
+
+    set shown(shown: boolean) {
+        this.visible = shown;
+        this.update();
+    }
+
+    private async grant(): Promise<void> {
+        if (typeof Notification !== "undefined") {
+            await Notification.requestPermission();
+        }
+        this.update();
+    }
+
+    private update(): void {
+        const rank = (pane: PaneInfo) => (isAsking(pane) ? 0 : pane.agent?.state === "errored" ? 1 : pane.agent?.state === "working" ? 2 : 3);
+        const agents = this.visible
+            ? [...this.app.panes.values()]
+                  .filter((pane) => pane.agent)
+                  .sort((one, other) => rank(one) - rank(other) || paneName(one).localeCompare(paneName(other)))
+            : [];
+        const kept = new Set(agents.map((pane) => pane.key));
+        for (const [key, card] of this.cards) {
+            if (!kept.has(key)) {
+                card.remove();
+                this.cards.delete(key);
+            }
+        }
+        agents.forEach((pane, index) => {
+            let card = this.cards.get(pane.key);
+            if (card === undefined) {
+                card = new Card(this.app, pane.key, this.open);
+                this.cards.set(pane.key, card);
+            }
+            card.info();
+            if (this.list.children[index] !== card.element) {
+                this.list.insertBefore(card.element, this.list.children[index] ?? null);
+            }
+        });
+        this.empty.hidden = agents.length > 0 || this.app.approvals.length > 0;
+        this.notify.hidden = typeof Notification === "undefined" || Notification.permission !== "default";
+        fill(this.approvals, ...this.app.approvals.map((approval) => this.approval(approval)));
+    }
+
+    private approval(approval: Approval): HTMLElement {
+        const answer = async (word: "approved" | "denied") => {
+            try {
+                await http("POST", `/v1/approvals/${encodeURIComponent(approval.id)}`, { answer: word });
+            } catch (error) {
+                this.app.note({ kind: "error", text: messageOf(error), ms: 8000 });
+            }
+        };
+        return h(
+            "li",
+            { cls: "card asks" },
+            {},
+            h("header", {}, {}, h("span", { cls: "badge permission" }, {}, "asks"), h("h2", {}, {}, clean(`to start ${approval.kind} ${approval.name}`, 120)), h("span", { cls: "where" }, {}, clean(approval.working_dir ?? "", 120))),
+            h(
+                "div",
+                { cls: "question" },
+                {},
+                h("p", {}, {}, clean(approval.prompt ?? "", 2000)),
+                h("div", { cls: "options" }, {}, button("Allow", () => void answer("approved")), button("Deny", () => void answer("denied"))),
+            ),
+        );
+    }
+}
+
+/** The title's count, a notification, and the words for a screen reader, as agents begin to ask. */
+export class Bell {
+    readonly live = h("div", { cls: "sr", "aria-live": "assertive", role: "alert" });
+    private known = new Set<string>();
+
+    constructor(
+        private app: App,
+        private open: (key: string) => void,
+    ) {
+        app.on("panes", () => this.update());
+        app.on("approvals", () => this.update());
+    }
+
+    private update(): void {
+        const asking = this.app.asking();
+        const count = asking.length + this.app.approvals.length;
+        document.title = count > 0 ? `(${count}) muxtap` : "muxtap";
+        const now = new Set<string>();
+        for (const pane of asking) {
+            const name = `${pane.key} ${pane.agent?.question_id ?? pane.agent?.question}`;
+            now.add(name);
+            if (!this.known.has(name)) {
+                this.ring(pane);
+            }
+        }
+        this.known = now;
+    }
+
+    private ring(pane: PaneInfo): void {
+        const text = clean(`${pane.agent?.name} in ${paneName(pane)} asks: ${pane.agent?.question ?? ""}`, 300);
+        this.live.textContent = text;
+        if (document.hidden && typeof Notification !== "undefined" && Notification.permission === "granted") {
+            const notification = new Notification(`${pane.agent?.name} asks`, { body: text, tag: pane.key, icon: "/page/icon.svg" });
+            notification.onclick = () => {
+                window.focus();
+                this.open(pane.key);
+                notification.close();
+            };
+        }
+    }
+}

@@ -1,0 +1,256 @@
+// What a person types into a pane: keyboard, input methods, paste, and a bar of keys for touch.
+
+import type { App } from "../app";
+import { button, h } from "../dom";
+import { isChord, keyName, typedText } from "../keys";
+import { composedChange } from "../compose";
+import type { Typed } from "../types";
+
+const MAC = /Mac|iPhone|iPad/.test(navigator.platform);
+/** Characters of a paste; a message has at most 1 MiB. */
+const MOST_PASTE = 200_000;
+
+export interface Keyboard {
+    type(typed: Typed): void;
+    /** Whether the program brackets pastes itself. */
+    bracketed(): boolean;
+    /** Copies what is selected; `false`: nothing is. */
+    copy(): boolean;
+    chord(): void;
+}
+
+export class Input {
+    /** The hidden field that has the focus while a pane is typed into. */
+    readonly field: HTMLTextAreaElement;
+    readonly bar: HTMLElement;
+    private control = false;
+    private alt = false;
+    private sticky: { control: HTMLButtonElement; alt: HTMLButtonElement };
+    private composing = false;
+    private composed = "";
+    private live = false;
+
+    constructor(
+        private app: App,
+        private keyboard: Keyboard,
+    ) {
+        this.field = h("textarea", {
+            cls: "keys",
+            autocapitalize: "off",
+            autocomplete: "off",
+            autocorrect: "off",
+            spellcheck: "false",
+            rows: 1,
+        });
+        const field = this.field;
+        field.addEventListener("keydown", (event) => this.keydown(event));
+        field.addEventListener("beforeinput", (event) => this.before(event));
+        field.addEventListener("input", () => this.settle());
+        field.addEventListener("compositionstart", () => this.compose(true));
+        field.addEventListener("compositionupdate", (event) => this.composes(event.data));
+        field.addEventListener("compositionend", (event) => this.compositionEnds(event.data));
+        field.addEventListener("paste", (event) => {
+            event.preventDefault();
+            this.paste(event.clipboardData?.getData("text/plain") ?? "");
+        });
+        const key = (label: string, name: string, title: string) => this.key(label, title, () => this.press(name));
+        const control = this.key("Ctrl", "Control for the next key", () => this.stick("control"));
+        const alt = this.key("Alt", "Alt for the next key", () => this.stick("alt"));
+        this.sticky = { control, alt };
+        this.bar = h(
+            "div",
+            { cls: "keybar", role: "toolbar", "aria-label": "Keys" },
+            {},
+            key("Esc", "Escape", "Escape"),
+            key("Tab", "Tab", "Tab"),
+            control,
+            alt,
+            key("←", "Left", "Left"),
+            key("↓", "Down", "Down"),
+            key("↑", "Up", "Up"),
+            key("→", "Right", "Right"),
+            key("⏎", "Enter", "Enter"),
+            this.key("^C", "Control-C", () => this.keyboard.type({ keys: ["C-c"] })),
+            this.key("/", "Slash", () => this.text("/")),
+            this.key("-", "Hyphen", () => this.text("-")),
+            this.key("|", "Pipe", () => this.text("|")),
+            this.key("~", "Tilde", () => this.text("~")),
+            key("Home", "Home", "Home"),
+            key("End", "End", "End"),
+            key("PgUp", "PPage", "Page up"),
+            key("PgDn", "NPage", "Page down"),
+            this.key("Paste", "Paste the clipboard", () => this.pasteClipboard()),
+        );
+    }
+
+    focus(): void {
+        this.field.focus({ preventScroll: true });
+    }
+
+    /** Types text as a person would. */
+    text(text: string): void {
+        this.keyboard.type(typedText(text, this.control, this.alt));
+        this.unstick();
+    }
+
+    paste(text: string): void {
+        const clean = text.replace(/\r\n?/g, "\n");
+        if (clean === "") {
+            return;
+        }
+        if (clean.length > MOST_PASTE) {
+            this.app.note({ kind: "error", text: `That is ${clean.length} characters: at most ${MOST_PASTE} can be pasted.`, ms: 6000 });
+            return;
+        }
+        const lines = clean.split("\n").length;
+        if (lines > 1 && !this.keyboard.bracketed()) {
+            this.app.note({
+                kind: "info",
+                text: `${lines} lines: the program takes them as typed, and may run each.`,
+                actions: [{ label: "Paste", press: () => this.keyboard.type({ paste: clean }) }],
+            });
+            return;
+        }
+        this.keyboard.type({ paste: clean });
+    }
+
+    async pasteClipboard(): Promise<void> {
+        try {
+            this.paste(await navigator.clipboard.readText());
+        } catch {
+            this.app.note({ kind: "error", text: "The browser does not give the clipboard; use its own paste.", ms: 6000 });
+        }
+        this.focus();
+    }
+
+    private key(label: string, title: string, press: () => void): HTMLButtonElement {
+        const made = button(label, press, { title, "aria-label": title, tabindex: "-1" });
+        // The field keeps the focus, so that a phone keeps its keyboard.
+        made.addEventListener("pointerdown", (event) => event.preventDefault());
+        return made;
+    }
+
+    private press(name: string): void {
+        this.keyboard.type({ keys: [`${this.control ? "C-" : ""}${this.alt ? "M-" : ""}${name}`] });
+        this.unstick();
+    }
+
+    private stick(which: "control" | "alt"): void {
+        this[which] = !this[which];
+        this.mark();
+    }
+
+    private unstick(): void {
+        this.control = false;
+        this.alt = false;
+        this.mark();
+    }
+
+    private mark(): void {
+        this.sticky.control.setAttribute("aria-pressed", String(this.control));
+        this.sticky.alt.setAttribute("aria-pressed", String(this.alt));
+    }
+
+    private keydown(event: KeyboardEvent): void {
+        if (isChord(event)) {
+            event.preventDefault();
+            this.keyboard.chord();
+            return;
+        }
+        if (event.isComposing || this.composing) {
+            return;
+        }
+        const copy = event.ctrlKey && !event.altKey && event.key.toLowerCase() === "c";
+        if (copy && this.keyboard.copy()) {
+            event.preventDefault();
+            return;
+        }
+        // Pasting is the browser's: its event brings what the clipboard holds.
+        if (event.ctrlKey && event.shiftKey && event.key.toLowerCase() === "v") {
+            return;
+        }
+        const name = keyName(event, MAC);
+        if (name === null) {
+            return;
+        }
+        event.preventDefault();
+        this.press(name);
+    }
+
+    private before(event: InputEvent): void {
+        if (event.isComposing || this.composing) {
+            return;
+        }
+        const keys: Record<string, string> = {
+            insertLineBreak: "Enter",
+            insertParagraph: "Enter",
+            deleteContentBackward: "BSpace",
+            deleteWordBackward: "M-BSpace",
+            deleteContentForward: "DC",
+        };
+        const name = keys[event.inputType];
+        if (name !== undefined) {
+            event.preventDefault();
+            this.press(name);
+        } else if (event.inputType.startsWith("insert") && event.data !== null && event.data !== "") {
+            event.preventDefault();
+            this.text(event.data);
+        }
+    }
+
+    // A keyboard on glass composes each word: what it has so far is typed at once, and mended when it changes. What an
+    // input method composes (Chinese, Japanese, Korean) is shown beside the cursor and typed when it is chosen.
+
+    private compose(begins: boolean): void {
+        this.composing = begins;
+        this.composed = "";
+        this.live = matchMedia("(pointer: coarse)").matches;
+        this.field.classList.toggle("composing", begins && !this.live);
+    }
+
+    private composes(data: string): void {
+        if (!this.live) {
+            this.field.style.width = `${Math.max(2, [...data].length * 2 + 1)}ch`;
+            return;
+        }
+        const change = composedChange(this.composed, data);
+        if (change === null) {
+            this.live = false;
+            this.field.classList.add("composing");
+            return;
+        }
+        this.composed = data;
+        this.mend(change);
+    }
+
+    private mend(change: { back: number; text: string }): void {
+        if (change.back > 0) {
+            this.keyboard.type({ keys: new Array<string>(change.back).fill("BSpace") });
+        }
+        if (change.text !== "") {
+            this.text(change.text);
+        }
+    }
+
+    private compositionEnds(data: string): void {
+        if (this.composed !== "" || this.live) {
+            const change = composedChange(this.composed, data, true);
+            if (change !== null) {
+                this.mend(change);
+            }
+        } else if (data !== "") {
+            this.text(data);
+        }
+        this.compose(false);
+        this.settle();
+    }
+
+    /** A keyboard on glass sends no key for a deletion in an empty field: something is always in it. */
+    private settle(): void {
+        if (!this.composing) {
+            this.field.value = "  ";
+            this.field.setSelectionRange(1, 1);
+            this.field.style.width = "";
+        }
+    }
+}

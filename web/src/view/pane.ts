@@ -1,0 +1,420 @@
+// A pane in front: its screen and history, typed into, selected from, searched.
+
+import { type App, paneName } from "../app";
+import { button, clean, fill, h } from "../dom";
+import { Drawing } from "../draw";
+import type { Feed } from "../feed";
+import { History, REACH } from "../history";
+import { base64 } from "../keys";
+import { cellRatio, fittingSize, rowHeight } from "../metrics";
+import type { Typed } from "../types";
+import { Input } from "./input";
+import { listen } from "./mouse";
+import { Reading } from "./reading";
+import { Finder } from "./search";
+import { selectedText } from "./selection";
+
+export interface PaneOptions {
+    /** In a workspace: without a bar of its own. */
+    embedded?: boolean;
+    close?(): void;
+    /** The page's own commands, by the chord. */
+    chord(): void;
+    wait?(text: string): void;
+}
+
+const SIZES = [7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 24, 28, 32];
+
+export class PaneView {
+    readonly element: HTMLElement;
+    readonly input: Input;
+    private readonly scroller: HTMLElement;
+    private readonly paper = h("div", { cls: "paper" });
+    private readonly drawing = new Drawing(true);
+    private readonly history: History;
+    private readonly heading = h("h1", {});
+    private readonly says = h("div", { cls: "says", role: "status" });
+    private readonly down: HTMLButtonElement;
+    private readonly pendingMark = h("span", { cls: "pending", role: "status" });
+    private readonly feed: Feed;
+    private readonly ends: (() => void)[] = [];
+    private size: number | "fit" = "fit";
+    private fontSize = 13;
+    private rowPixels = 16;
+    private following = true;
+    private lastFirst = 0;
+    private reading: Reading | null = null;
+    private finder: Finder | null = null;
+    private buttons: Record<string, HTMLButtonElement> = {};
+    private readonly observer: ResizeObserver;
+
+    constructor(
+        private app: App,
+        readonly key: string,
+        private options: PaneOptions,
+    ) {
+        const used = app.feeds.use(key, () => this.draw());
+        this.feed = used.feed;
+        this.history = new History(this.feed, app.connection, () => this.place());
+        this.input = new Input(app, {
+            type: (typed) => this.type(typed),
+            bracketed: () => this.feed.screen.modes.paste,
+            copy: () => this.copy(),
+            chord: () => options.chord(),
+        });
+        this.paper.append(this.history.element, this.drawing.element, this.input.field);
+        this.scroller = h("div", { cls: "scroller", role: "region" }, { scroll: () => this.scrolled() }, this.paper);
+        this.down = button("↓ to the screen", () => this.follow(), { cls: "down", hidden: true });
+        this.element = h(
+            "article",
+            { cls: options.embedded === true ? "pane embedded" : "pane" },
+            {},
+            options.embedded === true ? null : this.header(),
+            h("div", { cls: "pane-body" }, {}, this.scroller, this.down, this.says, this.pendingMark),
+            this.input.bar,
+        );
+        this.observer = new ResizeObserver(() => this.layout());
+        this.observer.observe(this.scroller);
+        this.ends.push(
+            used.end,
+            app.on("panes", () => this.info()),
+            app.on("pending", () => this.showPending()),
+            app.on("link", () => this.showPending()),
+            app.on("may", () => this.info()),
+        );
+        this.scroller.addEventListener("click", (event) => this.clicked(event));
+        this.input.field.addEventListener("focus", () => this.element.classList.add("focused"));
+        this.input.field.addEventListener("blur", () => this.element.classList.remove("focused"));
+        this.element.addEventListener("copy", (event) => this.copied(event));
+        this.element.addEventListener("keydown", (event) => this.outsideKey(event));
+        this.pinch();
+        listen(this.scroller, {
+            screen: () => this.feed.screen,
+            cell: (x, y) => this.cell(x, y),
+            report: (bytes) => this.type({ bytes: base64(bytes) }),
+            keys: (keys) => this.type({ keys }),
+            may: () => app.mayType && this.following,
+        });
+        this.info();
+    }
+
+    remove(): void {
+        for (const end of this.ends) {
+            end();
+        }
+        this.reading?.remove();
+        this.observer.disconnect();
+        this.element.remove();
+    }
+
+    focus(): void {
+        if (this.reading === null) {
+            this.input.focus();
+        }
+    }
+
+    /** Types into the pane; the screen is looked at from then on. */
+    type(typed: Typed): void {
+        if (!this.app.mayType) {
+            this.app.note({ kind: "info", text: "This page only looks: its link was made with --read-only.", ms: 5000 });
+            return;
+        }
+        if (!this.app.connection.type(this.key, typed)) {
+            this.app.note({ kind: "error", text: "Too much waits to be typed already.", ms: 5000 });
+        }
+        if (!("bytes" in typed)) {
+            this.follow();
+        }
+    }
+
+    toggleReading(): void {
+        if (this.reading !== null) {
+            this.reading.remove();
+            this.reading = null;
+            this.scroller.hidden = false;
+            this.layout();
+            this.focus();
+        } else {
+            this.reading = new Reading(this.feed, this.app.connection);
+            this.scroller.hidden = true;
+            this.scroller.after(this.reading.element);
+            this.reading.draw();
+        }
+        this.buttons.reading?.setAttribute("aria-pressed", String(this.reading !== null));
+    }
+
+    find(): void {
+        this.finder ??= new Finder(this.feed, this.app.connection, {
+            go: (line) => this.goTo(line),
+            close: () => {
+                this.finder?.element.remove();
+                this.finder = null;
+                this.focus();
+            },
+        });
+        this.element.querySelector(".pane-body")?.before(this.finder.element);
+        this.finder.focus();
+    }
+
+    resizeText(step: number): void {
+        const now = this.reading !== null ? this.reading.size : this.fontSize;
+        const at = SIZES.findIndex((size) => size >= now);
+        const size = SIZES[Math.max(0, Math.min(SIZES.length - 1, at + step))] ?? 13;
+        if (this.reading !== null) {
+            this.reading.size = size;
+        } else {
+            this.size = size;
+            this.layout();
+        }
+    }
+
+    fit(): void {
+        this.size = "fit";
+        this.layout();
+    }
+
+    // --- what is shown
+
+    private header(): HTMLElement {
+        const make = (name: string, label: string, title: string, press: () => void, toggles = false) => {
+            const made = button(label, press, { title, "aria-label": title, ...(toggles ? { "aria-pressed": "false" } : {}) });
+            this.buttons[name] = made;
+            return made;
+        };
+        return h(
+            "header",
+            { cls: "pane-bar" },
+            {},
+            make("back", "‹", "Back to the wall", () => this.options.close?.()),
+            this.heading,
+            h(
+                "div",
+                { cls: "tools", role: "toolbar", "aria-label": "This pane" },
+                {},
+                make("smaller", "A−", "Smaller text", () => this.resizeText(-1)),
+                make("larger", "A+", "Larger text", () => this.resizeText(1)),
+                make("fit", "Fit", "Fit the whole pane", () => this.fit()),
+                make("reading", "Read", "Reading view: lines as wide as the page", () => this.toggleReading(), true),
+                make("find", "Find", "Search in what it printed", () => this.find()),
+                make("wait", "Wait…", "Be told when it prints something", () => this.options.wait?.(selectedText(this.element))),
+            ),
+        );
+    }
+
+    private info(): void {
+        const pane = this.app.panes.get(this.key);
+        if (pane !== undefined) {
+            const title = this.feed.screen.title || pane.title;
+            fill(
+                this.heading,
+                h("span", { cls: "name" }, {}, clean(paneName(pane), 60)),
+                h("span", { cls: "what" }, {}, clean(`${pane.command}${title === "" ? "" : ` — ${title}`}`, 120)),
+                h("span", { cls: "where" }, {}, clean(pane.cwd, 120)),
+            );
+            this.scroller.setAttribute("aria-label", clean(`Screen of ${paneName(pane)}`));
+            this.input.field.setAttribute("aria-label", clean(`Type into ${paneName(pane)}; Control-Shift-Space leaves it`));
+        }
+        this.input.field.readOnly = !this.app.mayType;
+        this.element.classList.toggle("looks", !this.app.mayType);
+    }
+
+    private draw(): void {
+        const screen = this.feed.screen;
+        const words =
+            this.feed.error !== ""
+                ? this.feed.error
+                : this.feed.exit !== undefined
+                  ? endWords(this.feed.exit)
+                  : screen.stale
+                    ? "These rows come from tmux itself at the moment."
+                    : "";
+        this.says.textContent = words;
+        this.says.hidden = words === "";
+        if (!screen.known) {
+            return;
+        }
+        if (this.reading !== null) {
+            this.reading.draw();
+            return;
+        }
+        this.drawing.draw(screen);
+        this.layout();
+    }
+
+    /** Chooses the font's size, then places everything. */
+    private layout(): void {
+        const screen = this.feed.screen;
+        if (!screen.known || this.scroller.hidden || this.scroller.clientWidth === 0) {
+            return;
+        }
+        const [width, height] = [this.scroller.clientWidth - 12, this.scroller.clientHeight - 4];
+        const ratio = cellRatio();
+        this.fontSize = this.size === "fit" ? fittingSize(screen.columns, screen.rows, width, height, ratio) : this.size;
+        this.rowPixels = rowHeight(this.fontSize);
+        this.scroller.style.fontSize = `${this.fontSize}px`;
+        this.scroller.style.setProperty("--row", `${this.rowPixels}px`);
+        this.buttons.fit?.setAttribute("aria-pressed", String(this.size === "fit"));
+        this.place();
+    }
+
+    /** Lines above the screen that can be scrolled to. */
+    private get above(): number {
+        const screen = this.feed.screen;
+        return screen.modes.alternate ? 0 : Math.min(screen.history, REACH);
+    }
+
+    private place(): void {
+        const screen = this.feed.screen;
+        const top = this.above * this.rowPixels;
+        const origin = screen.top - this.above;
+        this.paper.style.height = `${top + screen.rows * this.rowPixels}px`;
+        this.paper.style.width = `${screen.columns * this.fontSize * cellRatio()}px`;
+        this.drawing.element.style.top = `${top}px`;
+        const [column, row] = screen.at;
+        this.input.field.style.transform = `translate(${Math.min(column, screen.columns - 1)}ch, ${top + row * this.rowPixels}px)`;
+        if (this.following) {
+            this.scroller.scrollTop = this.scroller.scrollHeight;
+        } else if (origin !== this.lastFirst && origin > this.lastFirst) {
+            this.scroller.scrollTop -= (origin - this.lastFirst) * this.rowPixels;
+        }
+        this.lastFirst = origin;
+        this.showPast(origin);
+    }
+
+    private showPast(origin: number): void {
+        const from = origin + Math.floor(this.scroller.scrollTop / this.rowPixels);
+        const count = Math.ceil(this.scroller.clientHeight / this.rowPixels);
+        if (this.above > 0 && from < this.feed.screen.top) {
+            this.history.show(from - count, Math.min(from + 2 * count, this.feed.screen.top), origin, this.rowPixels);
+        }
+    }
+
+    private scrolled(): void {
+        const scroller = this.scroller;
+        this.following = scroller.scrollTop + scroller.clientHeight >= scroller.scrollHeight - this.rowPixels;
+        this.down.hidden = this.following;
+        this.showPast(this.lastFirst);
+    }
+
+    private follow(): void {
+        if (!this.following) {
+            this.following = true;
+            this.down.hidden = true;
+            this.place();
+        }
+    }
+
+    private goTo(line: number): void {
+        if (this.reading !== null) {
+            this.toggleReading();
+        }
+        const origin = this.lastFirst;
+        const target = Math.max(0, (line - origin) * this.rowPixels - this.scroller.clientHeight / 3);
+        this.scroller.scrollTop = target;
+        this.scrolled();
+    }
+
+    private showPending(): void {
+        const mine = this.app.pending.filter((one) => one.key === this.key);
+        const open = this.app.link === "open";
+        this.pendingMark.hidden = mine.length === 0 || open;
+        if (!open && mine.length > 0) {
+            fill(
+                this.pendingMark,
+                `${mine.length} ${mine.length === 1 ? "key waits" : "keys wait"} for the connection `,
+                button("Discard", () => this.app.connection.discardUnsent()),
+            );
+        }
+        // A moment after a key everything is acknowledged: only what takes longer is shown.
+        this.element.classList.toggle("unsure", mine.length > 0);
+    }
+
+    // --- the pointer
+
+    private cell(x: number, y: number): [number, number] | null {
+        const box = this.drawing.element.getBoundingClientRect();
+        const screen = this.feed.screen;
+        const column = Math.floor(((x - box.left) / box.width) * screen.columns);
+        const row = Math.floor((y - box.top) / this.rowPixels);
+        const within = column >= 0 && column < screen.columns && row >= 0 && row < screen.rows;
+        return within ? [column, row] : null;
+    }
+
+    private clicked(event: MouseEvent): void {
+        const link = (event.target as HTMLElement).closest("a");
+        if (link !== null) {
+            // A program that asked for the mouse gets the click; with Control it is the link's.
+            if (this.feed.screen.modes.mouse !== 0 && !event.ctrlKey && !event.metaKey) {
+                event.preventDefault();
+            }
+            return;
+        }
+        if (getSelection()?.isCollapsed !== false) {
+            this.focus();
+        }
+    }
+
+    private copy(): boolean {
+        const text = selectedText(this.element);
+        if (text === "") {
+            return false;
+        }
+        navigator.clipboard?.writeText(text).catch(() => document.execCommand("copy"));
+        getSelection()?.removeAllRanges();
+        return true;
+    }
+
+    private copied(event: ClipboardEvent): void {
+        const text = selectedText(this.element);
+        if (text !== "" && event.clipboardData !== null) {
+            event.preventDefault();
+            event.clipboardData.setData("text/plain", text);
+        }
+    }
+
+    /** A key that was pressed while something is selected goes on where it belongs. */
+    private outsideKey(event: KeyboardEvent): void {
+        const on = event.target as HTMLElement;
+        if (on === this.scroller && !event.ctrlKey && !event.metaKey && event.key.length === 1) {
+            this.focus();
+        }
+    }
+
+    /** Two fingers change the size of the text. */
+    private pinch(): void {
+        let start: { distance: number; size: number } | null = null;
+        const distance = (touches: TouchList) => {
+            const [one, other] = [touches[0], touches[1]];
+            return one && other ? Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY) : 0;
+        };
+        this.scroller.addEventListener(
+            "touchstart",
+            (event) => {
+                start = event.touches.length === 2 ? { distance: distance(event.touches), size: this.fontSize } : null;
+            },
+            { passive: true },
+        );
+        this.scroller.addEventListener(
+            "touchmove",
+            (event) => {
+                if (start !== null && event.touches.length === 2 && start.distance > 0) {
+                    event.preventDefault();
+                    const size = (start.size * distance(event.touches)) / start.distance;
+                    this.size = Math.max(6, Math.min(40, Math.round(size * 2) / 2));
+                    this.layout();
+                }
+            },
+            { passive: false },
+        );
+    }
+}
+
+function endWords(exit: Feed["exit"]): string {
+    if (exit?.status !== null && exit?.status !== undefined) {
+        return `Ended with status ${exit.status}.`;
+    }
+    if (exit?.signal !== null && exit?.signal !== undefined) {
+        return `Ended by signal ${exit.signal}.`;
+    }
+    return "Ended; this was its last screen.";
+}

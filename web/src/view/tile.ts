@@ -1,0 +1,135 @@
+// A tile: a whole pane, small, with its name and what its agent does.
+
+import { type App, isAsking, paneName } from "../app";
+import { clean, fill, h } from "../dom";
+import { Drawing } from "../draw";
+import { cellRatio, rowHeight } from "../metrics";
+import type { PaneInfo } from "../types";
+
+/** The font's size in a tile before it is scaled. */
+const SIZE = 12;
+
+export class Tile {
+    readonly element: HTMLLIElement;
+    private readonly button: HTMLButtonElement;
+    private readonly thumb = h("div", { cls: "thumb", "aria-hidden": "true" });
+    private readonly name = h("span", { cls: "name" });
+    private readonly what = h("span", { cls: "what" });
+    private readonly badge = h("span", { cls: "badge" });
+    private readonly drawing = new Drawing(false);
+    private use: ReturnType<App["feeds"]["use"]> | null = null;
+    private width = 0;
+    private height = 0;
+    private shape = "";
+
+    constructor(
+        private app: App,
+        readonly key: string,
+        open: (key: string) => void,
+    ) {
+        this.drawing.element.classList.add("small");
+        this.drawing.element.style.setProperty("--row", `${rowHeight(SIZE)}px`);
+        this.thumb.append(this.drawing.element);
+        this.button = h(
+            "button",
+            { cls: "tile", type: "button" },
+            { click: () => open(key) },
+            this.thumb,
+            h("span", { cls: "caption" }, {}, this.name, this.what, this.badge),
+        );
+        this.element = h("li", { "data-key": key }, {}, this.button);
+        this.info();
+    }
+
+    /** Shows what the list says of the pane. */
+    info(): void {
+        const pane = this.app.panes.get(this.key);
+        if (pane === undefined) {
+            return;
+        }
+        const state = pane.agent?.state;
+        this.name.textContent = clean(paneName(pane), 60);
+        this.what.textContent = clean(subtitle(pane), 120);
+        fill(this.badge, badgeText(pane));
+        this.badge.className = `badge ${state ?? (isDead(pane) ? "dead" : "")}`;
+        this.button.classList.toggle("asks", isAsking(pane));
+        this.button.classList.toggle("dead", isDead(pane));
+        const asks = isAsking(pane) ? `, ${pane.agent?.name} asks: ${pane.agent?.question ?? ""}` : "";
+        this.button.setAttribute("aria-label", clean(`${paneName(pane)}, ${subtitle(pane)}${asks}`, 400));
+    }
+
+    set front(front: boolean) {
+        this.button.classList.toggle("front", front);
+        if (front) {
+            this.button.setAttribute("aria-current", "true");
+        } else {
+            this.button.removeAttribute("aria-current");
+        }
+    }
+
+    /** Shows its screen, or stops to, as it comes into sight or leaves it. */
+    set seen(seen: boolean) {
+        if (seen && this.use === null) {
+            this.use = this.app.feeds.use(this.key, () => this.draw());
+        } else if (!seen && this.use !== null) {
+            this.use.end();
+            this.use = null;
+        }
+    }
+
+    /** The room for the screen, in pixels. */
+    resize(width: number, height: number): void {
+        [this.width, this.height] = [width, height];
+        this.shape = "";
+        this.draw();
+    }
+
+    focus(): void {
+        this.button.focus();
+    }
+
+    remove(): void {
+        this.seen = false;
+        this.element.remove();
+    }
+
+    private draw(): void {
+        const screen = this.use?.feed.screen;
+        if (screen === undefined || !screen.known) {
+            return;
+        }
+        const shape = `${screen.columns}x${screen.rows}`;
+        if (this.shape !== shape && this.width > 0) {
+            this.shape = shape;
+            const across = this.width / (screen.columns * SIZE * cellRatio());
+            const down = this.height / (screen.rows * rowHeight(SIZE));
+            this.drawing.element.style.transform = `scale(${Math.min(across, down, 1.2)})`;
+        }
+        this.drawing.draw(screen);
+    }
+}
+
+export function isDead(pane: PaneInfo): boolean {
+    return pane.dead !== null && pane.dead !== undefined && pane.dead !== false;
+}
+
+function subtitle(pane: PaneInfo): string {
+    const title = pane.title !== "" && pane.title !== pane.command ? ` — ${pane.title}` : "";
+    return `${pane.command}${title}`;
+}
+
+const WORDS: Record<string, string> = {
+    permission: "asks",
+    question: "asks",
+    working: "works",
+    errored: "error",
+    idle: "idle",
+    ended: "ended",
+};
+
+export function badgeText(pane: PaneInfo): string {
+    if (pane.agent) {
+        return `${pane.agent.name} ${WORDS[pane.agent.state] ?? pane.agent.state}`;
+    }
+    return isDead(pane) ? "ended" : "";
+}

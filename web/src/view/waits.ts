@@ -1,0 +1,162 @@
+// Waits: those that are open, and new ones. The daemon waits; the page is told, however often its link breaks.
+
+import { type App, http, messageOf, paneName } from "../app";
+import { button, clean, fill, h } from "../dom";
+import type { Wait } from "../types";
+
+/** Milliseconds for which an answer is held. */
+const HOLD = 60_000;
+/** Those that this page has set are remembered for its life. */
+const mine = new Set<string>();
+
+interface WaitAnswer {
+    id: string;
+    outcome: string;
+    pane?: string;
+    predicates?: { line?: string }[];
+}
+
+export class Waits {
+    readonly element: HTMLElement;
+    private readonly list = h("ul", { cls: "cards" });
+    private readonly empty = h("p", { cls: "empty" }, {}, "Nothing is waited for. Select text in a pane, and choose Wait… to be told when it comes again.");
+
+    constructor(
+        private app: App,
+        private open: (key: string) => void,
+    ) {
+        this.element = h("section", { cls: "waits", "aria-label": "Waits" }, {}, h("div", { cls: "view-bar" }, {}, h("h1", {}, {}, "Waits")), this.list, this.empty);
+        app.on("waits", () => this.update());
+        app.on("panes", () => this.update());
+        setInterval(() => this.update(), 1000);
+    }
+
+    private update(): void {
+        if (!this.element.isConnected || this.element.hidden) {
+            return;
+        }
+        this.empty.hidden = this.app.waits.length > 0;
+        fill(this.list, ...this.app.waits.map((wait) => this.card(wait)));
+    }
+
+    private card(wait: Wait): HTMLElement {
+        const panes = wait.panes.map((id) => {
+            const pane = [...this.app.panes.values()].find((one) => one.id === id && (wait.socket === undefined || one.socket === wait.socket));
+            return pane === undefined ? h("span", {}, {}, clean(id)) : button(clean(paneName(pane), 60), () => this.open(pane.key), { cls: "link" });
+        });
+        const left = Math.max(0, Math.round((wait.until_ms - Date.now()) / 1000));
+        return h(
+            "li",
+            { cls: "card" },
+            {},
+            h("header", {}, {}, ...panes, h("span", { cls: "where" }, {}, clean(`${wait.who ?? ""} ${wait.face ?? ""}`, 80)), h("span", { cls: "left" }, {}, time(left)), button("Cancel", () => void this.cancel(wait.id), { disabled: !this.app.mayType })),
+            h("ul", { cls: "conditions" }, {}, ...wait.conditions.map((one) => h("li", {}, {}, h("span", { cls: "kind" }, {}, one.kind), one.pattern === undefined ? null : h("code", {}, {}, clean(one.pattern, 300))))),
+        );
+    }
+
+    private async cancel(id: string): Promise<void> {
+        try {
+            await http("DELETE", `/v1/waits/${encodeURIComponent(id)}`);
+        } catch (error) {
+            this.app.note({ kind: "error", text: messageOf(error), ms: 8000 });
+        }
+    }
+}
+
+function time(seconds: number): string {
+    return seconds >= 3600 ? `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min` : seconds >= 60 ? `${Math.floor(seconds / 60)} min ${seconds % 60} s` : `${seconds} s`;
+}
+
+/** Makes a text a regex that matches it alone. */
+export function escaped(text: string): string {
+    return text.replace(/[\\^$.*+?()[\]{}|#&\-~]/g, "\\$&").replace(/\s+/g, "\\s+");
+}
+
+/** Asks for what is to be waited for in a pane, and sets the wait. */
+export function waitDialog(app: App, key: string, selected: string): void {
+    const pane = app.panes.get(key);
+    if (pane === undefined) {
+        return;
+    }
+    const text = h("input", { type: "text", "aria-label": "Text", value: selected.split("\n")[0]?.trim() ?? "", placeholder: "for example: passed", spellcheck: "false" });
+    const regex = h("input", { type: "checkbox", id: "wait-regex" });
+    const kind = h("select", { "aria-label": "What is waited for" }, {}, ...([["pattern", "it prints this text"], ["stable", "it is quiet for 5 s"], ["prompt", "a shell waits for a command"], ["exit", "it ends"]] as const).map(([value, label]) => h("option", { value }, {}, label)));
+    const minutes = h("select", { "aria-label": "For how long" }, {}, ...[10, 60, 480].map((count) => h("option", { value: count }, {}, count < 60 ? `${count} minutes` : `${count / 60} h`)));
+    const dialog = h("dialog", { cls: "dialog", "aria-label": "Wait" });
+    const textRow = h("label", {}, {}, "Text ", text);
+    kind.addEventListener("change", () => {
+        textRow.hidden = kind.value !== "pattern";
+    });
+    const submit = (event: Event) => {
+        event.preventDefault();
+        const what: Record<string, object> = {
+            pattern: { patterns: [regex.checked ? text.value : escaped(text.value)], since: "now" },
+            stable: { stable_ms: 5000 },
+            prompt: { prompt: true, since: "now" },
+            exit: { exit: true },
+        };
+        dialog.close();
+        void begin(app, key, { ...what[kind.value], timeout_ms: Number(minutes.value) * 60_000 }, kind.value === "pattern" ? text.value : (kind.selectedOptions[0]?.textContent ?? ""));
+    };
+    dialog.append(
+        h(
+            "form",
+            {},
+            { submit },
+            h("h2", {}, {}, clean(`Tell me when ${paneName(pane)}…`, 100)),
+            h("label", {}, {}, "When ", kind),
+            textRow,
+            h("label", { cls: "check" }, {}, regex, " it is a regular expression"),
+            h("label", {}, {}, "For at most ", minutes),
+            h("div", { cls: "options" }, {}, h("button", { type: "submit", cls: "primary" }, {}, "Wait"), button("Cancel", () => dialog.close())),
+        ),
+    );
+    dialog.addEventListener("close", () => dialog.remove());
+    document.body.append(dialog);
+    dialog.showModal();
+    text.focus();
+}
+
+async function begin(app: App, key: string, what: object, words: string): Promise<void> {
+    const pane = app.panes.get(key);
+    if (pane === undefined) {
+        return;
+    }
+    try {
+        const path = `/v1/waits?socket=${encodeURIComponent(pane.socket)}`;
+        const begun = await http<WaitAnswer>("POST", path, { panes: [pane.id], detach: true, ...what });
+        mine.add(begun.id);
+        app.note({ kind: "info", text: `Waiting in ${paneName(pane)}: ${words}`, ms: 4000 });
+        await follow(app, key, begun.id, words);
+    } catch (error) {
+        app.note({ kind: "error", text: `Cannot wait: ${messageOf(error)}`, ms: 10_000 });
+    }
+}
+
+async function follow(app: App, key: string, id: string, words: string): Promise<void> {
+    for (let failures = 0; failures < 60; ) {
+        try {
+            const answer = await http<WaitAnswer>("GET", `/v1/waits/${encodeURIComponent(id)}?timeout_ms=${HOLD}`);
+            if (answer.outcome !== "pending") {
+                const line = answer.predicates?.find((one) => one.line !== undefined)?.line ?? "";
+                say(app, key, answer.outcome, words, line);
+                return;
+            }
+            failures = 0;
+        } catch (error) {
+            if ((error as { status?: number }).status === 404) {
+                return;
+            }
+            failures += 1;
+            await new Promise((resolve) => setTimeout(resolve, 5000));
+        }
+    }
+}
+
+function say(app: App, key: string, outcome: string, words: string, line: string): void {
+    const text = outcome === "matched" ? `${app.name(key)}: ${line || words}` : `${app.name(key)}: ${outcome} (${words})`;
+    app.note({ kind: outcome === "matched" ? "info" : "error", text: clean(text, 300) });
+    if (document.hidden && typeof Notification !== "undefined" && Notification.permission === "granted") {
+        new Notification(`muxtap: ${outcome}`, { body: clean(text, 300), icon: "/page/icon.svg" });
+    }
+}

@@ -1,0 +1,223 @@
+// The wall: all panes as tiles, by server and session, with a filter.
+
+import { type App, isAsking, serverName } from "../app";
+import { clean, h } from "../dom";
+import type { PaneInfo } from "../types";
+import { badgeText, Tile } from "./tile";
+
+/** How far outside of what is seen tiles are kept alive. */
+const MARGIN = "300px";
+
+interface Group {
+    element: HTMLElement;
+    list: HTMLUListElement;
+    count: HTMLElement;
+}
+
+export class Wall {
+    readonly element: HTMLElement;
+    private readonly filter: HTMLInputElement;
+    private readonly body = h("div", { cls: "groups" });
+    private readonly empty = h("p", { cls: "empty" });
+    private tiles = new Map<string, Tile>();
+    private groups = new Map<string, Group>();
+    private byElement = new Map<Element, Tile>();
+    private front: string | null = null;
+    private readonly sight = new IntersectionObserver((entries) => this.see(entries), { rootMargin: MARGIN });
+    private readonly sizes = new ResizeObserver((entries) => this.measure(entries));
+
+    constructor(
+        private app: App,
+        private open: (key: string) => void,
+    ) {
+        this.filter = h(
+            "input",
+            { type: "search", placeholder: "Filter panes", "aria-label": "Filter panes", autocomplete: "off", spellcheck: "false" },
+            { input: () => this.update(), keydown: (event) => this.filterKey(event) },
+        );
+        this.element = h("section", { cls: "wall", "aria-label": "Panes" }, {}, h("div", { cls: "wall-bar" }, {}, this.filter), this.body, this.empty);
+        this.element.addEventListener("keydown", (event) => this.arrows(event));
+        app.on("panes", () => this.update());
+        app.on("link", () => this.update());
+        this.update();
+    }
+
+    focusFilter(): void {
+        this.filter.focus();
+        this.filter.select();
+    }
+
+    /** Marks the tile of the pane in front. */
+    setFront(key: string | null): void {
+        this.front = key;
+        for (const tile of this.tiles.values()) {
+            tile.front = tile.key === key;
+        }
+    }
+
+    /** The panes that are shown, in their order. */
+    order(): string[] {
+        return [...this.body.querySelectorAll<HTMLElement>("li[data-key]")].map((item) => item.dataset.key ?? "");
+    }
+
+    update(): void {
+        const words = this.filter.value.toLowerCase().split(/\s+/).filter((word) => word !== "");
+        const shown = [...this.app.panes.values()].filter((pane) => fits(pane, words)).sort(compare);
+        const kept = new Set(shown.map((pane) => pane.key));
+        for (const [key, tile] of this.tiles) {
+            if (!kept.has(key)) {
+                this.sight.unobserve(tile.element);
+                this.sizes.unobserve(tile.element);
+                this.byElement.delete(tile.element);
+                tile.remove();
+                this.tiles.delete(key);
+            }
+        }
+        const groups = new Map<string, PaneInfo[]>();
+        for (const pane of shown) {
+            const name = groupName(pane);
+            const members = groups.get(name) ?? [];
+            members.push(pane);
+            groups.set(name, members);
+        }
+        for (const [name, group] of this.groups) {
+            if (!groups.has(name)) {
+                group.element.remove();
+                this.groups.delete(name);
+            }
+        }
+        let before: Element | null = null;
+        for (const [name, members] of groups) {
+            const group = this.group(name, members[0]);
+            const place: Element | null = before === null ? this.body.firstElementChild : before.nextElementSibling;
+            if (place !== group.element) {
+                this.body.insertBefore(group.element, place);
+            }
+            before = group.element;
+            group.count.textContent = String(members.length);
+            members.forEach((pane, index) => {
+                const tile = this.tile(pane.key);
+                tile.info();
+                if (group.list.children[index] !== tile.element) {
+                    group.list.insertBefore(tile.element, group.list.children[index] ?? null);
+                }
+            });
+        }
+        this.empty.hidden = shown.length > 0;
+        this.empty.textContent =
+            this.app.panes.size > 0 ? "No pane fits the filter." : this.app.link === "open" ? "No panes: start one with tmux, and it is here." : "";
+    }
+
+    private group(name: string, pane: PaneInfo | undefined): Group {
+        const known = this.groups.get(name);
+        if (known !== undefined) {
+            return known;
+        }
+        const list = h("ul", { cls: "tiles" });
+        const count = h("span", { cls: "count" });
+        const server = pane === undefined ? "" : serverName(pane.socket);
+        const heading = h("h2", {}, {}, clean(pane?.session ?? name, 80), server === "" ? null : h("span", { cls: "server" }, {}, clean(server, 80)), count);
+        const element = h("section", { cls: "group", "aria-label": clean(`session ${pane?.session ?? name}`, 100) }, {}, heading, list);
+        const made = { element, list, count };
+        this.groups.set(name, made);
+        return made;
+    }
+
+    private tile(key: string): Tile {
+        const known = this.tiles.get(key);
+        if (known !== undefined) {
+            return known;
+        }
+        const tile = new Tile(this.app, key, this.open);
+        tile.front = key === this.front;
+        this.tiles.set(key, tile);
+        this.byElement.set(tile.element, tile);
+        this.sight.observe(tile.element);
+        this.sizes.observe(tile.element);
+        return tile;
+    }
+
+    private see(entries: IntersectionObserverEntry[]): void {
+        for (const entry of entries) {
+            const tile = this.byElement.get(entry.target);
+            if (tile !== undefined) {
+                tile.seen = entry.isIntersecting;
+            }
+        }
+    }
+
+    private measure(entries: ResizeObserverEntry[]): void {
+        for (const entry of entries) {
+            const thumb = entry.target.querySelector(".thumb");
+            if (thumb !== null) {
+                this.byElement.get(entry.target)?.resize(thumb.clientWidth - 8, thumb.clientHeight - 8);
+            }
+        }
+    }
+
+    private filterKey(event: KeyboardEvent): void {
+        if (event.key === "Enter") {
+            const first = this.order()[0];
+            if (first !== undefined) {
+                this.open(first);
+            }
+        } else if (event.key === "Escape") {
+            this.filter.value = "";
+            this.update();
+            this.filter.blur();
+        }
+    }
+
+    /** Arrow keys go from tile to tile, as they lie on the wall. */
+    private arrows(event: KeyboardEvent): void {
+        const from = (event.target as HTMLElement).closest("li[data-key]");
+        if (from === null || !event.key.startsWith("Arrow") || event.ctrlKey || event.altKey || event.metaKey) {
+            return;
+        }
+        const items = [...this.body.querySelectorAll("li[data-key]")];
+        const here = from.getBoundingClientRect();
+        const index = items.indexOf(from);
+        let next: Element | undefined;
+        if (event.key === "ArrowRight" || event.key === "ArrowLeft") {
+            next = items[index + (event.key === "ArrowRight" ? 1 : -1)];
+        } else {
+            const down = event.key === "ArrowDown";
+            const beyond = items.filter((item) => {
+                const box = item.getBoundingClientRect();
+                return down ? box.top >= here.bottom - 4 : box.bottom <= here.top + 4;
+            });
+            const distance = (item: Element) => {
+                const box = item.getBoundingClientRect();
+                return Math.abs(box.top - here.top) * 4 + Math.abs(box.left - here.left);
+            };
+            next = beyond.sort((one, other) => distance(one) - distance(other))[0];
+        }
+        const tile = next === undefined ? undefined : this.byElement.get(next);
+        if (tile !== undefined) {
+            event.preventDefault();
+            tile.focus();
+        }
+    }
+}
+
+function fits(pane: PaneInfo, words: string[]): boolean {
+    const text = [pane.session, pane.window_name, pane.title, pane.command, pane.cwd, pane.id, serverName(pane.socket), badgeText(pane), isAsking(pane) ? "asks" : ""]
+        .join(" ")
+        .toLowerCase();
+    return words.every((word) => text.includes(word));
+}
+
+function groupName(pane: PaneInfo): string {
+    return `${pane.socket}\n${pane.session}`;
+}
+
+function compare(one: PaneInfo, other: PaneInfo): number {
+    return (
+        one.socket.localeCompare(other.socket) ||
+        one.session.localeCompare(other.session, undefined, { numeric: true }) ||
+        Number(one.window) - Number(other.window) ||
+        one.pane - other.pane ||
+        one.key.localeCompare(other.key)
+    );
+}
+

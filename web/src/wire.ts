@@ -1,0 +1,466 @@
+// The connection of docs/page.md: hello, credits, numbered input, and coming back after a break.
+
+import type {
+    ApiError,
+    Approval,
+    HistoryMessage,
+    PaneInfo,
+    ScreenMessage,
+    ServerMessage,
+    Typed,
+    Wait,
+} from "./types";
+
+/** The part of a WebSocket that is used. */
+export interface Socket {
+    readyState: number;
+    send(text: string): void;
+    close(): void;
+    onopen: ((event: never) => void) | null;
+    onmessage: ((event: { data: unknown }) => void) | null;
+    onclose: ((event: { code: number; reason: string }) => void) | null;
+}
+
+/** What the connection needs of its surroundings. */
+export interface Surroundings {
+    open(): Socket;
+    /** Calls back after so many milliseconds; returns what cancels that. */
+    after(ms: number, then: () => void): () => void;
+    /** Calls back when the next frame is drawn. */
+    frame(then: () => void): void;
+    recall(): string | null;
+    remember(client: string): void;
+    random(): number;
+}
+
+/** A view of a pane. */
+export interface ViewEvents {
+    screen(message: ScreenMessage): void;
+    ended?(exit: { status?: number | null; signal?: number | string | null } | null): void;
+    failed?(error: ApiError): void;
+}
+
+export type Link = "connecting" | "open" | "waiting" | "closed";
+
+/** Input that is not acknowledged. */
+export interface Pending {
+    seq: number;
+    key: string;
+    typed: Typed;
+    /** Whether it was ever given to a connection. */
+    sent: boolean;
+}
+
+export interface ConnectionEvents {
+    link(state: Link, retryMs: number): void;
+    panes(whole: boolean, set: PaneInfo[], gone: string[]): void;
+    waits(waits: Wait[]): void;
+    approvals(approvals: Approval[]): void;
+    /** The number of keys that are not acknowledged has changed. */
+    pending(pending: readonly Pending[]): void;
+    /** The daemon that took these is not the one that is there: whether they arrived cannot be known. */
+    unknown(lost: readonly Pending[]): void;
+    refused(pending: Pending, error: ApiError): void;
+    error(error: ApiError): void;
+    /** A connection is there: what may be done, and whether it is the first. */
+    ready(may: string[], version: string): void;
+}
+
+/** Milliseconds before the first new try, and at most. */
+const FIRST_RETRY = 250;
+const LAST_RETRY = 8000;
+/** Milliseconds for a connection to say `welcome`, and for an answer to come before the link is doubted. */
+const WELCOME_TIME = 10_000;
+const DOUBT_TIME = 4000;
+/** Messages of input that wait for a connection; more are refused. */
+const MOST_PENDING = 1000;
+const OPEN = 1;
+
+export class Connection {
+    may: string[] = [];
+    fps = 60;
+    version = "";
+    state: Link = "closed";
+    private socket: Socket | null = null;
+    private welcomed = false;
+    private retry = FIRST_RETRY;
+    private cancelRetry: (() => void) | null = null;
+    private cancelDoubt: (() => void) | null = null;
+    private views = new Map<number, { key: string; events: ViewEvents }>();
+    private nextView = 1;
+    private nextId = 1;
+    private calls = new Map<number, (message: ServerMessage | ApiError) => void>();
+    private pending: Pending[] = [];
+    private seq = 0;
+    private drawn = new Set<number>();
+    private listDrawn = false;
+    private frameAsked = false;
+    private client: string | null;
+
+    constructor(
+        private around: Surroundings,
+        private events: ConnectionEvents,
+    ) {
+        this.client = around.recall();
+    }
+
+    // --- the link
+
+    /** Connects now, whatever was waited for. */
+    connect(): void {
+        this.cancelRetry?.();
+        this.cancelRetry = null;
+        this.drop();
+        this.say("connecting", 0);
+        const socket = this.around.open();
+        this.socket = socket;
+        this.welcomed = false;
+        this.doubt(WELCOME_TIME);
+        socket.onopen = () => {
+            const hello = this.client === null ? { type: "hello" } : { type: "hello", client: this.client };
+            socket.send(JSON.stringify(hello));
+        };
+        socket.onmessage = (event) => this.receive(String(event.data));
+        socket.onclose = () => this.lost();
+    }
+
+    /** Asks whether the link is alive, or connects at once where there is none. */
+    probe(): void {
+        if (this.state === "closed") {
+            return;
+        }
+        if (!this.welcomed) {
+            this.connect();
+        } else if (this.cancelDoubt === null) {
+            this.send({ type: this.may.includes("kill") ? "waits" : "list" });
+            this.doubt(DOUBT_TIME);
+        }
+    }
+
+    /** Ends the connection until `connect` is called. */
+    close(): void {
+        this.cancelRetry?.();
+        this.cancelRetry = null;
+        this.drop();
+        this.say("closed", 0);
+    }
+
+    private say(state: Link, retryMs: number): void {
+        this.state = state;
+        this.events.link(state, retryMs);
+    }
+
+    private drop(): void {
+        this.cancelDoubt?.();
+        this.cancelDoubt = null;
+        const socket = this.socket;
+        this.socket = null;
+        this.welcomed = false;
+        this.forgetCalls();
+        if (socket !== null) {
+            socket.onopen = null;
+            socket.onmessage = null;
+            socket.onclose = null;
+            socket.close();
+        }
+    }
+
+    private lost(): void {
+        this.drop();
+        const wait = this.retry * (0.75 + this.around.random() / 2);
+        this.retry = Math.min(this.retry * 2, LAST_RETRY);
+        this.say("waiting", wait);
+        this.cancelRetry = this.around.after(wait, () => this.connect());
+    }
+
+    /** Takes the link for dead when nothing comes for so long. */
+    private doubt(ms: number): void {
+        this.cancelDoubt?.();
+        this.cancelDoubt = this.around.after(ms, () => this.lost());
+    }
+
+    private send(message: object): void {
+        if (this.welcomed && this.socket?.readyState === OPEN) {
+            this.socket.send(JSON.stringify(message));
+        }
+    }
+
+    private receive(text: string): void {
+        this.cancelDoubt?.();
+        this.cancelDoubt = null;
+        const message = JSON.parse(text) as ServerMessage;
+        switch (message.type) {
+            case "welcome":
+                this.welcome(message.client, message.input, message.may, message.fps, message.version);
+                break;
+            case "screen":
+                this.views.get(message.view)?.events.screen(message);
+                break;
+            case "ended":
+                this.views.get(message.view)?.events.ended?.(message.exit);
+                break;
+            case "panes":
+                this.events.panes(message.whole === true, message.set ?? [], message.gone ?? []);
+                this.drawnList();
+                break;
+            case "ack":
+                this.acknowledge(message.seq);
+                break;
+            case "nack":
+                this.refuse(message.seq, message.error);
+                break;
+            case "history":
+            case "result":
+                this.calls.get(message.id)?.(message);
+                this.calls.delete(message.id);
+                break;
+            case "waits":
+                this.events.waits(message.waits);
+                break;
+            case "approvals":
+                this.events.approvals(message.approvals);
+                break;
+            case "error":
+                this.failed(message.error, message.view, message.id);
+                break;
+        }
+    }
+
+    private welcome(client: string, input: number, may: string[], fps: number, version: string): void {
+        const known = client === this.client;
+        this.client = client;
+        this.around.remember(client);
+        this.may = may;
+        this.fps = fps;
+        this.version = version;
+        this.retry = FIRST_RETRY;
+        this.welcomed = true;
+        this.say("open", 0);
+        this.send({ type: "list" });
+        // Both are for who may do everything.
+        if (may.includes("kill")) {
+            this.send({ type: "waits" });
+            this.send({ type: "approvals" });
+        }
+        for (const [view, { key }] of this.views) {
+            this.send({ type: "show", view, key });
+        }
+        this.resume(known, input);
+        this.events.ready(may, version);
+    }
+
+    private failed(error: ApiError, view?: number, id?: number): void {
+        if (error.code === "REPLACED") {
+            // Another page says this client's name, as a duplicated tab does: this one takes a new name.
+            this.client = null;
+            this.lost();
+            return;
+        }
+        if (id !== undefined) {
+            this.calls.get(id)?.(error);
+            this.calls.delete(id);
+        } else if (view !== undefined) {
+            this.views.get(view)?.events.failed?.(error);
+        } else {
+            this.events.error(error);
+        }
+    }
+
+    // --- views
+
+    /** Shows a pane; returns the view's number. */
+    show(key: string, events: ViewEvents): number {
+        const view = this.nextView;
+        this.nextView += 1;
+        this.views.set(view, { key, events });
+        this.send({ type: "show", view, key });
+        return view;
+    }
+
+    hide(view: number): void {
+        if (this.views.delete(view)) {
+            this.drawn.delete(view);
+            this.send({ type: "hide", view });
+        }
+    }
+
+    /** Gives a view's credit back with the next frame: what came was drawn in this one. */
+    drew(view: number): void {
+        this.drawn.add(view);
+        this.askFrame();
+    }
+
+    private drawnList(): void {
+        this.listDrawn = true;
+        this.askFrame();
+    }
+
+    private askFrame(): void {
+        if (this.frameAsked) {
+            return;
+        }
+        this.frameAsked = true;
+        this.around.frame(() => this.giveCredits());
+    }
+
+    /** Says what was drawn. Called by whoever draws, in the frame itself. */
+    giveCredits(): void {
+        this.frameAsked = false;
+        const views = [...this.drawn].filter((view) => this.views.has(view));
+        this.drawn.clear();
+        const list = this.listDrawn;
+        this.listDrawn = false;
+        if (views.length > 0 || list) {
+            this.send(list ? { type: "drawn", views, list } : { type: "drawn", views });
+        }
+    }
+
+    // --- questions
+
+    history(view: number, from: number, count: number): Promise<HistoryMessage> {
+        return this.ask({ type: "history", view, from, count }) as Promise<HistoryMessage>;
+    }
+
+    /** Calls a tool of MCP; its result, or a rejection with its error. Not asked again after a break: it may change something. */
+    call(tool: string, args: object): Promise<unknown> {
+        return this.ask({ type: "call", tool, arguments: args }).then((message) =>
+            message.type === "result" ? message.result : undefined,
+        );
+    }
+
+    private ask(question: object): Promise<ServerMessage> {
+        const id = this.nextId;
+        this.nextId += 1;
+        return new Promise((resolve, reject) => {
+            if (!this.welcomed) {
+                reject({ code: "UNAVAILABLE", message: "there is no connection" } satisfies ApiError);
+                return;
+            }
+            const done = (answer: ServerMessage | ApiError) => {
+                if ("code" in answer) {
+                    reject(answer);
+                } else if ("error" in answer && answer.error !== undefined) {
+                    reject(answer.error);
+                } else {
+                    resolve(answer);
+                }
+            };
+            this.calls.set(id, done);
+            this.send({ ...question, id });
+        });
+    }
+
+    /** Calls may have been made or not when a link broke: whoever asked is told. */
+    private forgetCalls(): void {
+        for (const done of this.calls.values()) {
+            done({ code: "UNAVAILABLE", message: "the connection broke before the answer came; look before asking again" });
+        }
+        this.calls.clear();
+    }
+
+    // --- input
+
+    /** Types something into a pane, now or when the connection is back. `false`: too much waits already. */
+    type(key: string, typed: Typed): boolean {
+        if (this.pending.length >= MOST_PENDING || !(this.may.includes("input") || this.may.length === 0)) {
+            return false;
+        }
+        this.seq += 1;
+        const pending: Pending = { seq: this.seq, key, typed, sent: false };
+        this.pending.push(pending);
+        this.transmit(pending);
+        this.events.pending(this.pending);
+        return true;
+    }
+
+    get waiting(): readonly Pending[] {
+        return this.pending;
+    }
+
+    /** Throws away what was never given to a connection. */
+    discardUnsent(): void {
+        this.pending = this.pending.filter((one) => one.sent);
+        this.seq = this.pending[this.pending.length - 1]?.seq ?? this.seqApplied;
+        this.events.pending(this.pending);
+    }
+
+    private seqApplied = 0;
+    private taken: Pending[] = [];
+
+    private transmit(pending: Pending): void {
+        if (this.welcomed && this.socket?.readyState === OPEN) {
+            pending.sent = true;
+            this.send({ type: "input", seq: pending.seq, key: pending.key, ...pending.typed });
+            if (this.cancelDoubt === null) {
+                this.doubt(DOUBT_TIME);
+            }
+        }
+    }
+
+    private acknowledge(seq: number): void {
+        this.seqApplied = Math.max(this.seqApplied, seq);
+        const before = this.pending.length;
+        this.pending = this.pending.filter((one) => one.seq !== seq);
+        if (this.pending.length !== before) {
+            this.events.pending(this.pending);
+        }
+        if (this.pending.some((one) => one.sent)) {
+            this.doubt(DOUBT_TIME);
+        }
+    }
+
+    private refuse(seq: number, error: ApiError): void {
+        const refused = this.pending.find((one) => one.seq === seq) ?? this.taken.find((one) => one.seq === seq);
+        this.taken = this.taken.filter((one) => one !== refused);
+        this.acknowledge(seq);
+        if (refused !== undefined) {
+            this.events.refused(refused, error);
+        }
+    }
+
+    /** After a break: what was counted is done; the rest is sent again, or is unknown where the daemon is another. */
+    private resume(known: boolean, input: number): void {
+        if (known) {
+            // A number that was taken may still be refused, which is said next.
+            this.taken = [...this.taken, ...this.pending.filter((one) => one.seq <= input)].slice(-64);
+            this.pending = this.pending.filter((one) => one.seq > input);
+            this.seqApplied = input;
+            this.renumber(input);
+        } else {
+            this.forget(input);
+        }
+        this.events.pending(this.pending);
+        for (const pending of this.pending) {
+            this.transmit(pending);
+        }
+    }
+
+    /** Gives what waits the numbers that follow; what was refused has left none of them. */
+    private renumber(after: number): void {
+        const sent = this.pending.filter((one) => one.sent);
+        const contiguous = sent.every((one, index) => one.seq === after + 1 + index);
+        this.seq = after;
+        for (const pending of this.pending) {
+            this.seq += 1;
+            if (!contiguous || !pending.sent) {
+                pending.seq = this.seq;
+            }
+        }
+    }
+
+    /** Takes what was sent for unknown, and keeps what never was. */
+    private forget(after = 0): void {
+        const lost = this.pending.filter((one) => one.sent);
+        this.taken = [];
+        this.pending = this.pending.filter((one) => !one.sent);
+        this.seqApplied = after;
+        this.seq = after;
+        for (const pending of this.pending) {
+            this.seq += 1;
+            pending.seq = this.seq;
+        }
+        if (lost.length > 0) {
+            this.events.unknown(lost);
+        }
+    }
+}

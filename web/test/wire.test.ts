@@ -1,0 +1,247 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Connection, type ConnectionEvents, type Pending, type Socket } from "../src/wire";
+
+class FakeSocket implements Socket {
+    readyState = 1;
+    sent: Record<string, unknown>[] = [];
+    closed = false;
+    onopen: ((event: never) => void) | null = null;
+    onmessage: ((event: { data: unknown }) => void) | null = null;
+    onclose: ((event: { code: number; reason: string }) => void) | null = null;
+    send(text: string): void {
+        this.sent.push(JSON.parse(text) as Record<string, unknown>);
+    }
+    close(): void {
+        this.closed = true;
+        this.readyState = 3;
+    }
+    says(message: object): void {
+        this.onmessage?.({ data: JSON.stringify(message) });
+    }
+    breaks(): void {
+        this.readyState = 3;
+        this.onclose?.({ code: 1006, reason: "" });
+    }
+    of(type: string): Record<string, unknown>[] {
+        return this.sent.filter((one) => one.type === type);
+    }
+}
+
+function world() {
+    const sockets: FakeSocket[] = [];
+    const timers: { ms: number; then: () => void; gone: boolean }[] = [];
+    const frames: (() => void)[] = [];
+    const log: { unknown: Pending[][]; refused: [number, string][]; pending: number } = { unknown: [], refused: [], pending: 0 };
+    let client: string | null = null;
+    const events: ConnectionEvents = {
+        link: () => undefined,
+        panes: () => undefined,
+        waits: () => undefined,
+        approvals: () => undefined,
+        pending: (pending) => {
+            log.pending = pending.length;
+        },
+        unknown: (lost) => log.unknown.push([...lost]),
+        refused: (pending, error) => log.refused.push([pending.seq, error.code]),
+        error: () => undefined,
+        ready: () => undefined,
+    };
+    const connection = new Connection(
+        {
+            open: () => {
+                const socket = new FakeSocket();
+                sockets.push(socket);
+                return socket;
+            },
+            after: (ms, then) => {
+                const timer = { ms, then, gone: false };
+                timers.push(timer);
+                return () => {
+                    timer.gone = true;
+                };
+            },
+            frame: (then) => frames.push(then),
+            recall: () => client,
+            remember: (name) => {
+                client = name;
+            },
+            random: () => 0.5,
+        },
+        events,
+    );
+    const socket = () => sockets[sockets.length - 1] as FakeSocket;
+    const welcome = (name: string, input: number) => {
+        socket().onopen?.(undefined as never);
+        socket().says({ type: "welcome", version: "1", client: name, input, may: ["read", "input", "create", "kill"], fps: 60 });
+    };
+    const fire = () => {
+        const due = timers.filter((timer) => !timer.gone);
+        timers.length = 0;
+        for (const timer of due) {
+            timer.then();
+        }
+    };
+    const frame = () => frames.splice(0).forEach((then) => then());
+    return { connection, sockets, socket, welcome, fire, frame, timers, log };
+}
+
+const seqs = (socket: FakeSocket) => socket.of("input").map((one) => one.seq);
+
+test("a connection says hello with the name that it was given", () => {
+    const { connection, socket, welcome, fire } = world();
+    connection.connect();
+    welcome("A", 0);
+    assert.deepEqual(socket().of("hello"), [{ type: "hello" }]);
+    socket().breaks();
+    fire();
+    welcome("A", 0);
+    assert.deepEqual(socket().of("hello"), [{ type: "hello", client: "A" }]);
+});
+
+test("what was neither acknowledged nor counted is sent again with its number, once", () => {
+    const { connection, socket, welcome, fire, log } = world();
+    connection.connect();
+    welcome("A", 0);
+    for (const text of ["a", "b", "c", "d"]) {
+        connection.type("k", { text });
+    }
+    socket().says({ type: "ack", seq: 1, cursor: "c" });
+    socket().breaks();
+    connection.type("k", { text: "e" });
+    fire();
+    welcome("A", 3);
+    assert.deepEqual(
+        socket().of("input").map((one) => [one.seq, one.text]),
+        [
+            [4, "d"],
+            [5, "e"],
+        ],
+    );
+    assert.equal(log.pending, 2);
+    socket().says({ type: "ack", seq: 4, cursor: "c" });
+    socket().says({ type: "ack", seq: 5, cursor: "c" });
+    assert.equal(log.pending, 0);
+    assert.deepEqual(log.unknown, []);
+});
+
+test("a number that was taken may still be refused, and what it typed is told", () => {
+    const { connection, socket, welcome, fire, log } = world();
+    connection.connect();
+    welcome("A", 0);
+    connection.type("k", { text: "a" });
+    socket().breaks();
+    fire();
+    welcome("A", 1);
+    assert.equal(log.pending, 0);
+    socket().says({ type: "nack", seq: 1, error: { code: "NOT_FOUND", message: "gone" } });
+    assert.deepEqual(log.refused, [[1, "NOT_FOUND"]]);
+});
+
+test("another daemon does not know the keys: what was sent is unknown, what never was is typed", () => {
+    const { connection, socket, welcome, fire, log } = world();
+    connection.connect();
+    welcome("A", 7);
+    connection.type("k", { text: "a" });
+    assert.deepEqual(seqs(socket()), [8]);
+    socket().breaks();
+    connection.type("k", { text: "b" });
+    fire();
+    welcome("B", 0);
+    assert.deepEqual(log.unknown.map((lost) => lost.map((one) => one.typed)), [[{ text: "a" }]]);
+    assert.deepEqual(
+        socket().of("input").map((one) => [one.seq, one.text]),
+        [[1, "b"]],
+    );
+});
+
+test("what was never sent can be thrown away, and leaves no hole in the numbers", () => {
+    const { connection, socket, welcome, fire } = world();
+    connection.connect();
+    welcome("A", 0);
+    connection.type("k", { text: "a" });
+    socket().breaks();
+    connection.type("k", { text: "b" });
+    connection.discardUnsent();
+    fire();
+    welcome("A", 1);
+    connection.type("k", { text: "c" });
+    assert.deepEqual(
+        socket().of("input").map((one) => [one.seq, one.text]),
+        [[2, "c"]],
+    );
+});
+
+test("a credit is given back once, in the frame in which it was drawn, and not for a view that is hidden", () => {
+    const { connection, socket, welcome, frame } = world();
+    connection.connect();
+    welcome("A", 0);
+    const seen: unknown[] = [];
+    const view = connection.show("k", { screen: (message) => seen.push(message) });
+    const other = connection.show("l", { screen: () => undefined });
+    socket().says({ type: "screen", view, cursor: "c", at: [0, 0] });
+    assert.equal(seen.length, 1);
+    assert.deepEqual(socket().of("drawn"), []);
+    connection.drew(view);
+    connection.drew(view);
+    connection.drew(other);
+    connection.hide(other);
+    frame();
+    frame();
+    assert.deepEqual(socket().of("drawn"), [{ type: "drawn", views: [view] }]);
+});
+
+test("views are shown again after a break; calls are told that it broke, and are not made twice", async () => {
+    const { connection, socket, welcome, fire } = world();
+    connection.connect();
+    welcome("A", 0);
+    connection.show("k", { screen: () => undefined });
+    const call = connection.call("create", {});
+    socket().breaks();
+    await assert.rejects(call, { code: "UNAVAILABLE" });
+    fire();
+    welcome("A", 0);
+    assert.deepEqual(socket().of("show"), [{ type: "show", view: 1, key: "k" }]);
+    assert.deepEqual(socket().of("call"), []);
+});
+
+test("a key without an answer has the link doubted, and a new one taken", () => {
+    const { connection, sockets, socket, welcome, fire } = world();
+    connection.connect();
+    welcome("A", 0);
+    connection.type("k", { text: "a" });
+    fire();
+    assert.equal(connection.state, "waiting");
+    assert.equal(sockets[0]?.closed, true);
+    fire();
+    welcome("A", 0);
+    assert.deepEqual(seqs(socket()), [1]);
+});
+
+test("waits between tries grow, and end at once when the page is looked at", () => {
+    const { connection, sockets, socket, fire, timers } = world();
+    connection.connect();
+    const waits: number[] = [];
+    for (let round = 0; round < 8; round += 1) {
+        socket().breaks();
+        waits.push(timers.filter((timer) => !timer.gone)[0]?.ms ?? 0);
+        fire();
+    }
+    assert.deepEqual(waits, [250, 500, 1000, 2000, 4000, 8000, 8000, 8000]);
+    socket().breaks();
+    const before = sockets.length;
+    connection.probe();
+    assert.equal(sockets.length, before + 1);
+});
+
+test("a page whose name another one says takes a new name", () => {
+    const { connection, socket, welcome, fire, log } = world();
+    connection.connect();
+    welcome("A", 0);
+    connection.type("k", { text: "a" });
+    socket().says({ type: "error", error: { code: "REPLACED", message: "" } });
+    fire();
+    welcome("B", 0);
+    assert.deepEqual(socket().of("hello"), [{ type: "hello" }]);
+    assert.equal(log.unknown.length, 1);
+});
