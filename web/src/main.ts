@@ -92,7 +92,7 @@ class Page {
             button("?", () => openHelp(app.version), { title: "Keys", "aria-label": "Keys", cls: "icon" }),
         );
         this.main.append(this.wall.element, this.front, this.agents.element, this.waits.element, this.workspace.element);
-        fill(document.body, header, this.main, this.notes.element, this.bell.live);
+        fill(document.body, header, this.main, this.notes.element, this.workspace.requests, this.bell.live);
         app.on("panes", () => this.counts());
         app.on("approvals", () => this.counts());
         app.on("panes", () => this.gone());
@@ -267,6 +267,13 @@ class Page {
                 { name: "This pane: smaller text", run: () => pane.resizeText(-1) },
                 { name: "This pane: fit the whole pane", run: () => pane.fit() },
                 { name: "This pane: wait for something…", run: () => waitDialog(this.app, pane.key, "") },
+                {
+                    name: "This pane: open it in the workspace",
+                    run: () => {
+                        this.go("workspace");
+                        this.workspace.openTerminal(pane.key);
+                    },
+                },
             );
             const order = this.wall.order();
             const at = order.indexOf(pane.key);
