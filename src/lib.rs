@@ -29,7 +29,7 @@
 //! and [`screen`] (what tmux's grid holds). [`api`] has the values that are asked and answered.
 //!
 //! Cargo features, all on by default: `engine` (the handles), `http` ([`http::router`]), `mcp`,
-//! `sessions`, `cli` and `bridge` (the program). Without any there are the floors alone.
+//! `sessions`, `page`, `cli` and `bridge` (the program). Without any there are the floors alone.
 //! `docs/architecture.md` follows a byte through all of it.
 
 #![cfg_attr(
@@ -78,6 +78,8 @@ mod metrics;
 mod net;
 #[cfg(feature = "engine")]
 mod nonce;
+#[cfg(feature = "page")]
+mod page;
 #[cfg(feature = "mcp")]
 mod peer;
 #[cfg(feature = "engine")]

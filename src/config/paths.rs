@@ -107,6 +107,12 @@ impl Paths {
         self.state_file("devices")
     }
 
+    /// Returns the path of the cookies of pages.
+    #[cfg(feature = "page")]
+    pub fn page_sessions_file(&self) -> PathBuf {
+        self.state_file("page-sessions.json")
+    }
+
     /// Returns the path of a file that outlives the daemon. It stands where the log does.
     fn state_file(&self, name: &str) -> PathBuf {
         if self.log == with_suffix(&self.socket, ".log") {

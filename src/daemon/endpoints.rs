@@ -93,6 +93,12 @@ fn names(settings: &Settings) -> Vec<String> {
     settings.names.iter().cloned().chain(addrs.map(|ip| ip.to_string())).collect()
 }
 
+/// Binds a free port of a loopback address, for pages alone.
+#[cfg(feature = "page")]
+pub(super) fn bind_loopback(settings: &Settings) -> Result<TcpEndpoint> {
+    bind(SocketAddr::from(([127, 0, 0, 1], 0)), settings, None)
+}
+
 fn bind(addr: SocketAddr, settings: &Settings, acceptor: Option<TlsAcceptor>) -> Result<TcpEndpoint> {
     let unable = |error: io::Error| cannot_listen(addr, &error);
     let listener = TcpListener::bind(addr).map_err(unable)?;
@@ -106,6 +112,8 @@ fn bind(addr: SocketAddr, settings: &Settings, acceptor: Option<TlsAcceptor>) ->
         tls: acceptor.is_some(),
         #[cfg(feature = "devices")]
         sessions: None,
+        #[cfg(feature = "page")]
+        pages: None,
     };
     let scheme = if guard.tls { "https" } else { "http" };
     Ok(TcpEndpoint { url: format!("{scheme}://{addr}"), listener, acceptor, guard })

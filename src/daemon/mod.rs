@@ -130,6 +130,10 @@ async fn run(
     let devices = mcp.devices.clone();
     #[cfg(feature = "sessions")]
     let sessions = mcp.sessions.clone();
+    #[cfg(feature = "page")]
+    let pages = crate::page::Pages::in_file(paths.page_sessions_file());
+    #[cfg(feature = "page")]
+    let mut wanted_ports = pages.open_requests();
     let about = http::DaemonInfo {
         socket: paths.socket.display().to_string(),
         http: endpoints.iter().map(|endpoint| endpoint.url.clone()).collect(),
@@ -139,6 +143,8 @@ async fn run(
         files: settings.files().to_vec(),
         recordings: mcp.recordings.clone(),
         mcp,
+        #[cfg(feature = "page")]
+        page: pages.clone(),
     };
     let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone(), &engine));
     let router = http::daemon_router(app.clone());
@@ -151,12 +157,16 @@ async fn run(
     let open = net::OpenConnections::default();
     // A daemon that somebody started on purpose, or that is to be found on a port, stays.
     let idle_end = settings.idle_end.filter(|_| background && endpoints.is_empty());
-    #[cfg_attr(not(feature = "devices"), allow(unused_mut))]
-    for mut endpoint in endpoints {
+    #[cfg_attr(not(any(feature = "devices", feature = "page")), allow(unused_mut))]
+    let serve_endpoint = |served: &mut tokio::task::JoinSet<()>, mut endpoint: TcpEndpoint| {
         tracing::info!("answers on {}", endpoint.url);
         #[cfg(feature = "devices")]
         {
             endpoint.guard.sessions = Some(devices.sessions.clone());
+        }
+        #[cfg(feature = "page")]
+        {
+            endpoint.guard.pages = Some(pages.sessions.clone());
         }
         let (listener, guard) = endpoint.into_listener().map_err(unable)?;
         served.spawn(net::serve(
@@ -167,9 +177,13 @@ async fn run(
             open.clone(),
             stop.clone(),
         ));
+        Ok::<_, Error>(())
+    };
+    for endpoint in endpoints {
+        serve_endpoint(&mut served, endpoint)?;
     }
     let listener = net::Listener::Unix(listener);
-    served.spawn(net::serve(listener, router, net::Limits::LOCAL, writers, open.clone(), stop.clone()));
+    served.spawn(net::serve(listener, router.clone(), net::Limits::LOCAL, writers, open.clone(), stop.clone()));
     tracing::info!("muxtap {} answers on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
     if background {
         start::report_ready(log::problem().as_deref());
@@ -181,12 +195,26 @@ async fn run(
         let sessions_are_idle = true;
         engine.is_idle() && sessions_are_idle
     };
+    // A page wants a port where none was configured.
+    let ports = async {
+        #[cfg(feature = "page")]
+        while let Some(answer) = wanted_ports.recv().await {
+            let opened = endpoints::bind_loopback(settings).and_then(|endpoint| {
+                let url = endpoint.url.clone();
+                serve_endpoint(&mut served, endpoint).map(|()| url)
+            });
+            // The caller may have gone.
+            let _ = answer.send(opened);
+        }
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
         () = app.stop_asked() => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         _ = hangup.recv(), if !background => {}
         () = idle(is_idle, &open, idle_end) => tracing::info!("nothing is followed and nobody asks"),
+        () = ports => {}
     }
     tracing::info!("stopping");
     #[cfg(feature = "sessions")]

@@ -40,7 +40,17 @@ impl Engine {
     /// Returns a handle of the same engine for this caller. Its requests are counted and recorded
     /// as the caller's own.
     pub(crate) fn with_caller(&self, caller: Caller) -> Self {
-        Self { shared: self.shared.clone(), caller: Arc::new(caller) }
+        Self { shared: self.shared.clone(), caller: Arc::new(caller), reads_only: self.reads_only }
+    }
+
+    /// Returns a handle of the same engine for a caller who may only look, whatever this muxtap allows.
+    pub(crate) fn reading_only(&self) -> Self {
+        Self { reads_only: true, ..self.clone() }
+    }
+
+    /// Returns the tiers that this handle's caller has.
+    pub(crate) fn tiers(&self) -> impl Iterator<Item = Tier> {
+        Tier::ALL.into_iter().filter(|tier| self.check_tier(*tier).is_ok())
     }
 
     /// Returns the caller of this handle.
@@ -74,6 +84,9 @@ impl Engine {
     }
 
     fn check_tier(&self, tier: Tier) -> Result<()> {
+        if self.reads_only && tier != Tier::Read {
+            return Err(Error::new(ErrorCode::ReadOnly, "this link is for looking only: `muxtap open` makes others"));
+        }
         if self.shared.options.allowed.has(tier) {
             return Ok(());
         }

@@ -13,10 +13,45 @@ pub(crate) struct Changes {
     waits: watch::Receiver<u64>,
 }
 
+/// Notifies of what a list of panes shows: panes, their titles, and agents in them.
+pub(crate) struct PaneChanges {
+    events: broadcast::Receiver<(std::sync::Arc<std::path::Path>, Event)>,
+}
+
+impl PaneChanges {
+    /// Resolves when something has changed since the last call. `None`: the engine has gone. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<()> {
+        loop {
+            match self.events.recv().await {
+                Ok((_, Event::Agent(_) | Event::Title { .. })) | Err(broadcast::error::RecvError::Lagged(_)) => break,
+                Ok((_, event)) if is_shown(&event) => break,
+                Ok(_) => {}
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+        // One look shows all of what came together.
+        while !matches!(
+            self.events.try_recv(),
+            Err(broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed)
+        ) {}
+        Some(())
+    }
+}
+
 impl Engine {
     /// Returns the changes from now on.
     pub(crate) fn changes(&self) -> Changes {
         Changes { engine: self.clone(), events: self.shared.events.subscribe(), waits: self.shared.waits.changes() }
+    }
+
+    /// Returns the changes of panes from now on.
+    pub(crate) fn pane_changes(&self) -> PaneChanges {
+        PaneChanges { events: self.shared.events.subscribe() }
+    }
+
+    /// Returns a channel that is notified when a wait begins or ends.
+    pub(crate) fn wait_changes(&self) -> watch::Receiver<u64> {
+        self.shared.waits.changes()
     }
 }
 

@@ -46,9 +46,9 @@ use crate::{
 };
 
 pub use audit_scope::Caller;
-pub(crate) use changes::Changes;
+pub(crate) use changes::{Changes, PaneChanges};
 pub use events::{Delivery, Subscription};
-pub(crate) use handles::ValueList;
+pub(crate) use handles::{PaneLook, PaneWatch, ValueList};
 pub use handles::{Capture, Events, Follow, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle};
 pub(crate) use host::Host;
 use host::PaneHooks;
@@ -72,6 +72,8 @@ use wait::Waits;
 pub struct Engine {
     shared: Arc<Shared>,
     caller: Arc<Caller>,
+    /// Whether this handle is a caller's who may only look.
+    reads_only: bool,
 }
 
 /// State shared by all handles of one engine.
@@ -177,7 +179,7 @@ impl Engine {
 
     /// Returns a handle for what the engine does by itself.
     fn of(shared: Arc<Shared>) -> Self {
-        Self { shared, caller: Arc::default() }
+        Self { shared, caller: Arc::default(), reads_only: false }
     }
 
     /// Returns the server with this address. It is followed from now on.

@@ -4,6 +4,8 @@ use std::convert::Infallible;
 
 use axum::{
     Extension, Json,
+    extract::FromRequestParts,
+    http::request::Parts,
     response::{
         IntoResponse as _, Response,
         sse::{Event, KeepAlive, Sse},
@@ -22,9 +24,37 @@ use crate::{
     supervise::confirm::approvals::{ApprovalAnswer, ApprovalList, Approvals},
 };
 
-/// Returns the questions, for a caller on the Unix socket: only that one is the user for certain.
-fn questions(app: &App, peer: &Peer) -> Result<Approvals> {
-    if !matches!(peer, Peer::Unix { .. }) {
+/// The page that asks, if one does.
+#[derive(Clone, Copy)]
+pub struct Page {
+    may_all: bool,
+}
+
+impl Page {
+    fn may_all(self) -> bool {
+        self.may_all
+    }
+}
+
+impl FromRequestParts<App> for Page {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> std::result::Result<Self, Self::Rejection> {
+        #[cfg(feature = "page")]
+        let may_all = parts.extensions.get::<crate::page::PageSession>().is_some_and(|page| !page.reads_only);
+        #[cfg(not(feature = "page"))]
+        let may_all = {
+            let _ = parts;
+            false
+        };
+        Ok(Self { may_all })
+    }
+}
+
+/// Returns the questions, for a caller on the Unix socket, or a page that was opened there: only they are the user for
+/// certain.
+fn questions(app: &App, peer: &Peer, page: Page) -> Result<Approvals> {
+    if !matches!(peer, Peer::Unix { .. }) && !page.may_all() {
         return Err(Error::new(
             ErrorCode::Unauthorized,
             "this is for `muxtap approvals` on the Unix socket, not for TCP ports",
@@ -42,8 +72,8 @@ fn questions(app: &App, peer: &Peer) -> Result<Approvals> {
     get, path = "/v1/approvals", operation_id = "list_approvals", tag = "approvals",
     responses((status = 200, description = "The answer", body = ApprovalList), Failures)
 )]
-pub async fn list(Extension(peer): Extension<Peer>, app: App) -> Result<Json<ApprovalList>> {
-    Ok(Json(questions(&app, &peer)?.open_questions()))
+pub async fn list(Extension(peer): Extension<Peer>, page: Page, app: App) -> Result<Json<ApprovalList>> {
+    Ok(Json(questions(&app, &peer, page)?.open_questions()))
 }
 
 /// Answers a question. Each takes one answer.
@@ -55,11 +85,12 @@ pub async fn list(Extension(peer): Extension<Peer>, app: App) -> Result<Json<App
 )]
 pub async fn answer(
     Extension(peer): Extension<Peer>,
+    page: Page,
     app: App,
     Target(id): Target,
     Body(ApprovalAnswer { answer }): Body<ApprovalAnswer>,
 ) -> Result<Json<DoneAnswer>> {
-    questions(&app, &peer)?.answer(&id, answer)?;
+    questions(&app, &peer, page)?.answer(&id, answer)?;
     Ok(Json(DoneAnswer { ok: true }))
 }
 
@@ -74,8 +105,8 @@ pub async fn answer(
         Failures
     )
 )]
-pub async fn events(Extension(peer): Extension<Peer>, app: App) -> Result<Response> {
-    let questions = questions(&app, &peer)?;
+pub async fn events(Extension(peer): Extension<Peer>, page: Page, app: App) -> Result<Response> {
+    let questions = questions(&app, &peer, page)?;
     // A stream that ended at once would have its reader ask again at once.
     if app.engine.is_stopping() {
         return Err(Error::unavailable("muxtap is stopping").into());

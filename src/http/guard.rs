@@ -53,6 +53,9 @@ pub struct Guard {
     /// The sessions of devices, whose tokens open the devices' routes.
     #[cfg(feature = "devices")]
     pub sessions: Option<crate::devices::DeviceSessions>,
+    /// The sessions of pages, whose cookies open what the token does.
+    #[cfg(feature = "page")]
+    pub pages: Option<crate::page::PageSessions>,
 }
 
 /// Puts the guard's checks before the routes.
@@ -84,7 +87,7 @@ async fn check_host_and_origin(State(guard): State<Arc<Guard>>, request: Request
     }
     for origin in headers.get_all(header::ORIGIN) {
         let origin = origin.to_str().unwrap_or("?");
-        let own = format!("{}://{host}", if guard.tls { "https" } else { "http" });
+        let own = guard.own_origin(host);
         if origin != own && !guard.origins.iter().any(|listed| listed == origin) {
             let message =
                 format!("pages of {origin:?} may not ask; http_origins in the configuration lists those that may");
@@ -100,7 +103,23 @@ async fn check_token(State(guard): State<Arc<Guard>>, mut request: Request, next
         request.extensions_mut().insert(device);
         return next.run(request).await;
     }
-    #[cfg(not(feature = "devices"))]
+    #[cfg(feature = "page")]
+    match guard.page(&request) {
+        Ok(Some(page)) => {
+            request.extensions_mut().insert(page);
+            return next.run(request).await;
+        }
+        Ok(None) => {}
+        Err(error) => {
+            metrics::refused("page");
+            return Failure::from(error).into_response();
+        }
+    }
+    #[cfg(feature = "page")]
+    if is_page_file(&request) {
+        return next.run(request).await;
+    }
+    #[cfg(not(any(feature = "devices", feature = "page")))]
     let _ = &mut request;
     if UNAUTHENTICATED.contains(&request.uri().path())
         || presented_token(request.headers()).is_some_and(|token| guard.token.matches(token))
@@ -135,7 +154,44 @@ fn refuse(stage: &'static str, message: &str) -> Response {
     (StatusCode::FORBIDDEN, Json(error)).into_response()
 }
 
+/// Whether a request is for what a page needs before it has a cookie.
+#[cfg(feature = "page")]
+fn is_page_file(request: &Request) -> bool {
+    let path = request.uri().path();
+    path == "/" || path.starts_with("/page/") || path == "/v1/page/login"
+}
+
 impl Guard {
+    /// Returns the page whose cookie a request brings. Error: the page may not ask for this.
+    #[cfg(feature = "page")]
+    fn page(&self, request: &Request) -> crate::api::Result<Option<crate::page::PageSession>> {
+        use super::page::{is_from_page, only_looks, presented_cookie};
+        let headers = request.headers();
+        if presented_token(headers).is_some() {
+            return Ok(None);
+        }
+        let cookie = self.pages.as_ref().zip(presented_cookie(headers));
+        let session = cookie.and_then(|(pages, cookie)| pages.verify(cookie, crate::clock::now_ms()));
+        let Some(session) = session else { return Ok(None) };
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        if !is_from_page(request.method(), headers, &self.own_origin(host)) {
+            // What anybody may ask for is answered all the same, without the cookie.
+            return Ok(None);
+        }
+        if session.reads_only && !only_looks(request.method(), request.uri().path()) && !is_page_file(request) {
+            return Err(Error::new(
+                ErrorCode::ReadOnly,
+                "this link is for looking only: `muxtap open` makes others",
+            ));
+        }
+        Ok(Some(session))
+    }
+
+    /// Returns the origin of the daemon's own pages.
+    fn own_origin(&self, host: &str) -> String {
+        format!("{}://{host}", if self.tls { "https" } else { "http" })
+    }
+
     /// Returns the device whose token a request brings, where that is good for the route.
     #[cfg(feature = "devices")]
     fn device(&self, request: &Request) -> Option<crate::devices::BoundDevice> {
@@ -181,6 +237,8 @@ mod tests {
             tls: false,
             #[cfg(feature = "devices")]
             sessions: None,
+            #[cfg(feature = "page")]
+            pages: None,
         };
         (dir, guard)
     }

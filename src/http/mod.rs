@@ -15,6 +15,8 @@ pub(crate) mod mcp;
 mod openapi;
 mod openapi_parts;
 mod out_of_descriptors;
+#[cfg(feature = "page")]
+pub(crate) mod page;
 #[cfg(feature = "mcp")]
 pub(crate) mod peer;
 mod recordings;
@@ -93,6 +95,9 @@ pub(crate) struct DaemonInfo {
     /// The surroundings of agents over HTTP, and what holds for all agents.
     #[cfg(feature = "mcp")]
     pub mcp: crate::mcp::ClientContext,
+    /// Pages in browsers.
+    #[cfg(feature = "page")]
+    pub page: crate::page::Pages,
 }
 
 impl App {
@@ -136,7 +141,13 @@ impl FromRequestParts<Self> for App {
             Some(Peer::Tcp { addr, .. }) => Caller { face: "http", who: addr.ip().to_string() },
             None => Caller::default(),
         };
-        Ok(Self { engine: app.engine.with_caller(caller), daemon: app.daemon.clone() })
+        let engine = app.engine.with_caller(caller);
+        #[cfg(feature = "page")]
+        let engine = match parts.extensions.get::<crate::page::PageSession>() {
+            Some(page) if page.reads_only => engine.reading_only(),
+            _ => engine,
+        };
+        Ok(Self { engine, daemon: app.daemon.clone() })
     }
 }
 
@@ -202,6 +213,8 @@ pub(crate) fn daemon_router(app: App) -> Router {
     let routes = routes.merge(device_routes());
     #[cfg(feature = "sessions")]
     let routes = routes.merge(session_routes());
+    #[cfg(feature = "page")]
+    let routes = routes.merge(page::routes());
     routes
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)

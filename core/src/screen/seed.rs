@@ -121,6 +121,29 @@ pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
     question
 }
 
+/// Returns the commands whose framed replies [`parse_shown`] reads: what the pane shows, without its
+/// history and what lies behind an alternate screen. One request, as of [`question`].
+pub fn question_shown(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
+    let target = pane.to_string();
+    let capture = || Command::new("capture-pane").flag("-p");
+    vec![
+        capture().flag("-e").flag("-J").opt("-t", &target),
+        capture().flag("-P").opt("-t", &target),
+        Command::new("display-message").flag("-p").opt("-t", &target).format(format(rules)),
+        capture().flag("-e").flag("-N").opt("-t", &target),
+    ]
+}
+
+/// Reads the replies to [`question_shown`]: the seed of a screen without history, and how many lines
+/// the history has.
+pub fn parse_shown(parts: &[Bytes]) -> Option<(Seed, u32)> {
+    let [joined, pending, fields, rows] = parts else { return None };
+    let parts = [joined, pending, fields, rows, &Bytes::new()].map(Clone::clone);
+    let seed = parse(&parts)?;
+    let history = seed.history;
+    Some((Seed { history: 0, ..seed }, history))
+}
+
 /// Reads the replies to [`question`], in its order; `None` if they are something else.
 pub fn parse(parts: &[Bytes]) -> Option<Seed> {
     let ([joined, pending, fields, rows, main], whole) = match parts {

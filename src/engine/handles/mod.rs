@@ -15,6 +15,7 @@ mod wait;
 pub use follow::{Events, Follow};
 pub(crate) use orders::ValueList;
 pub use pane::Pane;
+pub(crate) use pane::{PaneLook, PaneWatch};
 pub use read::{Capture, Output, Read};
 pub use run::Run;
 pub use server::Server;

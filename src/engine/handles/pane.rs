@@ -101,6 +101,44 @@ impl Pane {
         screen.map(|screen| (screen.clone(), self.state.cursor(state.ring.end())))
     }
 
+    /// Looks at the pane under its lock: `look` must be quick, and call nothing of the pane.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&PaneLook<'_>) -> T) -> T {
+        let state = self.state.lock();
+        let followed = state.screen.shown();
+        look(&PaneLook {
+            screen: followed.or_else(|| state.screen.last()),
+            is_followed: followed.is_some(),
+            made: state.screen.made(),
+            title: &state.metadata.title,
+            cursor: self.state.cursor(state.ring.end()),
+            exit: state.exit.map(|(exit, _)| exit),
+        })
+    }
+
+    /// Asks tmux what the pane shows: a screen without history, the end of output that it shows for
+    /// certain, and how many lines the history has.
+    pub(crate) async fn shown(&self) -> Result<(Screen, Cursor, u32)> {
+        let (screen, offset, history) = self.server.shown(&self.state).await?;
+        Ok((screen, self.state.cursor(offset), history))
+    }
+
+    /// Begins a use of what tmux alone knows of the pane: a title set, a history cleared by commands.
+    /// It lasts until the answer is dropped.
+    pub(crate) fn keep_in_use(&self) -> impl Send + Sync + 'static {
+        self.server.host.use_values(&self.state)
+    }
+
+    /// Watches the pane: what changes from now on is news.
+    pub(crate) fn watch(&self) -> PaneWatch {
+        PaneWatch(self.state.changes())
+    }
+
+    /// Returns the pane's name, which no other pane ever has.
+    pub(crate) fn key(&self) -> String {
+        let epoch = self.state.epoch();
+        format!("{:x}.{:x}.{}", epoch.server, epoch.engine, self.id().0)
+    }
+
     /// Returns the place that this means, and what is missing before it.
     pub(crate) fn place(&self, since: &Since) -> Result<(Cursor, Option<Gap>)> {
         let (offset, gap) = self.state.resolve_since(&self.state.lock(), since)?;
@@ -318,6 +356,37 @@ impl Pane {
     pub(crate) async fn kill_own(&self) -> Result<()> {
         self.asking().kill_own_pane(&self.target()).await
     }
+}
+
+/// A watch of a pane's changes: output, size, screen, title, end.
+pub(crate) struct PaneWatch(watch::Receiver<u64>);
+
+impl PaneWatch {
+    /// Takes what has changed so far as seen.
+    pub(crate) fn mark_seen(&mut self) {
+        self.0.borrow_and_update();
+    }
+
+    /// Resolves when something has changed; false when nothing will any more. Cancel safe.
+    pub(crate) async fn changed(&mut self) -> bool {
+        self.0.changed().await.is_ok()
+    }
+}
+
+/// A pane at one place of its output.
+pub(crate) struct PaneLook<'a> {
+    /// The last known screen.
+    pub(crate) screen: Option<&'a Screen>,
+    /// Whether it is certain to be what tmux shows.
+    pub(crate) is_followed: bool,
+    /// Which screen it is: another number is another screen, whose history's lines have other numbers.
+    pub(crate) made: u64,
+    /// The title, as tmux has it.
+    pub(crate) title: &'a str,
+    /// The end of the output that the screen shows.
+    pub(crate) cursor: Cursor,
+    /// How the program has ended, if it has.
+    pub(crate) exit: Option<Exit>,
 }
 
 impl std::fmt::Debug for Pane {

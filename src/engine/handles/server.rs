@@ -81,6 +81,23 @@ impl Engine {
         Ok(Server::of(self.clone(), self.host(socket)?))
     }
 
+    /// Returns the servers that run and are followed, in the order of their sockets.
+    pub(crate) fn followed_servers(&self) -> Vec<Server> {
+        self.followed().into_iter().map(|host| Server::of(self.clone(), host)).collect()
+    }
+
+    /// Returns the pane of this name ([`Pane::key`]), live or ended and still readable.
+    pub(crate) fn pane_of_key(&self, key: &str) -> Option<Pane> {
+        let id = PaneId(key.rsplit('.').next()?.parse().ok()?);
+        let hosts: Vec<_> = self.hosts().values().cloned().collect();
+        hosts.into_iter().find_map(|host| {
+            let ended = host.ended_panes().into_iter().rev().filter(|pane| pane.id() == id);
+            let panes: Vec<_> = host.live_pane(id).into_iter().chain(ended).collect();
+            let server = Server::of(self.clone(), host);
+            panes.into_iter().map(|pane| Pane::of(server.clone(), pane)).find(|pane| pane.key() == key)
+        })
+    }
+
     /// Returns the server that a caller calls so: by the absolute path of its socket, or by its name as for `tmux -L`.
     /// Without a word: the only server that is followed, where there is one; else the one named `default`, whatever
     /// `$TMUX` says. It need not run yet, and is followed from now on.
@@ -236,6 +253,11 @@ impl Server {
     /// ```
     pub fn seen_from(&self, pane: PaneId) -> Self {
         Self { from: Some(pane), ..self.clone() }
+    }
+
+    /// Returns the live pane with this id.
+    pub(crate) fn live_pane(&self, id: PaneId) -> Option<Pane> {
+        self.host.live_pane(id).map(|pane| Pane::of(self.clone(), pane))
     }
 
     /// Returns this server for a caller, as whose own its requests are counted and recorded.

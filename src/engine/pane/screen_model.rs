@@ -88,6 +88,8 @@ pub(in crate::engine) struct ScreenModel {
     /// How often the screen became stale or was replaced. A resync that began in an earlier
     /// generation proves nothing.
     generation: u64,
+    /// How often the screen was replaced.
+    made: u64,
     /// Whether the screen came from a seed taken while the alternate screen was shown.
     covered: bool,
     /// Whether the screen is the program's last one, and tmux draws a row of its own below it (N65).
@@ -128,6 +130,7 @@ impl ScreenModel {
 
     fn set(&mut self, screen: Option<Screen>) {
         self.generation += 1;
+        self.made += 1;
         self.staleness = None;
         self.kept = false;
         self.covered = screen.as_ref().is_some_and(Screen::alternate);
@@ -255,6 +258,12 @@ impl ScreenModel {
         self.screen.as_deref().filter(|screen| self.is_proven() && self.staleness.is_none() && screen.trusted().is_ok())
     }
 
+    /// Returns the screen if it is what tmux shows. While a string is open nothing is drawn by either.
+    pub(in crate::engine) fn shown(&self) -> Option<&Screen> {
+        let is_right = |screen: &&Screen| matches!(screen.trusted(), Ok(()) | Err(Trouble::OpenString));
+        self.screen.as_deref().filter(|_| self.is_proven() && self.staleness.is_none()).filter(is_right)
+    }
+
     /// Returns what `capture-pane` would print, where that is certain.
     pub(in crate::engine) fn capture(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
         self.followed()?.known(options)
@@ -288,6 +297,12 @@ impl ScreenModel {
     /// Returns how often the screen became stale or was replaced so far.
     pub(in crate::engine) fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Returns how often the screen was replaced so far: the numbers of its history's lines are those of
+    /// this screen.
+    pub(in crate::engine) fn made(&self) -> u64 {
+        self.made
     }
 
     /// Reconciles the screen with tmux's. Keeps a screen that is the same, with all that tmux does

@@ -16,7 +16,7 @@ use crate::{
     api::{CaptureAnswer, CaptureRequest, CaptureSource, Error, ErrorCode, Result, Tier, Verified},
     metrics,
     protocol::command::Command,
-    screen::{CaptureOptions, Line, Screen},
+    screen::{self, CaptureOptions, Line, Screen},
     tmux::{Lost, Request, seed},
 };
 
@@ -113,6 +113,28 @@ impl Server {
     /// changes nothing, so it is asked again over another connection when one is lost, but of the
     /// pane's own server alone.
     async fn ask_screen(&self, pane: &Arc<PaneState>, command: impl Fn() -> Command) -> Result<(Bytes, u64)> {
+        let (parts, end) = self.ask_parts(pane, || vec![command()]).await?;
+        Ok((parts.into_iter().next().unwrap_or_default(), end))
+    }
+
+    /// Asks tmux what the pane shows. Returns a screen without history, the stream offset that it shows
+    /// for certain, and the lines of the history.
+    pub(in crate::engine) async fn shown(&self, pane: &Arc<PaneState>) -> Result<(Screen, u64, u32)> {
+        self.engine.authorize(Tier::Read)?;
+        let rules = self.host.rules();
+        let (parts, end) = self.ask_parts(pane, || screen::seed::question_shown(pane.id(), rules)).await?;
+        let read = screen::seed::parse_shown(&parts).zip(rules);
+        let screen = read.and_then(|((seed, history), rules)| {
+            Some((Screen::from_seed(&seed, rules, screen::Settings::default())?, end, history))
+        });
+        screen.ok_or_else(|| Error::internal(format!("tmux's answer about pane {} cannot be read", pane.id())))
+    }
+
+    async fn ask_parts(
+        &self,
+        pane: &Arc<PaneState>,
+        commands: impl Fn() -> Vec<Command>,
+    ) -> Result<(Vec<Bytes>, u64)> {
         let host = &self.host;
         let server = host.server_of(pane);
         for _ in 0..3 {
@@ -122,12 +144,12 @@ impl Server {
             // reply and not be shown in it. Reading on from here can show a line once more, never
             // leave one out.
             let end = pane.lock().ring.end();
-            server.submit(Some(pane.id()), Request::Framed(vec![command()]), move |answer| {
+            server.submit(Some(pane.id()), Request::Framed(commands()), move |answer| {
                 // The caller may have given up.
                 let _ = sender.send(answer);
             });
             match receiver.await {
-                Ok(Ok(Ok(parts))) => return Ok((parts.into_iter().next().unwrap_or_default(), end)),
+                Ok(Ok(Ok(parts))) => return Ok((parts, end)),
                 Ok(Ok(Err(message))) if message.contains("can't find pane") => {
                     return Err(Error::not_found(format!(
                         "pane {} is no longer on {}; `muxtap read` still gives what it printed",

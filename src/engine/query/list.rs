@@ -6,7 +6,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::engine::{Host, PaneState, Server, input::shell};
 use crate::{
-    api::{Error, PaneInfo, Result, SessionInfo, Tier, WindowInfo},
+    api::{AgentInfo, Error, PaneInfo, Result, SessionInfo, Tier, WindowInfo},
     protocol::ids::PaneId,
     tmux::{PaneRow, Topology, WindowRow},
 };
@@ -110,6 +110,11 @@ impl Server {
             }
         }
         Ok(panes)
+    }
+
+    /// Returns what is known of the agents, without looking for more.
+    pub(crate) fn known_agents(&self) -> Vec<AgentInfo> {
+        self.host.known_agents()
     }
 
     /// Names what runs in the panes whose command muxtap started: to tmux it is the wrapper's shell.

@@ -41,6 +41,12 @@ impl FromRequestParts<App> for Asking {
         if let Some(device) = parts.extensions.get::<BoundDevice>() {
             return Ok(Self(bound(device)));
         }
+        #[cfg(feature = "page")]
+        if parts.extensions.get::<crate::page::PageSession>().is_some_and(|page| !page.reads_only) {
+            // Its user has made its link on the Unix socket.
+            let (principal, label) = (USER.to_owned(), "a page".into());
+            return Ok(Self(Caller { principal, device: None, remote_control: true, label, family: None }));
+        }
         let own = rustix::process::getuid().as_raw();
         let (principal, remote_control, label) = match parts.extensions.get::<Peer>() {
             Some(Peer::Unix { uid, .. }) if *uid == own => (USER.to_owned(), true, "a program of this user"),

@@ -47,14 +47,20 @@ pub async fn open(
     peer: Option<Extension<Peer>>,
     permit: Option<Extension<ConnectionPermit>>,
     bound_device: Option<Extension<BoundDevice>>,
+    #[cfg(feature = "page")] page: Option<Extension<crate::page::PageSession>>,
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     if let Err(error) = app.engine.authorize(Tier::Read) {
         return Failure::from(error).into_response();
     }
     let Ok(upgrade) = upgrade else { return no_websocket() };
+    // A page's cookie speaks for the user as the Unix socket does.
+    #[cfg(feature = "page")]
+    let is_page = page.is_some_and(|Extension(page)| !page.reads_only);
+    #[cfg(not(feature = "page"))]
+    let is_page = false;
     let at = Place {
-        over_tcp: matches!(peer, Some(Extension(Peer::Tcp { .. }))),
+        over_tcp: matches!(peer, Some(Extension(Peer::Tcp { .. }))) && !is_page,
         reads_only: app.engine.authorize(Tier::Create).is_err(),
         has_terminals: bound_device.is_none_or(|Extension(device)| device.has(DeviceScope::Terminals)),
     };

@@ -1,0 +1,238 @@
+//! The page: its files, who may see it, and its connection (`docs/page.md`).
+
+mod files;
+pub mod socket;
+
+use axum::{
+    Extension, Json, Router,
+    http::{HeaderMap, HeaderValue, Method, header},
+    response::{IntoResponse as _, Response},
+    routing::{get, post},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{App, error::Body, error::Result, openapi_parts::Failures};
+use crate::{
+    api::{DoneAnswer, Error, ErrorCode},
+    clock,
+    net::Peer,
+    page::{PageSession, Pages},
+};
+
+/// The name of the page's cookie.
+const COOKIE: &str = "muxtap_page";
+/// How long a browser keeps it at most, in seconds. The daemon ends it sooner.
+const COOKIE_AGE: u32 = 400 * 86_400;
+
+/// Asks for a link to the page.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PageCodeRequest {
+    /// The page may only look.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Ends all cookies and codes in place of making a code.
+    #[serde(default)]
+    pub revoke: bool,
+}
+
+/// A link to the page, good for one use within a minute.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PageCode {
+    /// The code; empty where all were revoked.
+    pub code: String,
+    /// The addresses at which the page is: each with `#code=CODE` is a link.
+    pub urls: Vec<String>,
+    /// How many pages were logged out.
+    #[serde(default)]
+    pub revoked: usize,
+}
+
+/// A code, to be traded for a cookie.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PageLogin {
+    /// What stands behind `#code=` in the link.
+    pub code: String,
+}
+
+/// The page's routes.
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/", get(files::index))
+        .route("/page/{*file}", get(files::file))
+        .route("/v1/page/ws", get(socket::open))
+        .route("/v1/page/codes", post(code))
+        .route("/v1/page/login", post(login))
+        .route("/v1/page/logout", post(logout))
+}
+
+fn pages(app: &App) -> &Pages {
+    &app.daemon.about.page
+}
+
+/// Makes a link to the page.
+///
+/// On the Unix socket only. Where no TCP port is open one is opened on a loopback address.
+#[utoipa::path(
+    post, path = "/v1/page/codes", operation_id = "make_page_code", tag = "page",
+    request_body = PageCodeRequest,
+    responses((status = 200, description = "The link", body = PageCode), Failures)
+)]
+pub async fn code(
+    Extension(peer): Extension<Peer>,
+    app: App,
+    Body(request): Body<PageCodeRequest>,
+) -> Result<Json<PageCode>> {
+    if !matches!(peer, Peer::Unix { .. }) {
+        let why = "this is for `muxtap open` on the Unix socket, not for TCP ports";
+        return Err(Error::new(ErrorCode::Unauthorized, why).into());
+    }
+    let pages = pages(&app);
+    if request.revoke {
+        let sessions = pages.sessions.clone();
+        let revoked = blocking(move || sessions.revoke()).await?;
+        app.engine.record("page-revoke", "ok");
+        return Ok(Json(PageCode { code: String::new(), urls: Vec::new(), revoked }));
+    }
+    let mut urls = app.daemon.about.http.clone();
+    if urls.is_empty() {
+        urls.push(pages.open_port().await?);
+    }
+    let code = pages.sessions.code(request.read_only)?;
+    app.engine.record(if request.read_only { "page-code-read-only" } else { "page-code" }, "ok");
+    Ok(Json(PageCode { code, urls, revoked: 0 }))
+}
+
+/// Trades a code for the page's cookie.
+#[utoipa::path(
+    post, path = "/v1/page/login", operation_id = "log_page_in", tag = "page",
+    request_body = PageLogin,
+    responses((status = 200, description = "Done; the cookie is in `Set-Cookie`", body = DoneAnswer), Failures)
+)]
+pub async fn login(Extension(peer): Extension<Peer>, app: App, Body(login): Body<PageLogin>) -> Result<Response> {
+    let sessions = pages(&app).sessions.clone();
+    let cookie = blocking(move || sessions.login(&login.code, clock::now_ms())).await;
+    app.engine.record("page-login", cookie.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok"));
+    Ok(with_cookie(&peer, &cookie?, COOKIE_AGE))
+}
+
+/// Ends the page's cookie.
+#[utoipa::path(
+    post, path = "/v1/page/logout", operation_id = "log_page_out", tag = "page",
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
+)]
+pub async fn logout(
+    Extension(peer): Extension<Peer>,
+    app: App,
+    session: Option<Extension<PageSession>>,
+) -> Result<Response> {
+    let Some(Extension(session)) = session else {
+        return Err(Error::new(ErrorCode::Unauthorized, "there is no page's cookie to end").into());
+    };
+    let sessions = pages(&app).sessions.clone();
+    blocking(move || sessions.end(&session)).await?;
+    Ok(with_cookie(&peer, "", 0))
+}
+
+fn with_cookie(peer: &Peer, value: &str, age: u32) -> Response {
+    let secure = if matches!(peer, Peer::Tcp { tls: true, .. }) { "; Secure" } else { "" };
+    let cookie = format!("{COOKIE}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={age}{secure}");
+    let mut response = Json(DoneAnswer { ok: true }).into_response();
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Returns the page's cookie that a request brings.
+pub(super) fn presented_cookie(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
+    cookies.flat_map(|cookies| cookies.split(';')).find_map(|cookie| {
+        let (name, value) = cookie.trim().split_once('=')?;
+        (name == COOKIE && !value.is_empty()).then_some(value)
+    })
+}
+
+/// Whether a browser says that a request comes from the page itself, where it changes something or opens a WebSocket;
+/// whether it says nothing else, where it only reads. `own`: the daemon's own origin.
+pub(super) fn is_from_page(method: &Method, headers: &HeaderMap, own: &str) -> bool {
+    let said = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let only_reads = matches!(*method, Method::GET | Method::HEAD) && !headers.contains_key(header::UPGRADE);
+    match (said(header::ORIGIN), said(header::HeaderName::from_static("sec-fetch-site"))) {
+        (Some(origin), site) => origin == own && site.is_none_or(|site| site == "same-origin"),
+        (None, Some("same-origin")) => true,
+        (None, Some("none") | None) => only_reads,
+        (None, Some(_)) => false,
+    }
+}
+
+/// Whether a page that may only look may ask for this.
+pub(super) fn only_looks(method: &Method, path: &str) -> bool {
+    // These take requests on what GET opens.
+    let opens = ["/mcp", "/v1/mcp", "/v1/peer", "/v1/stream", "/v1/devices/ws", "/v1/environment", "/v1/config"];
+    let is_of = |prefix: &&str| path.strip_prefix(*prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    match *method {
+        Method::GET | Method::HEAD => !opens.iter().any(|prefix| is_of(&prefix)),
+        Method::POST => path == "/v1/page/logout",
+        _ => false,
+    }
+}
+
+/// Runs what writes files where that may take its time.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> crate::api::Result<T> + Send + 'static,
+) -> crate::api::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Error::internal(error.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (header::HeaderName::from_static(name), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_cookie_is_found_among_others() {
+        let cookie = |text: &str| presented_cookie(&headers(&[("cookie", text)])).map(str::to_owned);
+        assert_eq!(cookie("a=b; muxtap_page=xyz; c=d").as_deref(), Some("xyz"));
+        assert_eq!(cookie("xmuxtap_page=xyz"), None);
+        assert_eq!(cookie("muxtap_page="), None);
+    }
+
+    #[test]
+    fn what_does_not_come_from_the_page_is_refused() {
+        let own = "http://127.0.0.1:7717";
+        let from = |method, pairs: &[(&'static str, &str)]| is_from_page(&method, &headers(pairs), own);
+        assert!(from(Method::POST, &[("origin", own)]));
+        assert!(from(Method::POST, &[("sec-fetch-site", "same-origin")]));
+        assert!(!from(Method::POST, &[]) && !from(Method::POST, &[("sec-fetch-site", "none")]));
+        // Another port of this machine is the same site, and is sent the same cookies.
+        for other in [
+            &[("origin", "http://127.0.0.1:3000")][..],
+            &[("sec-fetch-site", "same-site")],
+            &[("sec-fetch-site", "cross-site")],
+            &[("origin", own), ("sec-fetch-site", "same-site")],
+        ] {
+            assert!(!from(Method::POST, other) && !from(Method::GET, other), "{other:?}");
+        }
+        assert!(from(Method::GET, &[]) && from(Method::GET, &[("sec-fetch-site", "none")]));
+        assert!(!from(Method::GET, &[("upgrade", "websocket")]));
+        assert!(from(Method::GET, &[("upgrade", "websocket"), ("origin", own)]));
+    }
+
+    #[test]
+    fn who_looks_opens_nothing_that_takes_requests() {
+        for path in ["/v1/panes", "/v1/page/ws", "/v1/panes/%253/capture", "/v1/events"] {
+            assert!(only_looks(&Method::GET, path), "{path}");
+            assert!(!only_looks(&Method::POST, path) && !only_looks(&Method::DELETE, path), "{path}");
+        }
+        for path in ["/mcp", "/mcp/x", "/v1/stream", "/v1/devices/ws", "/v1/mcp", "/v1/peer"] {
+            assert!(!only_looks(&Method::GET, path), "{path}");
+        }
+        assert!(only_looks(&Method::POST, "/v1/page/logout"));
+    }
+}

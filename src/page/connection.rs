@@ -1,0 +1,638 @@
+//! A page's connection: what it asked to see, and what it is owed.
+//!
+//! Nothing is made ahead: a view's message is made when the page has drawn the last one, its time has come
+//! and the connection takes it. A page that stops taking is sent what is true when it takes again.
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use super::{
+    Pages,
+    encode,
+    frame::{Frame, Shot},
+    lines::{Attached, Settled},
+    list::{self, List},
+    view::View,
+    wire::{self, Input, Message},
+};
+use crate::{
+    api::{Error, ErrorCode, Result, Tier},
+    engine::{Caller, Engine, Pane, PaneChanges},
+    mcp::{ClientContext, call_tool},
+    screen::RowRuns,
+    supervise::confirm::approvals::Watcher,
+};
+
+/// Messages for one view in a second at most.
+pub const FPS: u32 = 60;
+/// Views of one connection.
+pub const VIEWS: usize = 512;
+/// Calls of tools at once.
+pub const CALLS: usize = 32;
+/// Lines of one answer about history.
+pub const HISTORY_LINES: u64 = 1000;
+/// Lines of history that are read under one hold of the pane's lock.
+const HISTORY_AT_ONCE: u64 = 100;
+/// How long a page may take until its `hello`.
+pub const HELLO_TIME: Duration = Duration::from_secs(10);
+/// How often tmux is asked for a screen that memory is not certain of.
+pub const STALE_PACE: Duration = Duration::from_millis(100);
+/// How long changes of lists are collected.
+const LIST_PACE: Duration = Duration::from_millis(100);
+/// Answers that wait for a page that takes none; with more it is cut off.
+pub const ANSWERS: usize = 8192;
+
+/// A page's connection.
+pub struct Connection {
+    pages: Pages,
+    engine: Engine,
+    context: ClientContext,
+    may_all: bool,
+    out: mpsc::Sender<String>,
+    views: HashMap<u32, View>,
+    serial: u64,
+    /// Views whose turn it is.
+    ready: VecDeque<u32>,
+    /// Views that wait for their time.
+    timed: BTreeSet<(Instant, u32)>,
+    changes: FuturesUnordered<BoxFuture<'static, Changed>>,
+    tasks: FuturesUnordered<BoxFuture<'static, Done>>,
+    calls: usize,
+    answers: VecDeque<String>,
+    list: Option<PaneList>,
+    waits: Option<(watch::Receiver<u64>, Pace)>,
+    approvals: Option<Watcher>,
+    runs: RowRuns,
+}
+
+/// A pane of a view has changed, or has gone.
+struct Changed {
+    view: u32,
+    serial: u64,
+    changes: Option<crate::engine::PaneWatch>,
+}
+
+/// What a task has brought.
+enum Done {
+    List(List),
+    Shown { view: u32, serial: u64, frame: Option<Frame> },
+    Answer(String),
+    CallEnded(String),
+}
+
+/// The list, where the page wants it.
+struct PaneList {
+    changes: PaneChanges,
+    last: Option<List>,
+    next: Option<List>,
+    credit: bool,
+    asking: bool,
+    pace: Pace,
+}
+
+/// Whether something is to be looked at, and from when on.
+struct Pace {
+    dirty: bool,
+    next: Instant,
+}
+
+impl Pace {
+    fn now() -> Self {
+        Self { dirty: true, next: Instant::now() }
+    }
+
+    /// Returns when it is due, if it is.
+    fn due(&self) -> Option<Instant> {
+        self.dirty.then_some(self.next)
+    }
+
+    /// Begins what is due.
+    fn begin(&mut self) -> bool {
+        let now = Instant::now();
+        if !self.dirty || self.next > now {
+            return false;
+        }
+        (self.dirty, self.next) = (false, now + LIST_PACE);
+        true
+    }
+}
+
+/// What happens next to a connection.
+enum Step {
+    Room,
+    Message(Option<Value>),
+    Changed(Changed),
+    Done(Done),
+    Settled(Settled),
+    Time,
+    Panes(Option<()>),
+    Waits(bool),
+    Approvals(String),
+    Replaced,
+    Stop,
+}
+
+impl Connection {
+    /// Prepares a connection whose requests `engine` carries out. `may_all`: it is a page of the daemon's user who
+    /// may do everything. What is for the page goes to `out`, which takes few messages.
+    pub(crate) fn new(
+        pages: Pages,
+        engine: Engine,
+        context: ClientContext,
+        may_all: bool,
+        out: mpsc::Sender<String>,
+    ) -> Self {
+        Self {
+            pages,
+            engine,
+            context,
+            may_all,
+            out,
+            views: HashMap::new(),
+            serial: 0,
+            ready: VecDeque::new(),
+            timed: BTreeSet::new(),
+            changes: FuturesUnordered::new(),
+            tasks: FuturesUnordered::new(),
+            calls: 0,
+            answers: VecDeque::new(),
+            list: None,
+            waits: None,
+            approvals: None,
+            runs: RowRuns::default(),
+        }
+    }
+
+    /// Serves the page until it goes (`messages` ends), or the engine does.
+    pub(crate) async fn serve(mut self, mut messages: mpsc::Receiver<Value>) {
+        let Some(mut attached) = self.begin(&mut messages).await else { return };
+        loop {
+            let step = self.step(&mut messages, &mut attached).await;
+            match step {
+                Step::Room => {}
+                Step::Message(Some(message)) => self.take(message, &attached),
+                Step::Changed(changed) => self.changed(changed),
+                Step::Done(done) => self.done(done),
+                Step::Settled(settled) => self.answers.push_back(settled_message(&settled)),
+                Step::Time => self.due(),
+                Step::Panes(Some(())) => {
+                    if let Some(list) = &mut self.list {
+                        list.pace.dirty = true;
+                    }
+                }
+                Step::Waits(true) => {
+                    if let Some((_, pace)) = &mut self.waits {
+                        pace.dirty = true;
+                    }
+                }
+                Step::Approvals(message) => {
+                    // The last one says all.
+                    self.answers.retain(|answer| !answer.starts_with(APPROVALS));
+                    self.answers.push_back(message);
+                }
+                Step::Replaced => {
+                    let error = json!({ "code": "REPLACED", "message": "another connection goes on with this page's input" });
+                    let _ = self.out.send(json!({ "type": "error", "error": error }).to_string()).await;
+                    return;
+                }
+                Step::Message(None) | Step::Panes(None) | Step::Waits(false) | Step::Stop => return,
+            }
+            self.look_at_lists();
+            if self.answers.len() > ANSWERS {
+                return;
+            }
+            while let Ok(permit) = self.out.clone().try_reserve_owned() {
+                let Some(message) = self.next_message() else { break };
+                permit.send(message);
+            }
+        }
+    }
+
+    /// Greets the page. `None`: it is none.
+    async fn begin(&mut self, messages: &mut mpsc::Receiver<Value>) -> Option<Attached> {
+        let first = tokio::time::timeout(HELLO_TIME, messages.recv()).await.ok()??;
+        let hello = match Message::read(first) {
+            Ok(Message::Hello { client }) => self.pages.lines.attach(&self.engine, client.as_deref()),
+            Ok(_) => Err(Error::invalid("the first message is `hello`")),
+            Err(error) => {
+                let _ = self.out.send(error).await;
+                return None;
+            }
+        };
+        let attached = match hello {
+            Ok(attached) => attached,
+            Err(error) => {
+                let _ = self.out.send(wire::failed(&error, [])).await;
+                return None;
+            }
+        };
+        let may: Vec<_> = self.engine.tiers().map(Tier::as_str).collect();
+        let welcome = json!({
+            "type": "welcome", "version": env!("CARGO_PKG_VERSION"), "client": attached.line.id, "input": attached.taken,
+            "may": may, "fps": FPS,
+        });
+        self.answers.push_back(welcome.to_string());
+        self.answers.extend(attached.refused.iter().map(settled_message));
+        Some(attached)
+    }
+
+    async fn step(&mut self, messages: &mut mpsc::Receiver<Value>, attached: &mut Attached) -> Step {
+        let has_message = !self.answers.is_empty() || !self.ready.is_empty() || self.list_is_ready();
+        let due = self.next_due();
+        let time = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let panes = async {
+            match &mut self.list {
+                Some(list) => list.changes.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        let waits = async {
+            match &mut self.waits {
+                Some((changes, _)) => changes.changed().await.is_ok(),
+                None => std::future::pending().await,
+            }
+        };
+        let approvals = async {
+            match &mut self.approvals {
+                Some(watcher) => watcher.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // What a person types goes first.
+            biased;
+            () = self.engine.stopping() => Step::Stop,
+            () = attached.replaced.cancelled() => Step::Replaced,
+            message = messages.recv() => Step::Message(message),
+            Some(settled) = attached.settled.recv() => Step::Settled(settled),
+            room = self.out.reserve(), if has_message => match room {
+                Ok(_) => Step::Room,
+                Err(_) => Step::Stop,
+            },
+            Some(done) = self.tasks.next(), if !self.tasks.is_empty() => Step::Done(done),
+            Some(changed) = self.changes.next(), if !self.changes.is_empty() => Step::Changed(changed),
+            () = time => Step::Time,
+            panes = panes => Step::Panes(panes),
+            waits = waits => Step::Waits(waits),
+            list = approvals => Step::Approvals(format!("{APPROVALS},\"approvals\":{}}}", json!(list.approvals))),
+        }
+    }
+
+    /// Does what a message asks for.
+    fn take(&mut self, message: Value, attached: &Attached) {
+        let message = match Message::read(message) {
+            Ok(message) => message,
+            Err(error) => return self.answers.push_back(error),
+        };
+        match message {
+            Message::Hello { .. } => {
+                self.answers.push_back(wire::failed(&Error::invalid("hello was said already"), []));
+            }
+            Message::List {} => {
+                let changes = self.engine.pane_changes();
+                let pace = Pace::now();
+                self.list = Some(PaneList { changes, last: None, next: None, credit: true, asking: false, pace });
+            }
+            Message::Show { view, key } => self.show(view, &key),
+            Message::Hide { view } => drop(self.views.remove(&view)),
+            Message::Drawn { views, list } => {
+                for view in views {
+                    if let Some(shown) = self.views.get_mut(&view) {
+                        shown.credit = true;
+                        self.queue(view);
+                    }
+                }
+                if let Some(panes) = self.list.as_mut().filter(|_| list) {
+                    panes.credit = true;
+                }
+            }
+            Message::History { id, view, from, count } => self.history(id, view, from, count),
+            Message::Input(input) => self.input(input, attached),
+            Message::Waits {} => self.waits = Some((self.engine.wait_changes(), Pace::now())),
+            Message::Approvals {} => {
+                let approvals = self.context.approvals.as_ref().filter(|_| self.may_all);
+                match approvals {
+                    Some(approvals) => self.approvals = Some(approvals.watch()),
+                    None => {
+                        let error = Error::new(ErrorCode::Unauthorized, "approvals are for a page that may do everything");
+                        self.answers.push_back(wire::failed(&error, []));
+                    }
+                }
+            }
+            Message::Call { id, tool, arguments } => self.call(id, tool, arguments),
+        }
+    }
+
+    fn show(&mut self, number: u32, key: &str) {
+        let refused = |error: &Error| wire::failed(error, [("view", u64::from(number))]);
+        if self.views.len() >= VIEWS && !self.views.contains_key(&number) {
+            let error = Error::new(ErrorCode::ResourceLimit, format!("there are {VIEWS} views already: hide some"));
+            return self.answers.push_back(refused(&error));
+        }
+        let Some(pane) = self.engine.pane_of_key(key) else {
+            drop(self.views.remove(&number));
+            return self.answers.push_back(refused(&gone(key)));
+        };
+        self.serial += 1;
+        let mut view = View::new(pane, self.serial, Instant::now());
+        watch_pane(&self.changes, number, &mut view, false);
+        self.views.insert(number, view);
+        self.queue(number);
+    }
+
+    /// Has a view looked at when it is its turn.
+    fn queue(&mut self, number: u32) {
+        let Some(view) = self.views.get_mut(&number) else { return };
+        if view.queued || !view.credit || !view.dirty && view.asked.is_none() {
+            return;
+        }
+        view.queued = true;
+        if view.next <= Instant::now() {
+            self.ready.push_back(number);
+        } else {
+            self.timed.insert((view.next, number));
+        }
+    }
+
+    fn changed(&mut self, changed: Changed) {
+        let Changed { view: number, serial, changes } = changed;
+        let Some(view) = self.views.get_mut(&number).filter(|view| view.serial == serial) else { return };
+        view.dirty = true;
+        // A pane that nobody looks at is watched again when it was looked at.
+        view.watch = changes;
+        self.queue(number);
+    }
+
+    /// Takes what the time has come for.
+    fn due(&mut self) {
+        let now = Instant::now();
+        while let Some((at, number)) = self.timed.first().copied().filter(|(at, _)| *at <= now) {
+            self.timed.remove(&(at, number));
+            self.ready.push_back(number);
+        }
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let list = self.list.as_ref().filter(|list| list.credit && !list.asking && list.next.is_none());
+        let list = list.and_then(|list| list.pace.due());
+        let waits = self.waits.as_ref().and_then(|(_, pace)| pace.due());
+        [self.timed.first().map(|(at, _)| *at), list, waits].into_iter().flatten().min()
+    }
+
+    /// Returns the next message for the page.
+    fn next_message(&mut self) -> Option<String> {
+        if let Some(answer) = self.answers.pop_front() {
+            return Some(answer);
+        }
+        if self.list_is_ready()
+            && let Some(list) = &mut self.list
+        {
+            let now = list.next.take().unwrap_or_default();
+            let message = list::message(list.last.as_ref(), &now);
+            list.last = Some(now);
+            if message.is_some() {
+                list.credit = false;
+                return message;
+            }
+        }
+        while let Some(number) = self.ready.pop_front() {
+            if let Some(message) = self.view_message(number) {
+                return Some(message);
+            }
+        }
+        None
+    }
+
+    fn list_is_ready(&self) -> bool {
+        self.list.as_ref().is_some_and(|list| list.credit && list.next.is_some())
+    }
+
+    /// Looks at a view whose turn it is. `None`: it shows what is there.
+    fn view_message(&mut self, number: u32) -> Option<String> {
+        let view = self.views.get_mut(&number).filter(|view| view.queued)?;
+        view.queued = false;
+        if !view.credit {
+            return None;
+        }
+        let runs = &mut self.runs;
+        let is_news = std::mem::take(&mut view.dirty);
+        // Watched first: what changes after the look is news.
+        watch_pane(&self.changes, number, view, true);
+        let asked = view.asked.take();
+        let frame = match view.pane.look(|look| Shot::of(look, runs)) {
+            Shot::Frame(frame) => *frame,
+            Shot::Stale => {
+                if is_news || asked.is_none() {
+                    self.ask(number);
+                }
+                let Some(asked) = asked else { return None };
+                asked
+            }
+        };
+        let view = self.views.get_mut(&number)?;
+        let message = frame.message(number, view.last.as_ref());
+        if let Some(exit) = frame.exit.filter(|_| !view.ended) {
+            view.ended = true;
+            let exit = json!({ "status": exit.status, "signal": exit.signal });
+            self.answers.push_back(json!({ "type": "ended", "view": number, "exit": exit }).to_string());
+        } else if frame.exit.is_none() {
+            view.ended = false;
+        }
+        view.last = Some(frame);
+        if message.is_some() {
+            view.credit = false;
+            view.next = Instant::now() + Duration::from_secs(1) / FPS;
+        }
+        message.or_else(|| self.answers.pop_front())
+    }
+
+    /// Asks tmux for what a view shows.
+    fn ask(&mut self, number: u32) {
+        let Some(view) = self.views.get_mut(&number) else { return };
+        if std::mem::replace(&mut view.asking, true) {
+            // The answer may not show what is new.
+            view.dirty = true;
+            return;
+        }
+        let wait = view.asked_at.map(|at| STALE_PACE.saturating_sub(at.elapsed())).unwrap_or_default();
+        view.asked_at = Some(Instant::now() + wait);
+        let (pane, serial) = (view.pane.clone(), view.serial);
+        let asked = self.engine.runtime().spawn(async move {
+            tokio::time::sleep(wait).await;
+            let shown = pane.shown().await;
+            pane.look(|look| Frame::of_tmux(shown.ok(), look, &mut RowRuns::default()))
+        });
+        let asked = AbortOnDropHandle::new(asked);
+        self.tasks.push(Box::pin(async move {
+            let frame = asked.await.ok().flatten();
+            Done::Shown { view: number, serial, frame }
+        }));
+    }
+
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::List(found) => {
+                if let Some(list) = &mut self.list {
+                    list.asking = false;
+                    list.next = Some(found);
+                }
+            }
+            Done::Shown { view: number, serial, frame } => {
+                let Some(view) = self.views.get_mut(&number).filter(|view| view.serial == serial) else { return };
+                view.asking = false;
+                // What changed meanwhile is looked at next; then this is sent if memory is still not certain.
+                view.asked = frame;
+                self.queue(number);
+            }
+            Done::Answer(answer) => self.answers.push_back(answer),
+            Done::CallEnded(answer) => {
+                self.calls -= 1;
+                self.answers.push_back(answer);
+            }
+        }
+    }
+
+    fn look_at_lists(&mut self) {
+        if let Some(list) = self.list.as_mut().filter(|list| list.credit && !list.asking && list.next.is_none())
+            && list.pace.begin()
+        {
+            list.asking = true;
+            let engine = self.engine.clone();
+            let found = AbortOnDropHandle::new(self.engine.runtime().spawn(list::all(engine)));
+            self.tasks.push(Box::pin(async move { Done::List(found.await.unwrap_or_default()) }));
+        }
+        if let Some((_, pace)) = &mut self.waits
+            && pace.begin()
+        {
+            // The last one says all.
+            self.answers.retain(|answer| !answer.starts_with(WAITS));
+            self.answers.push_back(format!("{WAITS},\"waits\":{}}}", json!(self.engine.waits())));
+        }
+    }
+
+    fn history(&mut self, id: u64, number: u32, from: u64, count: u64) {
+        let Some(view) = self.views.get(&number) else {
+            let error = Error::not_found(format!("view: {number} is not shown"));
+            return self.answers.push_back(wire::failed(&error, [("id", id)]));
+        };
+        let pane = view.pane.clone();
+        let read = move || read_history(&pane, id, from, count.min(HISTORY_LINES));
+        let read = AbortOnDropHandle::new(tokio::task::spawn(async move { read() }));
+        self.tasks.push(Box::pin(async move {
+            let answer = read.await.unwrap_or_else(|error| {
+                wire::failed(&Error::internal(error.to_string()), [("id", id)])
+            });
+            Done::Answer(answer)
+        }));
+    }
+
+    fn input(&mut self, mut input: Input, attached: &Attached) {
+        let pane = self.engine.pane_of_key(&input.key).ok_or_else(|| gone(&input.key));
+        let outcome = match input.typed() {
+            Ok(typed) => attached.line.take(input.seq, typed, pane),
+            Err(error) => Some(Err(error)),
+        };
+        if let Some(outcome) = outcome {
+            self.answers.push_back(settled_message(&(input.seq, outcome)));
+        }
+    }
+
+    fn call(&mut self, id: u64, tool: String, arguments: serde_json::Map<String, Value>) {
+        if self.calls >= CALLS {
+            let error = Error::new(ErrorCode::ResourceLimit, format!("{CALLS} calls are under way already"));
+            let answer = json!({ "type": "result", "id": id, "error": error });
+            return self.answers.push_back(answer.to_string());
+        }
+        self.calls += 1;
+        let engine = self.engine.with_caller(Caller { face: "mcp", who: self.engine.caller().who.clone() });
+        let context = self.context.clone();
+        let called: AbortOnDropHandle<Result<_>> = AbortOnDropHandle::new(
+            self.engine.runtime().spawn(async move { call_tool(&engine, context, &tool, arguments).await }),
+        );
+        self.tasks.push(Box::pin(async move {
+            let answered = called.await.unwrap_or_else(|error| Err(Error::internal(error.to_string())));
+            Done::CallEnded(match answered {
+                Ok(result) => json!({ "type": "result", "id": id, "result": result }).to_string(),
+                Err(error) => json!({ "type": "result", "id": id, "error": error }).to_string(),
+            })
+        }));
+    }
+}
+
+/// The beginnings of messages of which the last one says all.
+const WAITS: &str = r#"{"type":"waits""#;
+const APPROVALS: &str = r#"{"type":"approvals""#;
+
+/// Watches a view's pane for its next change. `again`: its last watch has ended, if it has.
+fn watch_pane(
+    changes: &FuturesUnordered<BoxFuture<'static, Changed>>,
+    number: u32,
+    view: &mut View,
+    again: bool,
+) {
+    let serial = view.serial;
+    let watch = if again { view.watch.take() } else { Some(view.pane.watch()) };
+    let Some(mut watch) = watch else { return };
+    watch.mark_seen();
+    let end: CancellationToken = view.end.clone();
+    changes.push(Box::pin(async move {
+        let is_there = tokio::select! {
+            is_there = watch.changed() => is_there,
+            () = end.cancelled() => false,
+        };
+        Changed { view: number, serial, changes: is_there.then_some(watch) }
+    }));
+}
+
+fn gone(key: &str) -> Error {
+    let shown: String = key.chars().take(80).collect();
+    Error::not_found(format!("key: no pane is {shown:?} any more"))
+}
+
+fn settled_message((seq, outcome): &Settled) -> String {
+    match outcome {
+        Ok(cursor) => format!(r#"{{"type":"ack","seq":{seq},"cursor":"{cursor}"}}"#),
+        Err(error) => json!({ "type": "nack", "seq": seq, "error": error }).to_string(),
+    }
+}
+
+/// Reads lines of a pane's history.
+fn read_history(pane: &Pane, id: u64, from: u64, count: u64) -> String {
+    let (mut runs, mut lines) = (RowRuns::default(), String::new());
+    let (mut begin, mut next, mut first) = (None, from, 0);
+    let end = from.saturating_add(count);
+    while next < end {
+        let more = pane.look(|look| {
+            let Some(screen) = look.screen else { return false };
+            first = screen.history_start();
+            next = next.max(first).min(end.max(first));
+            let stop = end.min(next + HISTORY_AT_ONCE);
+            while next < stop && screen.read_line(next, &mut runs) {
+                begin.get_or_insert(next);
+                if !lines.is_empty() {
+                    lines.push(',');
+                }
+                encode::row(screen, &runs, &mut lines);
+                next += 1;
+            }
+            next == stop
+        });
+        if !more {
+            break;
+        }
+    }
+    let from = begin.unwrap_or(next);
+    format!(r#"{{"type":"history","id":{id},"from":{from},"lines":[{lines}],"first":{first},"next":{next}}}"#)
+}

@@ -1,0 +1,79 @@
+//! The panes of all servers, as a page lists them, and what is new in the list.
+
+use std::collections::{BTreeMap, HashMap};
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use crate::{
+    api::PaneInfo,
+    engine::{Engine, Server},
+};
+
+/// Panes by their keys, as JSON.
+pub(super) type List = BTreeMap<String, String>;
+
+/// Lists all panes. A server that does not answer has none.
+pub(super) async fn all(engine: Engine) -> List {
+    let servers = engine.followed_servers();
+    let listed = join_all(servers.iter().map(of_server)).await;
+    listed.into_iter().flatten().collect()
+}
+
+async fn of_server(server: &Server) -> Vec<(String, String)> {
+    let Ok(panes) = server.panes().await else { return Vec::new() };
+    let agents = server.known_agents().into_iter().filter_map(|agent| Some((agent.pane, serde_json::to_value(agent).ok()?)));
+    let mut agents: HashMap<_, Value> = agents.collect();
+    let socket = server.socket().display().to_string();
+    let live = panes.into_iter().filter(|info| !info.window_id.is_empty() && !info.earlier_server);
+    live.filter_map(|info| {
+        let key = server.live_pane(info.id)?.key();
+        let agent = agents.remove(&info.id);
+        Some((key.clone(), entry(&key, &socket, &info, agent)))
+    })
+    .collect()
+}
+
+fn entry(key: &str, socket: &str, info: &PaneInfo, agent: Option<Value>) -> String {
+    let dead = info.dead.then(|| json!({ "status": info.exit_status, "signal": info.exit_signal }));
+    let mut entry = json!({
+        "key": key, "id": info.id, "socket": socket, "session": info.session, "window": info.window_index.to_string(),
+        "window_name": info.window, "pane": info.index, "title": info.title, "command": info.command, "cwd": info.path,
+        "columns": info.size.width, "rows": info.size.height, "active": info.active, "dead": dead,
+    });
+    if let Some((agent, entry)) = agent.zip(entry.as_object_mut()) {
+        entry.insert("agent".to_owned(), agent);
+    }
+    entry.to_string()
+}
+
+/// Returns the message with what is new since the last list, or with all; `None` if nothing is.
+pub(super) fn message(last: Option<&List>, now: &List) -> Option<String> {
+    let changed = |(key, entry): &(&String, &String)| last.and_then(|last| last.get(*key)) != Some(entry);
+    let set: Vec<_> = now.iter().filter(changed).map(|(_, entry)| entry.as_str()).collect();
+    let gone: Vec<_> = last.into_iter().flat_map(BTreeMap::keys).filter(|key| !now.contains_key(*key)).collect();
+    if last.is_some() && set.is_empty() && gone.is_empty() {
+        return None;
+    }
+    let whole = if last.is_none() { r#""whole":true,"# } else { "" };
+    let gone = serde_json::to_string(&gone).unwrap_or_default();
+    Some(format!(r#"{{"type":"panes",{whole}"set":[{}],"gone":{gone}}}"#, set.join(",")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_sent_whole_and_then_as_changes() {
+        let list = |panes: &[(&str, &str)]| -> List {
+            panes.iter().map(|(key, entry)| ((*key).to_owned(), (*entry).to_owned())).collect()
+        };
+        let first = list(&[("a", "1"), ("b", "2")]);
+        assert_eq!(message(None, &first).unwrap(), r#"{"type":"panes","whole":true,"set":[1,2],"gone":[]}"#);
+        assert_eq!(message(Some(&first), &first), None);
+        let second = list(&[("b", "3"), ("c", "4")]);
+        assert_eq!(message(Some(&first), &second).unwrap(), r#"{"type":"panes","set":[3,4],"gone":["a"]}"#);
+        assert!(message(None, &List::new()).is_some(), "an empty list is one");
+    }
+}

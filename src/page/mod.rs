@@ -1,0 +1,91 @@
+//! Pages: panes in a browser. What a page is shown, and what it types (`docs/page.md`).
+//!
+//! A page's connection is served by [`Connection`], from messages to messages; how they travel is the face's
+//! business. It uses the engine's handles alone.
+
+mod connection;
+mod encode;
+mod frame;
+mod lines;
+mod list;
+mod sessions;
+mod view;
+mod wire;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::sync::{mpsc, oneshot};
+
+pub use connection::Connection;
+pub use sessions::{PageSession, PageSessions};
+
+use crate::api::{Error, Result};
+
+/// The limits of pages, for `docs/limits.md`.
+pub mod limits {
+    pub use super::{
+        connection::{ANSWERS, CALLS, FPS, HELLO_TIME, HISTORY_LINES, STALE_PACE, VIEWS},
+        lines::{KEPT, LINES, WAITING},
+        sessions::{CODE_TIME, CODES, COOKIE_TIME, COOKIES},
+    };
+}
+
+/// What all pages of a daemon share; clones are the same.
+#[derive(Clone, Default)]
+pub struct Pages {
+    /// Who may.
+    pub sessions: PageSessions,
+    lines: lines::Lines,
+    port: Arc<Mutex<Port>>,
+}
+
+/// The way to a port for pages.
+#[derive(Default)]
+struct Port {
+    /// The address, where one was opened for pages.
+    url: Option<String>,
+    /// Whoever opens one.
+    opener: Option<mpsc::Sender<oneshot::Sender<Result<String>>>>,
+}
+
+impl Pages {
+    /// Prepares pages whose cookies are kept in this file.
+    pub fn in_file(file: PathBuf) -> Self {
+        Self { sessions: PageSessions::open(Some(file)), ..Self::default() }
+    }
+
+    /// Returns requests for a port: whoever takes them opens one and answers its address. One of them can be served.
+    pub fn open_requests(&self) -> mpsc::Receiver<oneshot::Sender<Result<String>>> {
+        let (opener, requests) = mpsc::channel(1);
+        self.port.lock().unwrap_or_else(PoisonError::into_inner).opener = Some(opener);
+        requests
+    }
+
+    /// Returns the address of the port that was opened for pages.
+    pub fn own_url(&self) -> Option<String> {
+        self.port.lock().unwrap_or_else(PoisonError::into_inner).url.clone()
+    }
+
+    /// Opens a port for pages, once. Error: `CONFLICT` where that cannot be done.
+    pub async fn open_port(&self) -> Result<String> {
+        if let Some(url) = self.own_url() {
+            return Ok(url);
+        }
+        let opener = self.port.lock().unwrap_or_else(PoisonError::into_inner).opener.clone();
+        let unable = || Error::unavailable("this daemon opens no port for pages: run `muxtap serve --http 127.0.0.1:7717`");
+        let (sender, answer) = oneshot::channel();
+        opener.ok_or_else(unable)?.send(sender).await.map_err(|_| unable())?;
+        let url = answer.await.map_err(|_| unable())??;
+        self.port.lock().unwrap_or_else(PoisonError::into_inner).url = Some(url.clone());
+        Ok(url)
+    }
+}
+
+impl std::fmt::Debug for Pages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pages").finish_non_exhaustive()
+    }
+}
