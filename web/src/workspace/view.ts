@@ -72,7 +72,8 @@ export class WorkspaceView {
         this.element = h("section", { cls: "workspace", "aria-label": "Workspace" }, {}, this.notice, this.tabs, this.area);
         app.on("panes", () => this.refresh());
         app.on("may", () => {
-            if (this.device.state === "offline") {
+            // Who only looks is no device: nobody could change what it shows.
+            if (this.device.state === "offline" && app.mayType) {
                 this.device.connect();
             }
         });
