@@ -183,7 +183,8 @@ async fn run(
         serve_endpoint(&mut served, endpoint)?;
     }
     let listener = net::Listener::Unix(listener);
-    served.spawn(net::serve(listener, router.clone(), net::Limits::LOCAL, writers, open.clone(), stop.clone()));
+    let (local, local_writers) = (router.clone(), writers.clone());
+    served.spawn(net::serve(listener, local, net::Limits::LOCAL, local_writers, open.clone(), stop.clone()));
     tracing::info!("muxtap {} answers on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
     if background {
         start::report_ready(log::problem().as_deref());

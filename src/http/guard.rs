@@ -179,10 +179,7 @@ impl Guard {
             return Ok(None);
         }
         if session.reads_only && !only_looks(request.method(), request.uri().path()) && !is_page_file(request) {
-            return Err(Error::new(
-                ErrorCode::ReadOnly,
-                "this link is for looking only: `muxtap open` makes others",
-            ));
+            return Err(Error::new(ErrorCode::ReadOnly, "this link is for looking only: `muxtap open` makes others"));
         }
         Ok(Some(session))
     }

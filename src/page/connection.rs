@@ -14,8 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    Pages,
-    encode,
+    Pages, encode,
     frame::{Frame, Shot},
     lines::{Attached, Settled},
     list::{self, List},
@@ -198,7 +197,8 @@ impl Connection {
                     self.answers.push_back(message);
                 }
                 Step::Replaced => {
-                    let error = json!({ "code": "REPLACED", "message": "another connection goes on with this page's input" });
+                    let error =
+                        json!({ "code": "REPLACED", "message": "another connection goes on with this page's input" });
                     let _ = self.out.send(json!({ "type": "error", "error": error }).to_string()).await;
                     return;
                 }
@@ -326,7 +326,8 @@ impl Connection {
                 match approvals {
                     Some(approvals) => self.approvals = Some(approvals.watch()),
                     None => {
-                        let error = Error::new(ErrorCode::Unauthorized, "approvals are for a page that may do everything");
+                        let error =
+                            Error::new(ErrorCode::Unauthorized, "approvals are for a page that may do everything");
                         self.answers.push_back(wire::failed(&error, []));
                     }
                 }
@@ -531,9 +532,8 @@ impl Connection {
         let read = move || read_history(&pane, id, from, count.min(HISTORY_LINES));
         let read = AbortOnDropHandle::new(tokio::task::spawn(async move { read() }));
         self.tasks.push(Box::pin(async move {
-            let answer = read.await.unwrap_or_else(|error| {
-                wire::failed(&Error::internal(error.to_string()), [("id", id)])
-            });
+            let answer =
+                read.await.unwrap_or_else(|error| wire::failed(&Error::internal(error.to_string()), [("id", id)]));
             Done::Answer(answer)
         }));
     }
@@ -576,12 +576,7 @@ const WAITS: &str = r#"{"type":"waits""#;
 const APPROVALS: &str = r#"{"type":"approvals""#;
 
 /// Watches a view's pane for its next change. `again`: its last watch has ended, if it has.
-fn watch_pane(
-    changes: &FuturesUnordered<BoxFuture<'static, Changed>>,
-    number: u32,
-    view: &mut View,
-    again: bool,
-) {
+fn watch_pane(changes: &FuturesUnordered<BoxFuture<'static, Changed>>, number: u32, view: &mut View, again: bool) {
     let serial = view.serial;
     let watch = if again { view.watch.take() } else { Some(view.pane.watch()) };
     let Some(mut watch) = watch else { return };

@@ -112,7 +112,7 @@ impl Frame {
         if let Some(kept) = kept
             && up == 0
             && lines.is_empty()
-            && Self { cursor: kept.cursor, exit: kept.exit, ..self.clone_head() } == kept.clone_head()
+            && (Self { cursor: kept.cursor, exit: kept.exit, ..self.clone_head() }) == kept.clone_head()
         {
             return None;
         }
@@ -173,7 +173,7 @@ impl Frame {
         // Where nothing was counted (the alternate screen, a region), the move that most rows agree on.
         let up = counted.or_else(|| {
             let mut places = HashMap::with_capacity(height);
-            for (y, row) in last.rows.iter().enumerate().filter(|(_, row)| **row != *EMPTY) {
+            for (y, row) in last.rows.iter().enumerate().filter(|(_, row)| ***row != *EMPTY) {
                 // A text that stands there twice says nothing.
                 places.entry(&**row).and_modify(|place| *place = None).or_insert(Some(y));
             }
@@ -198,8 +198,9 @@ const TITLE: usize = 256;
 const EMPTY: &str = "[]";
 
 fn modes(modes: &Modes, out: &mut String) {
-    let Modes { cursor, alternate, mouse, sgr_mouse, cursor_keys, keypad, bracketed_paste, focus, cursor_shape, .. } =
-        modes;
+    let Modes {
+        cursor, alternate, mouse, sgr_mouse, cursor_keys, keypad, bracketed_paste, focus, cursor_shape, ..
+    } = modes;
     let _ = write!(
         out,
         r#"{{"cursor":{cursor},"alternate":{alternate},"mouse":{},"sgr":{sgr_mouse},"keys":{cursor_keys},"keypad":{keypad},"paste":{bracketed_paste},"focus":{focus},"shape":{cursor_shape}}}"#,
@@ -265,7 +266,10 @@ mod tests {
     fn what_did_not_change_is_not_sent() {
         let mut view = View::new(20, 4);
         let first = view.step("one\r\ntwo").unwrap();
-        assert_eq!((&first["whole"], &first["columns"], &first["modes"]["mouse"]), (&true.into(), &20.into(), &0.into()));
+        assert_eq!(
+            (&first["whole"], &first["columns"], &first["modes"]["mouse"]),
+            (&true.into(), &20.into(), &0.into())
+        );
         assert!(view.step("").is_none());
         assert!(view.step("\x07").is_none(), "a bell shows nothing");
         let second = view.step("!").unwrap();

@@ -22,7 +22,8 @@ pub(super) async fn all(engine: Engine) -> List {
 
 async fn of_server(server: &Server) -> Vec<(String, String)> {
     let Ok(panes) = server.panes().await else { return Vec::new() };
-    let agents = server.known_agents().into_iter().filter_map(|agent| Some((agent.pane, serde_json::to_value(agent).ok()?)));
+    let agents =
+        server.known_agents().into_iter().filter_map(|agent| Some((agent.pane, serde_json::to_value(agent).ok()?)));
     let mut agents: HashMap<_, Value> = agents.collect();
     let socket = server.socket().display().to_string();
     let live = panes.into_iter().filter(|info| !info.window_id.is_empty() && !info.earlier_server);

@@ -24,15 +24,6 @@ pub use sessions::{PageSession, PageSessions};
 
 use crate::api::{Error, Result};
 
-/// The limits of pages, for `docs/limits.md`.
-pub mod limits {
-    pub use super::{
-        connection::{ANSWERS, CALLS, FPS, HELLO_TIME, HISTORY_LINES, STALE_PACE, VIEWS},
-        lines::{KEPT, LINES, WAITING},
-        sessions::{CODE_TIME, CODES, COOKIE_TIME, COOKIES},
-    };
-}
-
 /// What all pages of a daemon share; clones are the same.
 #[derive(Clone, Default)]
 pub struct Pages {
@@ -75,7 +66,8 @@ impl Pages {
             return Ok(url);
         }
         let opener = self.port.lock().unwrap_or_else(PoisonError::into_inner).opener.clone();
-        let unable = || Error::unavailable("this daemon opens no port for pages: run `muxtap serve --http 127.0.0.1:7717`");
+        let unable =
+            || Error::unavailable("this daemon opens no port for pages: run `muxtap serve --http 127.0.0.1:7717`");
         let (sender, answer) = oneshot::channel();
         opener.ok_or_else(unable)?.send(sender).await.map_err(|_| unable())?;
         let url = answer.await.map_err(|_| unable())??;

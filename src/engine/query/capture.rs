@@ -130,11 +130,7 @@ impl Server {
         screen.ok_or_else(|| Error::internal(format!("tmux's answer about pane {} cannot be read", pane.id())))
     }
 
-    async fn ask_parts(
-        &self,
-        pane: &Arc<PaneState>,
-        commands: impl Fn() -> Vec<Command>,
-    ) -> Result<(Vec<Bytes>, u64)> {
+    async fn ask_parts(&self, pane: &Arc<PaneState>, commands: impl Fn() -> Vec<Command>) -> Result<(Vec<Bytes>, u64)> {
         let host = &self.host;
         let server = host.server_of(pane);
         for _ in 0..3 {

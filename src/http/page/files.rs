@@ -9,10 +9,7 @@ use axum::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::{
-    api::Error,
-    http::error::Failure,
-};
+use crate::{api::Error, http::error::Failure};
 
 /// What the page may load and do: its own files alone, and frames that a person opens.
 const POLICY: &str = "default-src 'self'; connect-src 'self'; frame-src http: https:; object-src 'none'; \

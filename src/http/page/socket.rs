@@ -137,7 +137,9 @@ async fn read(
             },
             Some(Ok(Message::Binary(_))) => break Some(close(close_code::INVALID, "a message is text")),
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-            Some(Err(error)) if is_too_long(&error) => break Some(close(close_code::SIZE, "a message is at most 1 MiB")),
+            Some(Err(error)) if is_too_long(&error) => {
+                break Some(close(close_code::SIZE, "a message is at most 1 MiB"));
+            }
             Some(Ok(Message::Close(_)) | Err(_)) | None => break None,
         }
     };
