@@ -1,11 +1,12 @@
 // A tmux server, a muxtap and a browser of a test's own, and how it speaks with them. Nothing of them outlives `end`.
 
 import { execFile, spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { gunzipSync } from "node:zlib";
 
 const run = promisify(execFile);
 const require = createRequire(new URL("../../web/package.json", import.meta.url));
@@ -13,6 +14,8 @@ const { chromium } = require("playwright-core");
 
 const MUXTAP = process.env.MUXTAP_BIN;
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
+/** A web/dist whose files take the place of those in the program, while the page is worked on. */
+const FILES = process.env.MUXTAP_PAGE_FILES;
 /** Milliseconds after which anything is late. */
 const LIMIT = 15_000;
 
@@ -45,7 +48,6 @@ export class World {
         writeFileSync(join(world.dir, "home", "muxtap", "config.toml"), `[agent.claude]\ncommand = ${JSON.stringify(agent)}\ndefault = true\n`);
         world.size = ["-x", String(columns), "-y", String(rows)];
         await world.tmux("-f", "/dev/null", "new-session", "-d", "-s", "work", ...world.size, "exec sh");
-        await world.tmux("set-option", "-g", "window-size", "manual");
         world.daemon = spawn(MUXTAP, ["serve", "--http", "127.0.0.1:0"], { env: world.env, stdio: ["ignore", "ignore", "inherit"] });
         world.socket = at("m.sock");
         const status = await until(async () => {
@@ -70,6 +72,9 @@ export class World {
         const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
         const page = await context.newPage();
         page.setDefaultTimeout(LIMIT);
+        if (FILES !== undefined) {
+            await served(context);
+        }
         page.failures = [];
         page.links = [];
         if (breaks) {
@@ -144,6 +149,20 @@ export class World {
         await this.tmux("kill-server").catch(() => undefined);
         rmSync(this.dir, { recursive: true, force: true });
     }
+}
+
+/** Gives a browser the files of `FILES` with the daemon's own headers. */
+async function served(context) {
+    await context.route(/http:\/\/127\.0\.0\.1:\d+\/(page\/[\w.]+)?$/, async (route) => {
+        const name = new URL(route.request().url()).pathname.replace("/page/", "").replace(/^\/$/, "index.html");
+        const answer = await route.fetch().catch(() => null);
+        const security = answer?.headers()["content-security-policy"];
+        if (security === undefined) {
+            return route.continue();
+        }
+        const headers = { "content-security-policy": security, "content-type": answer.headers()["content-type"] };
+        return route.fulfill({ headers, body: gunzipSync(readFileSync(join(FILES, `${name}.gz`))) });
+    });
 }
 
 /** Waits until something is there, and returns it. */

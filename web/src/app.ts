@@ -122,6 +122,10 @@ export class App {
         for (const key of gone) {
             this.panes.delete(key);
         }
+        if (whole && set.length === 0) {
+            // A server is followed from the first request that means it; without a name that is the default one.
+            http("GET", "/v1/panes").catch(() => undefined);
+        }
         this.tell("panes");
     }
 
