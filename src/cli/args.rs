@@ -8,6 +8,8 @@ use clap::{Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _,
 use super::commands::agent_session::AgentSessionArgs;
 #[cfg(feature = "bridge")]
 use super::commands::bridge::Bridge;
+#[cfg(feature = "page")]
+use super::commands::open::Open;
 #[cfg(feature = "top")]
 use super::commands::top::Top;
 #[cfg(feature = "devices")]
@@ -110,6 +112,8 @@ pub(super) enum Command {
     Status(Status),
     #[cfg(feature = "top")]
     Top(Top),
+    #[cfg(feature = "page")]
+    Open(Open),
     Stop(Stop),
     Config(Config),
     Token(TokenArgs),
@@ -189,6 +193,8 @@ impl Command {
             Self::Status(args) => args.run(caller).await,
             #[cfg(feature = "top")]
             Self::Top(args) => args.run(caller).await,
+            #[cfg(feature = "page")]
+            Self::Open(args) => args.run(caller).await,
             Self::Stop(args) => args.run(caller).await,
             Self::Config(args) => args.run(caller).await,
             Self::Token(args) => args.run(caller).await,

@@ -107,6 +107,12 @@ impl Paths {
         self.state_file("devices")
     }
 
+    /// Returns the path of the file by which a browser is led to the page.
+    #[cfg(feature = "page")]
+    pub fn page_link_file(&self) -> PathBuf {
+        self.state_file("page-open.html")
+    }
+
     /// Returns the path of the cookies of pages.
     #[cfg(feature = "page")]
     pub fn page_sessions_file(&self) -> PathBuf {

@@ -108,12 +108,27 @@ struct Routes;
 ))]
 struct DeviceRoutes;
 
+/// The routes of pages.
+#[cfg(feature = "page")]
+#[derive(OpenApi)]
+#[openapi(paths(
+    super::page::files::index,
+    super::page::files::file,
+    super::page::socket::open,
+    super::page::code,
+    super::page::login,
+    super::page::logout
+))]
+struct PageRoutes;
+
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     let routes = Routes::openapi();
     #[cfg(feature = "devices")]
     let routes = routes.merge_from(DeviceRoutes::openapi());
     #[cfg(feature = "sessions")]
     let routes = routes.merge_from(super::sessions::AgentSessionRoutes::openapi());
+    #[cfg(feature = "page")]
+    let routes = routes.merge_from(PageRoutes::openapi());
     let mut document = serde_json::to_value(routes).unwrap_or_default();
     add_security(&mut document);
     name_variants(&mut document);
@@ -135,7 +150,8 @@ fn add_security(document: &mut Value) {
     if let Some(document) = document.as_object_mut() {
         document.insert("security".into(), json!([{ "token": [] }, {}]));
     }
-    for path in guard::UNAUTHENTICATED {
+    let of_page = ["/", "/page/{file}", "/v1/page/login"];
+    for path in guard::UNAUTHENTICATED.into_iter().chain(of_page) {
         let pointer = format!("/paths/{}", path.replace('/', "~1"));
         let methods = document.pointer_mut(&pointer).and_then(Value::as_object_mut);
         for operation in methods.into_iter().flat_map(Map::values_mut).filter_map(Value::as_object_mut) {

@@ -15,7 +15,11 @@ pub(super) type List = BTreeMap<String, String>;
 
 /// Lists all panes. A server that does not answer has none.
 pub(super) async fn all(engine: Engine) -> List {
-    let servers = engine.followed_servers();
+    let mut servers = engine.followed_servers();
+    if servers.is_empty() {
+        // As for whoever names none.
+        servers.extend(engine.server_named(None));
+    }
     let listed = join_all(servers.iter().map(of_server)).await;
     listed.into_iter().flatten().collect()
 }

@@ -218,6 +218,7 @@ fn promises_and_claims_name_tests_that_exist() {
         ("docs/security.md", 'K'),
         ("docs/devices.md", 'D'),
         ("docs/agent-sessions.md", 'G'),
+        ("docs/page.md", 'P'),
     ];
     for (page, letter) in pages {
         let text = read(page);

@@ -55,6 +55,7 @@ mod mcp_clients;
 mod mcp_tasks;
 mod modes;
 mod open_strings;
+mod page;
 mod peers;
 mod places;
 mod protocol;

@@ -21,6 +21,8 @@ pub(super) mod input;
 pub(super) mod layout;
 pub(super) mod list;
 pub(super) mod mcp;
+#[cfg(feature = "page")]
+pub(super) mod open;
 pub(super) mod read;
 pub(super) mod record;
 pub(super) mod run;

@@ -1,6 +1,6 @@
 //! The page: its files, who may see it, and its connection (`docs/page.md`).
 
-mod files;
+pub mod files;
 pub mod socket;
 
 use axum::{
@@ -12,9 +12,13 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{App, error::Body, error::Result, openapi_parts::Failures};
+use super::{
+    App,
+    error::{Body, Params, Result},
+    openapi_parts::Failures,
+};
 use crate::{
-    api::{DoneAnswer, Error, ErrorCode},
+    api::{DoneAnswer, Error, ErrorCode, ServerQuery},
     clock,
     net::Peer,
     page::{PageSession, Pages},
@@ -76,12 +80,14 @@ fn pages(app: &App) -> &Pages {
 /// On the Unix socket only. Where no TCP port is open one is opened on a loopback address.
 #[utoipa::path(
     post, path = "/v1/page/codes", operation_id = "make_page_code", tag = "page",
+    params(ServerQuery),
     request_body = PageCodeRequest,
     responses((status = 200, description = "The link", body = PageCode), Failures)
 )]
 pub async fn code(
     Extension(peer): Extension<Peer>,
     app: App,
+    Params(at): Params<ServerQuery>,
     Body(request): Body<PageCodeRequest>,
 ) -> Result<Json<PageCode>> {
     if !matches!(peer, Peer::Unix { .. }) {
@@ -95,6 +101,8 @@ pub async fn code(
         app.engine.record("page-revoke", "ok");
         return Ok(Json(PageCode { code: String::new(), urls: Vec::new(), revoked }));
     }
+    // The caller's server is followed from now on, so that its panes are shown.
+    super::server(&app, &at)?;
     let mut urls = app.daemon.about.http.clone();
     if urls.is_empty() {
         urls.push(pages.open_port().await?);

@@ -1,0 +1,754 @@
+//! Pages: a client of the wire that `docs/page.md` describes, and who may be one.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write as _,
+    fs::OpenOptions,
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::net::UnixStream,
+    time::Instant,
+};
+
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::{self, Message, WebSocket, client::IntoClientRequest as _};
+
+use crate::common::{Http, LIMIT, World};
+
+/// A cell: its text, and how it looks.
+type Cell = (String, String);
+
+/// A page that is a real WebSocket client.
+struct Page<S> {
+    socket: WebSocket<S>,
+    views: HashMap<u64, View>,
+    /// Messages that are no screens.
+    others: Vec<Value>,
+    client: String,
+    /// The highest number that the daemon had taken before.
+    taken: u64,
+    may: Vec<String>,
+    /// Messages for views.
+    screens: usize,
+    bytes: usize,
+    draws: bool,
+}
+
+/// A view as a page has it.
+#[derive(Default)]
+struct View {
+    rows: Vec<Value>,
+    columns: usize,
+    at: (u64, u64),
+    cursor: String,
+    modes: Value,
+    history: u64,
+    first: u64,
+    stale: bool,
+}
+
+impl View {
+    fn apply(&mut self, message: &Value) {
+        let number = |name: &str| message[name].as_u64();
+        if message["whole"] == true {
+            *self = Self::default();
+            self.rows.resize(number("rows").unwrap() as usize, json!([]));
+        }
+        self.columns = number("columns").map_or(self.columns, |columns| columns as usize);
+        let height = self.rows.len();
+        self.rows.drain(..number("up").unwrap() as usize);
+        self.rows.resize(height, json!([]));
+        for (y, row) in message["lines"].as_object().unwrap() {
+            self.rows[y.parse::<usize>().unwrap()] = row.clone();
+        }
+        self.at = (message["at"][0].as_u64().unwrap(), message["at"][1].as_u64().unwrap());
+        self.cursor = message["cursor"].as_str().unwrap().to_owned();
+        self.history = number("history").unwrap_or(self.history);
+        self.first = number("first").unwrap_or(self.first);
+        self.stale = message["stale"].as_bool().unwrap_or(self.stale);
+        if !message["modes"].is_null() {
+            self.modes = message["modes"].clone();
+        }
+    }
+
+    fn text(&self) -> String {
+        self.rows.iter().map(text_of).collect::<Vec<_>>().join("\n")
+    }
+
+    fn cells(&self) -> Vec<Vec<Cell>> {
+        self.rows.iter().map(|row| cells_of(row, self.columns)).collect()
+    }
+}
+
+/// A row's text.
+fn text_of(row: &Value) -> String {
+    let runs = row.as_array().unwrap();
+    let goes_on = runs.last() == Some(&json!("+"));
+    let text = |run: &Value| run.as_str().or(run[0].as_str()).unwrap().to_owned();
+    runs[..runs.len() - usize::from(goes_on)].iter().map(text).collect()
+}
+
+/// A row's cells: a wide one, and empty ones behind it.
+fn cells_of(row: &Value, columns: usize) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    let runs = row.as_array().unwrap();
+    let goes_on = runs.last() == Some(&json!("+"));
+    for run in &runs[..runs.len() - usize::from(goes_on)] {
+        let (text, width, style) = match run {
+            Value::String(text) => (text.as_str(), text.len() as u64, ""),
+            run => (run[0].as_str().unwrap(), run[1].as_u64().unwrap(), run[2].as_str().unwrap()),
+        };
+        let looks = looks_of(style);
+        if text.chars().count() as u64 == width {
+            cells.extend(text.chars().map(|letter| (letter.to_string(), looks.clone())));
+        } else {
+            cells.push((text.to_owned(), looks.clone()));
+            cells.extend((1..width).map(|_| (String::new(), looks.clone())));
+        }
+    }
+    cells.resize(columns, (" ".into(), String::new()));
+    cells
+}
+
+/// Those of a style's words that another terminal tells too.
+fn looks_of(style: &str) -> String {
+    let told = |word: &&str| matches!(*word, "b" | "d" | "i" | "u" | "r") || word.starts_with(['f', 'g']);
+    style.split(' ').filter(told).collect::<Vec<_>>().join(" ")
+}
+
+/// What tmux itself shows in a pane, as another terminal understands it.
+fn shown_by_tmux(world: &World, pane: &str) -> (Vec<Vec<Cell>>, (u64, u64)) {
+    let size =
+        world.tmux(&["display-message", "-p", "-t", pane, "#{pane_width} #{pane_height} #{cursor_x} #{cursor_y}"]);
+    let numbers: Vec<u64> = size.split(' ').map(|number| number.parse().unwrap()).collect();
+    let [columns, rows, x, y] = numbers[..] else { panic!("{size}") };
+    let text = world.tmux(&["capture-pane", "-e", "-N", "-p", "-t", pane]);
+    let mut terminal = vt100::Parser::new(rows as u16, columns as u16, 0);
+    for (y, line) in text.split('\n').enumerate() {
+        terminal.process(format!("\x1b[{};1H{line}", y + 1).as_bytes());
+    }
+    let colour = |letter: char, colour: vt100::Color| match colour {
+        vt100::Color::Default => None,
+        vt100::Color::Idx(index) => Some(format!("{letter}{index}")),
+        vt100::Color::Rgb(red, green, blue) => Some(format!("{letter}#{red:02x}{green:02x}{blue:02x}")),
+    };
+    let cell = |y: u64, x: u64| {
+        let cell = terminal.screen().cell(y as u16, x as u16).unwrap();
+        let flags = [
+            ("b", cell.bold()),
+            ("d", cell.dim()),
+            ("i", cell.italic()),
+            ("u", cell.underline()),
+            ("r", cell.inverse()),
+        ];
+        let words = flags.iter().filter(|(_, set)| *set).map(|(word, _)| (*word).to_owned());
+        let colours = [colour('f', cell.fgcolor()), colour('g', cell.bgcolor())];
+        let looks = words.chain(colours.into_iter().flatten()).collect::<Vec<_>>().join(" ");
+        let text = if cell.is_wide_continuation() {
+            ""
+        } else if cell.has_contents() {
+            cell.contents()
+        } else {
+            " "
+        };
+        (text.to_owned(), looks)
+    };
+    ((0..rows).map(|y| (0..columns).map(|x| cell(y, x)).collect()).collect(), (x, y))
+}
+
+/// Blanks look the same whatever would be written in them, but for what shows in a blank.
+fn visible(cells: Vec<Vec<Cell>>) -> Vec<Vec<Cell>> {
+    let seen = |word: &&str| matches!(*word, "u" | "r") || word.starts_with('g');
+    let cell = |(text, looks): Cell| {
+        let shows = looks.split(' ').any(|word| seen(&word));
+        let looks = if text == " " && !shows { String::new() } else { looks };
+        // The right half is its left one's.
+        if text.is_empty() { (text, String::new()) } else { (text, looks) }
+    };
+    cells.into_iter().map(|row| row.into_iter().map(cell).collect()).collect()
+}
+
+/// Opens a page on the daemon's socket.
+fn page(world: &World) -> Page<UnixStream> {
+    again(world, None)
+}
+
+/// Opens a page that goes on with another's input.
+fn again(world: &World, client: Option<&str>) -> Page<UnixStream> {
+    world.ok(&["list-panes"]);
+    let stream = UnixStream::connect(world.daemon_socket()).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let (socket, _) = tungstenite::client::client("ws://muxtap/v1/page/ws", stream).unwrap();
+    Page::begin(socket, client)
+}
+
+impl<S: Read + Write> Page<S> {
+    fn begin(socket: WebSocket<S>, client: Option<&str>) -> Self {
+        let mut page = Self {
+            socket,
+            views: HashMap::new(),
+            others: Vec::new(),
+            client: String::new(),
+            taken: 0,
+            may: Vec::new(),
+            screens: 0,
+            bytes: 0,
+            draws: true,
+        };
+        page.say(&json!({"type": "hello", "client": client}));
+        let welcome = page.next_of("welcome");
+        page.client = welcome["client"].as_str().unwrap().to_owned();
+        page.taken = welcome["input"].as_u64().unwrap();
+        page.may = welcome["may"].as_array().unwrap().iter().map(|tier| tier.as_str().unwrap().to_owned()).collect();
+        page
+    }
+
+    fn say(&mut self, message: &Value) {
+        self.socket.send(Message::text(message.to_string())).unwrap();
+    }
+
+    /// The next message; null at the end. Screens are applied, and drawn unless the page does not draw.
+    fn next(&mut self) -> Value {
+        loop {
+            let text = match self.socket.read() {
+                Ok(Message::Text(text)) => text,
+                Ok(Message::Close(_)) | Err(_) => return Value::Null,
+                Ok(_) => continue,
+            };
+            let message: Value = serde_json::from_str(&text).unwrap();
+            if message["type"] == "screen" {
+                self.screens += 1;
+                self.bytes += text.len();
+                let view = message["view"].as_u64().unwrap();
+                self.views.entry(view).or_default().apply(&message);
+                if self.draws {
+                    self.say(&json!({"type": "drawn", "views": [view]}));
+                }
+            }
+            return message;
+        }
+    }
+
+    fn next_of(&mut self, kind: &str) -> Value {
+        if let Some(at) = self.others.iter().position(|message| message["type"] == kind) {
+            return self.others.remove(at);
+        }
+        loop {
+            let message = self.next();
+            assert!(!message.is_null(), "the connection ended before a message {kind}");
+            if message["type"] == kind {
+                return message;
+            }
+            if message["type"] != "screen" {
+                self.others.push(message);
+            }
+        }
+    }
+
+    /// The key of each pane, by its id.
+    fn keys(&mut self) -> BTreeMap<String, String> {
+        self.say(&json!({"type": "list"}));
+        let panes = self.next_of("panes");
+        assert_eq!(panes["whole"], true);
+        let text = |pane: &Value, name: &str| pane[name].as_str().unwrap().to_owned();
+        panes["set"].as_array().unwrap().iter().map(|pane| (text(pane, "id"), text(pane, "key"))).collect()
+    }
+
+    fn show(&mut self, view: u64, key: &str) {
+        self.say(&json!({"type": "show", "view": view, "key": key}));
+        while !self.views.contains_key(&view) {
+            assert!(!self.next().is_null());
+        }
+    }
+
+    /// Reads until a view holds this.
+    fn until(&mut self, view: u64, what: &str, fits: impl Fn(&View) -> bool) {
+        while !self.views.get(&view).is_some_and(&fits) {
+            let shown = self.views.get(&view).map(View::text).unwrap_or_default();
+            assert!(!self.next().is_null(), "{what}: {shown}");
+        }
+    }
+
+    fn until_text(&mut self, view: u64, text: &str) {
+        self.until(view, text, |view| view.text().contains(text));
+    }
+
+    /// Compares a view with what tmux shows.
+    fn check(&mut self, view: u64, world: &World, pane: &str) {
+        let (theirs, at) = shown_by_tmux(world, pane);
+        let ours = &self.views[&view];
+        assert_eq!(visible(ours.cells()), visible(theirs), "{}", ours.text());
+        assert_eq!(ours.at, at);
+    }
+
+    /// Asks something that is answered behind all that was to be sent before.
+    fn settle(&mut self) {
+        self.say(&json!({"type": "nothing", "id": 7}));
+        while self.next_of("error")["id"] != 7 {}
+    }
+}
+
+/// A pane that prints what is written to its terminal, and nothing else.
+fn silent_pane(world: &World) -> (String, std::fs::File) {
+    let pane = world.window("stty raw -echo; echo ready; exec sleep 1000");
+    world.await_output(&pane, "ready");
+    let tty = world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_tty}"]);
+    let terminal = OpenOptions::new().write(true).open(tty).unwrap();
+    (pane, terminal)
+}
+
+/// A number that looks random, and is the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % most
+    }
+
+    fn output(&mut self, pieces: usize) -> String {
+        const PIECES: [&str; 26] = [
+            "word ",
+            "a line\r\n",
+            "\x1b[31m",
+            "\x1b[1;44m",
+            "\x1b[m",
+            "\x1b[38;5;200m",
+            "\x1b[48;2;1;2;3m",
+            "\x1b[7m",
+            "\x1b[5;3H",
+            "\x1b[H",
+            "\x1b[2J",
+            "\x1b[K",
+            "\x1b[L",
+            "\x1b[M",
+            "\x1b[3P",
+            "\x1b[2@",
+            "\x1bM",
+            "\x1b[2;8r",
+            "\x1b[r",
+            "漢字",
+            "e\u{301}é─",
+            "\x1b[?1049h",
+            "\x1b[?1049l",
+            "\x1b[4mu\x1b[24m",
+            "\r\n\r\n\r\n",
+            "0123456789",
+        ];
+        (0..pieces).map(|_| PIECES[self.below(PIECES.len())]).collect()
+    }
+}
+
+#[test]
+fn what_a_page_shows_is_what_tmux_shows() {
+    let world = World::with_server();
+    let (pane, mut terminal) = silent_pane(&world);
+    let mut page = page(&world);
+    let key = page.keys()[&pane].clone();
+    page.show(1, &key);
+    let mut random = Random(7);
+    for round in 0..60 {
+        if round % 10 == 9 {
+            let (columns, rows) = (20 + random.below(100), 5 + random.below(40));
+            let (columns, rows) = (columns.to_string(), rows.to_string());
+            world.tmux(&["resize-window", "-t", &pane, "-x", &columns, "-y", &rows]);
+        }
+        let end = format!("END-{round}.");
+        let output = format!("{}\x1b[m\x1b[r\r\n{end}", random.output(80));
+        terminal.write_all(output.as_bytes()).unwrap();
+        page.until(1, &end, |view| view.text().contains(&end) && !view.stale);
+        page.check(1, &world, &pane);
+    }
+    // Modes too.
+    terminal.write_all(b"\x1b[?1003;1006;1;2004h\x1b[5 q").unwrap();
+    page.until(1, "modes", |view| view.modes["mouse"] == 1003);
+    let modes = &page.views[&1].modes;
+    assert_eq!((&modes["sgr"], &modes["keys"], &modes["shape"]), (&json!(true), &json!(true), &json!(5)));
+}
+
+#[test]
+fn history_is_read_by_numbers_that_stay() {
+    let world = World::with_server();
+    let (pane, mut terminal) = silent_pane(&world);
+    let mut page = page(&world);
+    let key = page.keys()[&pane].clone();
+    page.show(1, &key);
+    let lines: String = (0..500).fold(String::new(), |mut lines, line| {
+        let _ = write!(lines, "\r\nline {line}.");
+        lines
+    });
+    terminal.write_all(lines.as_bytes()).unwrap();
+    page.until_text(1, "line 499.");
+    let (first, history) = (page.views[&1].first, page.views[&1].history);
+    let mut read = |page: &mut Page<UnixStream>, from: u64, count: u64| {
+        page.say(&json!({"type": "history", "id": 5, "view": 1, "from": from, "count": count}));
+        let answer = page.next_of("history");
+        let lines: Vec<String> = answer["lines"].as_array().unwrap().iter().map(text_of).collect();
+        (answer["from"].as_u64().unwrap(), lines, answer["next"].as_u64().unwrap())
+    };
+    let (from, all, next) = read(&mut page, first, 1000);
+    assert_eq!((from, all.len() as u64, next), (first, history, first + history));
+    let at = all.iter().position(|line| line == "line 300.").unwrap() as u64;
+    assert_eq!(read(&mut page, first + at, 2).1, ["line 300.", "line 301."]);
+    terminal.write_all(b"\r\nmore\r\nand more").unwrap();
+    page.until_text(1, "and more");
+    assert_eq!(read(&mut page, first + at, 1).1, ["line 300."], "it has the number that it had");
+    world.tmux(&["clear-history", "-t", &pane]);
+    page.until(1, "a history that was cleared", |view| view.history == 0);
+    let (from, none, _) = read(&mut page, first, 10);
+    assert!(none.is_empty() && from >= first + history, "{from}");
+}
+
+#[test]
+fn a_page_that_does_not_draw_is_sent_nothing_more() {
+    let world = World::with_server();
+    let (pane, mut terminal) = silent_pane(&world);
+    let mut page = page(&world);
+    let key = page.keys()[&pane].clone();
+    page.draws = false;
+    page.show(1, &key);
+    for number in 0..50 {
+        terminal.write_all(format!("\r\nline {number}.").as_bytes()).unwrap();
+        world.await_output(&pane, &format!("line {number}\\."));
+    }
+    page.settle();
+    assert_eq!(page.screens, 1);
+    // When it draws it is sent what is there, once.
+    page.draws = true;
+    page.say(&json!({"type": "drawn", "views": [1]}));
+    page.until_text(1, "line 49.");
+    page.settle();
+    assert_eq!(page.screens, 2);
+    page.check(1, &world, &pane);
+}
+
+#[test]
+fn a_flood_costs_a_page_no_more_than_its_frames() {
+    let world = World::with_server();
+    let (pane, mut terminal) = silent_pane(&world);
+    let mut page = page(&world);
+    let key = page.keys()[&pane].clone();
+    page.show(1, &key);
+    let before = page.screens;
+    let begun = Instant::now();
+    let flood = std::thread::spawn(move || {
+        let line = format!("\r\n{}", "0123456789".repeat(7));
+        let chunk = line.repeat(200);
+        for _ in 0..400 {
+            terminal.write_all(chunk.as_bytes()).unwrap();
+        }
+        terminal.write_all(b"\r\nTHE END").unwrap();
+    });
+    page.until_text(1, "THE END");
+    flood.join().unwrap();
+    let (took, screens) = (begun.elapsed(), page.screens - before);
+    // 5.8 MB were printed. The rate holds however slow this machine is.
+    assert!(screens as f64 <= took.as_secs_f64() * 60.0 + 3.0, "{screens} in {took:?}");
+    assert!(page.bytes / screens.max(1) < 8_000, "{} bytes, {screens} messages", page.bytes);
+    page.check(1, &world, &pane);
+}
+
+#[test]
+fn nothing_is_sent_for_panes_that_are_quiet() {
+    let world = World::with_server();
+    let panes: Vec<_> = (0..10).map(|_| world.window("echo ready; exec sleep 1000")).collect();
+    for pane in &panes {
+        world.await_output(pane, "ready");
+    }
+    let mut page = page(&world);
+    let keys = page.keys();
+    for view in 0..200 {
+        page.say(&json!({"type": "show", "view": view, "key": keys[&panes[view as usize % 10]]}));
+    }
+    while (0..200).any(|view| !page.views.get(&view).is_some_and(|view| view.text().contains("ready"))) {
+        assert!(!page.next().is_null());
+    }
+    page.settle();
+    let before = page.screens;
+    // What happens elsewhere is nothing to them.
+    let (other, mut terminal) = silent_pane(&world);
+    for number in 0..20 {
+        terminal.write_all(format!("\r\nnumber {number}.").as_bytes()).unwrap();
+        world.await_output(&other, &format!("number {number}\\."));
+    }
+    page.settle();
+    assert_eq!(page.screens, before);
+    // One view too many, and one that is hidden.
+    for view in 200..513 {
+        page.say(&json!({"type": "show", "view": view, "key": keys[&panes[0]]}));
+    }
+    assert_eq!(page.next_of("error")["error"]["code"], "RESOURCE_LIMIT");
+}
+
+#[test]
+fn typing_survives_reconnects_each_key_once() {
+    let world = World::with_server();
+    let pane = world.window("stty raw -echo; echo ready; exec cat -u");
+    world.await_output(&pane, "ready");
+    let tries = std::env::var("MUXTAP_TEST_RECONNECTS").ok().and_then(|tries| tries.parse().ok()).unwrap_or(50);
+    let mut random = Random(11);
+    let mut client: Option<String> = None;
+    let (mut next, mut settled) = (1_u64, 0_u64);
+    let word = |seq: u64| format!("{seq:05}.");
+    for _ in 0..tries {
+        let mut page = again(&world, client.as_deref());
+        client = Some(page.client.clone());
+        settled = settled.max(page.taken);
+        let key = page.keys()[&pane].clone();
+        page.show(1, &key);
+        // What was neither acknowledged nor counted is sent again.
+        let resend = settled + 1..next;
+        let new = next..next + 1 + random.below(8) as u64;
+        for seq in resend.chain(new.clone()) {
+            page.say(&json!({"type": "input", "seq": seq, "key": key, "text": word(seq)}));
+        }
+        next = new.end;
+        // Some answers are read, then the connection breaks in the middle.
+        for _ in 0..random.below(12) {
+            let message = page.next();
+            if message["type"] == "ack" {
+                settled = settled.max(message["seq"].as_u64().unwrap());
+            }
+        }
+        drop(page);
+    }
+    let mut page = again(&world, client.as_deref());
+    let key = page.keys()[&pane].clone();
+    page.show(1, &key);
+    for seq in settled.max(page.taken) + 1..next {
+        page.say(&json!({"type": "input", "seq": seq, "key": key, "text": word(seq)}));
+    }
+    // One that was applied is answered again and not typed again; one that is missing is refused.
+    page.say(&json!({"type": "input", "seq": next - 1, "key": key, "text": word(next - 1)}));
+    page.say(&json!({"type": "input", "seq": next + 1, "key": key, "text": "never"}));
+    assert_eq!(page.next_of("nack")["error"]["code"], "INVALID_ARGUMENT");
+    page.say(&json!({"type": "input", "seq": next, "key": key, "text": "THE END"}));
+    while page.next_of("ack")["seq"] != next {}
+    world.await_output(&pane, "THE END");
+    page.until_text(1, "THE END");
+    let typed: String = world.read_all(&pane).chars().filter(|letter| !letter.is_whitespace()).collect();
+    let wanted: String = (1..next).map(word).collect();
+    assert_eq!(typed, format!("ready{wanted}THEEND"));
+    page.check(1, &world, &pane);
+}
+
+#[test]
+fn two_pages_never_resize_a_pane() {
+    let world = World::with_server();
+    let (pane, mut terminal) = silent_pane(&world);
+    let size = || world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_width}x#{pane_height} #{window_width}"]);
+    let before = size();
+    let (mut one, mut other) = (page(&world), page(&world));
+    let key = one.keys()[&pane].clone();
+    for view in 0..3 {
+        one.show(view, &key);
+        other.show(view, &key);
+    }
+    terminal.write_all(b"both").unwrap();
+    one.until_text(0, "both");
+    other.until_text(2, "both");
+    assert_eq!(size(), before);
+    // The second connection of one input ends the first.
+    let client = one.client.clone();
+    let mut newer = again(&world, Some(&client));
+    assert_eq!(one.next_of("error")["error"]["code"], "REPLACED");
+    assert!(one.next().is_null());
+    newer.show(1, &key);
+    assert_eq!(size(), before);
+}
+
+#[test]
+fn what_a_hostile_pane_prints_stays_text() {
+    let world = World::with_server();
+    let (pane, mut terminal) = silent_pane(&world);
+    let mut page = page(&world);
+    let key = page.keys()[&pane].clone();
+    page.show(1, &key);
+    let markup = "<script>alert(1)</script>\"\\u0000\\\"]},{";
+    let hostile = format!(
+        "{markup}\r\n\x1b]2;<b>\x01\x07\x1b]8;;javascript:alert(1)\x07link\x1b]8;;\x07\x1b]52;c;aGk=\x07\r\n\u{85}\u{9b}1m\x1b[8mx\
+         \x1b[m\r\n\x1bPq#0~\x1b\\END."
+    );
+    terminal.write_all(hostile.as_bytes()).unwrap();
+    page.until_text(1, "END.");
+    let view = &page.views[&1];
+    assert!(view.text().starts_with(markup) || view.text().contains(markup), "{}", view.text());
+    let said = json!(view.rows).to_string();
+    assert!(!said.contains("javascript"), "{said}");
+    assert!(!view.rows.iter().any(|row| text_of(row).contains(char::is_control)));
+    page.check(1, &world, &pane);
+    // The end of a program is told, and its screen stays.
+    world.tmux(&["kill-pane", "-t", &pane]);
+    assert_eq!(page.next_of("ended")["view"], 1);
+    page.say(&json!({"type": "input", "seq": 1, "key": key, "keys": ["Enter"]}));
+    assert_eq!(page.next_of("nack")["seq"], 1);
+    page.say(&json!({"type": "show", "view": 2, "key": "0.0.0"}));
+    assert_eq!(page.next_of("error")["error"]["code"], "NOT_FOUND");
+}
+
+#[test]
+fn a_page_lists_panes_waits_and_calls_tools() {
+    let world = World::with_server();
+    let mut page = page(&world);
+    page.keys();
+    page.say(&json!({"type": "waits"}));
+    assert_eq!(page.next_of("waits")["waits"], json!([]));
+    page.say(&json!({"type": "drawn", "list": true}));
+    let pane = world.window("exec sleep 1000");
+    let news = page.next_of("panes");
+    assert!(news["whole"].is_null() && news["set"].to_string().contains(&format!("\"{pane}\"")), "{news}");
+    let waiting = world.spawn(&["wait-for", "-t", &pane, "never"]);
+    assert_eq!(page.next_of("waits")["waits"].as_array().unwrap().len(), 1);
+    drop(waiting);
+    page.say(&json!({"type": "call", "id": 3, "tool": "list", "arguments": {}}));
+    let answer = page.next_of("result");
+    assert!(answer["id"] == 3 && !answer["result"].is_null(), "{answer}");
+    page.say(&json!({"type": "call", "id": 4, "tool": "no_such_tool"}));
+    assert_eq!(page.next_of("result")["error"]["code"], "NOT_FOUND");
+    page.say(&json!({"type": "drawn", "list": true}));
+    world.tmux(&["kill-pane", "-t", &pane]);
+    while page.next_of("panes")["gone"].as_array().unwrap().is_empty() {
+        page.say(&json!({"type": "drawn", "list": true}));
+    }
+    // What is no message ends the connection.
+    page.socket.send(Message::text("{")).unwrap();
+    assert!(page.next().is_null());
+}
+
+/// Asks over TCP with these header lines. Returns the answer and its head.
+fn ask(addr: &str, method: &str, path: &str, headers: &[&str], body: &str) -> (Http, String) {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n",
+        body.len()
+    );
+    for header in headers {
+        write!(head, "{header}\r\n").unwrap();
+    }
+    stream.write_all(format!("{head}\r\n{body}").as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let split = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    let head = String::from_utf8_lossy(&answer[..split]).into_owned();
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+    (Http { status, body: answer[split + 4..].to_vec() }, head)
+}
+
+/// Opens a link: the daemon's address, and the cookie as a header line.
+fn log_in(world: &World, flags: &[&str]) -> (String, String) {
+    let link = world.ok(&[&["open", "--print"], flags].concat());
+    let (base, code) = link.split_once("/#code=").unwrap();
+    let addr = base.strip_prefix("http://").unwrap().to_owned();
+    let body = json!({"code": code}).to_string();
+    let (answer, head) = ask(&addr, "POST", "/v1/page/login", &[&format!("origin: http://{addr}")], &body);
+    assert_eq!(answer.status, 200, "{head}");
+    let cookie = head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    for word in ["HttpOnly", "SameSite=Strict", "Path=/"] {
+        assert!(cookie.contains(word), "{cookie}");
+    }
+    // Once.
+    assert_eq!(ask(&addr, "POST", "/v1/page/login", &[], &body).0.status, 401);
+    (addr, format!("cookie: {}", cookie.split(';').next().unwrap()))
+}
+
+fn open(addr: &str, headers: &[(&'static str, &str)]) -> Result<Page<TcpStream>, u16> {
+    let stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut request = format!("ws://{addr}/v1/page/ws").into_client_request().unwrap();
+    request.headers_mut().insert("sec-websocket-protocol", "muxtap-page-1".parse().unwrap());
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, value.parse().unwrap());
+    }
+    match tungstenite::client::client(request, stream) {
+        Ok((socket, _)) => Ok(Page::begin(socket, None)),
+        Err(tungstenite::HandshakeError::Failure(tungstenite::Error::Http(answer))) => Err(answer.status().as_u16()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn nothing_but_files_is_reachable_without_the_cookie() {
+    let world = World::with_server();
+    let (addr, cookie) = log_in(&world, &[]);
+    let value = cookie.strip_prefix("cookie: ").unwrap();
+    let own = format!("http://{addr}");
+    let (index, head) = ask(&addr, "GET", "/", &[], "");
+    assert_eq!((index.status, &index.body[..2]), (200, &[0x1f, 0x8b][..]));
+    for line in
+        ["content-security-policy: default-src 'self'", "x-content-type-options: nosniff", "content-encoding: gzip"]
+    {
+        assert!(head.contains(line), "{head}");
+    }
+    let tag = head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
+    assert_eq!(ask(&addr, "GET", "/", &[&format!("if-none-match: {tag}")], "").0.status, 304);
+    assert_eq!(ask(&addr, "GET", "/page/page.js", &[], "").0.status, 200);
+    assert_eq!(ask(&addr, "GET", "/page/..%2f..%2fCargo.toml", &[], "").0.status, 404);
+    for path in ["/v1/panes", "/v1/page/ws", "/v1/status", "/mcp", "/v1/devices"] {
+        assert_eq!(ask(&addr, "GET", path, &[], "").0.status, 401, "{path}");
+        assert_eq!(ask(&addr, "GET", path, &["cookie: muxtap_page=forged"], "").0.status, 401, "{path}");
+    }
+    // Codes are made on the Unix socket alone.
+    let origin = format!("origin: {own}");
+    assert_eq!(ask(&addr, "POST", "/v1/page/codes", &[&cookie, &origin], "{}").0.status, 401);
+    // With it, from the page itself.
+    let status = |method: &str, path: &str, headers: &[&str]| ask(&addr, method, path, headers, "{}").0.status;
+    assert_eq!(status("GET", "/v1/panes", &[&cookie]), 200);
+    assert_eq!(status("GET", "/v1/panes", &[&cookie, "sec-fetch-site: same-site"]), 401);
+    assert_eq!(status("POST", "/v1/stop", &[&cookie]), 401);
+    assert_eq!(status("POST", "/v1/stop", &[&cookie, "origin: http://127.0.0.1:1"]), 403);
+    let run = |headers: &[&str]| status("GET", "/v1/approvals", headers);
+    assert_eq!((run(&[&cookie]), run(&[])), (200, 401));
+    assert_eq!(open(&addr, &[]).err(), Some(401));
+    assert_eq!(open(&addr, &[("cookie", value)]).err(), Some(401));
+    assert_eq!(open(&addr, &[("cookie", value), ("origin", "http://evil.example")]).err(), Some(403));
+    let mut page = open(&addr, &[("cookie", value), ("origin", &own)]).ok().unwrap();
+    assert_eq!(page.may, ["read", "input", "create", "kill"]);
+    assert_eq!(page.keys().len(), 1);
+    // It ends, and what it opened too.
+    world.ok(&["open", "--revoke"]);
+    while !page.next().is_null() {}
+    assert_eq!(status("GET", "/v1/panes", &[&cookie]), 401);
+    let (_, cookie) = log_in(&world, &[]);
+    assert_eq!(status("POST", "/v1/page/logout", &[&cookie, &origin]), 200);
+    assert_eq!(status("GET", "/v1/panes", &[&cookie]), 401);
+    // A QR code would be for another machine, which cannot connect.
+    assert!(world.error("INVALID_ARGUMENT", &["open", "--qr"]).contains("TLS"));
+    let kept = std::fs::read_to_string(world.path("m.sock.page-sessions.json")).unwrap();
+    assert!(!kept.contains(value.split('=').nth(1).unwrap()));
+}
+
+#[test]
+fn who_has_a_read_only_link_changes_nothing() {
+    let world = World::with_server();
+    let (addr, cookie) = log_in(&world, &["--read-only"]);
+    let (value, own) = (cookie.strip_prefix("cookie: ").unwrap(), format!("http://{addr}"));
+    let mut page = open(&addr, &[("cookie", value), ("origin", &own)]).ok().unwrap();
+    assert_eq!(page.may, ["read"]);
+    let keys = page.keys();
+    let (pane, key) = keys.first_key_value().unwrap();
+    page.show(1, key);
+    page.say(&json!({"type": "input", "seq": 1, "key": key, "text": "typed"}));
+    assert_eq!(page.next_of("nack")["error"]["code"], "READ_ONLY");
+    page.say(&json!({"type": "call", "id": 1, "tool": "send", "arguments": {"pane": pane, "text": "typed"}}));
+    let refused = page.next_of("result");
+    assert!(!refused["error"].is_null(), "{refused}");
+    page.say(&json!({"type": "approvals"}));
+    assert_eq!(page.next_of("error")["error"]["code"], "UNAUTHORIZED");
+    let origin = format!("origin: {own}");
+    for (method, path) in [
+        ("POST", "/v1/panes/%250/input"),
+        ("DELETE", "/v1/panes/%250"),
+        ("POST", "/v1/stop"),
+        ("POST", "/mcp"),
+        ("GET", "/v1/stream"),
+        ("GET", "/v1/devices/ws"),
+        ("POST", "/v1/tools/send"),
+    ] {
+        let (answer, _) = ask(&addr, method, path, &[&cookie, &origin], "{\"text\":\"typed\"}");
+        assert_eq!(answer.status, 403, "{method} {path}");
+    }
+    assert_eq!(ask(&addr, "GET", "/v1/panes", &[&cookie], "").0.status, 200);
+    assert!(!world.read_all(pane).contains("typed"));
+}
