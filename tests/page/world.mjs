@@ -55,6 +55,8 @@ export class World {
             return status?.http?.length > 0 ? status : null;
         }, "the daemon");
         world.url = status.http[0];
+        // From this on the default server is followed.
+        await world.ask("GET", "/v1/panes");
         return world;
     }
 
@@ -71,7 +73,7 @@ export class World {
         const browser = await this.browser();
         const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
         const page = await context.newPage();
-        page.setDefaultTimeout(LIMIT);
+        page.setDefaultTimeout(8000);
         if (FILES !== undefined) {
             await served(context);
         }
@@ -91,7 +93,9 @@ export class World {
             }
         });
         await page.goto(await this.link(readOnly));
-        await page.locator(".status.open").waitFor();
+        await page.locator(".status.open").waitFor().catch(async (error) => {
+            throw new Error(`${error.message}; the page shows ${await page.evaluate(() => document.body.innerText.slice(0, 300))}; ${page.failures.join(" ")}`);
+        });
         return page;
     }
 
@@ -151,16 +155,14 @@ export class World {
     }
 }
 
-/** Gives a browser the files of `FILES` with the daemon's own headers. */
+const POLICY = "default-src 'self'; connect-src 'self'; frame-src http: https:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const TYPES = { html: "text/html", js: "text/javascript", css: "text/css", svg: "image/svg+xml", webmanifest: "application/manifest+json" };
+
+/** Gives a browser the files of `FILES`, with the daemon's policy. */
 async function served(context) {
-    await context.route(/http:\/\/127\.0\.0\.1:\d+\/(page\/[\w.]+)?$/, async (route) => {
-        const name = new URL(route.request().url()).pathname.replace("/page/", "").replace(/^\/$/, "index.html");
-        const answer = await route.fetch().catch(() => null);
-        const security = answer?.headers()["content-security-policy"];
-        if (security === undefined) {
-            return route.continue();
-        }
-        const headers = { "content-security-policy": security, "content-type": answer.headers()["content-type"] };
+    await context.route(/http:\/\/127\.0\.0\.1:\d+\/page\/[\w.]+$/, async (route) => {
+        const name = new URL(route.request().url()).pathname.replace("/page/", "");
+        const headers = { "content-security-policy": POLICY, "content-type": TYPES[name.split(".").pop()] };
         return route.fulfill({ headers, body: gunzipSync(readFileSync(join(FILES, `${name}.gz`))) });
     });
 }
