@@ -8,13 +8,6 @@ import { front, shown, until, World } from "./world.mjs";
 const OUT = new URL("../../docs/page/", import.meta.url).pathname;
 mkdirSync(OUT, { recursive: true });
 
-const world = await World.start({ columns: 96, rows: 28 });
-try {
-    await make();
-} finally {
-    await world.end();
-}
-
 async function make() {
     const at = (name) => join(world.dir, "home", name);
     const write = (name, text, mode = 0o644) => {
@@ -140,3 +133,10 @@ const CARGO = [
 const LOG = Array.from({ length: 24 }, (_, index) => `\\033[2m2026-11-23T19:0${index % 10}:1${index % 7}Z\\033[0m ${index % 6 === 4 ? "\\033[33m WARN\\033[0m" : "\\033[32m INFO\\033[0m"} ${["request{id=81c2} GET /v1/panes 200 in 1.2 ms", "session{id=7} opened from 10.0.0.4", "cache: 1204 hits, 3 misses", "request{id=81c9} POST /v1/waits 200 in 812 ms", "queue is 83 %% full"][index % 5]}`).join("\\n");
 
 const GIT = ["\\033[33m* 5da778c\\033[0m (\\033[1;36mHEAD -> \\033[1;32mmain\\033[0m) The page: its connection and its files", "\\033[33m* f5df9db\\033[0m Screens as rows of runs", "\\033[33m* 40b9f34\\033[0m The model keeps modes of input", "\\033[31m|\\033[32m\\\\\\\\\\033[0m", "\\033[31m|\\033[0m \\033[33m* a6dc4e9\\033[0m Documents of hosts and devices", "\\033[31m|\\033[0m \\033[33m* 54c8ee7\\033[0m Benches of recordings and the relay", "\\033[31m|\\033[32m/\\033[0m", "\\033[33m* 9813961\\033[0m Tests of peers and agent sessions", ""].join("\\n");
+
+const world = await World.start({ columns: 96, rows: 28 });
+try {
+    await make();
+} finally {
+    await world.end();
+}

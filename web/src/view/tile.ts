@@ -59,7 +59,7 @@ export class Tile {
     }
 
     set front(front: boolean) {
-        this.button.classList.toggle("front", front);
+        this.button.classList.toggle("current", front);
         if (front) {
             this.button.setAttribute("aria-current", "true");
             this.element.scrollIntoView({ block: "nearest" });
