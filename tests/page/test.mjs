@@ -355,7 +355,8 @@ test("a workspace: an agent's page opens when the person allows it; a reload kee
     await newer.close();
     // A refusal is an answer, and changes nothing.
     const refused = world.muxtap("workspace", "new-tab", "--device", device, "--browser", url, "--json").then(() => "done", (error) => error.stdout);
-    await page.getByRole("button", { name: "Refuse" }).click();
+    const said = await Promise.race([refused, page.getByRole("button", { name: "Refuse" }).click().then(() => "clicked")]);
+    assert.equal(said, "clicked");
     assert.match(await refused, /UNAUTHORIZED/);
     server.close();
     await home();

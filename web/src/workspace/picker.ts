@@ -1,6 +1,6 @@
 // A pane that shows nothing yet: its person chooses.
 
-import { type App, http, messageOf, paneName } from "../app";
+import { type App, http, messageOf, paneName, serverName } from "../app";
 import { button, clean, fill, h } from "../dom";
 import { type Shown, terminalId } from "./content";
 
@@ -92,15 +92,10 @@ export class Picker implements Shown {
     private async newTerminal(): Promise<void> {
         const name = `device-${this.on.deviceId}`;
         try {
-            let made: { pane: string };
-            try {
-                made = await http<{ pane: string }>("POST", "/v1/windows", { session: name });
-            } catch (error) {
-                if ((error as { status?: number }).status !== 404 && (error as { status?: number }).status !== 424) {
-                    throw error;
-                }
-                made = await http<{ pane: string }>("POST", "/v1/sessions", { name, or_existing: true });
-            }
+            const there = [...this.app.panes.values()].some((pane) => pane.session === name && serverName(pane.socket) === "");
+            const made = there
+                ? await http<{ pane: string }>("POST", "/v1/windows", { session: name })
+                : await http<{ pane: string }>("POST", "/v1/sessions", { name, or_existing: true });
             this.bind({ terminalId: made.pane });
         } catch (error) {
             this.app.note({ kind: "error", text: `No terminal: ${messageOf(error)}`, ms: 8000 });
