@@ -80,7 +80,7 @@ async function workspace(page) {
     await page.locator(".place.active").getByRole("button", { name: "Split: another pane below it" }).click();
 }
 
-const SITE = `<!doctype html><style>body{font:16px system-ui,sans-serif;margin:0;color:#223;background:linear-gradient(160deg,#e8f0ff,#fff 60%)}main{padding:28px}h1{margin:0 0 6px;font-size:26px}.c{display:inline-block;background:#fff;border:1px solid #d5def0;border-radius:10px;padding:10px 16px;margin:10px 8px 0 0}</style><main><h1>Hello from the dev server</h1><p>It reloads when a file is saved.</p><div class=c>12 orders</div><div class=c>3 open</div><div class=c>0 failed</div></main>`;
+const SITE = `<!doctype html><style>body{font:16px system-ui,sans-serif;margin:0;color:#223;background:#f3f6fc}main{padding:28px}h1{margin:0 0 6px;font-size:26px}.c{display:inline-block;background:#fff;border:1px solid #d5def0;border-radius:10px;padding:10px 16px;margin:10px 8px 0 0}</style><main><h1>Hello from the dev server</h1><p>It reloads when a file is saved.</p><div class=c>12 orders</div><div class=c>3 open</div><div class=c>0 failed</div></main>`;
 
 const RUST = `//! Places in a pane's output.
 
