@@ -127,7 +127,7 @@ export class World {
     }
 
     async tmux(...args) {
-        const { stdout } = await run("tmux", args, { env: this.env, maxBuffer: 64 << 20 });
+        const { stdout } = await run("tmux", args, { env: this.env, cwd: this.dir, maxBuffer: 64 << 20 });
         return stdout.replace(/\n$/, "");
     }
 
