@@ -15,6 +15,7 @@ if (process.argv.includes("--tests")) {
     rmSync("out", { recursive: true, force: true });
     const tests = readdirSync("test").filter((name) => name.endsWith(".test.ts"));
     await build({
+        absWorkingDir: here,
         entryPoints: tests.map((name) => `test/${name}`),
         outdir: "out",
         outExtension: { ".js": ".mjs" },
@@ -46,6 +47,7 @@ if (process.argv.includes("--tests")) {
 
 async function bundle() {
     const result = await build({
+        absWorkingDir: here,
         entryPoints: { page: "src/main.ts", editor: "src/editor/code.ts", style: "src/page.css" },
         outdir: "dist",
         bundle: true,

@@ -101,6 +101,12 @@ export class App {
         return pane === undefined ? "a pane that is gone" : paneName(pane);
     }
 
+    /** Whether a pane's title is a word that others have too, as the host's name is, which tmux gives every pane. */
+    isCommonTitle(pane: PaneInfo): boolean {
+        const same = (other: PaneInfo) => other.key !== pane.key && other.title === pane.title;
+        return /^[\w.-]+$/.test(pane.title) && [...this.panes.values()].some(same);
+    }
+
     /** The panes whose agents ask something. */
     asking(): PaneInfo[] {
         return [...this.panes.values()].filter(isAsking);
@@ -115,6 +121,10 @@ export class App {
         }
         for (const key of gone) {
             this.panes.delete(key);
+        }
+        if (whole && set.length === 0) {
+            // A server is followed from the first request that means it; without a name that is the default one.
+            http("GET", "/v1/panes").catch(() => undefined);
         }
         this.tell("panes");
     }

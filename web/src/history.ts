@@ -91,7 +91,7 @@ export class History {
                     return;
                 }
                 const top = this.feed.screen.top;
-                const lines = answer.lines.map(lineOf).slice(0, Math.max(0, top - answer.from));
+                const lines = answer.lines.map((row) => lineOf(row, this.feed.screen.columns)).slice(0, Math.max(0, top - answer.from));
                 this.chunks.get(number)?.element?.remove();
                 const end = (number + 1) * CHUNK;
                 const kept = lines.slice(0, end - answer.from);

@@ -63,6 +63,7 @@ class Page {
     private readonly nav = new Map<string, HTMLAnchorElement>();
     private readonly badge = h("span", { cls: "count-badge", hidden: true });
     private readonly status = h("button", { cls: "status", type: "button" }, { click: () => this.app.connection.probe() });
+    private readonly theme = this.themeButton();
     private pane: PaneView | null = null;
     private lastKey = "";
 
@@ -88,11 +89,11 @@ class Page {
             h("nav", { "aria-label": "Views" }, {}, link("wall", "Wall"), link("agents", "Agents", this.badge), link("waits", "Waits"), link("workspace", "Workspace")),
             this.status,
             button("⌘", () => this.palette(), { title: "Commands (Ctrl+K; Ctrl+Shift+Space in a terminal)", "aria-label": "Commands", cls: "icon" }),
-            this.themeButton(),
-            button("?", () => openHelp(app.version), { title: "Keys", "aria-label": "Keys", cls: "icon" }),
+            this.theme,
+            button("?", () => openHelp(app.version), { title: "Keys", "aria-label": "Keys", cls: "icon extra" }),
         );
         this.main.append(this.wall.element, this.front, this.agents.element, this.waits.element, this.workspace.element);
-        fill(document.body, header, this.main, this.notes.element, this.bell.live);
+        fill(document.body, header, this.main, this.notes.element, this.workspace.requests, this.bell.live);
         app.on("panes", () => this.counts());
         app.on("approvals", () => this.counts());
         app.on("panes", () => this.gone());
@@ -212,7 +213,7 @@ class Page {
                 localStorage.setItem("muxtap-theme", theme);
                 apply();
             },
-            { cls: "icon" },
+            { cls: "icon extra" },
         );
         apply();
         return made;
@@ -267,6 +268,13 @@ class Page {
                 { name: "This pane: smaller text", run: () => pane.resizeText(-1) },
                 { name: "This pane: fit the whole pane", run: () => pane.fit() },
                 { name: "This pane: wait for something…", run: () => waitDialog(this.app, pane.key, "") },
+                {
+                    name: "This pane: open it in the workspace",
+                    run: () => {
+                        this.go("workspace");
+                        this.workspace.openTerminal(pane.key);
+                    },
+                },
             );
             const order = this.wall.order();
             const at = order.indexOf(pane.key);
@@ -274,6 +282,7 @@ class Page {
             commands.push({ name: "Next pane", run: () => this.go(`pane/${next}`) }, { name: "Previous pane", run: () => this.go(`pane/${previous}`) });
         }
         commands.push(view("wall", "wall"), view("agents", "agents"), view("waits", "waits"), view("workspace", "workspace"));
+        commands.push({ name: "Change the theme: system, light, dark", run: () => this.theme.click() });
         commands.push({ name: "Keys", hint: "?", run: () => openHelp(this.app.version) });
         for (const one of this.app.panes.values()) {
             commands.push({ name: paneName(one), hint: `${one.command} ${one.cwd}`, run: () => this.go(`pane/${one.key}`) });

@@ -9,10 +9,17 @@ export interface Line {
     wrapped: boolean;
 }
 
-/** Reads a row of the wire. */
-export function lineOf(row: Row): Line {
-    const wrapped = row.length > 0 && row[row.length - 1] === "+";
-    return { runs: wrapped ? row.slice(0, -1) : row, wrapped };
+/** Reads a row of the wire. A line that goes on is filled up: the blanks at its end are in the middle of a text. */
+export function lineOf(row: Row, columns = 0): Line {
+    if (row.length === 0 || row[row.length - 1] !== "+") {
+        return { runs: row, wrapped: false };
+    }
+    const runs = row.slice(0, -1);
+    const width = runs.reduce((sum, run) => sum + (typeof run === "string" ? run.length : run[1]), 0);
+    if (width < columns) {
+        runs.push(" ".repeat(columns - width));
+    }
+    return { runs, wrapped: true };
 }
 
 /** The text of a line, blanks between its runs included. */
@@ -70,7 +77,7 @@ export class Screen {
         for (const [number, row] of Object.entries(message.lines ?? {})) {
             const index = Number(number);
             if (index < this.lines.length) {
-                this.lines[index] = lineOf(row);
+                this.lines[index] = lineOf(row, this.columns);
             }
         }
         this.known = true;

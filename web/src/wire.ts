@@ -132,7 +132,7 @@ export class Connection {
         if (!this.welcomed) {
             this.connect();
         } else if (this.cancelDoubt === null) {
-            this.send({ type: this.may.includes("kill") ? "waits" : "list" });
+            this.send({ type: this.may.includes("input") ? "waits" : "list" });
             this.doubt(DOUBT_TIME);
         }
     }
@@ -238,7 +238,7 @@ export class Connection {
         this.say("open", 0);
         this.send({ type: "list" });
         // Both are for who may do everything.
-        if (may.includes("kill")) {
+        if (may.includes("input")) {
             this.send({ type: "waits" });
             this.send({ type: "approvals" });
         }

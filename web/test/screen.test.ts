@@ -35,6 +35,7 @@ test("rows beyond the screen are left out", () => {
 test("a plus at the end says that the line goes on; a run that is a plus does not", () => {
     assert.deepEqual(lineOf(["ab", "+"]), { runs: ["ab"], wrapped: true });
     assert.deepEqual(lineOf(["ab", ["+", 1, ""]]), { runs: ["ab", ["+", 1, ""]], wrapped: false });
+    assert.deepEqual(lineOf(["ab", ["日", 2, ""], "+"], 6).runs, ["ab", ["日", 2, ""], "  "]);
     const lines = [["one ", "+"], ["two"], ["three"]].map((row) => lineOf(row));
     assert.deepEqual(joined(lines), [["one ", "two"], ["three"]]);
 });

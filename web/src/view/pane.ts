@@ -33,9 +33,9 @@ export class PaneView {
     private readonly drawing = new Drawing(true);
     private readonly history: History;
     private readonly heading = h("h1", {});
-    private readonly says = h("div", { cls: "says", role: "status" });
+    private readonly says = h("div", { cls: "says", role: "status", hidden: true });
     private readonly down: HTMLButtonElement;
-    private readonly pendingMark = h("span", { cls: "pending", role: "status" });
+    private readonly pendingMark = h("span", { cls: "pending", role: "status", hidden: true });
     private readonly feed: Feed;
     private readonly ends: (() => void)[] = [];
     private size: number | "fit" = "fit";
@@ -141,6 +141,7 @@ export class PaneView {
             this.reading.draw();
         }
         this.buttons.reading?.setAttribute("aria-pressed", String(this.reading !== null));
+        this.buttons.fit?.setAttribute("aria-pressed", String(this.reading === null && this.size === "fit"));
     }
 
     find(): void {
@@ -204,7 +205,7 @@ export class PaneView {
     private info(): void {
         const pane = this.app.panes.get(this.key);
         if (pane !== undefined) {
-            const title = this.feed.screen.title || pane.title;
+            const title = this.app.isCommonTitle(pane) ? "" : this.feed.screen.title || pane.title;
             fill(
                 this.heading,
                 h("span", { cls: "name" }, {}, clean(paneName(pane), 60)),

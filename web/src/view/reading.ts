@@ -82,6 +82,7 @@ export class Reading {
             return;
         }
         this.asking = true;
+        const { screen } = this.feed;
         const epoch = this.epoch;
         this.connection.history(this.feed.view, from, Math.min(1000, to - from)).then(
             (answer) => {
@@ -89,7 +90,7 @@ export class Reading {
                 if (epoch !== this.epoch) {
                     return;
                 }
-                const lines = answer.lines.map(lineOf);
+                const lines = answer.lines.map((row) => lineOf(row, screen.columns));
                 if (to === this.from) {
                     this.lines = [...lines, ...this.lines];
                     this.from = answer.from;

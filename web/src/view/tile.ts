@@ -49,19 +49,20 @@ export class Tile {
         }
         const state = pane.agent?.state;
         this.name.textContent = clean(paneName(pane), 60);
-        this.what.textContent = clean(subtitle(pane), 120);
+        this.what.textContent = clean(this.subtitle(pane), 120);
         fill(this.badge, badgeText(pane));
         this.badge.className = `badge ${state ?? (isDead(pane) ? "dead" : "")}`;
         this.button.classList.toggle("asks", isAsking(pane));
         this.button.classList.toggle("dead", isDead(pane));
         const asks = isAsking(pane) ? `, ${pane.agent?.name} asks: ${pane.agent?.question ?? ""}` : "";
-        this.button.setAttribute("aria-label", clean(`${paneName(pane)}, ${subtitle(pane)}${asks}`, 400));
+        this.button.setAttribute("aria-label", clean(`${paneName(pane)}, ${this.subtitle(pane)}${asks}`, 400));
     }
 
     set front(front: boolean) {
-        this.button.classList.toggle("front", front);
+        this.button.classList.toggle("current", front);
         if (front) {
             this.button.setAttribute("aria-current", "true");
+            this.element.scrollIntoView({ block: "nearest" });
         } else {
             this.button.removeAttribute("aria-current");
         }
@@ -93,6 +94,11 @@ export class Tile {
         this.element.remove();
     }
 
+    private subtitle(pane: PaneInfo): string {
+        const plain = pane.title === "" || pane.title === pane.command || this.app.isCommonTitle(pane);
+        return plain ? pane.command : `${pane.command} — ${pane.title}`;
+    }
+
     private draw(): void {
         const screen = this.use?.feed.screen;
         if (screen === undefined || !screen.known) {
@@ -111,11 +117,6 @@ export class Tile {
 
 export function isDead(pane: PaneInfo): boolean {
     return pane.dead !== null && pane.dead !== undefined && pane.dead !== false;
-}
-
-function subtitle(pane: PaneInfo): string {
-    const title = pane.title !== "" && pane.title !== pane.command ? ` — ${pane.title}` : "";
-    return `${pane.command}${title}`;
 }
 
 const WORDS: Record<string, string> = {

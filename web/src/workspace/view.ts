@@ -1,9 +1,408 @@
-import type { App } from "../app";
-import { h } from "../dom";
-export class WorkspaceView {
-    readonly element = h("section", { cls: "workspace", "aria-label": "Workspace" });
-    constructor(_app: App, _on: { chord(): void; wait(key: string, text: string): void }) {}
-    set shown(_shown: boolean) {}
-    reconnect(): void {}
-    disconnect(): void {}
+// The workspace on the screen: tabs, split places, and panes of five kinds. A pane's element is never moved in the
+// document, so that a web page in it is not loaded again.
+
+import { type App, paneName } from "../app";
+import { button, clean, fill, h } from "../dom";
+import { Content, terminalId } from "./content";
+import { Device, type DeviceSocket, type Request } from "./device";
+import type { Pane, Place, Tab } from "./model";
+
+interface Box {
+    left: number;
+    top: number;
+    width: number;
+    height: number;
 }
+
+/** Words for what a request asks. */
+function requestWords(request: Request): string {
+    const args = Object.entries(request.args)
+        .filter(([name]) => name !== "tab")
+        .map(([, value]) => (typeof value === "string" ? value : JSON.stringify(value)))
+        .join(" ");
+    return clean(`${request.label} asks to change your workspace: ${request.command} ${args}`, 300);
+}
+
+export class WorkspaceView {
+    readonly element: HTMLElement;
+    readonly requests = h("div", { cls: "requests", role: "alert" });
+    private readonly device: Device;
+    private readonly tabs = h("div", { cls: "tabs", role: "tablist", "aria-label": "Tabs" });
+    private readonly area = h("div", { cls: "area" });
+    private readonly notice = h("div", { cls: "notice", hidden: true });
+    private contents = new Map<string, Content>();
+    private bars = new Map<string, HTMLElement>();
+    private requestElements = new Map<string, HTMLElement>();
+
+    constructor(
+        private app: App,
+        private on: { chord(): void; wait(key: string, text: string): void },
+    ) {
+        this.device = new Device(
+            deviceId(),
+            deviceLabel(),
+            {
+                open: () => {
+                    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+                    return new WebSocket(`${scheme}//${location.host}/v1/devices/ws`) as unknown as DeviceSocket;
+                },
+                after: (ms, then) => {
+                    const timer = setTimeout(then, ms);
+                    return () => clearTimeout(timer);
+                },
+                now: () => Date.now(),
+                read: () => localStorage.getItem("muxtap-workspace"),
+                write: (state) => localStorage.setItem("muxtap-workspace", state),
+                allowed: () => JSON.parse(localStorage.getItem("muxtap-allowed") ?? "[]") as string[],
+                allow: (device) => {
+                    const all = new Set([...(JSON.parse(localStorage.getItem("muxtap-allowed") ?? "[]") as string[]), device]);
+                    localStorage.setItem("muxtap-allowed", JSON.stringify([...all]));
+                },
+            },
+            {
+                changed: () => this.update(),
+                state: () => this.state(),
+                ask: (request) => this.ask(request),
+                asked: (id) => {
+                    this.requestElements.get(id)?.remove();
+                    this.requestElements.delete(id);
+                },
+            },
+        );
+        this.element = h("section", { cls: "workspace", "aria-label": "Workspace" }, {}, this.notice, this.tabs, this.area);
+        app.on("panes", () => this.refresh());
+        app.on("may", () => {
+            // Who only looks is no device: nobody could change what it shows.
+            if (this.device.state === "offline" && app.mayType) {
+                this.device.connect();
+            }
+        });
+    }
+
+    set shown(shown: boolean) {
+        if (shown) {
+            this.update();
+        }
+    }
+
+    reconnect(): void {
+        this.device.connect();
+    }
+
+    disconnect(): void {
+        if (this.device.state !== "replaced") {
+            this.device.disconnect();
+        }
+    }
+
+    /** Does what the person asks, and says what is wrong with it. */
+    act(command: string, args: object): ReturnType<Device["act"]> | null {
+        try {
+            return this.device.act(command, args);
+        } catch (error) {
+            this.app.note({ kind: "error", text: (error as Error).message, ms: 6000 });
+            return null;
+        }
+    }
+
+    /** Opens a pane of the wall in a new tab. */
+    openTerminal(key: string): void {
+        const pane = this.app.panes.get(key);
+        const made = pane === undefined ? null : this.act("new-tab", { title: clean(paneName(pane), 60) });
+        if (made?.pane !== undefined && pane !== undefined) {
+            this.act("attach-terminal", { target: `terminal:${terminalId(pane)}`, to: `pane:${made.pane.id}` });
+        }
+    }
+
+    private state(): void {
+        const replaced = this.device.state === "replaced";
+        this.notice.hidden = !replaced;
+        this.area.classList.toggle("elsewhere", replaced);
+        if (replaced) {
+            fill(
+                this.notice,
+                "Another window of this browser has the workspace now. ",
+                button("Use it here", () => this.device.connect(), { cls: "primary" }),
+            );
+        }
+        this.update();
+    }
+
+    private ask(request: Request): void {
+        const answer = (label: string, decision: "once" | "always" | "no", cls?: string) =>
+            button(label, () => request.decide(decision), cls === undefined ? {} : { cls });
+        const element = h(
+            "div",
+            { cls: "request" },
+            {},
+            h("p", {}, {}, requestWords(request)),
+            h("div", { cls: "options" }, {}, answer("Allow once", "once", "primary"), answer("Always allow this device", "always"), answer("Refuse", "no")),
+        );
+        this.requestElements.set(request.id, element);
+        this.requests.append(element);
+    }
+
+    private refresh(): void {
+        if (!this.element.hidden) {
+            for (const content of this.contents.values()) {
+                content.refresh();
+            }
+        }
+    }
+
+    private get active(): Tab | undefined {
+        const { layout } = this.device.workspace;
+        return layout.tabs.find((tab) => tab.id === layout.activeTabId);
+    }
+
+    private update(): void {
+        if (this.element?.hidden !== false) {
+            return;
+        }
+        const { layout } = this.device.workspace;
+        this.drawTabs();
+        const kept = new Set(layout.panes.map((pane) => pane.id));
+        for (const [id, content] of this.contents) {
+            if (!kept.has(id)) {
+                content.remove();
+                this.contents.delete(id);
+            }
+        }
+        for (const tab of layout.tabs) {
+            const boxes = new Map<string, Box>();
+            place(tab.layout, { left: 0, top: 0, width: 100, height: 100 }, boxes);
+            for (const [id, box] of boxes) {
+                const pane = layout.panes.find((one) => one.id === id);
+                if (pane !== undefined) {
+                    this.drawPane(pane, tab, box, boxes.size);
+                }
+            }
+        }
+        this.drawBars();
+        this.area.classList.toggle("none", layout.tabs.length === 0);
+        const empty = this.area.querySelector(".empty");
+        if (layout.tabs.length === 0 && empty === null) {
+            this.area.append(
+                h(
+                    "div",
+                    { cls: "empty" },
+                    {},
+                    h("p", {}, {}, "Nothing is open here. A workspace holds terminals, web pages, files and agents side by side; agents can ask to open something in it."),
+                    button("New tab", () => this.act("new-tab", {}), { cls: "primary" }),
+                ),
+            );
+        } else if (layout.tabs.length > 0) {
+            empty?.remove();
+        }
+    }
+
+    private drawTabs(): void {
+        const { layout } = this.device.workspace;
+        const focused = document.activeElement?.closest(".tab")?.getAttribute("data-id");
+        fill(
+            this.tabs,
+            ...layout.tabs.map((tab) => {
+                const selected = tab.id === layout.activeTabId;
+                const name = h(
+                    "button",
+                    { type: "button", role: "tab", "aria-selected": String(selected), title: "Double-click to rename" },
+                    {
+                        click: () => !selected && this.act("select-tab", { target: `tab:${tab.id}` }),
+                        dblclick: () => this.rename(tab),
+                        keydown: (event) => event.key === "F2" && this.rename(tab),
+                    },
+                    clean(tab.title, 40),
+                );
+                const close = button("×", () => this.act("kill-tab", { target: `tab:${tab.id}` }), { cls: "close", "aria-label": `Close ${clean(tab.title, 40)}` });
+                return h("div", { cls: `tab${selected ? " selected" : ""}`, "data-id": tab.id }, {}, name, close);
+            }),
+            button("+", () => this.act("new-tab", {}), { cls: "add", "aria-label": "New tab", title: "New tab" }),
+            h("span", { cls: "device" }, {}, this.device.state === "online" ? `${this.device.id}` : this.device.state),
+        );
+        if (focused) {
+            this.tabs.querySelector<HTMLElement>(`[data-id="${CSS.escape(focused)}"] button`)?.focus();
+        }
+    }
+
+    private rename(tab: Tab): void {
+        const field = h("input", { type: "text", "aria-label": "The tab's title", value: tab.title });
+        const done = (keep: boolean) => {
+            if (keep && field.value.trim() !== "" && field.value !== tab.title) {
+                this.act("rename-tab", { target: `tab:${tab.id}`, title: field.value });
+            } else {
+                this.drawTabs();
+            }
+        };
+        field.addEventListener("keydown", (event) => {
+            event.stopPropagation();
+            if (event.key === "Enter" || event.key === "Escape") {
+                done(event.key === "Enter");
+            }
+        });
+        field.addEventListener("blur", () => field.isConnected && done(true));
+        this.tabs.querySelector(`[data-id="${CSS.escape(tab.id)}"] button`)?.replaceWith(field);
+        field.select();
+    }
+
+    private drawPane(pane: Pane, tab: Tab, box: Box, count: number): void {
+        let content = this.contents.get(pane.id);
+        if (content === undefined) {
+            content = new Content(this.app, pane, {
+                act: (command, args) => this.act(command, args),
+                chord: this.on.chord,
+                wait: this.on.wait,
+                deviceId: this.device.id,
+            });
+            this.contents.set(pane.id, content);
+            this.area.append(content.element);
+        }
+        const active = tab.id === this.active?.id;
+        content.show(pane, active, tab.activePaneId === pane.id && count > 1);
+        const style = content.element.style;
+        style.left = `${box.left}%`;
+        style.top = `${box.top}%`;
+        style.width = `${box.width}%`;
+        style.height = `${box.height}%`;
+    }
+
+    /** The bars between places, which change their shares. */
+    private drawBars(): void {
+        const seen = new Set<string>();
+        const tab = this.active;
+        const walk = (node: Place, box: Box, path: string): void => {
+            if ("pane" in node) {
+                return;
+            }
+            const { direction, percent, first, second } = node.split;
+            const across = direction === "horizontal";
+            const [one, other] = halves(node, box);
+            const key = `${tab?.id} ${path}`;
+            seen.add(key);
+            let bar = this.bars.get(key);
+            if (bar === undefined) {
+                bar = h("div", { cls: "bar", role: "separator", tabindex: 0 });
+                this.bars.set(key, bar);
+                this.area.append(bar);
+            }
+            bar.className = `bar ${direction}`;
+            bar.setAttribute("aria-orientation", across ? "vertical" : "horizontal");
+            bar.setAttribute("aria-valuenow", String(percent));
+            bar.setAttribute("aria-label", "Share of the two sides, in percent");
+            bar.style.left = `${across ? other.left : box.left}%`;
+            bar.style.top = `${across ? box.top : other.top}%`;
+            bar.style.width = across ? "" : `${box.width}%`;
+            bar.style.height = across ? `${box.height}%` : "";
+            const set = (share: number) => {
+                // The nearest split above a pane counts: the first side's pane that is next to the bar.
+                const pane = nearest(first, direction);
+                const value = Math.max(5, Math.min(95, Math.round(share)));
+                if (pane !== null && value !== percent) {
+                    this.act("resize-pane", { target: `pane:${pane.id}`, [across ? "x" : "y"]: pane.first ? value : 100 - value });
+                }
+            };
+            const target = nearest(first, direction) ?? nearest(second, direction);
+            bar.hidden = target === null;
+            bar.onkeydown = (event) => {
+                const step = { ArrowLeft: -5, ArrowUp: -5, ArrowRight: 5, ArrowDown: 5 }[event.key];
+                if (step !== undefined) {
+                    event.preventDefault();
+                    set(percent + step);
+                }
+            };
+            bar.onpointerdown = (event) => this.drag(event, bar as HTMLElement, box, across, set);
+            walk(first, one, `${path}0`);
+            walk(second, other, `${path}1`);
+        };
+        if (tab !== undefined) {
+            walk(tab.layout, { left: 0, top: 0, width: 100, height: 100 }, "");
+        }
+        for (const [key, bar] of this.bars) {
+            if (!seen.has(key)) {
+                bar.remove();
+                this.bars.delete(key);
+            }
+        }
+    }
+
+    private drag(event: PointerEvent, bar: HTMLElement, box: Box, across: boolean, set: (share: number) => void): void {
+        event.preventDefault();
+        bar.setPointerCapture(event.pointerId);
+        const area = this.area.getBoundingClientRect();
+        let share = 0;
+        this.area.classList.add("dragging");
+        bar.onpointermove = (move) => {
+            const at = across ? ((move.clientX - area.left) / area.width) * 100 : ((move.clientY - area.top) / area.height) * 100;
+            share = across ? ((at - box.left) / box.width) * 100 : ((at - box.top) / box.height) * 100;
+            const shown = Math.max(5, Math.min(95, share));
+            bar.style[across ? "left" : "top"] = `${across ? box.left + (shown * box.width) / 100 : box.top + (shown * box.height) / 100}%`;
+        };
+        bar.onpointerup = bar.onpointercancel = () => {
+            bar.onpointermove = null;
+            bar.onpointerup = null;
+            bar.onpointercancel = null;
+            this.area.classList.remove("dragging");
+            if (share > 0) {
+                set(share);
+            }
+            this.update();
+        };
+    }
+}
+
+function halves(node: Place, box: Box): [Box, Box] {
+    if ("pane" in node) {
+        return [box, box];
+    }
+    const share = node.split.percent / 100;
+    if (node.split.direction === "horizontal") {
+        const width = box.width * share;
+        return [
+            { ...box, width },
+            { ...box, left: box.left + width, width: box.width - width },
+        ];
+    }
+    const height = box.height * share;
+    return [
+        { ...box, height },
+        { ...box, top: box.top + height, height: box.height - height },
+    ];
+}
+
+function place(node: Place, box: Box, boxes: Map<string, Box>): void {
+    if ("pane" in node) {
+        boxes.set(node.pane, box);
+        return;
+    }
+    const [one, other] = halves(node, box);
+    place(node.split.first, one, boxes);
+    place(node.split.second, other, boxes);
+}
+
+/** A pane of the first side for which the split around it is the nearest in this direction. */
+function nearest(node: Place, direction: string): { id: string; first: boolean } | null {
+    if ("pane" in node) {
+        return { id: node.pane, first: true };
+    }
+    if (node.split.direction === direction) {
+        return null;
+    }
+    return nearest(node.split.first, direction) ?? nearest(node.split.second, direction);
+}
+
+function deviceId(): string {
+    let id = localStorage.getItem("muxtap-device");
+    if (id === null || !/^[\w.@-]{1,64}$/.test(id)) {
+        const bytes = crypto.getRandomValues(new Uint8Array(5));
+        id = `web_${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+        localStorage.setItem("muxtap-device", id);
+    }
+    return id;
+}
+
+function deviceLabel(): string {
+    const agent = navigator.userAgent;
+    const browser = /Firefox\//.test(agent) ? "Firefox" : /Edg\//.test(agent) ? "Edge" : /Chrome\//.test(agent) ? "Chrome" : /Safari\//.test(agent) ? "Safari" : "browser";
+    const system = /Android/.test(agent) ? "Android" : /iPhone|iPad/.test(agent) ? "iOS" : /Mac/.test(agent) ? "macOS" : /Windows/.test(agent) ? "Windows" : /Linux/.test(agent) ? "Linux" : "";
+    return `${browser}${system === "" ? "" : ` on ${system}`}`;
+}
+

@@ -1,0 +1,206 @@
+// The figures of the page, beside the same pane's raw bytes streamed into xterm.js, in one run. `scripts/page bench` runs it.
+//
+// MUXTAP_FLOOD_MB   megabytes of the flood (default 60)
+
+import { statSync, readdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { serve } from "./rawterm.mjs";
+import { front, shown, until, World } from "./world.mjs";
+
+const FLOOD = Number(process.env.MUXTAP_FLOOD_MB ?? 60);
+const KEYS = 200;
+
+const world = await World.start();
+const raw = await serve(world.env, "work");
+const rows = [];
+const row = (what, page, xterm = "") => {
+    rows.push([what, page, xterm]);
+    console.log(`${what.padEnd(58)} ${String(page).padStart(22)} ${String(xterm).padStart(22)}`);
+};
+row("", "page", "raw bytes in xterm.js");
+try {
+    await figures();
+} finally {
+    raw.end();
+    await world.end();
+}
+
+async function figures() {
+    const dist = new URL("../../web/dist/", import.meta.url).pathname;
+    const sizes = readdirSync(dist).map((name) => [name, statSync(join(dist, name)).size]);
+    const total = sizes.reduce((sum, [, size]) => sum + size, 0);
+    const editor = sizes.find(([name]) => name === "editor.js.gz")?.[1] ?? 0;
+    row("bytes of the page, compressed", `${kb(total - editor)} + ${kb(editor)}`, kb(statSync(new URL("../../web/node_modules/@xterm/xterm/lib/xterm.js", import.meta.url)).size) + " (not packed)");
+
+    const pane = await world.tmux("list-panes", "-t", "work:0", "-F", "#{pane_id}");
+    await world.tmux("respawn-pane", "-k", "-t", pane, "exec cat");
+    const page = await world.page();
+    await front(page, world, pane);
+    const xterm = await (await (await world.browser()).newContext({ viewport: { width: 1280, height: 800 } })).newPage();
+    await xterm.goto(raw.url);
+    await xterm.waitForFunction(() => window.bytes > 0);
+
+    await page.bringToFront();
+    const own = await echoes(page, ".front .rows");
+    await world.tmux("respawn-pane", "-k", "-t", pane, "exec cat");
+    await xterm.bringToFront();
+    await xterm.click("#t");
+    const other = await echoes(xterm, ".xterm-rows");
+    row("key pressed to its echo painted, p50 / p99", `${own[0]} / ${own[1]} ms`, `${other[0]} / ${other[1]} ms`);
+
+    // The flood, with nobody who looks, with the page, and with the stream.
+    const file = join(world.dir, "flood");
+    const line = `${"0123456789abcdefghijklmnopqrstuvwxyz ".repeat(2)}\n`;
+    writeFileSync(file, line.repeat(Math.ceil((FLOOD << 20) / line.length)));
+    await xterm.goto("about:blank");
+    await page.evaluate(() => {
+        location.hash = "waits";
+    });
+    const alone = await flood(pane, file);
+    await page.bringToFront();
+    await page.evaluate(() => {
+        location.hash = "wall";
+    });
+    await front(page, world, pane);
+    const watched = await watch(page, ".front .rows", () => flood(pane, file));
+    await until(async () => (await shown(page)).join("\n") === (await world.capture(pane)).join("\n"), "the last screen");
+    await page.evaluate(() => {
+        location.hash = "waits";
+    });
+    await xterm.goto(raw.url);
+    await xterm.bringToFront();
+    await xterm.waitForFunction(() => window.bytes > 0);
+    const streamed = await watch(xterm, ".xterm-rows", () => flood(pane, file));
+    await xterm.goto("about:blank");
+    row(`flood of ${FLOOD} MB: its own time (alone ${alone} ms)`, `${watched.result} ms, ${(watched.result / alone).toFixed(2)} x`, `${streamed.result} ms, ${(streamed.result / alone).toFixed(2)} x`);
+    row("  frames a second", watched.fps, streamed.fps);
+    row("  to the browser", `${kb(watched.bytes)}, ${kb(watched.bytes / watched.seconds)}/s`, `${kb(streamed.bytes)}, ${kb(streamed.bytes / streamed.seconds)}/s`);
+    row("  the script's memory before, after", `${kb(watched.heap[0])}, ${kb(watched.heap[1])}`, `${kb(streamed.heap[0])}, ${kb(streamed.heap[1])}`);
+
+    // The first picture of a pane with a long history, and the one after a break.
+    const long = await world.window("i=0; while [ $i -lt 50000 ]; do echo line-$i; i=$((i+1)); done; exec cat");
+    await world.tmux("set-option", "-g", "history-limit", "60000");
+    const deep = await world.window("i=0; while [ $i -lt 50100 ]; do echo line-$i; i=$((i+1)); done; exec cat");
+    await until(async () => (await world.capture(deep)).includes("line-50099"), "the history", 60_000);
+    await world.tmux("kill-pane", "-t", long);
+    await page.bringToFront();
+    await page.evaluate(() => {
+        location.hash = "workspace";
+    });
+    const client = await page.context().newCDPSession(page);
+    await client.send("Network.enable");
+    const times = [];
+    for (let round = 0; round < 10; round += 1) {
+        await page.evaluate(() => {
+            location.hash = "workspace";
+        });
+        await page.waitForTimeout(100);
+        const took = await page.evaluate(async (name) => {
+            const tile = [...document.querySelectorAll("li[data-key]")].find((one) => one.textContent.includes(name));
+            const begin = performance.now();
+            location.hash = `pane/${tile.dataset.key}`;
+            await new Promise((resolve) => {
+                const look = () => (/line-50099/.test(document.querySelector(".front .rows")?.textContent ?? "") ? resolve() : requestAnimationFrame(look));
+                look();
+            });
+            return performance.now() - begin;
+        }, "line-50099");
+        times.push(took);
+    }
+    times.sort((one, another) => one - another);
+    row("first picture of a pane with 50,000 lines, p50 / most", `${times[5].toFixed(0)} / ${times[9].toFixed(0)} ms`);
+
+    const args = [];
+    for (let number = 0; number < 200; number += 1) {
+        args.push("new-window", "-d", "-t", "many:", `echo tile-${number}; exec cat`, ";");
+    }
+    await world.tmux("new-session", "-d", "-s", "many", ...world.size, "exec cat");
+    for (let from = 0; from < args.length; from += 150) {
+        await world.tmux(...args.slice(from, from + 150));
+    }
+    const wall = await world.page({ viewport: { width: 1600, height: 20_000 } });
+    await until(async () => (await wall.locator(".tile .row", { hasText: /^tile-\d+$/ }).count()) >= 200, "200 tiles", 30_000);
+    await wall.waitForTimeout(2000);
+    const metrics = await wall.context().newCDPSession(wall);
+    await metrics.send("Performance.enable");
+    await metrics.send("Network.enable");
+    let bytes = 0;
+    metrics.on("Network.webSocketFrameReceived", ({ response }) => {
+        bytes += response.payloadData.length;
+    });
+    const busy = async () => (await metrics.send("Performance.getMetrics")).metrics.find((one) => one.name === "TaskDuration").value;
+    const before = await busy();
+    await wall.waitForTimeout(10_000);
+    const share = ((await busy()) - before) / 10;
+    row("200 tiles, quiet for 10 s: share of a core, bytes", `${(share * 100).toFixed(2)} %, ${bytes}`);
+}
+
+/** Types keys one by one; returns p50 and p99 of the milliseconds from the key to the frame that has its echo. */
+async function echoes(page, selector) {
+    await page.evaluate((selector) => {
+        window.times = [];
+        let at = 0;
+        addEventListener("keydown", () => { at = performance.now(); }, true);
+        new MutationObserver(() => {
+            if (at > 0) {
+                const begin = at;
+                at = 0;
+                // The frame in which it is drawn ends when the next task begins.
+                requestAnimationFrame(() => setTimeout(() => window.times.push(performance.now() - begin)));
+            }
+        }).observe(document.querySelector(selector), { childList: true, subtree: true, characterData: true });
+    }, selector);
+    for (let key = 0; key < KEYS; key += 1) {
+        await page.keyboard.press(key % 60 === 59 ? "Enter" : "x");
+        await page.waitForTimeout(15 + (key % 7));
+    }
+    await page.waitForTimeout(300);
+    const times = (await page.evaluate(() => window.times)).sort((one, other) => one - other);
+    return [times[Math.floor(times.length / 2)].toFixed(1), times[Math.floor(times.length * 0.99)].toFixed(1)];
+}
+
+/** Prints a file in a pane; returns the milliseconds that it took. */
+async function flood(pane, file) {
+    const done = join(world.dir, "done");
+    writeFileSync(done, "");
+    await world.tmux("respawn-pane", "-k", "-t", pane, `begin=$(date +%s%N); cat ${file}; end=$(date +%s%N); echo $(((end-begin)/1000000)) > ${done}; exec cat`);
+    const { readFileSync } = await import("node:fs");
+    return until(() => Number(readFileSync(done, "utf8")) || null, "the flood", 300_000);
+}
+
+/** Counts frames in which something was drawn, and bytes, while something runs. */
+async function watch(page, selector, what) {
+    const client = await page.context().newCDPSession(page);
+    await client.send("Network.enable");
+    let bytes = 0;
+    client.on("Network.webSocketFrameReceived", ({ response }) => {
+        bytes += response.opcode === 2 ? (response.payloadData.length * 3) / 4 : response.payloadData.length;
+    });
+    const heap = async () => {
+        await client.send("HeapProfiler.collectGarbage");
+        return page.evaluate(() => performance.memory?.usedJSHeapSize ?? 0);
+    };
+    const before = await heap();
+    await page.evaluate((selector) => {
+        window.drawn = 0;
+        let changed = false;
+        window.counter = new MutationObserver(() => {
+            if (!changed) {
+                changed = true;
+                window.drawn += 1;
+                requestAnimationFrame(() => { changed = false; });
+            }
+        });
+        window.counter.observe(document.querySelector(selector), { childList: true, subtree: true, characterData: true });
+    }, selector);
+    const begin = Date.now();
+    const result = await what();
+    const seconds = (Date.now() - begin) / 1000;
+    const drawn = await page.evaluate(() => window.drawn);
+    await page.waitForTimeout(500);
+    return { result, seconds, fps: (drawn / seconds).toFixed(0), bytes, heap: [before, await heap()] };
+}
+
+function kb(bytes) {
+    return bytes >= 1 << 20 ? `${(bytes / (1 << 20)).toFixed(1)} MB` : `${(bytes / 1024).toFixed(1)} KB`;
+}

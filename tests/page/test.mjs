@@ -1,0 +1,469 @@
+// The page in a browser, against a muxtap and a tmux of its own. `scripts/page test` runs it.
+//
+// MUXTAP_PAGE_BREAKS   how often the link breaks in the middle of output and typing (default 25)
+
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { front, shown, until, World } from "./world.mjs";
+
+const BREAKS = Number(process.env.MUXTAP_PAGE_BREAKS ?? 25);
+
+let world;
+let page;
+before(async () => {
+    world = await World.start();
+});
+after(async () => {
+    await world?.end();
+});
+
+const home = async () => {
+    await page.evaluate(() => {
+        location.hash = "wall";
+    });
+};
+
+/** Asserts that the page in front shows what tmux shows. */
+async function same(pane, of = page) {
+    let seen;
+    let there;
+    await until(async () => {
+        [there, seen] = [await world.capture(pane), await shown(of)];
+        return there.join("\n") === seen.join("\n");
+    }, "what tmux shows", 5000).catch(() => assert.deepEqual(seen, there));
+}
+
+test("a code logs one browser in, once, and is not left in the address", async () => {
+    const link = await world.link();
+    page = await world.page();
+    assert.equal(new URL(page.url()).hash, "");
+    const cookie = (await page.context().cookies()).find((one) => one.name === "muxtap_page");
+    assert.ok(cookie.httpOnly && cookie.sameSite === "Strict");
+    const one = await (await world.browser()).newContext();
+    const first = await one.newPage();
+    await first.goto(link);
+    await first.locator(".status.open").waitFor();
+    const other = await (await world.browser()).newContext();
+    const second = await other.newPage();
+    await second.goto(link);
+    await second.getByText("This browser is not let in").waitFor();
+    await one.close();
+    await other.close();
+});
+
+test("the wall shows each pane, filters, and goes from tile to tile by keys", async () => {
+    await world.window("printf 'apples\\n'; exec cat");
+    await world.window("printf 'pears\\n'; exec cat");
+    await page.locator(".tile", { hasText: "apples" }).waitFor();
+    await page.locator(".tile", { hasText: "pears" }).waitFor();
+    assert.equal(await page.locator(".tile").count(), 3);
+    await page.keyboard.press("/");
+    await page.keyboard.type("work cat");
+    await until(async () => (await page.locator(".tile").count()) === 2, "two tiles");
+    await page.keyboard.press("Escape");
+    await until(async () => (await page.locator(".tile").count()) === 3, "three tiles");
+    await page.locator(".tile").first().focus();
+    await page.keyboard.press("ArrowRight");
+    await page.keyboard.press("Enter");
+    await page.locator(".front h1 .name:text-is('work:1.0')").waitFor();
+    await home();
+});
+
+test("what is typed arrives and is seen, wide characters in their columns", async () => {
+    const pane = await world.tmux("list-panes", "-t", "work:0", "-F", "#{pane_id}");
+    await front(page, world, pane);
+    await page.keyboard.type("echo hello-$((40+2))");
+    await page.keyboard.press("Enter");
+    await until(async () => (await shown(page)).includes("hello-42"), "the echo");
+    await same(pane);
+    await page.keyboard.insertText("printf '日本語|\\nabcdef|\\n' # ü");
+    await page.keyboard.press("Enter");
+    await until(async () => (await shown(page)).includes("abcdef|"), "the echo");
+    await same(pane);
+    const at = (text) =>
+        page.locator(".front .screen .row", { hasText: text }).last().evaluate((row) => {
+            const range = document.createRange();
+            range.selectNodeContents(row);
+            const walker = document.createTreeWalker(row, NodeFilter.SHOW_TEXT);
+            while (walker.nextNode()) {
+                const index = walker.currentNode.data.indexOf("|");
+                if (index >= 0) {
+                    range.setStart(walker.currentNode, index);
+                    range.setEnd(walker.currentNode, index + 1);
+                }
+            }
+            return range.getBoundingClientRect().left;
+        });
+    const [wide, narrow] = [await at(/^日本語\|$/), await at(/^abcdef\|$/)];
+    assert.ok(Math.abs(wide - narrow) < 0.6, `${wide} ${narrow}`);
+    await page.keyboard.type("sleep 100");
+    await page.keyboard.press("Enter");
+    await page.keyboard.press("Control+c");
+    await page.keyboard.type("echo after");
+    await page.keyboard.press("Enter");
+    await until(async () => (await shown(page)).includes("after"), "the interrupt");
+    await same(pane);
+});
+
+test("history is there when it is scrolled to, and is found", async () => {
+    const pane = await world.window("i=1; while [ $i -le 1500 ]; do echo line-$i; i=$((i+1)); done; exec cat");
+    await until(async () => (await world.capture(pane)).includes("line-1500"), "1500 lines");
+    await front(page, world, pane);
+    await same(pane);
+    await page.locator(".front .scroller").hover();
+    await page.evaluate(() => document.querySelector(".front .scroller").scrollTo(0, 0));
+    await page.locator(".front .past .row:text-is('line-1')").waitFor();
+    await page.getByRole("button", { name: "Search in what it printed" }).click();
+    await page.keyboard.type("line-1234");
+    await page.keyboard.press("Enter");
+    await page.locator(".hits button", { hasText: "line-1234" }).click();
+    await page.locator(".front .past .row:text-is('line-1234')").waitFor();
+    await page.keyboard.press("Escape");
+    await page.locator(".front .down").click();
+    await until(async () => page.evaluate(() => {
+        const scroller = document.querySelector(".front .scroller");
+        return scroller.scrollTop + scroller.clientHeight >= scroller.scrollHeight - 2;
+    }), "the screen");
+    await world.tmux("kill-pane", "-t", pane);
+    await page.locator(".note", { hasText: "That pane is gone" }).waitFor();
+});
+
+test("a program on the alternate screen, its colours, and the mouse that it asked for", async () => {
+    const pane = await world.window("printf '\\033[?1049h\\033[?1000h\\033[?1006h\\033[2;3H\\033[31;1mred\\033[0m \\033[7mreverse\\033[0m'; exec cat -v");
+    await front(page, world, pane);
+    await page.locator(".front .screen .row span", { hasText: /^red$/ }).first().waitFor();
+    const style = await page.locator(".front .screen .row span", { hasText: /^red$/ }).first().evaluate((span) => [getComputedStyle(span).fontWeight, getComputedStyle(span).color]);
+    assert.equal(style[0], "700");
+    const box = await page.locator(".front .screen").boundingBox();
+    await page.mouse.click(box.x + (box.width / 80) * 10.5, box.y + (box.height / 24) * 5.5);
+    await page.keyboard.press("Enter");
+    await until(async () => (await world.capture(pane)).join(" ").includes("^[[<0;11;6M^[[<0;11;6m"), "the report");
+    await same(pane);
+    await world.tmux("kill-pane", "-t", pane);
+    await home();
+});
+
+test("after each break in the middle of output and typing the screen is tmux's, no key lost, none twice", async () => {
+    const file = join(world.dir, "typed");
+    const pane = await world.window(`(while :; do date +%s%N; sleep 0.02; done) & exec sh -c 'while read -r line; do echo "$line" >> ${file}; done'`);
+    const own = await world.page({ breaks: true });
+    await front(own, world, pane);
+    const sent = [];
+    for (let round = 0; round < BREAKS; round += 1) {
+        const word = `w${round}x`;
+        sent.push(word);
+        const { link, daemon } = own.links.at(-1);
+        const typing = own.keyboard.type(word, { delay: 3 });
+        await new Promise((resolve) => setTimeout(resolve, (round * 7) % 23));
+        await Promise.all([link.close({ code: 1001 }), daemon.close({ code: 1001 })]);
+        await typing;
+        await own.keyboard.press("Enter");
+        await until(() => own.links.at(-1).link !== link, "a new link");
+    }
+    await until(() => own.evaluate(() => document.querySelector(".front .pane.unsure") === null && document.querySelector(".status.open") !== null), "all acknowledged");
+    await until(() => {
+        try {
+            return readFileSync(file, "utf8").trim().split("\n").length >= sent.length;
+        } catch {
+            return false;
+        }
+    }, "all lines");
+    assert.deepEqual(readFileSync(file, "utf8").trim().split("\n"), sent);
+    await world.tmux("send-keys", "-t", pane, "-H", "0");
+    await world.tmux("respawn-pane", "-k", "-t", pane, "printf done; exec cat");
+    await until(async () => (await shown(own))[0] === "done", "the last screen");
+    await same(pane, own);
+    assert.equal(await own.locator(".note.error").count(), 0);
+    await own.context().close();
+    await world.tmux("kill-pane", "-t", pane);
+});
+
+test("what a pane prints is text: no markup, no script, no address that is not one", async () => {
+    const pane = await world.window(
+        `printf '\\033]2;<img src=x onerror=hacked=1>\\007<script>hacked=1</script><img src=x onerror="hacked=1">\\njavascript:hacked=1 http://example.com/<b>\\n\\033]52;c;aGFja2Vk\\007\\033]8;;javascript:hacked=1\\033\\\\\\\\link\\033]8;;\\033\\\\\\\\\\n'; exec cat`,
+    );
+    await front(page, world, pane);
+    await page.locator(".front .screen .row", { hasText: "<script>" }).waitFor();
+    await same(pane);
+    const seen = await page.evaluate(() => ({
+        hacked: typeof globalThis.hacked,
+        elements: [...document.querySelectorAll(".front .pane-body *, .tile *")].filter((element) => ["IMG", "SCRIPT", "IFRAME", "B"].includes(element.tagName)).length,
+        links: [...document.querySelectorAll(".front .screen a")].map((link) => [link.href, link.rel, link.target]),
+    }));
+    assert.equal(seen.hacked, "undefined");
+    assert.equal(seen.elements, 0);
+    assert.deepEqual(seen.links, [["http://example.com/", "noopener noreferrer", "_blank"]]);
+    await world.tmux("kill-pane", "-t", pane);
+    await home();
+});
+
+test("a page of another origin reaches nothing, though the browser sends it the cookie", async () => {
+    const server = createServer((_, answer) => answer.setHeader("content-type", "text/html").end("<p>other</p>")).listen(0, "127.0.0.1");
+    await new Promise((resolve) => server.once("listening", resolve));
+    const other = await page.context().newPage();
+    await other.goto(`http://127.0.0.1:${server.address().port}/`);
+    const said = await other.evaluate(async (url) => {
+        const socket = new WebSocket(`${url.replace("http", "ws")}/v1/page/ws`, "muxtap-page-1");
+        const opened = await new Promise((resolve) => {
+            socket.onopen = () => resolve("open");
+            socket.onerror = () => resolve("refused");
+        });
+        const read = await fetch(`${url}/v1/panes`, { credentials: "include" }).then((answer) => answer.status, () => "refused");
+        const wrote = await fetch(`${url}/v1/sessions`, { method: "POST", mode: "no-cors", credentials: "include", body: "{}" }).then((answer) => answer.status, () => "refused");
+        const frame = document.createElement("iframe");
+        frame.src = url;
+        document.body.append(frame);
+        await new Promise((resolve) => frame.addEventListener("load", resolve));
+        let inside = "opaque";
+        try {
+            inside = frame.contentDocument === null ? "opaque" : "readable";
+        } catch {}
+        return { opened, read, wrote, inside };
+    }, world.url);
+    assert.deepEqual(said, { opened: "refused", read: "refused", wrote: 0, inside: "opaque" });
+    assert.equal((await world.tmux("list-sessions", "-F", "#{session_name}")).includes("\n"), false);
+    await other.close();
+    server.close();
+});
+
+test("who looks by a read-only link types nothing, whatever the page does", async () => {
+    const pane = await world.window("exec cat");
+    const own = await world.page({ readOnly: true });
+    await own.getByText("looking only").waitFor();
+    await front(own, world, pane);
+    await own.keyboard.type("nothing");
+    const said = await own.evaluate(async () => {
+        const socket = new WebSocket(`ws://${location.host}/v1/page/ws`, "muxtap-page-1");
+        const answers = [];
+        await new Promise((resolve) => {
+            socket.onopen = () => socket.send('{"type":"hello"}');
+            socket.onmessage = (event) => {
+                const message = JSON.parse(event.data);
+                answers.push(message.type);
+                if (message.type === "welcome") {
+                    socket.send('{"type":"list"}');
+                } else if (message.type === "panes") {
+                    const key = message.set.at(-1).key;
+                    socket.send(JSON.stringify({ type: "input", seq: 1, key, text: "nothing" }));
+                    socket.send(JSON.stringify({ type: "call", id: 1, tool: "create", arguments: {} }));
+                } else if (message.type === "result") {
+                    answers.push(message.error?.code);
+                    resolve();
+                }
+            };
+        });
+        socket.close();
+        return answers;
+    });
+    assert.ok(said.includes("nack"), said.join(" "));
+    assert.ok(said.includes("READ_ONLY") || said.includes("UNAUTHORIZED"), said.join(" "));
+    const posted = await own.evaluate(() => fetch("/v1/sessions", { method: "POST", headers: { "content-type": "application/json" }, body: "{}" }).then((answer) => answer.status));
+    assert.ok(posted === 401 || posted === 403, String(posted));
+    assert.equal((await world.capture(pane)).join(""), "");
+    await own.context().close();
+    await world.tmux("kill-pane", "-t", pane);
+});
+
+test("on a phone: keys for touch, one sticky, lines as wide as the page", async () => {
+    const long = "long ".repeat(30).trim();
+    const pane = await world.window(`echo ${long}; exec cat -v`);
+    const phone = await world.page({ viewport: { width: 390, height: 780 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 });
+    await front(phone, world, pane);
+    await phone.locator(".front .screen .row", { hasText: "long" }).first().waitFor();
+    await phone.locator(".front .scroller").tap();
+    await phone.locator(".keybar button", { hasText: "Ctrl" }).tap();
+    await phone.keyboard.insertText("b");
+    await phone.keyboard.insertText("b");
+    await phone.locator(".keybar button", { hasText: "Esc" }).tap();
+    await phone.locator(".keybar button", { hasText: "⏎" }).tap();
+    await until(async () => (await world.capture(pane)).includes("^Bb^["), "the keys");
+    assert.ok(await phone.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing is wider than the page");
+    await phone.getByRole("button", { name: /Reading view/ }).tap();
+    await phone.locator(".reading p", { hasText: long }).waitFor();
+    await phone.context().close();
+    await world.tmux("kill-pane", "-t", pane);
+});
+
+test("an agent's question is on the badge and in the title, and a button answers it", async () => {
+    mkdirSync(join(world.dir, "bin"), { recursive: true });
+    const program = join(world.dir, "bin", "claude");
+    writeFileSync(program, "#!/bin/sh\nprintf 'Bash command\\n\\n  cargo test\\n\\nDo you want to proceed?\\n\\342\\235\\257 1. Yes\\n  2. No, and tell Claude what to do differently\\n'\nread -r answer\nclear\necho thank-you\nexec cat\n", { mode: 0o755 });
+    const pane = await world.window(program);
+    await until(async () => (await page.title()).startsWith("(1)"), "the title's count");
+    await page.locator(".count-badge", { hasText: "1" }).waitFor();
+    assert.match(await page.locator("[role=alert].sr").textContent(), /asks: Do you want to proceed\?/);
+    await page.getByRole("link", { name: /Agents/ }).click();
+    await page.locator(".card.asks", { hasText: "Do you want to proceed?" }).waitFor();
+    await page.getByRole("button", { name: "1. Yes" }).click();
+    await until(async () => (await world.capture(pane)).includes("thank-you"), "the answer");
+    await until(async () => !(await page.title()).startsWith("("), "the title without a count");
+    await world.tmux("kill-pane", "-t", pane);
+    await home();
+});
+
+test("a wait that is set in the page is listed, and said when it is met", async () => {
+    const pane = await world.window("exec cat");
+    await front(page, world, pane);
+    await page.getByRole("button", { name: "Be told when it prints something" }).click();
+    await page.getByRole("textbox", { name: "Text" }).fill("7 passed");
+    await page.getByRole("button", { name: "Wait", exact: true }).click();
+    await until(async () => (await world.ask("GET", "/v1/waits")).waits.length === 1, "the wait");
+    await page.evaluate(() => {
+        location.hash = "waits";
+    });
+    await page.locator(".waits .card", { hasText: "passed" }).waitFor();
+    await world.tmux("send-keys", "-t", pane, "all 7 passed", "Enter");
+    await page.locator(".note", { hasText: "all 7 passed" }).waitFor();
+    await page.locator(".note .close").first().click();
+    await world.tmux("kill-pane", "-t", pane);
+    await home();
+});
+
+test("a workspace: an agent's page opens when the person allows it; a reload keeps it; the newer window wins", async () => {
+    const server = createServer((_, answer) => answer.setHeader("content-type", "text/html").end("<h1>dev server</h1>")).listen(0, "127.0.0.1");
+    await new Promise((resolve) => server.once("listening", resolve));
+    const url = `http://127.0.0.1:${server.address().port}/`;
+    await page.getByRole("link", { name: "Workspace" }).click();
+    await page.locator(".area .empty").getByRole("button", { name: "New tab" }).click();
+    await page.getByRole("button", { name: "New terminal" }).click();
+    await page.locator(".place .screen .row").first().waitFor();
+    const device = await page.evaluate(() => localStorage.getItem("muxtap-device"));
+    const pane = await page.evaluate(() => JSON.parse(localStorage.getItem("muxtap-workspace")).layout.panes[0].id);
+    const asked = world.muxtap("workspace", "split-pane", "--device", device, "--target", `pane:${pane}`, "--direction", "horizontal", "--browser", url, "--json");
+    await page.locator(".request", { hasText: url }).waitFor();
+    await page.getByRole("button", { name: "Allow once" }).click();
+    const answer = JSON.parse(await asked);
+    assert.ok(answer.appliedRevision > 1);
+    await page.frameLocator(".place iframe").getByText("dev server").waitFor();
+    assert.match(await page.locator(".place iframe").getAttribute("sandbox"), /allow-scripts/);
+    assert.equal(await page.locator(".place header input:visible").inputValue(), url);
+    const before = await page.evaluate(() => JSON.parse(localStorage.getItem("muxtap-workspace")).layout);
+    await page.reload();
+    await page.frameLocator(".place iframe").getByText("dev server").waitFor();
+    const live = JSON.parse(await world.muxtap("workspace", "list-panes", "--device", device, "--json"));
+    assert.deepEqual([live.panes.length, live.source], [2, "live"]);
+    const kept = await page.evaluate(() => JSON.parse(localStorage.getItem("muxtap-workspace")).layout);
+    assert.deepEqual(kept, before);
+    const newer = await page.context().newPage();
+    await newer.goto(`${world.url}/#workspace`);
+    await newer.locator(".place iframe").waitFor();
+    await page.getByRole("button", { name: "Use it here" }).click();
+    await newer.getByRole("button", { name: "Use it here" }).waitFor();
+    await newer.close();
+    // A refusal is an answer, and changes nothing.
+    const refused = world.muxtap("workspace", "split-pane", "--device", device, "--target", `pane:${pane}`, "--direction", "vertical", "--browser", url, "--json").then(() => "done", (error) => `${error.stdout}${error.stderr}`);
+    await page.getByRole("button", { name: "Refuse" }).click();
+    assert.match(await refused, /UNAUTHORIZED/);
+    server.close();
+    await home();
+});
+
+test("an agent session in a pane: what it says, its question answered by a button, its outcome", async () => {
+    const { session } = await world.ask("POST", "/v1/agent-sessions", { provider: "claude", cwd: world.dir });
+    await page.evaluate(() => {
+        location.hash = "workspace";
+    });
+    await page.getByRole("button", { name: "New tab" }).click();
+    await page.locator(".picker:visible .choices button", { hasText: "claude idle" }).click();
+    await page.getByRole("textbox", { name: "Prompt" }).fill("fix the test <b>now</b>");
+    await page.keyboard.press("Enter");
+    await page.locator(".said.user", { hasText: "<b>now</b>" }).waitFor();
+    await page.locator(".chat .question").getByRole("button", { name: "Yes, proceed" }).click();
+    await page.locator(".said.message", { hasText: "The test passes now." }).waitFor();
+    await page.locator(".tool[data-status=completed]", { hasText: "cargo test" }).waitFor();
+    await world.ask("DELETE", `/v1/agent-sessions/${encodeURIComponent(session)}`);
+    await page.locator(".fact", { hasText: "The agent has ended." }).waitFor();
+    await home();
+});
+
+test("a page that draws nothing is sent nothing, and then what is true", async () => {
+    const pane = await world.window("exec sh -c 'read -r _; i=0; while [ $i -lt 200000 ]; do echo $i; i=$((i+1)); done; exec cat'");
+    let frames = 0;
+    const own = await world.page();
+    await front(own, world, pane);
+    const client = await own.context().newCDPSession(own);
+    await client.send("Network.enable");
+    client.on("Network.webSocketFrameReceived", () => {
+        frames += 1;
+    });
+    await own.evaluate(() => {
+        globalThis.held = [];
+        globalThis.requestAnimationFrame = (then) => held.push(then);
+    });
+    await world.tmux("send-keys", "-t", pane, "Enter");
+    await until(async () => (await world.capture(pane)).includes("199999"), "the flood");
+    assert.ok(frames <= 12, `${frames} messages to a page that draws none`);
+    await own.evaluate(() => {
+        const { held } = globalThis;
+        globalThis.requestAnimationFrame = (then) => setTimeout(then, 16);
+        for (const then of held) {
+            then();
+        }
+    });
+    await same(pane, own);
+    await own.context().close();
+    await world.tmux("kill-pane", "-t", pane);
+});
+
+test("two hundred tiles are alive, and cost nothing while they are quiet", async () => {
+    const args = [];
+    for (let number = 0; number < 200; number += 1) {
+        args.push("new-window", "-d", "-t", "many:", `echo tile-${number}; exec cat`, ";");
+    }
+    await world.tmux("new-session", "-d", "-s", "many", ...world.size, "exec cat");
+    for (let from = 0; from < args.length; from += 150) {
+        await world.tmux(...args.slice(from, from + 150));
+    }
+    const own = await world.page({ viewport: { width: 1600, height: 20_000 } });
+    await until(async () => (await own.locator(".tile .row", { hasText: /^tile-\d+$/ }).count()) >= 200, "200 tiles", 20_000);
+    const client = await own.context().newCDPSession(own);
+    await client.send("Network.enable");
+    let frames = 0;
+    client.on("Network.webSocketFrameReceived", () => {
+        frames += 1;
+    });
+    client.on("Network.webSocketFrameSent", () => {
+        frames += 1;
+    });
+    // What the panes printed at their beginning may still be told.
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    frames = 0;
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    assert.ok(frames <= 2, `${frames} messages in 1.5 s of quiet`);
+    await own.context().close();
+    await world.tmux("kill-session", "-t", "many");
+});
+
+test("two viewers of different size leave the pane's size alone", async () => {
+    const pane = await world.tmux("list-panes", "-t", "work:0", "-F", "#{pane_id}");
+    const size = () => world.tmux("display-message", "-p", "-t", pane, "#{pane_width}x#{pane_height}");
+    const before = await size();
+    const small = await world.page({ viewport: { width: 390, height: 700 } });
+    const large = await world.page({ viewport: { width: 2000, height: 1400 } });
+    for (const one of [small, large]) {
+        await front(one, world, pane);
+    }
+    await large.keyboard.type("echo both");
+    await large.keyboard.press("Enter");
+    for (const one of [small, large]) {
+        await until(async () => (await shown(one)).includes("both"), "the echo");
+        await same(pane, one);
+    }
+    assert.equal(await size(), before);
+    await small.context().close();
+    await large.context().close();
+});
+
+test("the theme follows the system and the switch, and nothing failed in the page", async () => {
+    const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+    await page.emulateMedia({ colorScheme: "light" });
+    const light = await ground();
+    await page.emulateMedia({ colorScheme: "dark" });
+    assert.notEqual(await ground(), light);
+    await page.getByRole("button", { name: /^Theme/ }).click();
+    assert.equal(await ground(), light);
+    assert.deepEqual(page.failures, []);
+});

@@ -1,0 +1,177 @@
+// A pane of the workspace: its bar, and what its kind shows.
+
+import { type App, paneName, serverName } from "../app";
+import { button, clean, fill, h, safeUrl } from "../dom";
+import type { PaneInfo } from "../types";
+import { PaneView } from "../view/pane";
+import { Chat } from "./chat";
+import { EditorPane } from "./editor";
+import type { Pane } from "./model";
+import { Picker } from "./picker";
+
+export interface ContentOn {
+    act(command: string, args: object): unknown;
+    chord(): void;
+    wait(key: string, text: string): void;
+    deviceId: string;
+}
+
+/** What a kind of pane is to its frame. */
+export interface Shown {
+    element: HTMLElement;
+    title(): string;
+    focus?(): void;
+    remove(): void;
+}
+
+/** A pane's name in a workspace: `%3` on the default server, else `NAME/%3`. */
+export function terminalId(pane: PaneInfo): string {
+    const server = serverName(pane.socket);
+    return server === "" ? pane.id : `${server.split("/")[0]}/${pane.id}`;
+}
+
+export class Content {
+    readonly element: HTMLElement;
+    private readonly name = h("span", { cls: "name" });
+    private readonly address = h("input", { type: "url", "aria-label": "Address", spellcheck: "false", hidden: true });
+    private readonly body = h("div", { cls: "content" });
+    private shown: Shown | null = null;
+    private signature = "";
+    private pane: Pane;
+
+    constructor(
+        private app: App,
+        pane: Pane,
+        private on: ContentOn,
+    ) {
+        this.pane = pane;
+        const target = `pane:${pane.id}`;
+        const tool = (label: string, title: string, press: () => void) => button(label, press, { title, "aria-label": title });
+        const split = (direction: string) => () => this.on.act("split-pane", { target, direction });
+        const bar = h(
+            "header",
+            {},
+            {},
+            this.name,
+            this.address,
+            tool("▯▯", "Split: another pane beside it", split("horizontal")),
+            tool("⊟", "Split: another pane below it", split("vertical")),
+            tool("×", "Close this pane; a terminal lives on", () => this.on.act("kill-pane", { target })),
+        );
+        this.element = h("article", { cls: "place" }, {}, bar, this.body);
+        this.element.addEventListener("focusin", () => this.activate());
+        bar.addEventListener("click", (event) => {
+            if (event.target === bar || event.target === this.name) {
+                this.activate();
+                this.shown?.focus?.();
+            }
+        });
+        this.address.addEventListener("keydown", (event) => {
+            event.stopPropagation();
+            if (event.key === "Enter") {
+                const url = this.address.value.includes("://") ? this.address.value : `http://${this.address.value}`;
+                this.on.act("navigate", { target, url });
+            }
+        });
+    }
+
+    private active = false;
+    private several = false;
+
+    show(pane: Pane, visible: boolean, marked: boolean): void {
+        this.pane = pane;
+        this.element.hidden = !visible;
+        this.active = marked;
+        this.several = true;
+        this.element.classList.toggle("active", marked);
+        this.refresh();
+    }
+
+    /** Shows what the pane holds now: a terminal may have come or gone. */
+    refresh(): void {
+        const signature = this.describe();
+        if (signature !== this.signature && !this.element.hidden) {
+            this.signature = signature;
+            this.shown?.remove();
+            this.shown = this.make();
+            fill(this.body, this.shown.element);
+        }
+        this.name.textContent = clean(this.shown?.title() ?? this.pane.kind, 100);
+        this.element.setAttribute("aria-label", clean(`${this.pane.kind} ${this.shown?.title() ?? ""}`, 120));
+    }
+
+    remove(): void {
+        this.shown?.remove();
+        this.element.remove();
+    }
+
+    private activate(): void {
+        if (this.several && !this.active && !this.element.hidden) {
+            this.active = true;
+            this.on.act("select-pane", { target: `pane:${this.pane.id}` });
+        }
+    }
+
+    private get terminal(): PaneInfo | undefined {
+        const ref = this.pane.contentRef;
+        const id = ref !== undefined && "terminalId" in ref ? ref.terminalId : null;
+        return id === null ? undefined : [...this.app.panes.values()].find((one) => terminalId(one) === id);
+    }
+
+    private describe(): string {
+        const { kind, url, file, contentRef, status } = this.pane;
+        return JSON.stringify([kind, status, url, file, contentRef, kind === "terminal" ? (this.terminal?.key ?? null) : null]);
+    }
+
+    private make(): Shown {
+        const { pane } = this;
+        this.address.hidden = pane.kind !== "browser";
+        if (pane.status === "pending") {
+            return plain("Being made…", "pending");
+        }
+        const target = `pane:${pane.id}`;
+        switch (pane.kind) {
+            case "terminal": {
+                const terminal = this.terminal;
+                if (terminal === undefined) {
+                    const ref = pane.contentRef as { terminalId: string };
+                    return plain(`The terminal ${ref.terminalId} is not there.`, ref.terminalId);
+                }
+                const view = new PaneView(this.app, terminal.key, { embedded: true, chord: this.on.chord, wait: (text) => this.on.wait(terminal.key, text) });
+                return { element: view.element, title: () => `${paneName(terminal)} ${this.terminal?.command ?? ""}`, focus: () => view.focus(), remove: () => view.remove() };
+            }
+            case "browser":
+                return this.browser(pane.url ?? "");
+            case "editor":
+                return new EditorPane(this.app, pane.file ?? "");
+            case "claude-chat":
+                return new Chat(this.app, (pane.contentRef as { sessionRef: string }).sessionRef);
+            default:
+                return new Picker(this.app, { act: (command, args) => this.on.act(command, { target, ...args }), pane: target, deviceId: this.on.deviceId });
+        }
+    }
+
+    private browser(url: string): Shown {
+        this.address.value = url;
+        const safe = safeUrl(url);
+        if (safe === null || !/^https?:/.test(safe)) {
+            return plain("This address cannot be shown.", "web page");
+        }
+        if (new URL(safe).origin === location.origin) {
+            return plain("muxtap's own pages are not shown within themselves.", "web page");
+        }
+        const frame = h("iframe", {
+            src: safe,
+            title: clean(`Web page ${safe}`, 200),
+            sandbox: "allow-scripts allow-same-origin allow-forms allow-popups allow-popups-to-escape-sandbox allow-modals allow-downloads",
+            referrerpolicy: "no-referrer",
+            allow: "",
+        });
+        return { element: frame, title: () => "", remove: () => frame.remove() };
+    }
+}
+
+export function plain(text: string, title: string): Shown {
+    const element = h("p", { cls: "plain" }, {}, clean(text, 300));
+    return { element, title: () => title, remove: () => element.remove() };
+}

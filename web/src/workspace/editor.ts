@@ -1,0 +1,124 @@
+// A file in a pane. The editor itself is loaded when it is first used.
+
+import { type App, messageOf } from "../app";
+import { button, fill, h } from "../dom";
+import type { Shown } from "./content";
+
+/** What editor/code.ts makes. */
+export interface CodeEditor {
+    element: HTMLElement;
+    text(): string;
+    focus(): void;
+    destroy(): void;
+}
+export interface CodeModule {
+    create(text: string, name: string, readOnly: boolean, on: { changed(): void; save(): void }): CodeEditor;
+}
+
+interface FileAnswer {
+    path: string;
+    text: string;
+    version: string;
+    writable?: boolean;
+}
+
+export class EditorPane implements Shown {
+    readonly element: HTMLElement;
+    private readonly state = h("span", { role: "status", cls: "editor-state" });
+    private readonly body = h("div", { cls: "editor-body" });
+    private readonly save: HTMLButtonElement;
+    private code: CodeEditor | null = null;
+    private version = "";
+    private dirty = false;
+
+    constructor(
+        private app: App,
+        private file: string,
+    ) {
+        this.save = button("Save", () => void this.write(false), { disabled: true });
+        this.element = h("div", { cls: "editor" }, { keydown: (event) => event.stopPropagation() }, h("div", { cls: "row-of" }, {}, this.state, button("Reload", () => void this.load()), this.save), this.body);
+        void this.load();
+    }
+
+    title(): string {
+        return `${this.dirty ? "● " : ""}${this.file}`;
+    }
+
+    focus(): void {
+        this.code?.focus();
+    }
+
+    remove(): void {
+        this.code?.destroy();
+        this.element.remove();
+    }
+
+    private async load(): Promise<void> {
+        try {
+            const response = await fetch(`/v1/page/files?path=${encodeURIComponent(this.file)}`, { credentials: "same-origin" });
+            const answer = (await response.json()) as FileAnswer;
+            if (!response.ok) {
+                throw answer;
+            }
+            const address = "/page/editor.js";
+            const module = (await import(address)) as CodeModule;
+            this.code?.destroy();
+            this.version = answer.version;
+            this.dirty = false;
+            this.code = module.create(answer.text, this.file, !this.app.mayType || answer.writable === false, {
+                changed: () => this.changed(true),
+                save: () => void this.write(false),
+            });
+            fill(this.body, this.code.element);
+            this.changed(false);
+            this.state.textContent = answer.writable === false ? "read only" : "";
+        } catch (error) {
+            this.state.textContent = `Not opened: ${messageOf(error)}`;
+        }
+    }
+
+    private changed(dirty: boolean): void {
+        this.dirty = dirty;
+        this.save.disabled = !dirty || !this.app.mayType;
+        if (dirty) {
+            this.state.textContent = "changed";
+        }
+    }
+
+    /** Saves; a file that somebody else has changed meanwhile is not overwritten unasked. */
+    private async write(force: boolean): Promise<void> {
+        if (this.code === null) {
+            return;
+        }
+        const text = this.code.text();
+        try {
+            const response = await fetch("/v1/page/files", {
+                method: "PUT",
+                credentials: "same-origin",
+                headers: { "content-type": "application/json" },
+                body: JSON.stringify({ path: this.file, text, ...(force ? {} : { version: this.version }) }),
+            });
+            const answer = (await response.json()) as FileAnswer & { code?: string };
+            if (response.status === 409) {
+                this.state.textContent = "The file was changed by something else.";
+                this.app.note({
+                    kind: "error",
+                    text: `${this.file} was changed by something else since it was opened.`,
+                    actions: [
+                        { label: "Overwrite it", press: () => void this.write(true) },
+                        { label: "Reload it", press: () => void this.load() },
+                    ],
+                });
+                return;
+            }
+            if (!response.ok) {
+                throw answer;
+            }
+            this.version = answer.version;
+            this.changed(this.code.text() !== text);
+            this.state.textContent = "saved";
+        } catch (error) {
+            this.state.textContent = `Not saved: ${messageOf(error)}`;
+        }
+    }
+}

@@ -1,0 +1,230 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Device, type DeviceSocket, type Request } from "../src/workspace/device";
+import { isWhole, panesOf, Workspace } from "../src/workspace/model";
+import { parseSelector, WorkspaceError } from "../src/workspace/selector";
+
+const NOW = 1_700_000_000_000;
+
+/** Makes a change at whatever revision there is; returns its answer, or the error's code. */
+function apply(workspace: Workspace, command: string, args: object, key: string | undefined = Math.random().toString(), now = NOW) {
+    try {
+        return workspace.apply(command, args, "c", now, workspace.revision, key);
+    } catch (error) {
+        assert.ok(error instanceof WorkspaceError, String(error));
+        return error.code;
+    }
+}
+
+function random(seed: number) {
+    let state = seed;
+    return (below: number) => {
+        state = (state * 1103515245 + 12345) % 2147483648;
+        return Math.floor((state / 2147483648) * below);
+    };
+}
+
+test("any commands keep it whole; an error changes nothing, and a replay gives the same", () => {
+    for (let seed = 1; seed <= 30; seed += 1) {
+        const roll = random(seed);
+        const workspace = Workspace.empty("d");
+        for (let step = 0; step < 80; step += 1) {
+            const pick = () => `pane:p${roll(20) + 1}`;
+            const tab = () => `tab-index:${roll(4)}`;
+            const direction = roll(2) === 0 ? "horizontal" : "vertical";
+            const choices: [string, object][] = [
+                ["new-tab", { title: `T${step}` }],
+                ["split-pane", { target: pick(), direction }],
+                ["split-pane", { target: pick(), direction, browser: "http://localhost:1" }],
+                ["reserve", { target: pick() }],
+                ["release", { pane: pick() }],
+                ["finalize", { pane: pick(), contentRef: { terminalId: "%1" } }],
+                ["kill-pane", { target: pick() }],
+                ["kill-tab", { target: tab() }],
+                ["select-pane", { target: pick() }],
+                ["resize-pane", { target: pick(), x: roll(120) }],
+                ["swap-pane", { source: pick(), target: pick() }],
+                ["open-browser", { target: pick(), url: "https://example.com/" }],
+                ["attach-terminal", { target: "terminal:%2", to: pick() }],
+                ["rename-tab", { target: tab(), title: "x" }],
+            ];
+            const [command, args] = choices[roll(choices.length)] ?? ["new-tab", {}];
+            const before = workspace.write();
+            const revision = workspace.revision;
+            const answer = apply(workspace, command, args, `k${step}`);
+            assert.ok(isWhole(workspace.layout), `${seed} ${step} ${command}`);
+            if (typeof answer === "string") {
+                assert.equal(workspace.write(), before);
+            } else {
+                assert.equal(workspace.revision, revision + 1);
+                assert.deepEqual(workspace.apply(command, args, "c", NOW, 999, `k${step}`), answer);
+                assert.equal(workspace.revision, revision + 1);
+            }
+        }
+        assert.equal(Workspace.read(workspace.write(), "d")?.write(), workspace.write());
+        assert.equal(Workspace.read(workspace.write(), "other"), null);
+    }
+});
+
+test("a change needs the revision that was seen, and where it creates a key", () => {
+    const workspace = Workspace.empty("d");
+    assert.throws(() => workspace.apply("new-tab", {}, "c", NOW, 1, undefined), { code: "INVALID_ARGUMENT" });
+    assert.throws(() => workspace.apply("new-tab", {}, "c", NOW, undefined, "k"), { code: "INVALID_ARGUMENT" });
+    assert.throws(() => workspace.apply("new-tab", {}, "c", NOW, 7, "k"), { code: "REVISION_CONFLICT", details: { currentRevision: 1 } });
+    assert.equal(workspace.apply("new-tab", {}, "c", NOW, 1, "k").tab?.id, "t1");
+    assert.equal(apply(workspace, "nope", {}), "INVALID_ARGUMENT");
+    assert.equal(apply(workspace, "select-tab", {}), "INVALID_ARGUMENT");
+    assert.equal(apply(workspace, "select-tab", { target: "tab:t1", also: 1 }), "INVALID_ARGUMENT");
+    assert.equal(apply(workspace, "new-tab", { browser: "javascript:alert(1)" }), "INVALID_ARGUMENT");
+    assert.equal(apply(workspace, "new-tab", { browser: "http://x y/" }), "INVALID_ARGUMENT");
+    assert.equal(apply(workspace, "navigate", { target: "pane:p2", url: "http://x/" }), "INVALID_TARGET");
+});
+
+test("places are split, resized and closed as the command line does it", () => {
+    const workspace = Workspace.empty("d");
+    apply(workspace, "new-tab", {});
+    apply(workspace, "split-pane", { target: "pane:p2", direction: "horizontal" });
+    apply(workspace, "split-pane", { target: "pane:p3", direction: "vertical" });
+    assert.deepEqual(panesOf(workspace.layout.tabs[0]?.layout ?? { pane: "" }), ["p2", "p3", "p4"]);
+    apply(workspace, "resize-pane", { target: "pane:p4", x: 30, y: 20 });
+    const layout = workspace.layout.tabs[0]?.layout;
+    assert.ok(layout !== undefined && "split" in layout);
+    assert.equal(layout.split.percent, 70);
+    assert.ok("split" in layout.split.second);
+    assert.equal(layout.split.second.split.percent, 80);
+    apply(workspace, "kill-pane", { target: "pane:p2" });
+    assert.equal(apply(workspace, "resize-pane", { target: "pane:p4", x: 30 }), "INVALID_ARGUMENT");
+    apply(workspace, "kill-pane", { target: "pane:p3" });
+    apply(workspace, "kill-pane", { target: "pane:p4" });
+    assert.equal(workspace.layout.tabs.length, 0);
+});
+
+test("what was reserved is released after half a minute", () => {
+    const workspace = Workspace.empty("d");
+    apply(workspace, "reserve", { title: "build" });
+    assert.equal(workspace.releaseOverdue(NOW + 29_999), 0);
+    assert.equal(workspace.releaseOverdue(NOW + 30_000), 1);
+    assert.equal(workspace.layout.panes.length, 0);
+});
+
+test("selectors have no shorthand", () => {
+    for (const text of ["", "main", "%3", "main:1.0", "p1", "tab:", "tab:a b", "tab-index:-1", "tab-index:+1", "pane:../x", "terminal:3", "terminal:%", "terminal:a/b/%1", "terminal:../x/%1", "session:claude", "session::x", "TAB:t1", "tab-name:a\u001bb", " tab:t1"]) {
+        assert.throws(() => parseSelector(text), { code: "INVALID_TARGET" }, text);
+    }
+    assert.deepEqual(parseSelector("session:claude:a:b"), { kind: "session", id: "claude:a:b" });
+    assert.deepEqual(parseSelector("terminal:box/%3"), { kind: "terminal", id: "box/%3" });
+});
+
+class FakeSocket implements DeviceSocket {
+    readyState = 1;
+    sent: Record<string, unknown>[] = [];
+    onopen: ((event: never) => void) | null = null;
+    onmessage: ((event: { data: unknown }) => void) | null = null;
+    onclose: ((event: never) => void) | null = null;
+    send(text: string): void {
+        this.sent.push(JSON.parse(text) as Record<string, unknown>);
+    }
+    close(): void {
+        this.readyState = 3;
+    }
+    says(message: object): void {
+        this.onmessage?.({ data: JSON.stringify(message) });
+    }
+    last(type: string): Record<string, unknown> | undefined {
+        return this.sent.filter((one) => one.type === type).pop();
+    }
+}
+
+function device() {
+    const socket = new FakeSocket();
+    const asked: Request[] = [];
+    const timers: { ms: number; then: () => void }[] = [];
+    let kept: string | null = null;
+    const allowed: string[] = [];
+    let now = NOW;
+    const made = new Device(
+        "web_1",
+        "Chrome",
+        {
+            open: () => socket,
+            after: (ms, then) => {
+                const timer = { ms, then };
+                timers.push(timer);
+                return () => {
+                    const at = timers.indexOf(timer);
+                    if (at >= 0) {
+                        timers.splice(at, 1);
+                    }
+                };
+            },
+            now: () => (now += 1),
+            read: () => kept,
+            write: (state) => {
+                kept = state;
+            },
+            allowed: () => allowed,
+            allow: (name) => allowed.push(name),
+        },
+        { changed: () => undefined, state: () => undefined, ask: (request) => asked.push(request), asked: () => undefined },
+    );
+    made.connect();
+    socket.onopen?.(undefined as never);
+    socket.says({ type: "welcome", devices: [] });
+    const request = (command: string, args: object, more: object = {}) =>
+        socket.says({ type: "layout.rpc.request", requestId: `r${socket.sent.length}`, callerDeviceId: "cli_1", callerLabel: "box", command, args, expectedRevision: made.workspace.revision, idempotencyKey: `k${socket.sent.length}`, ...more });
+    return { made, socket, asked, request, allowed, timers };
+}
+
+test("a request of another device waits for the person, and is done when they allow it", () => {
+    const { made, socket, asked, request } = device();
+    request("new-tab", { browser: "http://localhost:3000" });
+    assert.ok(socket.last("layout.rpc.ack") && socket.last("layout.rpc.waiting"));
+    assert.equal(socket.last("layout.rpc.result"), undefined);
+    assert.equal(made.workspace.revision, 1);
+    asked[0]?.decide("once");
+    assert.equal(socket.last("layout.rpc.result")?.ok, true);
+    assert.equal(socket.last("layout.rpc.result")?.appliedRevision, 2);
+    assert.equal((socket.last("layout.snapshot.updated") as { workspaceRevision?: number }).workspaceRevision, 2);
+    asked[0]?.decide("once");
+    assert.equal(made.workspace.revision, 2);
+    // Once was once.
+    request("new-tab", {});
+    assert.equal(asked.length, 2);
+    asked[1]?.decide("no");
+    assert.equal((socket.last("layout.rpc.result")?.error as { code: string }).code, "UNAUTHORIZED");
+});
+
+test("who is always allowed is not asked about, and silence is a no", () => {
+    const { made, socket, asked, request, allowed, timers } = device();
+    request("new-tab", {});
+    timers.find((timer) => timer.ms === 29_000)?.then();
+    assert.equal((socket.last("layout.rpc.result")?.error as { code: string }).code, "UNAUTHORIZED");
+    request("new-tab", {});
+    asked[1]?.decide("always");
+    assert.deepEqual(allowed, ["cli_1"]);
+    request("new-tab", {});
+    assert.equal(asked.length, 2);
+    assert.equal(made.workspace.revision, 3);
+});
+
+test("reading needs no person; what ends a change that was allowed neither", () => {
+    const { socket, asked, request, made } = device();
+    request("get-workspace", {});
+    assert.equal(socket.last("layout.rpc.result")?.ok, true);
+    request("reserve", { title: "build" });
+    asked[0]?.decide("once");
+    const pane = made.workspace.layout.panes[0]?.id;
+    request("finalize", { pane: `pane:${pane}`, contentRef: { terminalId: "%1" } });
+    assert.equal(asked.length, 1);
+    assert.equal(made.workspace.layout.panes[0]?.kind, "terminal");
+});
+
+test("a page that was replaced changes nothing until it takes over, and then has what the other one made", () => {
+    const { made, socket } = device();
+    made.act("new-tab", {});
+    socket.says({ type: "replaced" });
+    assert.equal(made.state, "replaced");
+    assert.throws(() => made.act("new-tab", {}), { code: "CONFLICT" });
+    made.connect();
+    assert.equal(made.workspace.revision, 2);
+});
