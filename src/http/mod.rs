@@ -215,7 +215,7 @@ pub(crate) fn daemon_router(app: App) -> Router {
     #[cfg(feature = "sessions")]
     let routes = routes.merge(session_routes());
     #[cfg(feature = "page")]
-    let routes = routes.merge(page::routes());
+    let routes = routes.merge(page_routes());
     routes
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
@@ -236,6 +236,17 @@ fn device_routes() -> Router<App> {
         .route("/api/device-sessions", post(devices::login))
         .route("/api/device-sessions/refresh", post(devices::refresh))
         .route("/api/device-sessions/current", axum::routing::delete(devices::logout))
+}
+
+#[cfg(feature = "page")]
+fn page_routes() -> Router<App> {
+    Router::new()
+        .route("/", get(page::files::index))
+        .route("/page/{file}", get(page::files::file))
+        .route("/v1/page/ws", get(page::socket::open))
+        .route("/v1/page/codes", post(page::code))
+        .route("/v1/page/login", post(page::login))
+        .route("/v1/page/logout", post(page::logout))
 }
 
 #[cfg(feature = "sessions")]

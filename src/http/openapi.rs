@@ -135,6 +135,9 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     document
 });
 
+/// The page's routes that need no token either.
+const OPEN_OF_PAGE: [&str; 3] = ["/", "/page/{file}", "/v1/page/login"];
+
 /// Adds which routes need a token. All may be called without one on the Unix socket.
 fn add_security(document: &mut Value) {
     let token = json!({
@@ -150,8 +153,7 @@ fn add_security(document: &mut Value) {
     if let Some(document) = document.as_object_mut() {
         document.insert("security".into(), json!([{ "token": [] }, {}]));
     }
-    let of_page = ["/", "/page/{file}", "/v1/page/login"];
-    for path in guard::UNAUTHENTICATED.into_iter().chain(of_page) {
+    for path in guard::UNAUTHENTICATED.into_iter().chain(OPEN_OF_PAGE) {
         let pointer = format!("/paths/{}", path.replace('/', "~1"));
         let methods = document.pointer_mut(&pointer).and_then(Value::as_object_mut);
         for operation in methods.into_iter().flat_map(Map::values_mut).filter_map(Value::as_object_mut) {
@@ -439,7 +441,8 @@ mod tests {
         assert_eq!(DOCUMENT["security"], json!([{ "token": [] }, {}]));
         for (path, methods) in members(&DOCUMENT["paths"]) {
             let is_open = members(methods).all(|(_, operation)| operation["security"] == json!([{}]));
-            assert_eq!(is_open, guard::UNAUTHENTICATED.contains(&path), "{path}");
+            let is_listed = guard::UNAUTHENTICATED.contains(&path) || OPEN_OF_PAGE.contains(&path);
+            assert_eq!(is_open, is_listed, "{path}");
         }
     }
 

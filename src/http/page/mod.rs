@@ -4,10 +4,9 @@ pub mod files;
 pub mod socket;
 
 use axum::{
-    Extension, Json, Router,
+    Extension, Json,
     http::{HeaderMap, HeaderValue, Method, header},
     response::{IntoResponse as _, Response},
-    routing::{get, post},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -58,17 +57,6 @@ pub struct PageCode {
 pub struct PageLogin {
     /// What stands behind `#code=` in the link.
     pub code: String,
-}
-
-/// The page's routes.
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/", get(files::index))
-        .route("/page/{*file}", get(files::file))
-        .route("/v1/page/ws", get(socket::open))
-        .route("/v1/page/codes", post(code))
-        .route("/v1/page/login", post(login))
-        .route("/v1/page/logout", post(logout))
 }
 
 fn pages(app: &App) -> &Pages {
