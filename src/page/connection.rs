@@ -559,7 +559,7 @@ impl Connection {
         let engine = self.engine.with_caller(Caller { face: "mcp", who: self.engine.caller().who.clone() });
         let context = self.context.clone();
         let called: AbortOnDropHandle<Result<_>> = AbortOnDropHandle::new(
-            self.engine.runtime().spawn(async move { call_tool(&engine, context, &tool, arguments).await }),
+            self.engine.runtime().spawn(async move { call_tool(&engine, context, (&tool, arguments), None, None).await }),
         );
         self.tasks.push(Box::pin(async move {
             let answered = called.await.unwrap_or_else(|error| Err(Error::internal(error.to_string())));

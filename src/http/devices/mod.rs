@@ -45,7 +45,16 @@ impl FromRequestParts<App> for Asking {
         if parts.extensions.get::<crate::page::PageSession>().is_some_and(|page| !page.reads_only) {
             // Its user has made its link on the Unix socket.
             let (principal, label) = (USER.to_owned(), "a page".into());
-            return Ok(Self(Caller { principal, device: None, remote_control: true, label, family: None }));
+            let (token_ends, read_only) = (None, false);
+            return Ok(Self(Caller {
+                principal,
+                device: None,
+                remote_control: true,
+                label,
+                family: None,
+                token_ends,
+                read_only,
+            }));
         }
         let own = rustix::process::getuid().as_raw();
         let (principal, remote_control, label) = match parts.extensions.get::<Peer>() {
