@@ -78,17 +78,14 @@ async function figures() {
     row("  the script's memory before, after", `${kb(watched.heap[0])}, ${kb(watched.heap[1])}`, `${kb(streamed.heap[0])}, ${kb(streamed.heap[1])}`);
 
     // The first picture of a pane with a long history, and the one after a break.
-    const long = await world.window("i=0; while [ $i -lt 50000 ]; do echo line-$i; i=$((i+1)); done; exec cat");
     await world.tmux("set-option", "-g", "history-limit", "60000");
     const deep = await world.window("i=0; while [ $i -lt 50100 ]; do echo line-$i; i=$((i+1)); done; exec cat");
     await until(async () => (await world.capture(deep)).includes("line-50099"), "the history", 60_000);
-    await world.tmux("kill-pane", "-t", long);
     await page.bringToFront();
     await page.evaluate(() => {
         location.hash = "workspace";
     });
-    const client = await page.context().newCDPSession(page);
-    await client.send("Network.enable");
+    const name = await world.tmux("display-message", "-p", "-t", deep, "#{session_name}:#{window_index}.#{pane_index}");
     const times = [];
     for (let round = 0; round < 10; round += 1) {
         await page.evaluate(() => {
@@ -96,7 +93,7 @@ async function figures() {
         });
         await page.waitForTimeout(100);
         const took = await page.evaluate(async (name) => {
-            const tile = [...document.querySelectorAll("li[data-key]")].find((one) => one.textContent.includes(name));
+            const tile = [...document.querySelectorAll("li[data-key]")].find((one) => one.querySelector(".name").textContent === name);
             const begin = performance.now();
             location.hash = `pane/${tile.dataset.key}`;
             await new Promise((resolve) => {
@@ -104,7 +101,7 @@ async function figures() {
                 look();
             });
             return performance.now() - begin;
-        }, "line-50099");
+        }, name);
         times.push(took);
     }
     times.sort((one, another) => one - another);

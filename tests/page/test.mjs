@@ -251,6 +251,8 @@ test("who looks by a read-only link types nothing, whatever the page does", asyn
                     socket.send(JSON.stringify({ type: "call", id: 1, tool: "create", arguments: {} }));
                 } else if (message.type === "result") {
                     answers.push(message.error?.code);
+                }
+                if (answers.includes("result") && answers.includes("nack")) {
                     resolve();
                 }
             };
