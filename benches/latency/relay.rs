@@ -113,7 +113,7 @@ fn frame(text: &str, to: &mut Vec<u8>) {
     match u16::try_from(text.len()).expect("a short text") {
         length @ ..=125 => to.push(0x80 | length as u8),
         length => {
-            to.push(0x80 | 126);
+            to.push(0x80 | 0x7e);
             to.extend(length.to_be_bytes());
         }
     }

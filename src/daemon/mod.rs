@@ -6,7 +6,7 @@ pub mod start;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::endpoints::TcpEndpoint;
@@ -105,6 +105,29 @@ fn surroundings(settings: &Settings, paths: &Paths) -> ClientContext {
     }
 }
 
+/// Returns the engine that the settings ask for.
+fn engine(settings: &Settings) -> Result<Engine> {
+    Ok(Engine::new(Options {
+        transports: transports(settings)?.into_iter().map(Arc::new).collect(),
+        program: Program { tmux: settings.tmux.clone(), own: settings.own_tmux, ..Program::default() },
+        coverage: settings.coverage,
+        ring_bytes: settings.ring_bytes,
+        budget_bytes: settings.budget_bytes,
+        allowed: settings.allowed,
+        audit: audit(settings)?,
+        agents: Arc::new(agents(settings)?),
+    }))
+}
+
+/// Listens for what ends the daemon.
+fn signals() -> Result<[Signal; 3]> {
+    let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+    let [Ok(terminate), Ok(interrupt), Ok(hangup)] = signals else {
+        return Err(Error::internal("cannot listen for signals"));
+    };
+    Ok([terminate, interrupt, hangup])
+}
+
 async fn run(
     settings: &Settings,
     paths: &Paths,
@@ -116,16 +139,7 @@ async fn run(
     let unable =
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
-    let engine = Engine::new(Options {
-        transports: transports(settings)?.into_iter().map(Arc::new).collect(),
-        program: Program { tmux: settings.tmux.clone(), own: settings.own_tmux, ..Program::default() },
-        coverage: settings.coverage,
-        ring_bytes: settings.ring_bytes,
-        budget_bytes: settings.budget_bytes,
-        allowed: settings.allowed,
-        audit: audit(settings)?,
-        agents: Arc::new(agents(settings)?),
-    });
+    let engine = engine(settings)?;
     let mcp = surroundings(settings, paths);
     #[cfg(feature = "devices")]
     let devices = mcp.devices.clone();
@@ -149,10 +163,7 @@ async fn run(
     };
     let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone(), &engine));
     let router = http::daemon_router(app.clone());
-    let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
-    let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
-        return Err(Error::internal("cannot listen for signals"));
-    };
+    let [mut terminate, mut interrupt, mut hangup] = signals()?;
     let stop = CancellationToken::new();
     let mut served = tokio::task::JoinSet::new();
     let open = net::OpenConnections::default();
@@ -183,20 +194,16 @@ async fn run(
     for endpoint in endpoints {
         serve_endpoint(&mut served, endpoint)?;
     }
-    let listener = net::Listener::Unix(listener);
-    let (local, local_writers) = (router.clone(), writers.clone());
-    served.spawn(net::serve(listener, local, net::Limits::LOCAL, local_writers, open.clone(), stop.clone()));
+    let (listener, local) = (net::Listener::Unix(listener), router.clone());
+    served.spawn(net::serve(listener, local, net::Limits::LOCAL, writers.clone(), open.clone(), stop.clone()));
     tracing::info!("muxtap {} answers on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
     if background {
         start::report_ready(log::problem().as_deref());
     }
-    let is_idle = || {
-        #[cfg(feature = "sessions")]
-        let sessions_are_idle = sessions.is_idle();
-        #[cfg(not(feature = "sessions"))]
-        let sessions_are_idle = true;
-        engine.is_idle() && sessions_are_idle
-    };
+    #[cfg(feature = "sessions")]
+    let is_idle = || engine.is_idle() && sessions.is_idle();
+    #[cfg(not(feature = "sessions"))]
+    let is_idle = || engine.is_idle();
     // A page wants a port where none was configured.
     let ports = async {
         #[cfg(feature = "page")]
@@ -205,7 +212,6 @@ async fn run(
                 let url = endpoint.url.clone();
                 serve_endpoint(&mut served, endpoint).map(|()| url)
             });
-            // The caller may have gone.
             let _ = answer.send(opened);
         }
         std::future::pending::<()>().await;

@@ -141,7 +141,7 @@ mod tests {
         outbox.presence("d", "away".into());
         assert!(outbox.push("three".into()) && outbox.push("four".into()));
         assert!(outbox.next_batch(&mut batch).await);
-        assert_eq!(batch.drain(..).collect::<Vec<_>>(), ["three".into(), "four".into(), Arc::from("away")]);
+        assert_eq!(std::mem::take(&mut batch), ["three".into(), "four".into(), Arc::from("away")]);
         outbox.push("dropped".into());
         outbox.end(Some("last".into()));
         assert!(!outbox.push("late".into()));

@@ -323,13 +323,11 @@ impl Connection {
             Message::Waits {} => self.waits = Some((self.engine.wait_changes(), Pace::now())),
             Message::Approvals {} => {
                 let approvals = self.context.approvals.as_ref().filter(|_| self.may_all);
-                match approvals {
-                    Some(approvals) => self.approvals = Some(approvals.watch()),
-                    None => {
-                        let error =
-                            Error::new(ErrorCode::Unauthorized, "approvals are for a page that may do everything");
-                        self.answers.push_back(wire::failed(&error, []));
-                    }
+                if let Some(approvals) = approvals {
+                    self.approvals = Some(approvals.watch());
+                } else {
+                    let error = Error::new(ErrorCode::Unauthorized, "approvals are for a page that may do everything");
+                    self.answers.push_back(wire::failed(&error, []));
                 }
             }
             Message::Call { id, tool, arguments } => self.call(id, tool, arguments),
@@ -438,8 +436,7 @@ impl Connection {
                 if is_news || asked.is_none() {
                     self.ask(number);
                 }
-                let Some(asked) = asked else { return None };
-                asked
+                asked?
             }
         };
         let view = self.views.get_mut(&number)?;
@@ -473,7 +470,7 @@ impl Connection {
         let asked = self.engine.runtime().spawn(async move {
             tokio::time::sleep(wait).await;
             let shown = pane.shown().await;
-            pane.look(|look| Frame::of_tmux(shown.ok(), look, &mut RowRuns::default()))
+            pane.look(|look| Frame::of_tmux(shown.as_ref().ok(), look, &mut RowRuns::default()))
         });
         let asked = AbortOnDropHandle::new(asked);
         self.tasks.push(Box::pin(async move {
@@ -559,7 +556,9 @@ impl Connection {
         let engine = self.engine.with_caller(Caller { face: "mcp", who: self.engine.caller().who.clone() });
         let context = self.context.clone();
         let called: AbortOnDropHandle<Result<_>> = AbortOnDropHandle::new(
-            self.engine.runtime().spawn(async move { call_tool(&engine, context, (&tool, arguments), None, None).await }),
+            self.engine
+                .runtime()
+                .spawn(async move { call_tool(&engine, context, (&tool, arguments), None, None).await }),
         );
         self.tasks.push(Box::pin(async move {
             let answered = called.await.unwrap_or_else(|error| Err(Error::internal(error.to_string())));

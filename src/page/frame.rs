@@ -81,12 +81,12 @@ impl Frame {
 
     /// Makes a frame of what tmux said; where it said nothing, of the last that is known.
     pub(super) fn of_tmux(
-        said: Option<(Screen, Cursor, u32)>,
+        said: Option<&(Screen, Cursor, u32)>,
         look: &PaneLook<'_>,
         runs: &mut RowRuns,
     ) -> Option<Self> {
         let first = look.screen.map_or(0, Screen::history_start);
-        let frame = match &said {
+        let frame = match said {
             Some((screen, cursor, history)) => {
                 let frame = Self::of(screen, look.made, *cursor, look.title, runs);
                 Self { history: *history, first, ..frame }
@@ -107,8 +107,8 @@ impl Frame {
         let kept = last.filter(same_screen);
         let up = kept.map_or(0, |kept| self.up_from(kept));
         let below = |y: usize| kept.and_then(|kept| kept.rows.get(y + up)).map_or(EMPTY, |row| &**row);
-        let changed = |(y, row): &(usize, &Box<str>)| ***row != *below(*y);
-        let lines: Vec<_> = self.rows.iter().enumerate().filter(changed).collect();
+        let rows = self.rows.iter().map(|row| &**row).enumerate();
+        let lines: Vec<_> = rows.filter(|(y, row)| *row != below(*y)).collect();
         if let Some(kept) = kept
             && up == 0
             && lines.is_empty()
@@ -158,11 +158,11 @@ impl Frame {
     fn up_from(&self, last: &Self) -> usize {
         let height = self.rows.len();
         let cost = |up: usize| -> usize {
-            let sent = |(y, row): (usize, &Box<str>)| {
+            let sent = |(y, row): (usize, &str)| {
                 let before = last.rows.get(y + up).map_or(EMPTY, |row| &**row);
-                if before == &**row { 0 } else { row.len() + 8 }
+                if before == row { 0 } else { row.len() + 8 }
             };
-            self.rows.iter().enumerate().map(sent).sum()
+            self.rows.iter().map(|row| &**row).enumerate().map(sent).sum()
         };
         let stays = cost(0);
         if stays == 0 {
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn what_scrolled_is_moved_and_not_sent_again() {
         let mut view = View::new(20, 6);
-        let text: String = (0..6).map(|line| format!("\r\nline {line}")).collect();
+        let text = (0..6).map(|line| format!("\r\nline {line}")).collect::<Vec<_>>().concat();
         view.step(&text);
         let scrolled = view.step("\r\nmore\r\nand more").unwrap();
         assert_eq!((&scrolled["up"], scrolled["lines"].as_object().unwrap().len()), (&2.into(), 2));

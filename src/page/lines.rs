@@ -82,20 +82,19 @@ impl Lines {
         let line = {
             let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             lines.retain(|_, line| line.lock().left.is_none_or(|left| left.elapsed() < KEPT));
-            match client.and_then(|client| lines.get(client)) {
-                Some(line) => line.clone(),
-                None => {
-                    if lines.len() >= LINES {
-                        let left = lines.values().filter_map(|line| Some((line.lock().left?, line.id.clone())));
-                        let Some((_, oldest)) = left.min() else {
-                            return Err(Error::new(ErrorCode::ResourceLimit, "too many pages are connected"));
-                        };
-                        lines.remove(&oldest);
-                    }
-                    let line = Line::begin(engine)?;
-                    lines.insert(line.id.clone(), line.clone());
-                    line
+            if let Some(line) = client.and_then(|client| lines.get(client)) {
+                line.clone()
+            } else {
+                if lines.len() >= LINES {
+                    let left = lines.values().filter_map(|line| Some((line.lock().left?, line.id.clone())));
+                    let Some((_, oldest)) = left.min() else {
+                        return Err(Error::new(ErrorCode::ResourceLimit, "too many pages are connected"));
+                    };
+                    lines.remove(&oldest);
                 }
+                let line = Line::begin(engine)?;
+                lines.insert(line.id.clone(), line.clone());
+                line
             }
         };
         let (sender, settled) = mpsc::unbounded_channel();

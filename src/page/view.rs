@@ -7,7 +7,8 @@ use tokio_util::sync::CancellationToken;
 use super::frame::Frame;
 use crate::engine::{Pane, PaneWatch};
 
-/// A view.
+/// A pane that is shown, and what the page has of it.
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing that is under way, or due")]
 pub(super) struct View {
     pub(super) pane: Pane,
     /// Tells this view from an earlier one of its number.

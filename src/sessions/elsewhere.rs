@@ -5,6 +5,7 @@
 
 use std::{
     collections::HashMap,
+    fmt::Write as _,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
@@ -82,7 +83,7 @@ impl Shown {
                 until: iso_in(wait),
                 pid,
             };
-            approvals.show(shown, answer.clone())
+            approvals.show(shown, &answer)
         });
         let shown = ShownQuestion { _approval: approval, _post: over.clone().drop_guard() };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(question.id.clone(), shown);
@@ -118,7 +119,8 @@ fn detail(question: &AgentQuestion) -> String {
     for (word, allow) in [("yes", true), ("no", false)] {
         if let Some(option) = question.plain_option(allow) {
             let line_end = if text.is_empty() { "" } else { "\n" };
-            text += &format!("{line_end}{word}: {} ({})", option.name, option.kind);
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{line_end}{word}: {} ({})", option.name, option.kind);
         }
     }
     text
@@ -142,7 +144,12 @@ async fn in_chat(chat: Arc<Mattermost>, message: String, over: CancellationToken
 
 /// Returns the text of the post. What the agent says stands in blocks: it cannot look like the question itself.
 fn message(session: &Session, question: &AgentQuestion) -> String {
-    let block = |text: &str| text.lines().map(|line| format!("    {}\n", plain::name(line))).collect::<String>();
+    let block = |text: &str| {
+        text.lines().fold(String::new(), |mut block, line| {
+            let _ = writeln!(block, "    {}", plain::name(line));
+            block
+        })
+    };
     let message = format!(
         ":lock: **Permission Request**\n`{}` in `{}` asks:\n\n{}",
         session.name(),

@@ -32,6 +32,7 @@ const OPENER_LIMIT: Duration = Duration::from_secs(10);
   muxtap open --read-only --print     a link for somebody who may look, and nothing else
   muxtap open --qr                    for a phone on this network; needs TLS
   muxtap open --revoke                every browser is logged out")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(in crate::cli) struct Open {
     /// A link that can look and do nothing else
     #[arg(long)]

@@ -170,7 +170,7 @@ pub(super) fn only_looks(method: &Method, path: &str) -> bool {
     let opens = ["/mcp", "/v1/mcp", "/v1/peer", "/v1/stream", "/v1/devices/ws", "/v1/environment", "/v1/config"];
     let is_of = |prefix: &&str| path.strip_prefix(*prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     match *method {
-        Method::GET | Method::HEAD => !opens.iter().any(|prefix| is_of(&prefix)),
+        Method::GET | Method::HEAD => !opens.iter().any(is_of),
         Method::POST => path == "/v1/page/logout",
         _ => false,
     }

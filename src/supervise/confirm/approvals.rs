@@ -166,7 +166,7 @@ impl Approvals {
     }
 
     /// Shows a question that is asked elsewhere, until what this returns is dropped. `question` gets its id.
-    pub(crate) fn show(&self, question: impl Fn(String) -> OpenQuestion, answer: AnswerThere) -> AskedQuestion {
+    pub(crate) fn show(&self, question: impl Fn(String) -> OpenQuestion, answer: &AnswerThere) -> AskedQuestion {
         let mut id = new_id();
         self.state.send_modify(|state| {
             while state.asked.iter().any(|(question, _)| question.id == id) {

@@ -16,8 +16,9 @@ pub(super) fn created(pid: u32) -> Option<u64> {
     // Behind the program's name, which may hold anything, the start is the 20th field (proc(5)).
     let ticks: u64 = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
     let up = fs::read_to_string("/proc/uptime").ok()?;
-    let up_ms = up.split(' ').next()?.parse::<f64>().ok()? * 1000.0;
-    Some((clock::now_ms() + ticks * 1000 / TICKS).saturating_sub(up_ms as u64))
+    // Seconds with two digits behind the point.
+    let up_hundredths: u64 = up.split(' ').next()?.replace('.', "").parse().ok()?;
+    Some((clock::now_ms() + ticks * 1000 / TICKS).saturating_sub(up_hundredths * 10))
 }
 
 /// When something was last typed into a process's terminal or printed there, in milliseconds since 1970. The kernel

@@ -81,10 +81,13 @@ impl Confirm for Mattermost {
     fn ask(self: Arc<Self>, question: Question) -> BoxFuture<'static, Decision> {
         Box::pin(async move {
             let asked = self.decide(&message(&question.request), || question.over()).await;
-            asked.map(|decision| decision.unwrap_or(Decision::Denied)).unwrap_or_else(|error| {
-                tracing::warn!("cannot ask in Mattermost: {error}");
-                Decision::Unavailable(UNREACHABLE.into())
-            })
+            match asked {
+                Ok(decision) => decision.unwrap_or(Decision::Denied),
+                Err(error) => {
+                    tracing::warn!("cannot ask in Mattermost: {error}");
+                    Decision::Unavailable(UNREACHABLE.into())
+                }
+            }
         })
     }
 }
