@@ -415,10 +415,10 @@ mod tests {
             screen.feed(b"\r\n\r\n\r\n\r\n");
             let lines: Vec<_> = (0..4).map(|at| runs(&screen, |row| screen.read_line(at, row))).collect();
             assert_eq!(lines, rows, "{version}");
-            assert_eq!((screen.history_start(), screen.history_size()), (0, 5));
+            assert_eq!((screen.history_start(), screen.history_size()), (0, 4));
             screen.clear_history();
-            assert_eq!((screen.history_start(), screen.history_size()), (5, 0));
-            assert!(!screen.read_line(4, &mut RowRuns::default()));
+            assert_eq!((screen.history_start(), screen.history_size()), (4, 0));
+            assert!(!screen.read_line(3, &mut RowRuns::default()));
         }
     }
 

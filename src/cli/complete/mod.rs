@@ -11,6 +11,7 @@
 mod line;
 mod place;
 mod targets;
+#[cfg(feature = "devices")]
 mod workspace;
 
 use std::{ffi::OsString, io::Write as _, process::ExitCode, time::Duration};

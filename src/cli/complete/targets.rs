@@ -84,6 +84,9 @@ async fn from_daemon(what: Asked, caller: &Caller, device: Option<&str>, typed: 
         let about = |kind: &str, name: &str| format!("{kind} {name}");
         return Some(list.approvals.iter().map(|one| Candidate::new(&one.id, about(&one.kind, &one.name))).collect());
     }
+    #[cfg(not(feature = "devices"))]
+    let _ = device;
+    #[cfg(feature = "devices")]
     if let Asked::Workspace(part @ (Part::Devices | Part::Tabs | Part::Panes)) = what {
         return super::workspace::of_daemon(&mut client, part, device).await;
     }
@@ -98,6 +101,7 @@ async fn from_daemon(what: Asked, caller: &Caller, device: Option<&str>, typed: 
         let list: SessionList = get(&mut client, "/v1/sessions").await?;
         return Some(sessions(&list.sessions, typed));
     }
+    #[cfg(feature = "devices")]
     if what == Asked::Workspace(Part::Terminals) {
         let panes = get::<PaneList>(&mut client, "/v1/panes").await?.panes;
         let shown = match device {

@@ -6,16 +6,14 @@ use super::{
     Candidate,
     targets::{Part, get},
 };
-#[cfg(feature = "devices")]
-use crate::devices::local::Home;
 use crate::{
     api::{DeviceList, PaneInfo, WorkspaceAnswer},
     cli::{caller::Caller, client::Client, output, url},
+    devices::local::Home,
     tmux::DEFAULT_SOCKET,
 };
 
 /// Returns the parts of this command line's own workspace. Its files are read, and nothing else is done to them.
-#[cfg(feature = "devices")]
 pub(super) fn own(caller: &Caller, part: Part) -> Vec<Candidate> {
     Home::new(caller.paths.devices_dir()).look().map_or_else(Vec::new, |workspace| parts(part, &workspace))
 }
