@@ -5,6 +5,8 @@ use std::{
     net::{SocketAddr, TcpListener},
 };
 
+#[cfg(feature = "page")]
+use sha2::{Digest as _, Sha256};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
@@ -93,10 +95,27 @@ fn names(settings: &Settings) -> Vec<String> {
     settings.names.iter().cloned().chain(addrs.map(|ip| ip.to_string())).collect()
 }
 
-/// Binds a free port of a loopback address, for pages alone.
+/// The port for pages, where it is free.
+#[cfg(feature = "page")]
+const PAGE_PORT: u16 = 7717;
+
+/// Binds a port for pages alone, on a loopback address of this user's own: a browser sends a page's cookie to every
+/// port of the address that set it, so that on 127.0.0.1 whatever else is served there would get it. The address, and
+/// where it is free the port, stay the same, and with them what a browser keeps for the page.
 #[cfg(feature = "page")]
 pub(super) fn bind_loopback(settings: &Settings) -> Result<TcpEndpoint> {
-    bind(SocketAddr::from(([127, 0, 0, 1], 0)), settings, None)
+    let own = own_loopback(&token::read_or_create(&settings.token_file)?);
+    let bound = bind(SocketAddr::from((own, PAGE_PORT)), settings, None);
+    let bound = bound.or_else(|_| bind(SocketAddr::from((own, 0)), settings, None));
+    // Not every system has more than one such address.
+    bound.or_else(|_| bind(SocketAddr::from(([127, 0, 0, 1], 0)), settings, None))
+}
+
+/// Returns a loopback address that belongs to a token: none of 127.0.0.0/16, which others use.
+#[cfg(feature = "page")]
+fn own_loopback(token: &str) -> [u8; 4] {
+    let [first, second, third, ..] = <[u8; 32]>::from(Sha256::digest(token.as_bytes()));
+    [127, 1 + first % 254, second, 1 + third % 254]
 }
 
 fn bind(addr: SocketAddr, settings: &Settings, acceptor: Option<TlsAcceptor>) -> Result<TcpEndpoint> {
@@ -117,4 +136,19 @@ fn bind(addr: SocketAddr, settings: &Settings, acceptor: Option<TlsAcceptor>) ->
     };
     let scheme = if guard.tls { "https" } else { "http" };
     Ok(TcpEndpoint { url: format!("{scheme}://{addr}"), listener, acceptor, guard })
+}
+
+#[cfg(all(test, feature = "page"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_have_an_address_of_their_own_that_stays() {
+        assert_eq!(own_loopback("one"), own_loopback("one"));
+        assert_ne!(own_loopback("one"), own_loopback("another"));
+        for token in 0..1000 {
+            let [first, second, _, last] = own_loopback(&token.to_string());
+            assert!(first == 127 && second != 0 && second != 255 && last != 0 && last != 255);
+        }
+    }
 }

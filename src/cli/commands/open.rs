@@ -24,7 +24,7 @@ const OPENER_LIMIT: Duration = Duration::from_secs(10);
 ///
 /// Prints a link and opens it: a wall of every pane that muxtap follows, live, one of them typed into, what agents
 /// ask, and a workspace. The link works once, within a minute; the browser stays logged in for 30 days from its last
-/// visit. Where the daemon has no TCP port it opens one on 127.0.0.1 for as long as it runs.
+/// visit. Where the daemon has no TCP port it opens one on a loopback address for as long as it runs.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap open
