@@ -1,4 +1,4 @@
-//! What a caller says of a request that it may have to ask again: a key of its own, and how long it waits.
+//! Headers of a request that its caller may have to ask again: a key of its own, and how long it waits.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) const KEY: &str = "idempotency-key";
 /// The header that says how long an answer may take (RFC 7240).
 pub(crate) const PREFER: &str = "prefer";
 
-/// What the headers say.
+/// The headers' values.
 #[derive(Debug, Default)]
 pub(crate) struct Again {
     /// The key, as it was given.

@@ -32,7 +32,7 @@ pub type Stdin = Either<pipe::Receiver, Socket>;
 /// The writing end that was handed over.
 pub type Stdout = Either<pipe::Sender, Socket>;
 
-/// What the side that hands over needs.
+/// The side that hands over.
 #[cfg(feature = "cli")]
 mod giving {
     use std::{

@@ -78,7 +78,7 @@ struct Changed {
     changes: Option<crate::engine::PaneWatch>,
 }
 
-/// What a task has brought.
+/// The result of a task.
 enum Done {
     List(List),
     Shown { view: u32, serial: u64, frame: Option<Frame> },
@@ -123,7 +123,7 @@ impl Pace {
     }
 }
 
-/// What happens next to a connection.
+/// The next event of a connection.
 enum Step {
     Room,
     Message(Option<Value>),

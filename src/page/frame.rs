@@ -1,4 +1,4 @@
-//! What a pane shows at one place of its output, and what is new since another.
+//! Frames: a pane's screen at one place of its output, and how it differs from another.
 
 use std::{collections::HashMap, fmt::Write as _};
 
@@ -10,7 +10,7 @@ use crate::{
     tmux::Exit,
 };
 
-/// What a pane shows.
+/// A pane's screen at one place of its output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     /// Which screen it is of: of another one nothing can be kept.
@@ -29,7 +29,7 @@ pub(super) struct Frame {
     pub(super) exit: Option<Exit>,
 }
 
-/// What a look at a pane gives.
+/// The result of a look at a pane.
 pub(super) enum Shot {
     /// A frame from memory.
     Frame(Box<Frame>),
@@ -221,7 +221,7 @@ mod tests {
     struct View {
         screen: Screen,
         last: Option<Frame>,
-        /// What a viewer has.
+        /// The screen that a viewer has.
         rows: Vec<Value>,
     }
 

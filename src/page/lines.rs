@@ -27,7 +27,7 @@ const SAID_AGAIN: usize = 64;
 /// Inputs of a line that wait for those before them.
 pub const WAITING: usize = 4096;
 
-/// What became of an input.
+/// The outcome of an input.
 pub(super) type Outcome = std::result::Result<Cursor, Error>;
 
 /// A number and what became of it.

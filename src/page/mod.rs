@@ -24,10 +24,10 @@ pub use sessions::{PageSession, PageSessions};
 
 use crate::api::{Error, Result};
 
-/// What all pages of a daemon share; clones are the same.
+/// State that all pages of a daemon share, and all clones.
 #[derive(Clone, Default)]
 pub struct Pages {
-    /// Who may.
+    /// The codes and cookies.
     pub sessions: PageSessions,
     lines: lines::Lines,
     port: Arc<Mutex<Port>>,
@@ -38,7 +38,7 @@ pub struct Pages {
 struct Port {
     /// The address, where one was opened for pages.
     url: Option<String>,
-    /// Whoever opens one.
+    /// The task that opens ports.
     opener: Option<mpsc::Sender<oneshot::Sender<Result<String>>>>,
 }
 

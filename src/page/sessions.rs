@@ -1,4 +1,4 @@
-//! Who may: codes that work once, and the cookies that they are traded for. Only hashes are kept.
+//! Codes that work once, and the cookies that they are traded for. Only hashes are kept.
 
 use std::{
     path::PathBuf,

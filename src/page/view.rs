@@ -13,9 +13,9 @@ pub(super) struct View {
     pub(super) pane: Pane,
     /// Tells this view from an earlier one of its number.
     pub(super) serial: u64,
-    /// What the page has.
+    /// The last frame that was sent.
     pub(super) last: Option<Frame>,
-    /// What tmux said, where memory is not certain, and is not sent yet.
+    /// A frame of tmux's own answer, where memory is not certain, that is not sent yet.
     pub(super) asked: Option<Frame>,
     /// Whether the page has drawn the last message.
     pub(super) credit: bool,

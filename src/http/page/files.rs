@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{api::Error, http::error::Failure};
 
-/// What the page may load and do: its own files alone, and frames that a person opens.
+/// Limits of the page: it loads its own files alone, and frames that a person opens.
 const POLICY: &str = "default-src 'self'; connect-src 'self'; frame-src http: https:; object-src 'none'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

@@ -55,7 +55,7 @@ pub struct PageCode {
 /// A code, to be traded for a cookie.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PageLogin {
-    /// What stands behind `#code=` in the link.
+    /// The text behind `#code=` in the link.
     pub code: String,
 }
 
