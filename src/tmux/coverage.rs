@@ -49,6 +49,9 @@ pub struct Inner {
     /// (`destroy-unattached`) can crash servers before 3.8 when another control client leaves at
     /// that moment (N26).
     departures: Semaphore,
+    /// A single permit: changes are asked one after the other. Servers before 3.8 crash when a session ends within the
+    /// step that changed its current window (N92), as by two `kill-window`s that are read together.
+    pub(super) turns: Arc<Semaphore>,
     model: Mutex<Model>,
     /// Whether a task is finding out why a connection is silent.
     pub(super) judging: AtomicBool,
@@ -71,6 +74,7 @@ impl Inner {
             lost: Notify::new(),
             arrivals: Semaphore::new(1),
             departures: Semaphore::new(1),
+            turns: Arc::new(Semaphore::new(1)),
             model: Mutex::default(),
             judging: AtomicBool::new(false),
         })

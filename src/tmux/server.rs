@@ -10,11 +10,12 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Observer,
-    connection::{Answer, Connection, Lost, Request},
+    connection::{ANSWER_LIMIT, Answer, Connection, Lost, Request},
     coverage::Inner,
     death,
     discovery::{self, SessionWatcher},
@@ -179,6 +180,27 @@ impl ServerLink {
         }
     }
 
+    /// Sends a change for which no caller waits but which is to be done at last, even by a tmux
+    /// that does not answer now; when the changes before it are answered.
+    pub fn change_at_last(&self, pane: Option<PaneId>, request: Request) {
+        let send = move |server: &Self, turn: OwnedSemaphorePermit| match server.connection_of(pane) {
+            Some(connection) => connection.submit(request, move |_| drop(turn)),
+            None => drop(turn),
+        };
+        let turns = self.inner.turns.clone();
+        if let Ok(turn) = turns.clone().try_acquire_owned() {
+            return send(self, turn);
+        }
+        let server = self.clone();
+        self.inner.tasks.spawn(async move {
+            tokio::select! {
+                // Nobody closes it.
+                turn = turns.acquire_owned() => if let Ok(turn) = turn { send(&server, turn) },
+                () = server.inner.cancel.cancelled() => {}
+            }
+        });
+    }
+
     /// Sends a request for which no caller waits but which is to be done at last, even by a tmux
     /// that does not answer now.
     pub fn submit_at_last(&self, pane: Option<PaneId>, request: Request) {
@@ -208,12 +230,21 @@ impl ServerLink {
         }
     }
 
-    /// Asks something that changes the server. It is never asked twice: when the connection is lost
-    /// meanwhile, it is not known whether it was done.
+    /// Asks something that changes the server, when the changes before it are answered
+    /// ([`Inner::turns`]). It is never asked twice: when the connection is lost meanwhile, it is not
+    /// known whether it was done.
     pub async fn write(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
         self.connected().await?;
+        let turn = tokio::time::timeout(ANSWER_LIMIT, self.inner.turns.clone().acquire_owned()).await;
+        let Ok(Ok(turn)) = turn else { return Err(unknown_outcome(Lost::Unsent)) };
         let connection = self.connection_of(pane).ok_or_else(|| self.no_connection())?;
-        connection.ask(request).await.map_err(unknown_outcome)
+        let (sender, receiver) = oneshot::channel();
+        connection.submit_in_time(request, move |answer| {
+            // Not before: the caller may have given up.
+            drop(turn);
+            let _ = sender.send(answer);
+        });
+        receiver.await.unwrap_or(Err(Lost::Ended)).map_err(unknown_outcome)
     }
 
     /// Returns the model as of now, always read anew. When the connection is lost meanwhile it is

@@ -632,7 +632,9 @@ fn crashed_servers() -> Vec<(i32, i32)> {
         let Some((pid, rest)) = stat.split_once(" (") else { continue };
         let Some((name, rest)) = rest.rsplit_once(") ") else { continue };
         let mut fields = rest.split(' ');
-        if name != "tmux: server" || fields.next() != Some("Z") || fields.next() != Some(&own) {
+        // It is called after its program, and a name has 15 bytes: "tmux-3.5a: serv".
+        let is_server = name.starts_with("tmux") && name.contains(": s");
+        if !is_server || fields.next() != Some("Z") || fields.next() != Some(&own) {
             continue;
         }
         let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();

@@ -1,6 +1,6 @@
 //! How the daemon, the tmux server and what is in it come and go.
 
-use crate::common::{Background, Stopped, World, answering, eventually, is_alive, say, type_line};
+use crate::common::{Background, Http, Stopped, World, answering, eventually, is_alive, say, type_line};
 use rustix::process::Signal;
 
 /// Everything that a pane answered, in order.
@@ -388,4 +388,39 @@ fn what_changes_the_server_is_asked_once() {
     say(&world, &pane, "after");
     let got = answers(&world, &pane);
     assert!(got.iter().filter(|line| *line == "once").count() <= 1, "{got:?}");
+}
+
+/// A server that reads two ends of one session's windows together dies of it (N92), and all else with it.
+#[test]
+fn windows_that_are_closed_at_once_leave_the_server() {
+    let world = World::with_server();
+    let server = world.server_pid();
+    for round in 0..8 {
+        world.ok(&["new-session", "-d", "-s", "many", "--", "exec cat"]);
+        for _ in 1..6 {
+            world.ok(&["new-window", "-t", "many", "--", "exec cat"]);
+        }
+        let listed = world.json(&["list-panes"]);
+        let panes = listed["panes"].as_array().unwrap().iter().filter(|pane| pane["session"] == "many");
+        let panes: Vec<_> = panes.map(|pane| (pane["id"].as_str().unwrap(), pane["pid"].as_u64().unwrap())).collect();
+        assert_eq!(panes.len(), 6, "{listed}");
+        let stopped = Stopped::new(server);
+        if round % 2 == 0 {
+            // Six callers, of whom nobody waits for another.
+            let path = |pane: &str| format!("/v1/panes/{}{}", pane.trim_start_matches('%'), world.query());
+            let ends: Vec<_> = panes.iter().map(|(pane, _)| world.http_send("DELETE", &path(pane), None)).collect();
+            drop(stopped);
+            for end in ends {
+                assert_eq!(Http::read(end).status, 200);
+            }
+        } else {
+            // Their programs end together, and muxtap closes what it has made.
+            for (_, pid) in &panes {
+                crate::common::signal(u32::try_from(*pid).unwrap(), Signal::KILL);
+            }
+            drop(stopped);
+        }
+        eventually("the session has ended", || world.sessions() == ["main"]);
+        assert_eq!(world.server_pid(), server, "round {round}");
+    }
 }

@@ -209,7 +209,7 @@ fn keep_screen(host: &Arc<Host>, pane: &Arc<PaneState>, release: bool) {
 /// Closes a pane whose process has ended, or in which nothing was started.
 pub(in crate::engine) fn close_ended(server: &ServerLink, pane: PaneId) {
     let kill = Command::new("kill-pane").opt("-t", pane.to_string());
-    server.submit_at_last(Some(pane), Request::Plain(CommandLine::of([kill])));
+    server.change_at_last(Some(pane), Request::Plain(CommandLine::of([kill])));
 }
 
 #[cfg(test)]
