@@ -14,10 +14,12 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+use tokio::sync::watch;
 
 use super::names;
 use crate::{
     api::{DeviceScope, DeviceSession, DeviceSessionRequest, Error, ErrorCode, Result},
+    clock,
     files::{self, Existing, SecretError},
 };
 
@@ -69,6 +71,8 @@ struct Shared {
     /// `None`: they end with the process.
     file: Option<PathBuf>,
     families: Mutex<Vec<Family>>,
+    /// Changes whenever families do.
+    changed: watch::Sender<()>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -103,7 +107,7 @@ impl DeviceSessions {
             tracing::warn!("the file of device sessions {} {why}", file.display());
             Vec::new()
         });
-        Self(Arc::new(Shared { file, families: Mutex::new(families.unwrap_or_default()) }))
+        Self(Arc::new(Shared { file, families: Mutex::new(families.unwrap_or_default()), ..Shared::default() }))
     }
 
     /// Begins a family for a device of a principal. Writes a file.
@@ -191,6 +195,18 @@ impl DeviceSessions {
         })
     }
 
+    /// Resolves when the token by which this device was found ends, or its family does.
+    pub async fn until_ended(&self, device: &BoundDevice) {
+        let left = Duration::from_millis(device.token_ends.saturating_sub(clock::now_ms()));
+        let mut changed = self.0.changed.subscribe();
+        // The sender lives as long as `self`.
+        let ended = changed.wait_for(|()| !self.families().iter().any(|family| family.id == device.family));
+        tokio::select! {
+            () = tokio::time::sleep(left) => {}
+            _ = ended => {}
+        }
+    }
+
     /// Ends a family. Writes a file.
     pub fn end(&self, family: &str) -> Result<()> {
         let mut families = self.families();
@@ -203,6 +219,7 @@ impl DeviceSessions {
     }
 
     fn write(&self, families: &[Family]) -> Result<()> {
+        self.0.changed.send_replace(());
         let Some(file) = &self.0.file else { return Ok(()) };
         let unable = |why: &dyn std::fmt::Display| {
             Error::new(ErrorCode::Conflict, format!("cannot write the sessions to {}: {why}", file.display()))

@@ -9,6 +9,8 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
+#[cfg(feature = "devices")]
+use axum::body::{Body, HttpBody as _};
 use axum::{
     Json, Router,
     extract::{Request, State},
@@ -16,6 +18,8 @@ use axum::{
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
 };
+#[cfg(feature = "devices")]
+use futures_util::StreamExt as _;
 use tower_http::{
     cors::{AllowOrigin, CorsLayer},
     timeout::RequestBodyTimeoutLayer,
@@ -99,9 +103,14 @@ async fn check_host_and_origin(State(guard): State<Arc<Guard>>, request: Request
 
 async fn check_token(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
     #[cfg(feature = "devices")]
-    if let Some(device) = guard.device(&request) {
-        request.extensions_mut().insert(device);
-        return next.run(request).await;
+    if let Some(token) = guard.device(&request) {
+        request.extensions_mut().insert(token.device.clone());
+        if is_of_devices(request.uri().path()) {
+            // A logout is answered, and a device's connection is told itself.
+            return next.run(request).await;
+        }
+        request.extensions_mut().insert(token.clone());
+        return token.answer(next.run(request)).await;
     }
     #[cfg(feature = "page")]
     match guard.page(&request) {
@@ -191,14 +200,12 @@ impl Guard {
 
     /// Returns the device whose token a request brings, where that is good for the route.
     #[cfg(feature = "devices")]
-    fn device(&self, request: &Request) -> Option<crate::devices::BoundDevice> {
+    fn device(&self, request: &Request) -> Option<DeviceToken> {
         let token = presented_token(request.headers())?;
-        let device = self.sessions.as_ref()?.verify(token, crate::clock::now_ms())?;
-        let path = request.uri().path();
-        let own = ["/v1/devices", "/api/device-sessions"]
-            .iter()
-            .any(|own| path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
-        (own || device.has(crate::api::DeviceScope::Terminals)).then_some(device)
+        let sessions = self.sessions.clone()?;
+        let device = sessions.verify(token, crate::clock::now_ms())?;
+        (is_of_devices(request.uri().path()) || device.has(crate::api::DeviceScope::Terminals))
+            .then_some(DeviceToken { sessions, device })
     }
 
     /// Returns whether a `Host` (`localhost:7717`, `[::1]`) means this daemon.
@@ -213,6 +220,46 @@ impl Guard {
         }
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         name == "localhost" || self.names.iter().any(|known| known.eq_ignore_ascii_case(&name))
+    }
+}
+
+/// Whether a route is the devices' own.
+#[cfg(feature = "devices")]
+fn is_of_devices(path: &str) -> bool {
+    ["/v1/devices", "/api/device-sessions"]
+        .iter()
+        .any(|own| path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
+
+/// A device's token that opened a request, for as long as that is answered.
+#[cfg(feature = "devices")]
+#[derive(Clone)]
+pub(super) struct DeviceToken {
+    sessions: crate::devices::DeviceSessions,
+    device: crate::devices::BoundDevice,
+}
+
+#[cfg(feature = "devices")]
+impl DeviceToken {
+    /// Resolves when the token has ended.
+    pub(super) async fn ended(&self) {
+        self.sessions.until_ended(&self.device).await;
+    }
+
+    /// Returns the answer, which ends with the token: what is not answered by then is refused, and a stream is cut.
+    async fn answer(self, answer: impl Future<Output = Response>) -> Response {
+        let response = tokio::select! {
+            response = answer => response,
+            () = self.ended() => {
+                let error = Error::new(ErrorCode::Unauthorized, "the token has ended: refresh it, and ask again");
+                return Failure::from(error).into_response();
+            }
+        };
+        if response.body().size_hint().exact().is_some() {
+            return response;
+        }
+        let ended = async move { self.ended().await };
+        response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(ended))))
     }
 }
 

@@ -63,6 +63,9 @@ pub(crate) struct App {
     pub(crate) engine: Engine,
     /// Behind one pointer: every request has an `App` of its own.
     pub(crate) daemon: Arc<Daemon>,
+    /// The token that opened this request, where it is a device's.
+    #[cfg(feature = "devices")]
+    token: Option<guard::DeviceToken>,
 }
 
 /// The process that the routes run in.
@@ -115,12 +118,36 @@ impl App {
         let capability = about.mcp.capability.clone();
         #[cfg(not(feature = "mcp"))]
         let capability = Capability::default();
-        Self { engine, daemon: Arc::new(Daemon { about, stop: watch::Sender::new(false), streams, capability }) }
+        let stop = watch::Sender::new(false);
+        Self {
+            engine,
+            daemon: Arc::new(Daemon { about, stop, streams, capability }),
+            #[cfg(feature = "devices")]
+            token: None,
+        }
     }
 
     /// Returns the event streams; their end is to be awaited.
     pub(crate) fn streams(&self) -> &Streams {
         &self.daemon.streams
+    }
+
+    /// Resolves when what this request has opened is to be cut: its token has ended, or the daemon's end cannot wait.
+    pub(crate) fn cut(&self) -> impl Future<Output = ()> + Send + 'static {
+        let cut = self.daemon.streams.cut.clone();
+        #[cfg(feature = "devices")]
+        let token = self.token.clone();
+        async move {
+            #[cfg(feature = "devices")]
+            if let Some(token) = token {
+                tokio::select! {
+                    () = cut.cancelled() => {}
+                    () = token.ended() => {}
+                }
+                return;
+            }
+            cut.cancelled().await;
+        }
     }
 
     /// Resolves when the daemon was asked to stop.
@@ -148,7 +175,12 @@ impl FromRequestParts<Self> for App {
             Some(page) if page.reads_only => engine.reading_only(),
             _ => engine,
         };
-        Ok(Self { engine, daemon: app.daemon.clone() })
+        Ok(Self {
+            engine,
+            daemon: app.daemon.clone(),
+            #[cfg(feature = "devices")]
+            token: parts.extensions.get().cloned(),
+        })
     }
 }
 
@@ -244,6 +276,7 @@ fn page_routes() -> Router<App> {
         .route("/", get(page::files::index))
         .route("/page/{file}", get(page::files::file))
         .route("/v1/page/ws", get(page::socket::open))
+        .route("/v1/page/files", get(page::read_file).put(page::save_file))
         .route("/v1/page/codes", post(page::code))
         .route("/v1/page/login", post(page::login))
         .route("/v1/page/logout", post(page::logout))

@@ -138,7 +138,7 @@ pub async fn alis(
     // A browser sends its token as another subprotocol (`guard`).
     upgrade.protocols([ALIS, "muxtap"]).on_upgrade(async move |socket| {
         let streams = app.daemon.streams.clone();
-        let (writers, cut) = (streams.writers.clone(), streams.cut.clone());
+        let (writers, cut) = (streams.writers.clone(), app.cut());
         let session = async move {
             // The stream counts as a connection as long as it lasts.
             let _permit = permit;
@@ -148,7 +148,7 @@ pub async fn alis(
                         tracing::debug!("a live stream ended: {error}");
                     }
                 }
-                () = cut.cancelled() => {}
+                () = cut => {}
             }
         };
         streams.open.spawn_on(session, &writers);

@@ -64,7 +64,7 @@ pub async fn open(
     let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(READ_MOST).max_frame_size(READ_MOST);
     upgrade.on_upgrade(async move |socket| {
         let streams = app.daemon.streams.clone();
-        let (writers, cut) = (streams.writers.clone(), streams.cut.clone());
+        let (writers, cut) = (streams.writers.clone(), app.cut());
         let pages = pages(&app).clone();
         let mut stop = app.daemon.stop.subscribe();
         let served = async move {
@@ -83,7 +83,7 @@ pub async fn open(
             tokio::select! {
                 () = serve(socket, connection, messages) => {}
                 () = ended => {}
-                () = cut.cancelled() => {}
+                () = cut => {}
                 // The sender lives as long as the daemon.
                 _ = stop.wait_for(|stop| *stop) => {}
             }

@@ -56,13 +56,13 @@ pub async fn stream(
     let upgrade = upgrade.read_buffer_size(READ_BYTES).write_buffer_size(WRITE_BYTES);
     upgrade.on_upgrade(async move |socket| {
         let streams = app.daemon.streams.clone();
-        let (writers, cut) = (streams.writers.clone(), streams.cut.clone());
+        let (writers, cut) = (streams.writers.clone(), app.cut());
         let session = async move {
             // The session counts as a connection as long as it lasts.
             let _permit = permit;
             tokio::select! {
                 () = session::run(socket, app, server) => {}
-                () = cut.cancelled() => {}
+                () = cut => {}
             }
         };
         streams.open.spawn_on(session, &writers);

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
     net::TcpStream,
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::Path,
@@ -47,7 +48,7 @@ fn auth_token_logs_devices_in_over_tcp_and_their_connections_end_with_their_toke
     let bootstrap = "bootstrap-0123456789abcdef";
     world.set("AUTH_TOKEN", bootstrap);
     let (daemon, addr) = serving(&world);
-    let login = json!({"deviceId": "laptop", "deviceLabel": "l", "deviceType": "browser"});
+    let login = json!({"deviceId": "laptop", "deviceLabel": "l", "deviceType": "browser", "scopes": ["terminals"]});
     assert_eq!(asked(&addr, "another", "POST", "/api/device-sessions", Some(&login)).status, 401);
     let session = asked(&addr, bootstrap, "POST", "/api/device-sessions", Some(&login));
     assert_eq!(session.status, 200, "{session:?}");
@@ -66,12 +67,33 @@ fn auth_token_logs_devices_in_over_tcp_and_their_connections_end_with_their_toke
     let (_daemon, addr) = serving(&world);
     let (mut laptop, welcome) = open(&addr, token, "laptop");
     assert_eq!(welcome["type"], "welcome", "{welcome}");
+    // What its token opened goes with it: a stream of events that would go on, and a wait.
+    let get = |path: &String| {
+        let mut stream = TcpStream::connect(&addr).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nhost: {addr}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let query = world.query();
+    let mut opened = [format!("/v1/events{query}"), format!("/v1/panes/%250/output{query}&since=now&wait_ms=25000")]
+        .each_ref()
+        .map(get);
     // It says nothing, and is told when it is over.
     let told = laptop.next_of("error");
     assert_eq!(told["code"], "UNAUTHORIZED", "{told}");
     assert!(told["message"].as_str().unwrap().contains("refresh"), "{told}");
     assert_eq!(laptop.next(), Value::Null);
     assert_eq!(asked(&addr, token, "GET", "/v1/devices", None).status, 401);
+    let ends = opened.each_mut().map(|stream| {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    });
+    assert!(ends[0].starts_with("HTTP/1.1 200") && ends[0].contains("event-stream"), "{}", ends[0]);
+    assert!(ends[1].starts_with("HTTP/1.1 401") && ends[1].contains("refresh"), "{}", ends[1]);
     // It comes back with the next token.
     let refresh = json!({"refreshToken": session["refreshToken"]});
     let next = asked(&addr, bootstrap, "POST", "/api/device-sessions/refresh", Some(&refresh)).json();
