@@ -1,4 +1,4 @@
-//! Files for an agent: those below its session's directory, and no others.
+//! Files below a directory, and no others: an agent's below its session's, a page's below the folders that are allowed.
 //!
 //! A path is opened from the directory's own descriptor, and the kernel is told to stay below it (openat2(2),
 //! `RESOLVE_BENEATH`); where it cannot be told that, no link is followed at all.
@@ -18,15 +18,15 @@ use rustix::{
 use crate::nonce;
 
 /// Bytes of a file's text that are read or written at once, at most.
-pub(super) const FILE_BYTES: u64 = 4 << 20;
+pub(crate) const FILE_BYTES: u64 = 4 << 20;
 /// Bytes of a file that are passed over to find the lines that were asked for, at most.
-pub(super) const SCAN_BYTES: u64 = 64 << 20;
+pub(crate) const SCAN_BYTES: u64 = 64 << 20;
 /// Flags with which everything is opened: a FIFO or a terminal must not hold anybody up.
 const SAFE: OFlags = OFlags::CLOEXEC.union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
-/// A directory below which an agent reads and writes.
+/// A directory below which files are read and written.
 #[derive(Debug)]
-pub(super) struct Below {
+pub(crate) struct Below {
     root: OwnedFd,
     /// Its path as it was given, and without links.
     paths: [PathBuf; 2],
@@ -34,15 +34,15 @@ pub(super) struct Below {
 
 impl Below {
     /// Opens the directory.
-    pub(super) fn open(cwd: &Path) -> std::io::Result<Self> {
+    pub(crate) fn open(cwd: &Path) -> std::io::Result<Self> {
         let real = std::fs::canonicalize(cwd)?;
         let root = rustix::fs::open(&real, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { root, paths: [cwd.to_owned(), real] })
     }
 
-    /// Reads a file's text; from this line on, the first being 1, and at most so many lines. Error: words for the
-    /// agent.
-    pub(super) fn read(&self, path: &str, line: Option<u64>, limit: Option<u64>) -> Result<String, String> {
+    /// Reads a file's text; from this line on, the first being 1, and at most so many lines. Error: words for who
+    /// asked.
+    pub(crate) fn read(&self, path: &str, line: Option<u64>, limit: Option<u64>) -> Result<String, String> {
         let wrong = |error: &dyn std::fmt::Display| format!("{path}: {error}");
         let file = self.open_at(&self.relative(path)?, OFlags::RDONLY).map_err(|error| wrong(&error))?;
         let file = File::from(file);
@@ -81,8 +81,8 @@ impl Below {
     }
 
     /// Writes a file: readers find the old text or the new one, never a part. Missing folders are made. Error: words
-    /// for the agent.
-    pub(super) fn write(&self, path: &str, text: &str) -> Result<(), String> {
+    /// for who asked.
+    pub(crate) fn write(&self, path: &str, text: &str) -> Result<(), String> {
         let wrong = |error: &dyn std::fmt::Display| format!("{path}: {error}");
         if text.len() as u64 > FILE_BYTES {
             return Err(wrong(&format_args!("more than {FILE_BYTES} bytes are not written")));
@@ -117,6 +117,24 @@ impl Below {
             let _ = rustix::fs::unlinkat(&dir, &fresh, AtFlags::empty());
         }
         written.map_err(|error| wrong(&error))
+    }
+
+    /// Whether this path is below the directory, as it is written.
+    #[cfg(feature = "page")]
+    pub(crate) fn holds(&self, path: &str) -> bool {
+        self.relative(path).is_ok()
+    }
+
+    /// Whether something is there.
+    #[cfg(feature = "page")]
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.relative(path).is_ok_and(|relative| !matches!(self.open_at(&relative, OFlags::RDONLY), Err(Errno::NOENT)))
+    }
+
+    /// Whether [`Self::write`] may write this file, which is there.
+    #[cfg(feature = "page")]
+    pub(crate) fn is_writable(&self, path: &str) -> bool {
+        self.relative(path).is_ok_and(|relative| self.open_without_links(&relative, OFlags::WRONLY, false).is_ok())
     }
 
     /// Returns a path's part below the directory. Error: it is not absolute, not below, or holds `..`.

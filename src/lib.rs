@@ -42,6 +42,8 @@
 )]
 
 pub mod api;
+#[cfg(any(feature = "page", feature = "sessions"))]
+mod below;
 #[cfg(feature = "bridge")]
 #[doc(hidden)]
 pub mod bridge;

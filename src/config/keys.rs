@@ -37,7 +37,7 @@ const fn special(name: &'static str, env: &'static str, default: DefaultValue) -
 }
 
 /// All settings, in the order in which they are shown.
-pub const KEYS: [Key; 23] = [
+pub const KEYS: [Key; 24] = [
     one("tmux", "MUXTAP_TMUX", "tmux"),
     one("own_tmux", "MUXTAP_OWN_TMUX", "true"),
     one("coverage", "MUXTAP_COVERAGE", "auto"),
@@ -57,6 +57,7 @@ pub const KEYS: [Key; 23] = [
     list("http", "MUXTAP_HTTP", ""),
     list("http_names", "MUXTAP_HTTP_NAMES", ""),
     list("http_origins", "MUXTAP_HTTP_ORIGINS", ""),
+    list("page_folders", "MUXTAP_PAGE_FOLDERS", "~"),
     one("tls", "MUXTAP_TLS", "false"),
     one("tls_cert", "MUXTAP_TLS_CERT", ""),
     one("tls_key", "MUXTAP_TLS_KEY", ""),

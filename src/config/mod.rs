@@ -62,6 +62,8 @@ pub struct Settings {
     pub names: Vec<String>,
     /// Web origins whose pages may call.
     pub origins: Vec<String>,
+    /// Folders below which pages open files; `~` is the user's home.
+    pub page_folders: Vec<PathBuf>,
     /// Whether TCP is encrypted.
     pub tls: bool,
     /// The certificate (PEM) and its key; `None`: one is generated.
@@ -162,6 +164,7 @@ impl Settings {
             http: reader.list("http")?,
             names: reader.list("http_names")?,
             origins: reader.each("http_origins", values::origin)?,
+            page_folders: reader.each("page_folders", values::folder)?,
             tls: reader.one("tls", values::boolean)?,
             certificate,
             token_file: reader

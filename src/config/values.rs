@@ -1,6 +1,9 @@
 //! Parsers of settings' values.
 
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use crate::{
     api::{Error, Tier},
@@ -71,6 +74,15 @@ pub(super) fn origin(text: &str) -> Result<String, String> {
         }
         _ => Err("an origin is http:// or https://, a host in lower case and maybe a port, without a path".to_owned()),
     }
+}
+
+/// Parses a folder: an absolute path, or one from the user's home.
+pub(super) fn folder(text: &str) -> Result<PathBuf, String> {
+    let path = Path::new(text);
+    if path.is_absolute() || path.starts_with("~") {
+        return Ok(path.to_owned());
+    }
+    Err("a folder is an absolute path, `~`, or one that begins with `~/`".to_owned())
 }
 
 #[cfg(test)]

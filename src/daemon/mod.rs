@@ -146,7 +146,7 @@ async fn run(
     #[cfg(feature = "sessions")]
     let sessions = mcp.sessions.clone();
     #[cfg(feature = "page")]
-    let pages = crate::page::Pages::in_file(paths.page_sessions_file());
+    let pages = crate::page::Pages::new(paths.page_sessions_file(), &settings.page_folders);
     #[cfg(feature = "page")]
     let mut wanted_ports = pages.open_requests();
     let about = http::DaemonInfo {

@@ -115,6 +115,8 @@ struct DeviceRoutes;
     super::page::files::index,
     super::page::files::file,
     super::page::socket::open,
+    super::page::read_file,
+    super::page::save_file,
     super::page::code,
     super::page::login,
     super::page::logout

@@ -5,6 +5,7 @@
 
 mod connection;
 mod encode;
+mod files;
 mod frame;
 mod lines;
 mod list;
@@ -20,6 +21,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 
 pub use connection::Connection;
+pub use files::{Files, PageFile, PageFileRequest, PageFileSaved};
 pub use sessions::{PageSession, PageSessions};
 
 use crate::api::{Error, Result};
@@ -29,6 +31,8 @@ use crate::api::{Error, Result};
 pub struct Pages {
     /// The codes and cookies.
     pub sessions: PageSessions,
+    /// The files that its editors open.
+    pub files: Files,
     lines: lines::Lines,
     port: Arc<Mutex<Port>>,
 }
@@ -43,9 +47,9 @@ struct Port {
 }
 
 impl Pages {
-    /// Prepares pages whose cookies are kept in this file.
-    pub fn in_file(file: PathBuf) -> Self {
-        Self { sessions: PageSessions::open(Some(file)), ..Self::default() }
+    /// Prepares pages whose cookies are kept in this file, and whose editors open files below these folders.
+    pub fn new(file: PathBuf, folders: &[PathBuf]) -> Self {
+        Self { sessions: PageSessions::open(Some(file)), files: Files::below(folders), ..Self::default() }
     }
 
     /// Returns requests for a port: whoever takes them opens one and answers its address. One of them can be served.

@@ -7,7 +7,6 @@
 
 mod acp;
 mod elsewhere;
-mod files;
 mod guard;
 mod lines;
 mod owner;
@@ -41,7 +40,6 @@ pub(crate) use self::{
     guard::{ARGUMENT as GUARD, run as run_guard},
 };
 use self::{
-    files::Below,
     guard::Guard,
     process::Agent,
     session::{About, Session},
@@ -54,6 +52,7 @@ use crate::{
         AgentSessionInfo, AgentSessionRequest, AgentWaitAnswer, AgentWaitRequest, Error, ErrorCode, EventCursor,
         PromptAnswer, PromptOutcome, PromptRequest, Result, SessionName, Tier,
     },
+    below::Below,
     engine::{Caller, Engine, Server},
     nonce,
 };

@@ -21,7 +21,6 @@ use self::opening::refused;
 use super::{
     acp,
     elsewhere::{Elsewhere, Shown},
-    files::Below,
     questions::{Chosen, Questions},
     ring::Ring,
     terminals::Terminals,
@@ -32,6 +31,7 @@ use crate::{
         AgentAnswerRequest, AgentEvent, AgentEventEntry, AgentEventsAnswer, AgentGap, AgentQuestion, AgentSessionInfo,
         AgentSessionStatus, Error, ErrorCode, EventCursor, PromptOutcome, Result, SessionName, Tier,
     },
+    below::Below,
     clock,
     engine::{Caller, Engine},
     nonce,

@@ -7,6 +7,7 @@ use std::{
     io::{Read, Write},
     net::TcpStream,
     os::unix::net::UnixStream,
+    path::Path,
     time::Instant,
 };
 
@@ -736,6 +737,41 @@ fn nothing_but_files_is_reachable_without_the_cookie() {
     assert!(world.error("INVALID_ARGUMENT", &["open", "--qr"]).contains("TLS"));
     let kept = std::fs::read_to_string(world.path("m.sock.page-sessions.json")).unwrap();
     assert!(!kept.contains(value.split('=').nth(1).unwrap()));
+}
+
+#[test]
+fn an_editor_saves_what_nobody_else_has_changed() {
+    let world = World::with_server();
+    let (addr, cookie) = log_in(&world, &[]);
+    let origin = format!("origin: http://{addr}");
+    let home = world.path("home");
+    std::fs::create_dir_all(&home).unwrap();
+    let file = home.join("notes.txt");
+    std::fs::write(&file, "one\n").unwrap();
+    let read = |path: &Path, headers: &[&str]| {
+        ask(&addr, "GET", &format!("/v1/page/files?path={}", path.display()), headers, "").0
+    };
+    let save = |text: &str, version: &str, headers: &[&str]| {
+        let body = json!({"path": file, "text": text, "version": version}).to_string();
+        ask(&addr, "PUT", "/v1/page/files", headers, &body).0
+    };
+    let opened = read(&file, &[&cookie]).json();
+    assert_eq!((&opened["text"], &opened["writable"]), (&json!("one\n"), &json!(true)), "{opened}");
+    let saved = save("two\n", opened["version"].as_str().unwrap(), &[&cookie, &origin]);
+    assert_eq!(saved.status, 200);
+    let late = save("three\n", opened["version"].as_str().unwrap(), &[&cookie, &origin]);
+    assert_eq!((late.status, &late.json()["code"]), (409, &json!("CONFLICT")));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "two\n");
+    // Not for another page, not for who only looks, and not outside of the folders.
+    let version = saved.json()["version"].as_str().unwrap().to_owned();
+    assert_eq!(save("no", &version, &[&cookie]).status, 401);
+    assert_eq!(save("no", &version, &[]).status, 401);
+    assert_eq!(read(Path::new("/etc/hostname"), &[&cookie]).status, 400);
+    assert_eq!(read(&home.join("none"), &[&cookie]).status, 404);
+    let (addr, cookie) = log_in(&world, &["--read-only"]);
+    let asked = ask(&addr, "GET", &format!("/v1/page/files?path={}", file.display()), &[&cookie], "").0;
+    assert_eq!(asked.status, 403);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "two\n");
 }
 
 #[test]

@@ -363,6 +363,50 @@ test("a workspace: an agent's page opens when the person allows it; a reload kee
     await home();
 });
 
+test("a file in a pane: it is saved, not over what something else has written, and made where it was not there", async () => {
+    const file = join(world.env.HOME, "notes.txt");
+    writeFileSync(file, "one\n");
+    await page.getByRole("link", { name: "Workspace" }).click();
+    await page.getByRole("button", { name: "New tab" }).first().click();
+    const open = async (path) => {
+        await page.locator(".picker:visible input[aria-label=File]").fill(path);
+        await page.keyboard.press("Enter");
+        await page.locator(".place .editor:visible .cm-content").waitFor();
+    };
+    await open(file);
+    const editor = page.locator(".place .editor:visible");
+    const type = async (text) => {
+        await editor.locator(".cm-content").click();
+        await page.keyboard.press("Control+End");
+        await page.keyboard.type(text);
+    };
+    await type("two");
+    await page.keyboard.press("Control+s");
+    await editor.getByText("saved").waitFor();
+    assert.equal(readFileSync(file, "utf8"), "one\ntwo");
+    writeFileSync(file, "by somebody else\n");
+    await type(" three");
+    await editor.getByRole("button", { name: "Save" }).click();
+    await page.getByRole("button", { name: "Overwrite it" }).waitFor();
+    assert.equal(readFileSync(file, "utf8"), "by somebody else\n");
+    await page.getByRole("button", { name: "Overwrite it" }).click();
+    await editor.getByText("saved").waitFor();
+    assert.equal(readFileSync(file, "utf8"), "one\ntwo three");
+    await page.getByRole("button", { name: "New tab" }).first().click();
+    await page.locator(".picker:visible input[aria-label=File]").fill("/etc/hostname");
+    await page.keyboard.press("Enter");
+    await page.locator(".editor:visible").getByText("page_folders").waitFor();
+    await page.getByRole("button", { name: "New tab" }).first().click();
+    await open(join(world.env.HOME, "new.txt"));
+    await page.locator(".editor:visible").getByText("a new file").waitFor();
+    await page.locator(".editor:visible .cm-content").click();
+    await page.keyboard.type("begun");
+    await page.keyboard.press("Control+s");
+    await page.locator(".editor:visible").getByText("saved").waitFor();
+    assert.equal(readFileSync(join(world.env.HOME, "new.txt"), "utf8"), "begun");
+    await home();
+});
+
 test("an agent session in a pane: what it says, its question answered by a button, its outcome", async () => {
     const { session } = await world.ask("POST", "/v1/agent-sessions", { provider: "claude", cwd: world.dir });
     await page.evaluate(() => {

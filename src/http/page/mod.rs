@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::{
     App,
@@ -17,10 +17,10 @@ use super::{
     openapi_parts::Failures,
 };
 use crate::{
-    api::{DoneAnswer, Error, ErrorCode, ServerQuery},
+    api::{DoneAnswer, Error, ErrorCode, ServerQuery, Tier},
     clock,
     net::Peer,
-    page::{PageSession, Pages},
+    page::{PageFile, PageFileRequest, PageFileSaved, PageSession, Pages},
 };
 
 /// The name of the page's cookie.
@@ -109,7 +109,7 @@ pub async fn code(
 pub async fn login(Extension(peer): Extension<Peer>, app: App, Body(login): Body<PageLogin>) -> Result<Response> {
     let sessions = pages(&app).sessions.clone();
     let cookie = blocking(move || sessions.login(&login.code, clock::now_ms())).await;
-    app.engine.record("page-login", cookie.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok"));
+    app.engine.record("page-login", result_of(&cookie));
     Ok(with_cookie(&peer, &cookie?, COOKIE_AGE))
 }
 
@@ -129,6 +129,52 @@ pub async fn logout(
     let sessions = pages(&app).sessions.clone();
     blocking(move || sessions.end(&session)).await?;
     Ok(with_cookie(&peer, "", 0))
+}
+
+/// Names a file.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PageFileQuery {
+    /// An absolute path.
+    pub path: String,
+}
+
+/// Reads a file for an editor of the page.
+///
+/// A file of this machine, below one of the folders of `page_folders`, for who may start programs.
+#[utoipa::path(
+    get, path = "/v1/page/files", operation_id = "read_page_file", tag = "page",
+    params(PageFileQuery),
+    responses((status = 200, description = "The file", body = PageFile), Failures)
+)]
+pub async fn read_file(app: App, Params(asked): Params<PageFileQuery>) -> Result<Json<PageFile>> {
+    app.engine.authorize(Tier::Create)?;
+    let (files, path) = (pages(&app).files.clone(), asked.path.clone());
+    let read = blocking(move || files.read(&path)).await;
+    app.engine.record_about("page-file-read", &asked.path, result_of(&read));
+    Ok(Json(read?))
+}
+
+/// Saves a file for an editor of the page.
+///
+/// One that something else has changed since it was opened is left as it is (`CONFLICT`), unless no version is said.
+#[utoipa::path(
+    put, path = "/v1/page/files", operation_id = "save_page_file", tag = "page",
+    request_body = PageFileRequest,
+    responses((status = 200, description = "It is saved", body = PageFileSaved), Failures)
+)]
+pub async fn save_file(app: App, Body(request): Body<PageFileRequest>) -> Result<Json<PageFileSaved>> {
+    app.engine.authorize(Tier::Create)?;
+    let (files, path) = (pages(&app).files.clone(), request.path.clone());
+    let saved = blocking(move || files.save(request)).await;
+    app.engine.record_about("page-file-save", &path, result_of(&saved));
+    Ok(Json(saved?))
+}
+
+/// Returns a result as the audit log has it.
+fn result_of<T>(result: &crate::api::Result<T>) -> &str {
+    result.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok")
 }
 
 fn with_cookie(peer: &Peer, value: &str, age: u32) -> Response {

@@ -18,6 +18,7 @@ export interface CodeModule {
 interface FileAnswer {
     path: string;
     text: string;
+    /** Empty where the file is not there yet. */
     version: string;
     writable?: boolean;
 }
@@ -60,21 +61,29 @@ export class EditorPane implements Shown {
             if (!response.ok) {
                 throw answer;
             }
-            const address = "/page/editor.js";
-            const module = (await import(address)) as CodeModule;
-            this.code?.destroy();
-            this.version = answer.version;
-            this.dirty = false;
-            this.code = module.create(answer.text, this.file, !this.app.mayType || answer.writable === false, {
-                changed: () => this.changed(true),
-                save: () => void this.write(false),
-            });
-            fill(this.body, this.code.element);
-            this.changed(false);
+            await this.show(answer);
             this.state.textContent = answer.writable === false ? "read only" : "";
         } catch (error) {
-            this.state.textContent = `Not opened: ${messageOf(error)}`;
+            if ((error as { code?: string }).code === "NOT_FOUND" && this.app.mayType) {
+                await this.show({ path: this.file, text: "", version: "" });
+                this.state.textContent = "a new file";
+            } else {
+                this.state.textContent = `Not opened: ${messageOf(error)}`;
+            }
         }
+    }
+
+    private async show(file: FileAnswer): Promise<void> {
+        const address = "/page/editor.js";
+        const module = (await import(address)) as CodeModule;
+        this.code?.destroy();
+        this.version = file.version;
+        this.code = module.create(file.text, this.file, !this.app.mayType || file.writable === false, {
+            changed: () => this.changed(true),
+            save: () => void this.write(false),
+        });
+        fill(this.body, this.code.element);
+        this.changed(false);
     }
 
     private changed(dirty: boolean): void {
