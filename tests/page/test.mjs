@@ -404,6 +404,8 @@ test("a file in a pane: it is saved, not over what something else has written, a
     await page.keyboard.press("Control+s");
     await page.locator(".editor:visible").getByText("saved").waitFor();
     assert.equal(readFileSync(join(world.env.HOME, "new.txt"), "utf8"), "begun");
+    // The browser itself notes each answer that is none.
+    assert.deepEqual(page.failures.splice(0).map((failure) => failure.match(/status of (\d+)/)?.[1]), ["409", "400", "404"]);
     await home();
 });
 
