@@ -17,6 +17,7 @@ pub const OUTBOX_BYTES: usize = 8 << 20;
 pub struct Outbox {
     queue: Mutex<Queue>,
     ready: Notify,
+    taken: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +53,20 @@ impl Outbox {
         true
     }
 
+    /// Resolves when at most half of what may wait does, or it has ended: for who can send later.
+    pub async fn room(&self) {
+        loop {
+            let taken = self.taken.notified();
+            {
+                let queue = self.lock();
+                if queue.ended || queue.messages.len() <= OUTBOX / 2 && queue.bytes <= OUTBOX_BYTES / 2 {
+                    return;
+                }
+            }
+            taken.await;
+        }
+    }
+
     /// Puts a device's presence in the place of what waits about it.
     pub fn presence(&self, device: &str, message: Arc<str>) {
         let mut queue = self.lock();
@@ -73,6 +88,7 @@ impl Outbox {
         queue.messages.clear();
         queue.messages.extend(last);
         drop(queue);
+        self.taken.notify_waiters();
         self.ready.notify_one();
     }
 
@@ -97,6 +113,7 @@ impl Outbox {
                 *bytes = 0;
                 batch.extend(messages.drain(..));
                 batch.extend(std::mem::take(presence).into_values());
+                self.taken.notify_waiters();
                 if *ended || !batch.is_empty() {
                     return !*ended;
                 }

@@ -199,12 +199,19 @@ impl DeviceSessions {
     pub async fn until_ended(&self, device: &BoundDevice) {
         let left = Duration::from_millis(device.token_ends.saturating_sub(clock::now_ms()));
         let mut changed = self.0.changed.subscribe();
-        // The sender lives as long as `self`.
-        let ended = changed.wait_for(|()| !self.families().iter().any(|family| family.id == device.family));
+        let ended = async {
+            // Whoever changes families says so with them locked: they are looked at when the word's own lock is free.
+            while self.has(&device.family) && changed.changed().await.is_ok() {}
+        };
         tokio::select! {
             () = tokio::time::sleep(left) => {}
-            _ = ended => {}
+            () = ended => {}
         }
+    }
+
+    /// Whether this family has not ended.
+    pub fn has(&self, family: &str) -> bool {
+        self.families().iter().any(|known| known.id == family)
     }
 
     /// Ends a family. Writes a file.

@@ -110,7 +110,10 @@ async fn check_token(State(guard): State<Arc<Guard>>, mut request: Request, next
             return next.run(request).await;
         }
         request.extensions_mut().insert(token.clone());
-        return token.answer(next.run(request)).await;
+        // What changes something is answered, however late: nobody would know whether it was done.
+        let is_cut = matches!(*request.method(), Method::GET | Method::HEAD) || request.uri().path() == "/v1/waits";
+        let answer = next.run(request);
+        return if is_cut { token.answer(answer).await } else { answer.await };
     }
     #[cfg(feature = "page")]
     match guard.page(&request) {
@@ -246,7 +249,8 @@ impl DeviceToken {
         self.sessions.until_ended(&self.device).await;
     }
 
-    /// Returns the answer, which ends with the token: what is not answered by then is refused, and a stream is cut.
+    /// Returns the answer to a read or a wait, which ends with the token: what is not answered by then is refused, and
+    /// a stream is cut.
     async fn answer(self, answer: impl Future<Output = Response>) -> Response {
         let response = tokio::select! {
             response = answer => response,

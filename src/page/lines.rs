@@ -114,8 +114,9 @@ impl Lines {
 
 impl Drop for Attached {
     fn drop(&mut self) {
+        let mut state = self.line.lock();
+        // Looked at with the line locked: another connection may take it at this moment.
         if !self.replaced.is_cancelled() {
-            let mut state = self.line.lock();
             state.connection = None;
             state.left = Some(Instant::now());
         }

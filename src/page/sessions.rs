@@ -169,8 +169,8 @@ impl PageSessions {
     /// Resolves when a page's cookie has been ended.
     pub async fn until_ended(&self, session: &PageSession) {
         let mut ended = self.0.ended.subscribe();
-        // The sender lives as long as `self`.
-        let _ = ended.wait_for(|_| !self.is_valid(session)).await;
+        // Whoever ends cookies says so with them locked: they are looked at when the word's own lock is free.
+        while self.is_valid(session) && ended.changed().await.is_ok() {}
     }
 
     /// Whether a page's cookie still works.

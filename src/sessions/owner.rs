@@ -81,7 +81,12 @@ async fn serve(
     // When it closed its output.
     let mut closed: Option<Instant> = None;
     loop {
-        let tick = session.next_tick().unwrap_or(Duration::MAX);
+        let mut tick = session.next_tick().unwrap_or(Duration::MAX);
+        if tick.is_zero() {
+            // Before what it says: an agent that says something all the time would hold up all time limits.
+            session.tick();
+            tick = session.next_tick().unwrap_or(Duration::MAX);
+        }
         let closing = closed.map(|at| CLOSED_LIMIT.saturating_sub(at.elapsed()));
         let sleep = tick.min(closing.unwrap_or(Duration::MAX));
         let woken = {

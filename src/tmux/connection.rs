@@ -217,19 +217,41 @@ impl Connection {
     /// comes, or where the connection ends. For what the coverage of the server needs, and as many
     /// requests as there are panes at most.
     pub fn submit(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
-        self.push(request, TimeLimit::Unlimited, Box::new(done));
+        self.push(request, TimeLimit::Unlimited, None, Box::new(done));
     }
 
     /// Asks tmux for a caller. `done` is called with the reply, or with an error after
     /// `queue::ANSWER_LIMIT` at the latest.
     pub fn submit_in_time(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
-        self.push(request, TimeLimit::Limited, Box::new(done));
+        self.push(request, TimeLimit::Limited, None, Box::new(done));
     }
 
-    fn push(&self, request: Request, limit: TimeLimit, done: Callback) {
+    /// Asks tmux for a change, whose turn it is: until tmux has read it, no other one is asked. As
+    /// [`Self::submit`], or as [`Self::submit_in_time`] where somebody waits.
+    pub fn submit_change(
+        &self,
+        request: Request,
+        is_awaited: bool,
+        turn: Option<tokio::sync::OwnedSemaphorePermit>,
+        done: impl FnOnce(Result<Answer, Lost>) + Send + 'static,
+    ) {
+        let limit = if is_awaited { TimeLimit::Limited } else { TimeLimit::Unlimited };
+        self.push(request, limit, turn, Box::new(done));
+    }
+
+    fn push(
+        &self,
+        request: Request,
+        limit: TimeLimit,
+        turn: Option<tokio::sync::OwnedSemaphorePermit>,
+        done: Callback,
+    ) {
         metrics::TMUX_COMMANDS.increment(1);
         let mut queue = self.queue();
         let refused = queue.push(request, limit, done);
+        if let Some(turn) = turn.filter(|_| refused.is_empty()) {
+            queue.keep_turn(turn);
+        }
         let wakes = queue.begins_watch() | queue.has_unsent();
         drop(queue);
         if wakes {

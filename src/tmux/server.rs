@@ -181,21 +181,25 @@ impl ServerLink {
     }
 
     /// Sends a change for which no caller waits but which is to be done at last, even by a tmux
-    /// that does not answer now; when the changes before it are answered.
+    /// that does not answer now; when tmux has read the changes before it.
     pub fn change_at_last(&self, pane: Option<PaneId>, request: Request) {
-        let send = move |server: &Self, turn: OwnedSemaphorePermit| match server.connection_of(pane) {
-            Some(connection) => connection.submit(request, move |_| drop(turn)),
-            None => drop(turn),
+        let send = move |server: &Self, turn: Option<OwnedSemaphorePermit>| {
+            if let Some(connection) = server.connection_of(pane) {
+                connection.submit_change(request, false, turn, |_| {});
+            }
         };
+        if !self.changes_take_turns() {
+            return send(self, None);
+        }
         let turns = self.inner.turns.clone();
         if let Ok(turn) = turns.clone().try_acquire_owned() {
-            return send(self, turn);
+            return send(self, Some(turn));
         }
         let server = self.clone();
         self.inner.tasks.spawn(async move {
             tokio::select! {
                 // Nobody closes it.
-                turn = turns.acquire_owned() => if let Ok(turn) = turn { send(&server, turn) },
+                turn = turns.acquire_owned() => if let Ok(turn) = turn { send(&server, Some(turn)) },
                 () = server.inner.cancel.cancelled() => {}
             }
         });
@@ -230,21 +234,49 @@ impl ServerLink {
         }
     }
 
-    /// Asks something that changes the server, when the changes before it are answered
-    /// ([`Inner::turns`]). It is never asked twice: when the connection is lost meanwhile, it is not
+    /// Asks something that changes the server, when tmux has read the changes before
+    /// it ([`Inner::turns`]). It is never asked twice: when the connection is lost meanwhile, it is not
     /// known whether it was done.
     pub async fn write(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
         self.connected().await?;
-        let turn = tokio::time::timeout(ANSWER_LIMIT, self.inner.turns.clone().acquire_owned()).await;
-        let Ok(Ok(turn)) = turn else { return Err(unknown_outcome(Lost::Unsent)) };
+        let turn = if self.changes_take_turns() { Some(self.turn(pane).await?) } else { None };
         let connection = self.connection_of(pane).ok_or_else(|| self.no_connection())?;
         let (sender, receiver) = oneshot::channel();
-        connection.submit_in_time(request, move |answer| {
-            // Not before: the caller may have given up.
-            drop(turn);
+        connection.submit_change(request, true, turn, move |answer| {
+            // The caller may have given up.
             let _ = sender.send(answer);
         });
         receiver.await.unwrap_or(Err(Lost::Ended)).map_err(unknown_outcome)
+    }
+
+    /// Whether this server may die of changes that it reads together.
+    fn changes_take_turns(&self) -> bool {
+        let model = self.inner.lock();
+        model.identity.as_ref().is_none_or(|identity| identity.version.dies_of_changes_at_once())
+    }
+
+    /// Awaits the turn to ask for a change, `ANSWER_LIMIT` at most; not with a server that is silent.
+    async fn turn(&self, pane: Option<PaneId>) -> Result<OwnedSemaphorePermit> {
+        let turns = self.inner.turns.clone();
+        if let Ok(turn) = turns.clone().try_acquire_owned() {
+            return Ok(turn);
+        }
+        if self.connection_of(pane).is_some_and(|connection| connection.is_silent()) {
+            return Err(unknown_outcome(Lost::Unsent));
+        }
+        // Nobody closes it.
+        match tokio::time::timeout(ANSWER_LIMIT, turns.acquire_owned()).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => {
+                let why = format!(
+                    "other changes of this tmux server are under way since {} s, and tmux {} takes one at a time; this one \
+                     was not sent and will not be: ask again",
+                    ANSWER_LIMIT.as_secs(),
+                    "before 3.8"
+                );
+                Err(Error::unavailable(why).with_details(serde_json::json!({ "sent": false })))
+            }
+        }
     }
 
     /// Returns the model as of now, always read anew. When the connection is lost meanwhile it is

@@ -30,6 +30,8 @@ export class App {
     private listeners = new Map<Topic, Set<() => void>>();
 
     constructor() {
+        // What was drawn while the page was seen is said before it is hidden.
+        document.addEventListener("visibilitychange", () => document.hidden && this.connection.giveCredits());
         const scheme = location.protocol === "https:" ? "wss:" : "ws:";
         this.connection = new Connection(
             {
@@ -39,7 +41,8 @@ export class App {
                     const timer = setTimeout(then, ms);
                     return () => clearTimeout(timer);
                 },
-                frame: (then) => requestAnimationFrame(then),
+                // A page that nobody sees draws no frames, but is to say when an agent asks.
+                frame: (then) => (document.hidden ? setTimeout(then, 1000) : requestAnimationFrame(then)),
                 recall: () => sessionStorage.getItem("muxtap-client") || null,
                 remember: (client) => sessionStorage.setItem("muxtap-client", client),
                 random: Math.random,

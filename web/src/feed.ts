@@ -59,6 +59,8 @@ export class Feeds {
         feed.view = this.connection.show(feed.key, {
             screen: (message) => {
                 feed.error = "";
+                // A pane that ended says so behind its last screen; this one goes on.
+                feed.exit = undefined;
                 feed.screen.apply(message);
                 this.changed(feed, true);
             },
@@ -91,8 +93,13 @@ export class Feeds {
         const dirty = [...this.dirty];
         this.dirty.clear();
         for (const feed of dirty) {
-            for (const draw of [...feed.drawers]) {
-                draw();
+            try {
+                for (const draw of [...feed.drawers]) {
+                    draw();
+                }
+            } catch (error) {
+                // The others are drawn.
+                reportError(error);
             }
             if (this.owed.delete(feed) && feed.users > 0) {
                 this.connection.drew(feed.view);

@@ -51,7 +51,9 @@ export function keyName(press: KeyPress, mac = false): string | null {
         if (named === "Tab" && press.shiftKey && !control && !alt) {
             return "BTab";
         }
-        return `${control ? "C-" : ""}${alt ? "M-" : ""}${press.shiftKey ? "S-" : ""}${named}`;
+        // tmux types nothing for these with Shift, which a hand that types capitals holds down.
+        const shift = press.shiftKey && named !== "BSpace" && named !== "Escape";
+        return `${control ? "C-" : ""}${alt ? "M-" : ""}${shift ? "S-" : ""}${named}`;
     }
     if ([...press.key].length !== 1 || (!control && !alt)) {
         return null;

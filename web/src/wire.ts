@@ -200,8 +200,11 @@ export class Connection {
                 this.views.get(message.view)?.events.ended?.(message.exit);
                 break;
             case "panes":
-                this.events.panes(message.whole === true, message.set ?? [], message.gone ?? []);
-                this.drawnList();
+                try {
+                    this.events.panes(message.whole === true, message.set ?? [], message.gone ?? []);
+                } finally {
+                    this.drawnList();
+                }
                 break;
             case "ack":
                 this.acknowledge(message.seq);

@@ -82,6 +82,12 @@ impl Version {
         (self.major, self.minor) == (3, 4)
     }
 
+    /// Whether a session that ends within the step that changed its current window takes the server along: before
+    /// 3.8 (N92).
+    pub fn dies_of_changes_at_once(self) -> bool {
+        self < Self::release(3, 8, None)
+    }
+
     /// Whether `select-layout` knows this name, or the beginning of one: those with `mirrored` from
     /// 3.5 on.
     pub fn knows_layout(self, name: &str) -> bool {

@@ -156,8 +156,9 @@ impl Request {
         Ok((answer, None))
     }
 
-    /// Sends events until the agent ends. A device that does not read them is ended, and comes back with its cursor.
+    /// Sends events until the agent ends, as fast as the device takes them. One that missed some is told so (a gap).
     async fn follow(&self, mut events: EventReader) {
+        self.outbox.room().await;
         while let Some(entry) = events.next().await {
             let mut message = json!(entry);
             if let Some(message) = message.as_object_mut() {
@@ -166,6 +167,7 @@ impl Request {
             if !push(&self.outbox, wire::text(&message)) {
                 return;
             }
+            self.outbox.room().await;
         }
     }
 }

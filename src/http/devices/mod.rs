@@ -238,7 +238,13 @@ pub async fn logout(
     let Some(device) = device.map(|Extension(device)| device).or_else(presented) else {
         return Err(Error::new(ErrorCode::Unauthorized, "present the token of the session that is to end").into());
     };
-    blocking(move || sessions.end(&device.family).map(|()| relay.end_family(&device.family))).await?;
+    blocking(move || {
+        let ended = sessions.end(&device.family);
+        // Here it has ended, whether or not that could be written.
+        relay.end_family(&device.family);
+        ended
+    })
+    .await?;
     Ok(Json(DoneAnswer { ok: true }))
 }
 

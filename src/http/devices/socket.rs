@@ -161,7 +161,12 @@ fn begin(relay: &Relay, sessions: &DeviceSessions, caller: Caller, at: Place, te
         None => caller,
     };
     caller.read_only = at.reads_only;
-    Ok((relay.connect(&caller, &hello)?, has_terminals))
+    let session = relay.connect(&caller, &hello)?;
+    // Its family may have ended while its connection began, which was none to end then.
+    if caller.family.as_ref().is_some_and(|family| !sessions.has(family)) {
+        return Err(Error::new(ErrorCode::Unauthorized, "token: it has ended"));
+    }
+    Ok((session, has_terminals))
 }
 
 /// Passes messages both ways until one of both ends.

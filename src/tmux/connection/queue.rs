@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::net::unix::pipe;
+use tokio::{net::unix::pipe, sync::OwnedSemaphorePermit};
 
 use super::{Answer, Callback, Lost, Request};
 use crate::protocol::{
@@ -107,6 +107,8 @@ struct Pending {
     frame: Option<u64>,
     /// Taken when the caller was answered without a reply of tmux, which may still come.
     done: Option<Callback>,
+    /// Its turn among changes of the server, given back when tmux has read it for certain.
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 /// Callbacks and what each of them is called with; to be called without the queue's lock.
@@ -116,6 +118,11 @@ pub(super) struct Callbacks(Vec<(Callback, Result<Answer, Lost>)>);
 impl Callbacks {
     fn one(done: Option<Callback>, answer: Result<Answer, Lost>) -> Self {
         Self(done.map(|done| (done, answer)).into_iter().collect())
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Calls them. One that panics does not keep the others from being called; then the answer is
@@ -182,9 +189,25 @@ impl Queue {
         let begin = self.written + self.unsent.len() as u64;
         self.unsent.extend_from_slice(&bytes);
         let asked = self.watch.now;
-        self.pending.push_back(Pending { begin, asked, limit, blocks, bodies: Vec::new(), frame, done: Some(done) });
+        self.pending.push_back(Pending {
+            begin,
+            asked,
+            limit,
+            blocks,
+            bodies: Vec::new(),
+            frame,
+            done: Some(done),
+            turn: None,
+        });
         self.write();
         Callbacks::default()
+    }
+
+    /// The request that was pushed last keeps its turn until tmux has read it.
+    pub(super) fn keep_turn(&mut self, turn: OwnedSemaphorePermit) {
+        if let Some(last) = self.pending.back_mut() {
+            last.turn = Some(turn);
+        }
     }
 
     /// Writes as much as the pipe takes. What is left stays in `unsent`; a broken pipe is noticed
@@ -278,6 +301,12 @@ impl Queue {
             watch.running = false;
             self.silent = false;
             return (TickOutcome::Idle, Callbacks::default());
+        }
+        if received {
+            // A server that prints reads, too: the reply only stands behind output.
+            let (now, written) = (watch.now, self.written);
+            let read = self.pending.iter_mut().filter(|pending| pending.begin < written && pending.asked + 1 < now);
+            read.for_each(|pending| drop(pending.turn.take()));
         }
         watch.quiet = if received { 0 } else { watch.quiet + 1 };
         self.silent &= !received;

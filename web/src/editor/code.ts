@@ -36,6 +36,8 @@ export function create(text: string, name: string, readOnly: boolean, on: { chan
         state: EditorState.create({
             doc: text,
             extensions: [
+                // A file keeps its line ends; one that has several kinds keeps each as it is.
+                EditorState.lineSeparator.of(text.includes("\r\n") && /^(?:[^\r\n]|\r\n)*$/.test(text) ? "\r\n" : "\n"),
                 lineNumbers(),
                 highlightActiveLineGutter(),
                 highlightActiveLine(),
@@ -58,5 +60,5 @@ export function create(text: string, name: string, readOnly: boolean, on: { chan
             ],
         }),
     });
-    return { element, text: () => view.state.doc.toString(), focus: () => view.focus(), destroy: () => view.destroy() };
+    return { element, text: () => view.state.sliceDoc(), focus: () => view.focus(), destroy: () => view.destroy() };
 }

@@ -216,12 +216,21 @@ export class Bell {
         const text = clean(`${pane.agent?.name} in ${paneName(pane)} asks: ${pane.agent?.question ?? ""}`, 300);
         this.live.textContent = text;
         if (document.hidden && typeof Notification !== "undefined" && Notification.permission === "granted") {
-            const notification = new Notification(`${pane.agent?.name} asks`, { body: text, tag: pane.key, icon: "/page/icon.svg" });
-            notification.onclick = () => {
-                window.focus();
-                this.open(pane.key);
-                notification.close();
-            };
+            notify(`${pane.agent?.name} asks`, { body: text, tag: pane.key }, () => this.open(pane.key));
         }
+    }
+}
+
+/** Shows a notification, where the browser lets a page do so: some of phones throw. */
+export function notify(title: string, options: NotificationOptions, open?: () => void): void {
+    try {
+        const notification = new Notification(title, { icon: "/page/icon.svg", ...options });
+        notification.onclick = () => {
+            window.focus();
+            open?.();
+            notification.close();
+        };
+    } catch {
+        // The page's title and badge say it all the same.
     }
 }

@@ -157,11 +157,13 @@ export class Input {
             this.keyboard.chord();
             return;
         }
-        if (event.isComposing || this.composing) {
+        // Safari ends a composition before the key that ended it: 229 is a key of an input method.
+        if (event.isComposing || this.composing || event.keyCode === 229) {
             return;
         }
         const copy = event.ctrlKey && !event.altKey && event.key.toLowerCase() === "c";
-        if (copy && this.keyboard.copy()) {
+        // With Shift it is never an interrupt, also where nothing is selected any more.
+        if (copy && (this.keyboard.copy() || event.shiftKey)) {
             event.preventDefault();
             return;
         }

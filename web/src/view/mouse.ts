@@ -12,7 +12,7 @@ export interface Pointed {
     may(): boolean;
 }
 
-export function listen(element: HTMLElement, pointed: Pointed): void {
+export function listen(element: HTMLElement, pointed: Pointed, ends: (() => void)[]): void {
     let pressed: number | null = null;
     let last = "";
     let turned = 0;
@@ -46,12 +46,14 @@ export function listen(element: HTMLElement, pointed: Pointed): void {
             send("move", pressed ?? Button.None, event);
         }
     });
-    window.addEventListener("mouseup", (event) => {
+    const released = (event: MouseEvent) => {
         if (pressed !== null && element.isConnected) {
             send("release", pressed, event);
             pressed = null;
         }
-    });
+    };
+    window.addEventListener("mouseup", released);
+    ends.push(() => window.removeEventListener("mouseup", released));
     element.addEventListener("contextmenu", (event) => {
         if (wanted(event)) {
             event.preventDefault();

@@ -63,7 +63,7 @@ export class PaneView {
             chord: () => options.chord(),
         });
         this.paper.append(this.history.element, this.drawing.element, this.input.field);
-        this.scroller = h("div", { cls: "scroller", role: "region" }, { scroll: () => this.scrolled() }, this.paper);
+        this.scroller = h("div", { cls: "scroller", role: "region", tabindex: "-1" }, { scroll: () => this.scrolled() }, this.paper);
         this.down = button("↓ to the screen", () => this.follow(), { cls: "down", hidden: true });
         this.element = h(
             "article",
@@ -93,8 +93,9 @@ export class PaneView {
             cell: (x, y) => this.cell(x, y),
             report: (bytes) => this.type({ bytes: base64(bytes) }),
             keys: (keys) => this.type({ keys }),
-            may: () => app.mayType && this.following,
-        });
+            // What a hand points at while the link is down is not done later.
+            may: () => app.mayType && this.following && app.link === "open",
+        }, this.ends);
         this.info();
     }
 
@@ -376,7 +377,10 @@ export class PaneView {
     /** A key that was pressed while something is selected goes on where it belongs. */
     private outsideKey(event: KeyboardEvent): void {
         const on = event.target as HTMLElement;
-        if (on === this.scroller && !event.ctrlKey && !event.metaKey && event.key.length === 1) {
+        const types = !event.ctrlKey && !event.metaKey && !event.altKey && event.key.length === 1;
+        if (on === this.scroller && types) {
+            // The field is focused before the key is typed, so it gets it; the page takes it for no shortcut.
+            event.stopPropagation();
             this.focus();
         }
     }

@@ -3,6 +3,7 @@
 import { type App, http, messageOf, paneName } from "../app";
 import { button, clean, fill, h } from "../dom";
 import type { Wait } from "../types";
+import { notify } from "./agents";
 
 /** Milliseconds for which an answer is held. */
 const HOLD = 60_000;
@@ -157,6 +158,6 @@ function say(app: App, key: string, outcome: string, words: string, line: string
     const text = outcome === "matched" ? `${app.name(key)}: ${line || words}` : `${app.name(key)}: ${outcome} (${words})`;
     app.note({ kind: outcome === "matched" ? "info" : "error", text: clean(text, 300) });
     if (document.hidden && typeof Notification !== "undefined" && Notification.permission === "granted") {
-        new Notification(`muxtap: ${outcome}`, { body: clean(text, 300), icon: "/page/icon.svg" });
+        notify(`muxtap: ${outcome}`, { body: clean(text, 300) });
     }
 }

@@ -31,6 +31,7 @@ export class EditorPane implements Shown {
     private code: CodeEditor | null = null;
     private version = "";
     private dirty = false;
+    private saving = false;
 
     constructor(
         private app: App,
@@ -38,8 +39,16 @@ export class EditorPane implements Shown {
     ) {
         this.save = button("Save", () => void this.write(false), { disabled: true });
         this.element = h("div", { cls: "editor" }, { keydown: (event) => event.stopPropagation() }, h("div", { cls: "row-of" }, {}, this.state, button("Reload", () => void this.load()), this.save), this.body);
+        window.addEventListener("beforeunload", this.leaving);
         void this.load();
     }
+
+    /** The browser asks before a page with unsaved text is left. */
+    private readonly leaving = (event: BeforeUnloadEvent): void => {
+        if (this.dirty) {
+            event.preventDefault();
+        }
+    };
 
     title(): string {
         return `${this.dirty ? "● " : ""}${this.file}`;
@@ -50,6 +59,7 @@ export class EditorPane implements Shown {
     }
 
     remove(): void {
+        window.removeEventListener("beforeunload", this.leaving);
         this.code?.destroy();
         this.element.remove();
     }
@@ -96,9 +106,10 @@ export class EditorPane implements Shown {
 
     /** Saves; a file that somebody else has changed meanwhile is not overwritten unasked. */
     private async write(force: boolean): Promise<void> {
-        if (this.code === null) {
+        if (this.code === null || this.saving) {
             return;
         }
+        this.saving = true;
         const text = this.code.text();
         try {
             const response = await fetch("/v1/page/files", {
@@ -128,6 +139,8 @@ export class EditorPane implements Shown {
             this.state.textContent = "saved";
         } catch (error) {
             this.state.textContent = `Not saved: ${messageOf(error)}`;
+        } finally {
+            this.saving = false;
         }
     }
 }
