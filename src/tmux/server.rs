@@ -265,18 +265,15 @@ impl ServerLink {
             return Err(unknown_outcome(Lost::Unsent));
         }
         // Nobody closes it.
-        match tokio::time::timeout(ANSWER_LIMIT, turns.acquire_owned()).await {
-            Ok(Ok(turn)) => Ok(turn),
-            _ => {
-                let why = format!(
-                    "other changes of this tmux server are under way since {} s, and tmux {} takes one at a time; this one \
-                     was not sent and will not be: ask again",
-                    ANSWER_LIMIT.as_secs(),
-                    "before 3.8"
-                );
-                Err(Error::unavailable(why).with_details(serde_json::json!({ "sent": false })))
-            }
+        if let Ok(Ok(turn)) = tokio::time::timeout(ANSWER_LIMIT, turns.acquire_owned()).await {
+            return Ok(turn);
         }
+        let why = format!(
+            "other changes of this tmux server are under way since {} s, and tmux before 3.8 takes one at a time; this one was \
+             not sent and will not be: ask again",
+            ANSWER_LIMIT.as_secs(),
+        );
+        Err(Error::unavailable(why).with_details(serde_json::json!({ "sent": false })))
     }
 
     /// Returns the model as of now, always read anew. When the connection is lost meanwhile it is
