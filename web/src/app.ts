@@ -27,6 +27,8 @@ export class App {
     readonly connection: Connection;
     readonly feeds: Feeds;
     note: (note: Note) => void = () => undefined;
+    /** The daemon lets this browser in no more. */
+    barred: () => void = () => undefined;
     private listeners = new Map<Topic, Set<() => void>>();
 
     constructor() {
@@ -46,6 +48,7 @@ export class App {
                 recall: () => sessionStorage.getItem("muxtap-client") || null,
                 remember: (client) => sessionStorage.setItem("muxtap-client", client),
                 random: Math.random,
+                barred: () => fetch("/v1/status", { credentials: "same-origin" }).then((answer) => answer.status === 401),
             },
             {
                 link: (state, retryMs) => {
@@ -70,6 +73,7 @@ export class App {
                 refused: (pending, error) =>
                     this.note({ kind: "error", text: `Not typed into ${this.name(pending.key)}: ${error.message}`, ms: 8000 }),
                 error: (error) => this.note({ kind: "error", text: error.message, ms: 8000 }),
+                barred: () => this.barred(),
                 ready: (may, version) => {
                     this.may = may;
                     this.version = version;

@@ -33,21 +33,23 @@ async function login(): Promise<boolean> {
     return answer === null || answer.status !== 401;
 }
 
-function sayLogin(): void {
-    fill(
-        document.body,
-        h(
-            "main",
-            { cls: "login" },
-            {},
-            h("img", { src: "/page/icon.svg", alt: "", width: 64, height: 64 }),
-            h("h1", {}, {}, "muxtap"),
-            h("p", {}, {}, "This browser is not let in. On the machine where muxtap runs, type"),
-            h("pre", {}, {}, "muxtap open"),
-            h("p", {}, {}, "and follow the link that it prints. It works once, for a minute."),
-            button("Try again", () => location.reload(), { cls: "primary" }),
-        ),
+/** What who is not let in sees. */
+function loginView(again: () => void): HTMLElement {
+    return h(
+        "main",
+        { cls: "login" },
+        {},
+        h("img", { src: "/page/icon.svg", alt: "", width: 64, height: 64 }),
+        h("h1", {}, {}, "muxtap"),
+        h("p", {}, {}, "This browser is not let in. On the machine where muxtap runs, type"),
+        h("pre", {}, {}, "muxtap open"),
+        h("p", {}, {}, "and follow the link that it prints. It works once, for a minute."),
+        button("Try again", again, { cls: "primary" }),
     );
+}
+
+function sayLogin(): void {
+    fill(document.body, loginView(() => location.reload()));
 }
 
 class Page {
@@ -65,11 +67,13 @@ class Page {
     private readonly status = h("button", { cls: "status", type: "button" }, { click: () => this.app.connection.probe() });
     private readonly theme = this.themeButton();
     private pane: PaneView | null = null;
+    private login: HTMLElement | null = null;
     private lastKey = "";
 
     constructor() {
         const app = this.app;
         app.note = (note) => this.notes.show(note);
+        app.barred = () => this.bar();
         const open = (key: string) => this.go(`pane/${key}`);
         this.wall = new Wall(app, open);
         this.agents = new Agents(app, open);
@@ -99,6 +103,7 @@ class Page {
         app.on("panes", () => this.gone());
         app.on("link", () => this.link());
         app.on("may", () => this.link());
+        app.on("may", () => this.letIn());
         setInterval(() => this.link(), 1000);
         addEventListener("hashchange", () => this.route());
         addEventListener("keydown", (event) => this.key(event));
@@ -171,6 +176,24 @@ class Page {
         if (this.pane !== null && hash.startsWith("pane/") && !this.app.panes.has(this.pane.key) && this.app.link === "open") {
             this.app.note({ kind: "info", text: "That pane is gone.", ms: 4000 });
             this.go("wall");
+        }
+    }
+
+    /** The login was taken away. What is open stays as it is behind the words: a file may have text that is not saved. */
+    private bar(): void {
+        this.letIn();
+        this.workspace.disconnect();
+        this.login = loginView(() => this.app.connection.connect());
+        document.body.classList.add("barred");
+        document.body.append(this.login);
+    }
+
+    private letIn(): void {
+        if (this.login !== null) {
+            this.login.remove();
+            this.login = null;
+            document.body.classList.remove("barred");
+            this.pane?.focus();
         }
     }
 

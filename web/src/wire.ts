@@ -31,6 +31,8 @@ export interface Surroundings {
     recall(): string | null;
     remember(client: string): void;
     random(): number;
+    /** Whether the daemon is there and does not let this browser in (any more). */
+    barred(): Promise<boolean>;
 }
 
 /** A view of a pane. */
@@ -62,6 +64,8 @@ export interface ConnectionEvents {
     unknown(lost: readonly Pending[]): void;
     refused(pending: Pending, error: ApiError): void;
     error(error: ApiError): void;
+    /** The daemon lets this browser in no more: nothing is tried again until `connect`. */
+    barred(): void;
     /** A connection is there: what may be done, and whether it is the first. */
     ready(may: string[], version: string): void;
 }
@@ -171,6 +175,16 @@ export class Connection {
         this.retry = Math.min(this.retry * 2, LAST_RETRY);
         this.say("waiting", wait);
         this.cancelRetry = this.around.after(wait, () => this.connect());
+        void this.askBarred();
+    }
+
+    /** A browser is not told why a connection was refused: it is asked for. */
+    private async askBarred(): Promise<void> {
+        const barred = await this.around.barred().catch(() => false);
+        if (barred && !this.welcomed && this.state !== "closed") {
+            this.close();
+            this.events.barred();
+        }
     }
 
     /** Takes the link for dead when nothing comes for so long. */

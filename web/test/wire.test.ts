@@ -32,7 +32,8 @@ function world() {
     const sockets: FakeSocket[] = [];
     const timers: { ms: number; then: () => void; gone: boolean }[] = [];
     const frames: (() => void)[] = [];
-    const log: { unknown: Pending[][]; refused: [number, string][]; pending: number } = { unknown: [], refused: [], pending: 0 };
+    const daemon = { barred: false };
+    const log: { barred: number; unknown: Pending[][]; refused: [number, string][]; pending: number } = { barred: 0, unknown: [], refused: [], pending: 0 };
     let client: string | null = null;
     const events: ConnectionEvents = {
         link: () => undefined,
@@ -45,6 +46,9 @@ function world() {
         unknown: (lost) => log.unknown.push([...lost]),
         refused: (pending, error) => log.refused.push([pending.seq, error.code]),
         error: () => undefined,
+        barred: () => {
+            log.barred += 1;
+        },
         ready: () => undefined,
     };
     const connection = new Connection(
@@ -67,6 +71,7 @@ function world() {
                 client = name;
             },
             random: () => 0.5,
+            barred: async () => daemon.barred,
         },
         events,
     );
@@ -83,7 +88,7 @@ function world() {
         }
     };
     const frame = () => frames.splice(0).forEach((then) => then());
-    return { connection, sockets, socket, welcome, fire, frame, timers, log };
+    return { daemon, connection, sockets, socket, welcome, fire, frame, timers, log };
 }
 
 const seqs = (socket: FakeSocket) => socket.of("input").map((one) => one.seq);
@@ -244,4 +249,37 @@ test("a page whose name another one says takes a new name", () => {
     welcome("B", 0);
     assert.deepEqual(socket().of("hello"), [{ type: "hello" }]);
     assert.equal(log.unknown.length, 1);
+});
+
+test("a login that was taken away is said, and nothing is tried any more until somebody asks", async () => {
+    const { daemon, connection, sockets, socket, welcome, fire, log } = world();
+    const settled = () => new Promise((resolve) => setImmediate(resolve));
+    connection.connect();
+    welcome("A", 0);
+    socket().breaks();
+    await settled();
+    assert.deepEqual([log.barred, connection.state], [0, "waiting"]);
+    daemon.barred = true;
+    fire();
+    socket().breaks();
+    await settled();
+    assert.deepEqual([log.barred, connection.state], [1, "closed"]);
+    const before = sockets.length;
+    fire();
+    assert.equal(sockets.length, before);
+    connection.connect();
+    welcome("A", 0);
+    assert.equal(connection.state, "open");
+});
+
+test("an answer that comes when the link is back ends nothing", async () => {
+    const { daemon, connection, socket, welcome, fire, log } = world();
+    connection.connect();
+    welcome("A", 0);
+    daemon.barred = true;
+    socket().breaks();
+    fire();
+    welcome("A", 0);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual([log.barred, connection.state], [0, "open"]);
 });
