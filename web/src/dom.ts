@@ -57,3 +57,67 @@ export function safeUrl(text: string): string | null {
         return null;
     }
 }
+
+/** What stands for an item of a list. */
+export interface Kept<T> {
+    element: HTMLElement;
+    update(item: T): void;
+}
+
+/**
+ * Keeps a list's elements by their items' ids: what stays is changed where it stands, so that a press on it is not lost,
+ * nor the focus.
+ */
+export class Keyed<T> {
+    private there = new Map<string, Kept<T>>();
+
+    constructor(
+        private parent: Element,
+        private make: (item: T, id: string) => Kept<T>,
+    ) {}
+
+    /** Shows these items, in this order. */
+    show(items: [id: string, item: T][]): void {
+        const ids = new Set(items.map(([id]) => id));
+        for (const [id, kept] of this.there) {
+            if (!ids.has(id)) {
+                this.there.delete(id);
+                kept.element.remove();
+            }
+        }
+        const all = items.map(([id, item]) => {
+            const kept = this.there.get(id) ?? this.make(item, id);
+            this.there.set(id, kept);
+            kept.update(item);
+            return kept.element;
+        });
+        order(this.parent, all);
+    }
+}
+
+/** Puts elements into this order, and moves as few as may be: one that has the focus, or is pressed, is not. */
+export function order(parent: Element, all: Element[]): void {
+    const fixed = all.find((one) => one.parentNode === parent && one.matches(":focus-within, :active"));
+    const at = fixed === undefined ? -1 : all.indexOf(fixed);
+    // Before the one that stays: each before what follows it; behind it: each behind what precedes it.
+    for (let index = at - 1; index >= 0; index -= 1) {
+        const next = all[index + 1] ?? null;
+        if (all[index]?.nextElementSibling !== next || all[index]?.parentNode !== parent) {
+            parent.insertBefore(all[index] as Element, next);
+        }
+    }
+    for (let index = at + 1; index < all.length; index += 1) {
+        const before = index === 0 ? null : (all[index - 1] as Element);
+        const place = before === null ? parent.firstElementChild : before.nextElementSibling;
+        if (place !== all[index]) {
+            parent.insertBefore(all[index] as Element, place);
+        }
+    }
+}
+
+/** Writes text where it is another one: a node that is written anew loses what is selected in it. */
+export function write(element: Element, text: string): void {
+    if (element.textContent !== text) {
+        element.textContent = text;
+    }
+}

@@ -1,7 +1,7 @@
 // Agents: what each does, what it asks with its answers as buttons, its last lines; and what waits for a person's yes.
 
 import { type App, http, isAsking, messageOf, paneName, serverName } from "../app";
-import { button, clean, fill, h } from "../dom";
+import { button, clean, fill, h, type Kept, Keyed, order, write } from "../dom";
 import { writeRuns } from "../draw";
 import type { Agent, Approval, PaneInfo } from "../types";
 import { badgeText } from "./tile";
@@ -9,8 +9,8 @@ import { badgeText } from "./tile";
 /** Rows of an agent's screen that are shown with it. */
 const ROWS = 12;
 
-/** Answers an agent's question by the answer's key or label. */
-export async function answerQuestion(app: App, pane: PaneInfo, answer: string): Promise<void> {
+/** Answers an agent's question by the answer's key or label. `false`: it was not, and the person is told. */
+export async function answerQuestion(app: App, pane: PaneInfo, answer: string): Promise<boolean> {
     try {
         await app.connection.call("send_keys", {
             target: pane.id,
@@ -18,8 +18,10 @@ export async function answerQuestion(app: App, pane: PaneInfo, answer: string): 
             question_id: pane.agent?.question_id,
             answer,
         });
+        return true;
     } catch (error) {
         app.note({ kind: "error", text: `Not answered: ${messageOf(error)}`, ms: 10_000 });
+        return false;
     }
 }
 
@@ -29,8 +31,11 @@ export function questionBox(app: App, pane: PaneInfo, agent: Agent): HTMLElement
         button(
             clean(option.key !== undefined && option.key !== "" ? `${option.key}. ${option.label}` : option.label, 160),
             (event) => {
-                (event.currentTarget as HTMLButtonElement).disabled = true;
-                void answerQuestion(app, pane, option.key || option.label);
+                const pressed = event.currentTarget as HTMLButtonElement;
+                pressed.disabled = true;
+                void answerQuestion(app, pane, option.key || option.label).then((done) => {
+                    pressed.disabled = done;
+                });
             },
             { disabled: !app.mayType || agent.question_id === undefined, ...(option.selected ? { cls: "selected" } : {}) },
         ),
@@ -40,7 +45,9 @@ export function questionBox(app: App, pane: PaneInfo, agent: Agent): HTMLElement
 
 class Card {
     readonly element = h("li", { cls: "card" });
-    private readonly head = h("header", {});
+    private readonly badge = h("span", { cls: "badge" });
+    private readonly name = h("h2", {});
+    private readonly where = h("span", { cls: "where" });
     private readonly body = h("div", {});
     private readonly last = h("div", { cls: "last", "aria-label": "Its last lines" });
     private shown = "";
@@ -51,7 +58,8 @@ class Card {
         readonly key: string,
         private open: (key: string) => void,
     ) {
-        this.element.append(this.head, this.body, this.last);
+        const head = h("header", {}, {}, this.badge, this.name, this.where, button("Open", () => this.open(this.key)));
+        this.element.append(head, this.body, this.last);
         this.use = app.feeds.use(key, () => this.draw());
         this.info();
     }
@@ -62,18 +70,16 @@ class Card {
         if (pane === undefined || !agent) {
             return;
         }
-        const now = JSON.stringify([agent.state, agent.question, agent.options, pane.title, this.app.mayType]);
+        this.badge.className = `badge ${agent.state}`;
+        write(this.badge, badgeText(pane));
+        write(this.name, clean(paneName(pane), 60));
+        write(this.where, clean([serverName(pane.socket), pane.cwd].filter((word) => word !== "").join(" "), 120));
+        // Another question has other buttons; nothing else makes them anew.
+        const now = JSON.stringify([isAsking(pane), agent.question, agent.question_id, agent.options, this.app.mayType]);
         if (now === this.shown) {
             return;
         }
         this.shown = now;
-        fill(
-            this.head,
-            h("span", { cls: `badge ${agent.state}` }, {}, badgeText(pane)),
-            h("h2", {}, {}, clean(paneName(pane), 60)),
-            h("span", { cls: "where" }, {}, clean([serverName(pane.socket), pane.cwd].filter((word) => word !== "").join(" "), 120)),
-            button("Open", () => this.open(this.key)),
-        );
         fill(this.body, isAsking(pane) ? questionBox(this.app, pane, agent) : null);
         this.element.classList.toggle("asks", isAsking(pane));
     }
@@ -105,6 +111,7 @@ export class Agents {
     private readonly empty = h("p", { cls: "empty" }, {}, "No coding agents run in these panes.");
     private readonly notify: HTMLButtonElement;
     private cards = new Map<string, Card>();
+    private readonly asked = new Keyed<Approval>(this.approvals, (approval) => this.approval(approval));
     private visible = false;
 
     constructor(
@@ -144,23 +151,22 @@ export class Agents {
                 this.cards.delete(key);
             }
         }
-        agents.forEach((pane, index) => {
+        const all = agents.map((pane) => {
             let card = this.cards.get(pane.key);
             if (card === undefined) {
                 card = new Card(this.app, pane.key, this.open);
                 this.cards.set(pane.key, card);
             }
             card.info();
-            if (this.list.children[index] !== card.element) {
-                this.list.insertBefore(card.element, this.list.children[index] ?? null);
-            }
+            return card.element;
         });
+        order(this.list, all);
         this.empty.hidden = agents.length > 0 || this.app.approvals.length > 0;
         this.notify.hidden = typeof Notification === "undefined" || Notification.permission !== "default";
-        fill(this.approvals, ...this.app.approvals.map((approval) => this.approval(approval)));
+        this.asked.show(this.app.approvals.map((approval) => [approval.id, approval]));
     }
 
-    private approval(approval: Approval): HTMLElement {
+    private approval(approval: Approval): Kept<Approval> {
         const answer = async (word: "approved" | "denied") => {
             try {
                 await http("POST", `/v1/approvals/${encodeURIComponent(approval.id)}`, { answer: word });
@@ -168,7 +174,7 @@ export class Agents {
                 this.app.note({ kind: "error", text: messageOf(error), ms: 8000 });
             }
         };
-        return h(
+        const element = h(
             "li",
             { cls: "card asks" },
             {},
@@ -181,6 +187,8 @@ export class Agents {
                 h("div", { cls: "options" }, {}, button("Allow", () => void answer("approved")), button("Deny", () => void answer("denied"))),
             ),
         );
+        // What an id asks stays the same.
+        return { element, update: () => undefined };
     }
 }
 

@@ -1,8 +1,8 @@
 // Waits: those that are open, and new ones. The daemon waits; the page is told, however often its link breaks.
 
 import { type App, http, messageOf, paneName } from "../app";
-import { button, clean, fill, h } from "../dom";
-import type { Wait } from "../types";
+import { button, clean, h, type Kept, Keyed, write } from "../dom";
+import type { PaneInfo, Wait } from "../types";
 import { notify } from "./agents";
 
 /** Milliseconds for which an answer is held. */
@@ -37,22 +37,38 @@ export class Waits {
             return;
         }
         this.empty.hidden = this.app.waits.length > 0;
-        fill(this.list, ...this.app.waits.map((wait) => this.card(wait)));
+        this.cards.show(this.app.waits.map((wait) => [wait.id, wait]));
     }
 
-    private card(wait: Wait): HTMLElement {
-        const panes = wait.panes.map((id) => {
-            const pane = [...this.app.panes.values()].find((one) => one.id === id && (wait.socket === undefined || one.socket === wait.socket));
-            return pane === undefined ? h("span", {}, {}, clean(id)) : button(clean(paneName(pane), 60), () => this.open(pane.key), { cls: "link" });
+    private readonly cards = new Keyed<Wait>(this.list, (wait, id) => this.card(wait, id));
+
+    /** A wait's conditions stay; its panes' names and its time do not. */
+    private card(wait: Wait, id: string): Kept<Wait> {
+        const panes = h("span", { cls: "panes" });
+        const named = new Keyed<PaneInfo | undefined>(panes, (pane, name) => {
+            const element = pane === undefined ? h("span", {}, {}, clean(name)) : button("", () => this.open(pane.key), { cls: "link" });
+            return { element, update: (now) => now && write(element, clean(paneName(now), 60)) };
         });
-        const left = Math.max(0, Math.round((wait.until_ms - Date.now()) / 1000));
-        return h(
+        const left = h("span", { cls: "left" });
+        const cancel = button("Cancel", () => void this.cancel(id));
+        const element = h(
             "li",
             { cls: "card" },
             {},
-            h("header", {}, {}, ...panes, h("span", { cls: "where" }, {}, clean(`${wait.who ?? ""} ${wait.face ?? ""}`, 80)), h("span", { cls: "left" }, {}, time(left)), button("Cancel", () => void this.cancel(wait.id), { disabled: !this.app.mayType })),
+            h("header", {}, {}, panes, h("span", { cls: "where" }, {}, clean(`${wait.who ?? ""} ${wait.face ?? ""}`, 80)), left, cancel),
             h("ul", { cls: "conditions" }, {}, ...wait.conditions.map((one) => h("li", {}, {}, h("span", { cls: "kind" }, {}, one.kind), one.pattern === undefined ? null : h("code", {}, {}, clean(one.pattern, 300))))),
         );
+        const update = (now: Wait) => {
+            named.show(
+                now.panes.map((name) => {
+                    const pane = [...this.app.panes.values()].find((one) => one.id === name && (now.socket === undefined || one.socket === now.socket));
+                    return [pane?.key ?? name, pane];
+                }),
+            );
+            write(left, time(Math.max(0, Math.round((now.until_ms - Date.now()) / 1000))));
+            cancel.disabled = !this.app.mayType;
+        };
+        return { element, update };
     }
 
     private async cancel(id: string): Promise<void> {

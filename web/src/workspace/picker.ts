@@ -1,7 +1,8 @@
 // A pane that shows nothing yet: its person chooses.
 
 import { type App, http, messageOf, paneName, serverName } from "../app";
-import { button, clean, fill, h } from "../dom";
+import { button, clean, fill, h, Keyed, write } from "../dom";
+import type { PaneInfo } from "../types";
 import { type Shown, terminalId } from "./content";
 
 interface SessionInfo {
@@ -76,13 +77,13 @@ export class Picker implements Shown {
         this.on.act(command, args);
     }
 
+    private readonly offered = new Keyed<PaneInfo>(this.terminals, (pane) => {
+        const element = button("", () => this.bind({ terminalId: terminalId(pane) }));
+        return { element, update: (now) => write(element, clean(`${paneName(now)}  ${now.command}`, 80)) };
+    });
+
     private list(): void {
-        fill(
-            this.terminals,
-            ...[...this.app.panes.values()].slice(0, 60).map((pane) =>
-                button(clean(`${paneName(pane)}  ${pane.command}`, 80), () => this.bind({ terminalId: terminalId(pane) })),
-            ),
-        );
+        this.offered.show([...this.app.panes.values()].slice(0, 60).map((pane) => [pane.key, pane]));
     }
 
     private bind(contentRef: object): void {
