@@ -141,6 +141,11 @@ export class Connection {
         }
     }
 
+    /** Has the list of open waits sent anew. */
+    askWaits(): void {
+        this.send({ type: "waits" });
+    }
+
     /** Ends the connection until `connect` is called. */
     close(): void {
         this.cancelRetry?.();

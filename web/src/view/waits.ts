@@ -2,19 +2,14 @@
 
 import { type App, http, messageOf, paneName } from "../app";
 import { button, clean, h, type Kept, Keyed, write } from "../dom";
+import { Followed, type WaitAnswer } from "../follow";
 import type { PaneInfo, Wait } from "../types";
 import { notify } from "./agents";
 
-/** Milliseconds for which an answer is held. */
-const HOLD = 60_000;
-/** Those that this page has set are remembered for its life. */
-const mine = new Set<string>();
-
-interface WaitAnswer {
-    id: string;
-    outcome: string;
-    pane?: string;
-    predicates?: { line?: string }[];
+/** A wait that this page has set. */
+interface Mine {
+    key: string;
+    words: string;
 }
 
 export class Waits {
@@ -142,32 +137,36 @@ async function begin(app: App, key: string, what: object, words: string): Promis
     try {
         const path = `/v1/waits?socket=${encodeURIComponent(pane.socket)}`;
         const begun = await http<WaitAnswer>("POST", path, { panes: [pane.id], detach: true, ...what });
-        mine.add(begun.id);
         app.note({ kind: "info", text: `Waiting in ${paneName(pane)}: ${words}`, ms: 4000 });
-        await follow(app, key, begun.id, words);
+        followed(app).add(begun.id, { key, words }, app.waits.map((one) => one.id));
     } catch (error) {
         app.note({ kind: "error", text: `Cannot wait: ${messageOf(error)}`, ms: 10_000 });
     }
 }
 
-async function follow(app: App, key: string, id: string, words: string): Promise<void> {
-    for (let failures = 0; failures < 60; ) {
-        try {
-            const answer = await http<WaitAnswer>("GET", `/v1/waits/${encodeURIComponent(id)}?timeout_ms=${HOLD}`);
-            if (answer.outcome !== "pending") {
-                const line = answer.predicates?.find((one) => one.line !== undefined)?.line ?? "";
-                say(app, key, answer.outcome, words, line);
-                return;
-            }
-            failures = 0;
-        } catch (error) {
-            if ((error as { status?: number }).status === 404) {
-                return;
-            }
-            failures += 1;
-            await new Promise((resolve) => setTimeout(resolve, 5000));
-        }
+let all: Followed<Mine> | undefined;
+
+/** Those that this page has set, for its life. */
+function followed(app: App): Followed<Mine> {
+    if (all === undefined) {
+        const made = new Followed<Mine>(
+            async (id) => {
+                try {
+                    return await http<WaitAnswer>("GET", `/v1/waits/${encodeURIComponent(id)}`);
+                } catch (error) {
+                    if ((error as { status?: number }).status === 404) {
+                        return null;
+                    }
+                    throw error;
+                }
+            },
+            ({ key, words }, answer) => say(app, key, answer?.outcome ?? "no answer is kept any more", words, answer?.predicates?.find((one) => one.line !== undefined)?.line ?? ""),
+            () => app.connection.askWaits(),
+        );
+        app.on("waits", () => made.look(app.waits.map((one) => one.id)));
+        all = made;
     }
+    return all;
 }
 
 function say(app: App, key: string, outcome: string, words: string, line: string): void {

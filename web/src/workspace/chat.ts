@@ -3,6 +3,7 @@
 
 import { type App, http, messageOf } from "../app";
 import { button, clean, fill, h } from "../dom";
+import { Streams } from "../streams";
 import type { Shown } from "./content";
 
 interface Question {
@@ -20,13 +21,17 @@ interface Entry {
 
 /** Elements that are kept; older ones go. */
 const MOST = 1000;
+/** Conversations that are read at once: a browser has six connections to a host, for all of its windows. */
+const STREAMS = new Streams<Chat>(3);
 
 export class Chat implements Shown {
     readonly element: HTMLElement;
     private readonly log = h("div", { cls: "chat-log", role: "log", "aria-label": "The conversation", tabindex: 0 });
     private readonly asks = h("div", { cls: "chat-asks" });
     private readonly state = h("span", { cls: "chat-state", role: "status" });
-    private readonly source: EventSource;
+    private source: EventSource | null = null;
+    private since = "start";
+    private over = false;
     private readonly base: string;
     private open: { kind: string; element: HTMLElement } | null = null;
     private tools = new Map<string, HTMLElement>();
@@ -56,14 +61,44 @@ export class Chat implements Shown {
         });
         const tools = h("div", { cls: "row-of" }, {}, this.state, button("Stop", () => void this.ask("POST", "/interrupt"), { title: "Interrupt the prompt that runs" }), button("Send", send, { cls: "primary" }));
         this.element = h("div", { cls: "chat" }, {}, this.log, this.asks, h("div", { cls: "chat-form" }, {}, field, tools));
-        this.source = new EventSource(`${this.base}/stream?since=start`);
-        this.source.onmessage = (event) => {
+        // Of more conversations than may be read at once, those that were looked at last are.
+        this.element.addEventListener("focusin", () => !this.over && STREAMS.want(this));
+        document.addEventListener("visibilitychange", this.seen);
+    }
+
+    private shown = false;
+    private readonly seen = (): void => {
+        if (this.shown && !document.hidden && !this.over) {
+            STREAMS.want(this);
+        } else {
+            STREAMS.leave(this);
+        }
+    };
+
+    /** A conversation that nobody sees holds no connection, and goes on where it was when it is seen again. */
+    visible(shown: boolean): void {
+        if (this.shown !== shown) {
+            this.shown = shown;
+            this.seen();
+        }
+    }
+
+    start(): void {
+        const source = new EventSource(`${this.base}/stream?since=${encodeURIComponent(this.since)}`);
+        this.source = source;
+        source.onmessage = (event) => {
             if (event.data !== "") {
                 this.take(JSON.parse(event.data) as Entry);
             }
         };
-        this.source.onerror = () => this.say(this.source.readyState === EventSource.CLOSED ? "ended" : "no link, trying again");
-        this.source.onopen = () => this.say("");
+        source.onerror = () => this.say(source.readyState === EventSource.CLOSED ? "ended" : "no link, trying again");
+        source.onopen = () => this.say("");
+    }
+
+    stop(): void {
+        this.source?.close();
+        this.source = null;
+        this.say("stands still: click here to go on");
     }
 
     title(): string {
@@ -75,7 +110,9 @@ export class Chat implements Shown {
     }
 
     remove(): void {
-        this.source.close();
+        document.removeEventListener("visibilitychange", this.seen);
+        this.shown = false;
+        STREAMS.leave(this);
         this.element.remove();
     }
 
@@ -121,6 +158,7 @@ export class Chat implements Shown {
 
     private take(entry: Entry): void {
         const { event } = entry;
+        this.since = entry.cursor;
         const text = typeof event.text === "string" ? event.text : "";
         if (entry.gap !== undefined) {
             this.add("fact", "Earlier events are not kept any more.");
@@ -158,7 +196,8 @@ export class Chat implements Shown {
                 break;
             case "exited":
                 this.running = 0;
-                this.source.close();
+                this.over = true;
+                STREAMS.leave(this);
                 this.add("fact", "The agent has ended.");
                 break;
         }

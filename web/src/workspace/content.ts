@@ -21,6 +21,10 @@ export interface Shown {
     element: HTMLElement;
     title(): string;
     focus?(): void;
+    /** Whether anybody can see it: it begins unseen. */
+    visible?(shown: boolean): void;
+    /** Whether closing it would lose what somebody wrote. */
+    unsaved?(): boolean;
     remove(): void;
 }
 
@@ -77,6 +81,7 @@ export class Content {
 
     private active = false;
     private several = false;
+    private workspaceSeen = true;
 
     show(pane: Pane, visible: boolean, marked: boolean): void {
         this.pane = pane;
@@ -85,6 +90,16 @@ export class Content {
         this.several = true;
         this.element.classList.toggle("active", marked);
         this.refresh();
+    }
+
+    /** Says whether the workspace is on the screen at all. */
+    set seen(seen: boolean) {
+        this.workspaceSeen = seen;
+        this.sight();
+    }
+
+    private sight(): void {
+        this.shown?.visible?.(this.workspaceSeen && !this.element.hidden);
     }
 
     /** Shows what the pane holds now: a terminal may have come or gone. */
@@ -96,6 +111,7 @@ export class Content {
             this.shown = this.make();
             fill(this.body, this.shown.element);
         }
+        this.sight();
         this.name.textContent = clean(this.shown?.title() ?? this.pane.kind, 100);
         this.element.setAttribute("aria-label", clean(`${this.pane.kind} ${this.shown?.title() ?? ""}`, 120));
     }

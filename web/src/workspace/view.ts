@@ -83,6 +83,9 @@ export class WorkspaceView {
         if (shown) {
             this.update();
         }
+        for (const content of this.contents.values()) {
+            content.seen = shown;
+        }
     }
 
     reconnect(): void {
