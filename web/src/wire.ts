@@ -1,5 +1,6 @@
 // The connection of docs/page.md: hello, credits, numbered input, and coming back after a break.
 
+import { fitting } from "./fit";
 import type {
     ApiError,
     Approval,
@@ -382,15 +383,21 @@ export class Connection {
 
     // --- input
 
-    /** Types something into a pane, now or when the connection is back. `false`: too much waits already. */
+    /**
+     * Types something into a pane, now or when the connection is back. `false`: too much waits already, or it is more
+     * than a message holds and cannot be cut.
+     */
     type(key: string, typed: Typed): boolean {
-        if (this.pending.length >= MOST_PENDING || !(this.may.includes("input") || this.may.length === 0)) {
+        const parts = fitting(typed);
+        if (parts === null || this.pending.length >= MOST_PENDING || !(this.may.includes("input") || this.may.length === 0)) {
             return false;
         }
-        this.seq += 1;
-        const pending: Pending = { seq: this.seq, key, typed, sent: false };
-        this.pending.push(pending);
-        this.transmit(pending);
+        for (const part of parts) {
+            this.seq += 1;
+            const pending: Pending = { seq: this.seq, key, typed: part, sent: false };
+            this.pending.push(pending);
+            this.transmit(pending);
+        }
         this.events.pending(this.pending);
         return true;
     }

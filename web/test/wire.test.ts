@@ -283,3 +283,15 @@ test("an answer that comes when the link is back ends nothing", async () => {
     await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual([log.barred, connection.state], [0, "open"]);
 });
+
+test("a text that is more than a message holds is several inputs; a paste that is, is none", () => {
+    const { connection, socket, welcome } = world();
+    connection.connect();
+    welcome("A", 0);
+    assert.equal(connection.type("k", { text: "x".repeat(1_500_000) }), true);
+    assert.equal(connection.type("k", { paste: "x".repeat(1_500_000) }), false);
+    const inputs = socket().of("input");
+    assert.deepEqual(seqs(socket()), [1, 2]);
+    assert.equal(inputs.map((one) => String(one.text)).join("").length, 1_500_000);
+    assert.ok(inputs.every((one) => JSON.stringify(one).length < 1 << 20));
+});

@@ -4,6 +4,7 @@ import type { App } from "../app";
 import { button, h } from "../dom";
 import { isChord, keyName, typedText } from "../keys";
 import { composedChange } from "../compose";
+import { fitting } from "../fit";
 import type { Typed } from "../types";
 
 const MAC = /Mac|iPhone|iPad/.test(navigator.platform);
@@ -100,6 +101,10 @@ export class Input {
         }
         if (clean.length > MOST_PASTE) {
             this.app.note({ kind: "error", text: `That is ${clean.length} characters: at most ${MOST_PASTE} can be pasted.`, ms: 6000 });
+            return;
+        }
+        if (fitting({ paste: clean }) === null) {
+            this.app.note({ kind: "error", text: "That paste is more than 1 MiB as it is sent, with its control characters written out: muxtap takes no more at once.", ms: 8000 });
             return;
         }
         const lines = clean.split("\n").length;

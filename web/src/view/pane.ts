@@ -121,7 +121,7 @@ export class PaneView {
             return;
         }
         if (!this.app.connection.type(this.key, typed)) {
-            this.app.note({ kind: "error", text: "Too much waits to be typed already.", ms: 5000 });
+            this.app.note({ kind: "error", text: "Not typed: too much waits already, or it is more than 1 MiB.", ms: 5000 });
         }
         if (!("bytes" in typed)) {
             this.follow();
