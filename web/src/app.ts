@@ -136,7 +136,9 @@ export class App {
         this.tell("panes");
     }
 
+    /** Keys are the daemon's that gave them: another one names the same panes anew. */
     private lost(lost: readonly Pending[]): void {
+        const were = new Map(lost.map((one) => [one.key, this.panes.get(one.key)]));
         const words = lost.map((one) => describe(one)).join(" ");
         this.note({
             kind: "error",
@@ -146,13 +148,31 @@ export class App {
                     label: "Type again",
                     press: () => {
                         for (const one of lost) {
-                            this.connection.type(one.key, one.typed);
+                            const key = samePane(this.panes, one.key, were.get(one.key));
+                            if (key === null) {
+                                this.note({ kind: "error", text: `Not typed again: ${were.get(one.key)?.id ?? "the pane"} is gone.`, ms: 8000 });
+                                return;
+                            }
+                            this.connection.type(key, one.typed);
                         }
                     },
                 },
             ],
         });
     }
+}
+
+/** The key of the pane that had this key once, or null where it is gone. */
+export function samePane(panes: ReadonlyMap<string, PaneInfo>, key: string, was: PaneInfo | undefined): string | null {
+    if (panes.has(key)) {
+        return key;
+    }
+    for (const pane of panes.values()) {
+        if (pane.id === was?.id && pane.socket === was.socket) {
+            return pane.key;
+        }
+    }
+    return null;
 }
 
 export function isAsking(pane: PaneInfo): boolean {
