@@ -5,8 +5,8 @@ import type { Screen } from "../screen";
 
 export interface Pointed {
     screen(): Screen;
-    /** The cell at a place, or null outside of the screen. */
-    cell(x: number, y: number): [column: number, row: number] | null;
+    /** The cell at a place; outside of the screen null, or the nearest one. */
+    cell(x: number, y: number, nearest: boolean): [column: number, row: number] | null;
     report(bytes: string): void;
     keys(names: string[]): void;
     may(): boolean;
@@ -18,7 +18,8 @@ export function listen(element: HTMLElement, pointed: Pointed, ends: (() => void
     let turned = 0;
 
     const send = (kind: "press" | "release" | "move", button: number, event: MouseEvent): boolean => {
-        const cell = pointed.cell(event.clientX, event.clientY);
+        // What was pressed within the screen is its program's wherever it is dragged to.
+        const cell = pointed.cell(event.clientX, event.clientY, pressed !== null);
         if (cell === null) {
             return false;
         }
@@ -42,18 +43,33 @@ export function listen(element: HTMLElement, pointed: Pointed, ends: (() => void
         }
     });
     element.addEventListener("mousemove", (event) => {
-        if (wanted(event)) {
-            send("move", pressed ?? Button.None, event);
+        if (pressed === null && wanted(event)) {
+            send("move", Button.None, event);
         }
     });
     const released = (event: MouseEvent) => {
         if (pressed !== null && element.isConnected) {
             send("release", pressed, event);
-            pressed = null;
+        }
+        pressed = null;
+    };
+    const dragged = (event: MouseEvent) => {
+        if (pressed === null) {
+            return;
+        }
+        // It was released where no page is told of it, as over another page in a pane of the workspace.
+        if (event.buttons === 0) {
+            released(event);
+        } else if (pointed.may()) {
+            send("move", pressed, event);
         }
     };
     window.addEventListener("mouseup", released);
-    ends.push(() => window.removeEventListener("mouseup", released));
+    window.addEventListener("mousemove", dragged);
+    ends.push(
+        () => window.removeEventListener("mouseup", released),
+        () => window.removeEventListener("mousemove", dragged),
+    );
     element.addEventListener("contextmenu", (event) => {
         if (wanted(event)) {
             event.preventDefault();

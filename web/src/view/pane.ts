@@ -90,7 +90,7 @@ export class PaneView {
         this.pinch();
         listen(this.scroller, {
             screen: () => this.feed.screen,
-            cell: (x, y) => this.cell(x, y),
+            cell: (x, y, nearest) => this.cell(x, y, nearest),
             report: (bytes) => this.type({ bytes: base64(bytes) }),
             keys: (keys) => this.type({ keys }),
             // What a hand points at while the link is down is not done later.
@@ -333,11 +333,14 @@ export class PaneView {
 
     // --- the pointer
 
-    private cell(x: number, y: number): [number, number] | null {
+    private cell(x: number, y: number, nearest: boolean): [number, number] | null {
         const box = this.drawing.element.getBoundingClientRect();
         const screen = this.feed.screen;
         const column = Math.floor(((x - box.left) / box.width) * screen.columns);
         const row = Math.floor((y - box.top) / this.rowPixels);
+        if (nearest) {
+            return [Math.max(0, Math.min(screen.columns - 1, column)), Math.max(0, Math.min(screen.rows - 1, row))];
+        }
         const within = column >= 0 && column < screen.columns && row >= 0 && row < screen.rows;
         return within ? [column, row] : null;
     }
