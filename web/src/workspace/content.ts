@@ -3,6 +3,7 @@
 import { type App, paneName, serverName } from "../app";
 import { button, clean, fill, h, safeUrl } from "../dom";
 import type { PaneInfo } from "../types";
+import { discards } from "../view/ask";
 import { PaneView } from "../view/pane";
 import { Chat } from "./chat";
 import { EditorPane } from "./editor";
@@ -60,7 +61,9 @@ export class Content {
             this.address,
             tool("▯▯", "Split: another pane beside it", split("horizontal")),
             tool("⊟", "Split: another pane below it", split("vertical")),
-            tool("×", "Close this pane; a terminal lives on", () => this.on.act("kill-pane", { target })),
+            tool("×", "Close this pane; a terminal lives on", () => {
+                void this.mayClose().then((may) => may && this.on.act("kill-pane", { target }));
+            }),
         );
         this.element = h("article", { cls: "place" }, {}, bar, this.body);
         this.element.addEventListener("focusin", () => this.activate());
@@ -119,6 +122,11 @@ export class Content {
     remove(): void {
         this.shown?.remove();
         this.element.remove();
+    }
+
+    /** Asks first where something would be lost. */
+    async mayClose(): Promise<boolean> {
+        return this.shown?.unsaved?.() !== true || (await discards(this.pane.file ?? "This pane"));
     }
 
     private activate(): void {

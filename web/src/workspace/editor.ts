@@ -2,6 +2,7 @@
 
 import { type App, messageOf } from "../app";
 import { button, fill, h } from "../dom";
+import { discards } from "../view/ask";
 import type { Shown } from "./content";
 
 /** What editor/code.ts makes. */
@@ -38,7 +39,7 @@ export class EditorPane implements Shown {
         private file: string,
     ) {
         this.save = button("Save", () => void this.write(false), { disabled: true });
-        this.element = h("div", { cls: "editor" }, { keydown: (event) => event.stopPropagation() }, h("div", { cls: "row-of" }, {}, this.state, button("Reload", () => void this.load()), this.save), this.body);
+        this.element = h("div", { cls: "editor" }, { keydown: (event) => event.stopPropagation() }, h("div", { cls: "row-of" }, {}, this.state, button("Reload", () => void this.reload()), this.save), this.body);
         window.addEventListener("beforeunload", this.leaving);
         void this.load();
     }
@@ -49,6 +50,16 @@ export class EditorPane implements Shown {
             event.preventDefault();
         }
     };
+
+    unsaved(): boolean {
+        return this.dirty;
+    }
+
+    private async reload(): Promise<void> {
+        if (!this.dirty || (await discards(this.file))) {
+            await this.load();
+        }
+    }
 
     title(): string {
         return `${this.dirty ? "● " : ""}${this.file}`;

@@ -216,7 +216,7 @@ export class WorkspaceView {
                     },
                     clean(tab.title, 40),
                 );
-                const close = button("×", () => this.act("kill-tab", { target: `tab:${tab.id}` }), { cls: "close", "aria-label": `Close ${clean(tab.title, 40)}` });
+                const close = button("×", () => void this.closeTab(tab), { cls: "close", "aria-label": `Close ${clean(tab.title, 40)}` });
                 return h("div", { cls: `tab${selected ? " selected" : ""}`, "data-id": tab.id }, {}, name, close);
             }),
             button("+", () => this.act("new-tab", {}), { cls: "add", "aria-label": "New tab", title: "New tab" }),
@@ -225,6 +225,17 @@ export class WorkspaceView {
         if (focused) {
             this.tabs.querySelector<HTMLElement>(`[data-id="${CSS.escape(focused)}"] button`)?.focus();
         }
+    }
+
+    private async closeTab(tab: Tab): Promise<void> {
+        const boxes = new Map<string, Box>();
+        place(tab.layout, { left: 0, top: 0, width: 100, height: 100 }, boxes);
+        for (const id of boxes.keys()) {
+            if ((await this.contents.get(id)?.mayClose()) === false) {
+                return;
+            }
+        }
+        this.act("kill-tab", { target: `tab:${tab.id}` });
     }
 
     private rename(tab: Tab): void {

@@ -1,0 +1,25 @@
+// A question to the person before something is lost.
+
+import { button, clean, h } from "../dom";
+
+/** Asks; true where the person chose to do it, false for anything else. */
+export function confirmed(question: string, yes: string, no: string): Promise<boolean> {
+    return new Promise((resolve) => {
+        const dialog = h("dialog", { cls: "dialog", "aria-label": "A question" });
+        const keep = button(no, () => dialog.close(), { cls: "primary" });
+        const lose = button(yes, () => dialog.close("yes"));
+        dialog.append(h("p", { cls: "hint" }, {}, clean(question, 400)), h("div", { cls: "options" }, {}, keep, lose));
+        dialog.addEventListener("close", () => {
+            dialog.remove();
+            resolve(dialog.returnValue === "yes");
+        });
+        document.body.append(dialog);
+        dialog.showModal();
+        keep.focus();
+    });
+}
+
+/** Asks whether text that is not saved may go. */
+export function discards(what: string): Promise<boolean> {
+    return confirmed(`${what} has text that is not saved.`, "Discard", "Keep");
+}
