@@ -3,19 +3,21 @@
 import { h } from "../dom";
 import { writeRuns } from "../draw";
 import type { Feed } from "../feed";
+import { KeptLines } from "../kept";
 import { type Line, joined, lineOf } from "../screen";
 import type { Connection } from "../wire";
 
-/** Lines of history that are read at once. */
+/** Lines of history that are read at once, and that are held. */
 const PART = 300;
+const MOST = 5000;
+/** Pixels from an end of what is held at which more is read. */
+const NEAR = 600;
 
 export class Reading {
     readonly element: HTMLElement;
     private readonly past = h("div", { cls: "reading-past" });
     private readonly now = h("div", { cls: "reading-now" });
-    private lines: Line[] = [];
-    private from = -1;
-    private to = -1;
+    private readonly kept = new KeptLines(MOST);
     private epoch = -1;
     private asking = false;
     private frame = 0;
@@ -45,13 +47,13 @@ export class Reading {
     }
 
     draw(): void {
-        const screen = this.feed.screen;
-        const atEnd = this.element.scrollTop + this.element.clientHeight >= this.element.scrollHeight - 40;
-        if (this.epoch !== screen.epoch) {
+        const { screen } = this.feed;
+        const { kept, element } = this;
+        const atEnd = element.scrollTop + element.clientHeight >= element.scrollHeight - 40;
+        // A flood that leaves no line of what is held is not read through.
+        if (this.epoch !== screen.epoch || (atEnd && !kept.behind && screen.top - kept.to > MOST)) {
             this.epoch = screen.epoch;
-            this.lines = [];
-            this.from = screen.top;
-            this.to = screen.top;
+            kept.begin(screen.top);
             this.past.replaceChildren();
         }
         const lines = [...screen.lines];
@@ -59,54 +61,92 @@ export class Reading {
             lines.pop();
         }
         this.now.replaceChildren(...paragraphs(lines));
-        if (screen.top > this.to) {
-            this.ask(this.to, screen.top);
-        } else if (this.from === screen.top) {
+        // Lines between those that are held and the screen are not there: the screen would seem to follow.
+        kept.behind &&= kept.to < screen.top;
+        this.now.hidden = kept.behind;
+        if (screen.top > kept.to && !kept.behind) {
+            this.ask(kept.to, screen.top, false);
+        } else {
             this.more();
         }
-        if (atEnd) {
-            this.element.scrollTop = this.element.scrollHeight;
+        if (atEnd && !kept.behind) {
+            element.scrollTop = element.scrollHeight;
         }
     }
 
-    /** Reads further back when its beginning is near. */
+    private get below(): number {
+        return this.element.scrollHeight - this.element.scrollTop;
+    }
+
+    /** Reads on where the beginning is near, or the end of what is held. */
     private more(): void {
-        const screen = this.feed.screen;
-        if (this.element.scrollTop < 600 && this.from > screen.first && !screen.modes.alternate) {
-            this.ask(Math.max(screen.first, this.from - PART), this.from);
+        const { screen } = this.feed;
+        const { kept, element } = this;
+        if (screen.modes.alternate || element.clientHeight === 0) {
+            return;
+        }
+        if (kept.behind && this.below - element.clientHeight < NEAR) {
+            this.ask(kept.to, Math.min(screen.top, kept.to + PART), false);
+        } else if (element.scrollTop < NEAR && kept.from > screen.first) {
+            this.ask(Math.max(screen.first, kept.from - PART), kept.from, true);
         }
     }
 
-    private ask(from: number, to: number): void {
+    private ask(from: number, to: number, older: boolean): void {
         if (this.asking || from >= to) {
             return;
         }
         this.asking = true;
         const { screen } = this.feed;
-        const epoch = this.epoch;
+        const { epoch, kept, element } = this;
+        const [start, end] = [kept.from, kept.to];
         this.connection.history(this.feed.view, from, Math.min(1000, to - from)).then(
             (answer) => {
                 this.asking = false;
-                if (epoch !== this.epoch) {
+                if (epoch !== this.epoch || start !== kept.from || end !== kept.to) {
                     return;
                 }
                 const lines = answer.lines.map((row) => lineOf(row, screen.columns));
-                if (to === this.from) {
-                    this.lines = [...lines, ...this.lines];
-                    this.from = answer.from;
+                const { below } = this;
+                const { scrollTop } = element;
+                // First what came is there, and the reader where they were; then the far end goes, likewise.
+                if (older) {
+                    kept.older(lines, answer.from);
+                    this.write();
+                    element.scrollTop = element.scrollHeight - below;
                 } else {
-                    this.lines.push(...lines);
-                    this.to = answer.next;
+                    kept.newer(lines, answer.next);
+                    this.write();
+                    element.scrollTop = scrollTop;
                 }
-                const below = this.element.scrollHeight - this.element.scrollTop;
-                this.past.replaceChildren(...paragraphs(this.lines));
-                this.element.scrollTop = this.element.scrollHeight - below;
+                if (kept.lines.length > MOST) {
+                    this.letGo(older || (!kept.behind && below - element.clientHeight >= NEAR));
+                }
+                if (!older && below - element.clientHeight < 40 && !kept.behind) {
+                    element.scrollTop = element.scrollHeight;
+                }
                 this.frame = requestAnimationFrame(() => this.draw());
             },
             () => {
                 this.asking = false;
             },
         );
+    }
+
+    private letGo(newest: boolean): void {
+        const { below } = this;
+        const { scrollTop } = this.element;
+        if (newest) {
+            this.kept.letNewest();
+        } else {
+            this.kept.letOldest();
+        }
+        this.write();
+        this.element.scrollTop = newest ? scrollTop : this.element.scrollHeight - below;
+    }
+
+    private write(): void {
+        this.past.replaceChildren(...paragraphs(this.kept.lines));
     }
 }
 
