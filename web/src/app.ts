@@ -77,6 +77,8 @@ export class App {
                 ready: (may, version) => {
                     this.may = may;
                     this.version = version;
+                    // A server may be another one since.
+                    this.asked.clear();
                     this.tell("may");
                 },
             },
@@ -119,6 +121,23 @@ export class App {
         return [...this.panes.values()].filter(isAsking);
     }
 
+    /** The version of a pane's tmux, where it is known. */
+    tmuxVersion(key: string): string | undefined {
+        return this.versions.get(this.panes.get(key)?.socket ?? "");
+    }
+
+    private versions = new Map<string, string>();
+    private asked = new Set<string>();
+
+    private async askVersions(): Promise<void> {
+        const status = await http<{ servers?: { socket: string; version?: string }[] }>("GET", "/v1/status").catch(() => null);
+        for (const { socket, version } of status?.servers ?? []) {
+            if (version !== undefined) {
+                this.versions.set(socket, version);
+            }
+        }
+    }
+
     private takePanes(whole: boolean, set: PaneInfo[], gone: string[]): void {
         if (whole) {
             this.panes.clear();
@@ -128,6 +147,13 @@ export class App {
         }
         for (const key of gone) {
             this.panes.delete(key);
+        }
+        const news = set.filter((pane) => !this.asked.has(pane.socket));
+        if (news.length > 0) {
+            for (const pane of news) {
+                this.asked.add(pane.socket);
+            }
+            void this.askVersions();
         }
         if (whole && set.length === 0) {
             // A server is followed from the first request that means it; without a name that is the default one.

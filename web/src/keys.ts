@@ -61,6 +61,16 @@ export function keyName(press: KeyPress, mac = false): string | null {
     return withModifiers(press.key, control, alt);
 }
 
+/**
+ * Returns the keys that a tmux of this version types: until 3.5 it types nothing for Enter with Shift or Control, which
+ * a terminal sends as Enter.
+ */
+export function typable(names: string[], version: string | undefined): string[] {
+    const [major = 0, minor = 0] = (/(\d+)\.(\d+)/.exec(version ?? "") ?? []).slice(1).map(Number);
+    const old = major > 0 && (major < 3 || (major === 3 && minor < 5));
+    return old ? names.map((name) => name.replace(/^(?:C-)?(M-)?(?:S-)?Enter$/, (_, meta: string | undefined) => `${meta ?? ""}Enter`)) : names;
+}
+
 /** Names a character with Control or Alt. */
 export function withModifiers(character: string, control: boolean, alt: boolean): string {
     let name = control && /^[A-Z]$/.test(character) ? character.toLowerCase() : character;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { composedChange } from "../src/compose";
-import { Button, isChord, keyName, mouseReport, typedText } from "../src/keys";
+import { Button, isChord, keyName, mouseReport, typable, typedText } from "../src/keys";
 import { NO_MODES } from "../src/types";
 
 const press = (key: string, modifiers = "", more = {}) => ({
@@ -88,4 +88,12 @@ test("a word that is composed is typed as it grows, and mended", () => {
     assert.deepEqual(composedChange("ab", ""), { back: 2, text: "" });
     assert.equal(composedChange("", "に"), null);
     assert.deepEqual(composedChange("", "日本", true), { back: 0, text: "日本" });
+});
+
+test("Enter is typed where tmux would type nothing for it with Shift or Control", () => {
+    const keys = ["S-Enter", "C-Enter", "C-S-Enter", "M-S-Enter", "M-Enter", "C-Up"];
+    assert.deepEqual(typable(keys, "3.3a"), ["Enter", "Enter", "Enter", "M-Enter", "M-Enter", "C-Up"]);
+    assert.deepEqual(typable(keys, "3.5"), keys);
+    assert.deepEqual(typable(keys, "next-3.8"), keys);
+    assert.deepEqual(typable(keys, undefined), keys);
 });

@@ -5,7 +5,7 @@ import { button, clean, fill, h } from "../dom";
 import { Drawing } from "../draw";
 import type { Feed } from "../feed";
 import { History, REACH } from "../history";
-import { base64 } from "../keys";
+import { base64, typable } from "../keys";
 import { cellRatio, fittingSize, rowHeight } from "../metrics";
 import type { Typed } from "../types";
 import { Input } from "./input";
@@ -120,7 +120,8 @@ export class PaneView {
             this.app.note({ kind: "info", text: "This page only looks: its link was made with --read-only.", ms: 5000 });
             return;
         }
-        if (!this.app.connection.type(this.key, typed)) {
+        const what = "keys" in typed ? { keys: typable(typed.keys, this.app.tmuxVersion(this.key)) } : typed;
+        if (!this.app.connection.type(this.key, what)) {
             this.app.note({ kind: "error", text: "Not typed: too much waits already, or it is more than 1 MiB.", ms: 5000 });
         }
         if (!("bytes" in typed)) {
