@@ -125,7 +125,9 @@ export class Reading {
                 if (!older && below - element.clientHeight < 40 && !kept.behind) {
                     element.scrollTop = element.scrollHeight;
                 }
-                this.frame = requestAnimationFrame(() => this.draw());
+                if (lines.length > 0) {
+                    this.frame = requestAnimationFrame(() => this.draw());
+                }
             },
             () => {
                 this.asking = false;
