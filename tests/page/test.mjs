@@ -141,6 +141,12 @@ test("a program on the alternate screen, its colours, and the mouse that it aske
     await page.mouse.click(box.x + (box.width / 80) * 10.5, box.y + (box.height / 24) * 5.5);
     await page.keyboard.press("Enter");
     await until(async () => (await world.capture(pane)).join(" ").includes("^[[<0;11;6M^[[<0;11;6m"), "the report");
+    await page.mouse.move(box.x + (box.width / 80) * 3.5, box.y + (box.height / 24) * 5.5);
+    await page.mouse.down();
+    await page.mouse.move(box.x + (box.width / 80) * 3.5, 2);
+    await page.mouse.up();
+    await page.keyboard.press("Shift+Enter");
+    await until(async () => (await world.capture(pane)).join(" ").includes("^[[<0;4;6M^[[<0;4;1m"), "the release outside of the screen");
     await same(pane);
     await world.tmux("kill-pane", "-t", pane);
     await home();
@@ -317,6 +323,12 @@ test("a wait that is set in the page is listed, and said when it is met", async 
         location.hash = "waits";
     });
     await page.locator(".waits .card", { hasText: "passed" }).waitFor();
+    // A press and the focus outlive the updates of each second.
+    const cancel = await page.locator(".waits .card button", { hasText: "Cancel" }).elementHandle();
+    await cancel.focus();
+    const left = await page.locator(".waits .left").textContent();
+    await until(async () => (await page.locator(".waits .left").textContent()) !== left, "an update");
+    assert.ok(await cancel.evaluate((button) => button.isConnected && document.activeElement === button));
     await world.tmux("send-keys", "-t", pane, "all 7 passed", "Enter");
     await page.locator(".note", { hasText: "all 7 passed" }).waitFor();
     await page.locator(".note .close").first().click();
@@ -386,6 +398,11 @@ test("a file in a pane: it is saved, not over what something else has written, a
     assert.equal(readFileSync(file, "utf8"), "one\ntwo");
     writeFileSync(file, "by somebody else\n");
     await type(" three");
+    await editor.getByRole("button", { name: "Reload" }).click();
+    await page.getByRole("button", { name: "Keep" }).click();
+    await page.locator(".place:visible > header").getByRole("button", { name: /^Close this pane/ }).click();
+    await page.getByRole("button", { name: "Keep" }).click();
+    assert.match(await editor.locator(".cm-content").innerText(), /two three/);
     await editor.getByRole("button", { name: "Save" }).click();
     await page.getByRole("button", { name: "Overwrite it" }).waitFor();
     assert.equal(readFileSync(file, "utf8"), "by somebody else\n");
@@ -503,6 +520,86 @@ test("two viewers of different size leave the pane's size alone", async () => {
     assert.equal(await size(), before);
     await small.context().close();
     await large.context().close();
+});
+
+test("the reading view holds what is read, back to the beginning and down to the screen", async () => {
+    await world.tmux("set-option", "-g", "history-limit", "10000");
+    const pane = await world.window("i=1; while [ $i -le 6000 ]; do echo read-$i; i=$((i+1)); done; exec cat");
+    await until(async () => (await world.capture(pane)).includes("read-6000"), "6000 lines", 30_000);
+    const own = await world.page();
+    await front(own, world, pane);
+    await own.getByRole("button", { name: /Reading view/ }).click();
+    await own.locator(".reading-now p", { hasText: /^read-6000$/ }).waitFor();
+    const first = await world.tmux("capture-pane", "-p", "-t", pane, "-S", "-").then((text) => text.split("\n")[0]);
+    const scroll = (to) => own.evaluate((to) => document.querySelector(".reading").scrollTo(0, to === "top" ? 0 : 1e9), to);
+    const has = (line) => own.evaluate((line) => {
+        const all = [...document.querySelectorAll(".reading-past p")].map((one) => one.textContent);
+        globalThis.most = Math.max(globalThis.most ?? 0, all.length);
+        return all.includes(line);
+    }, line);
+    await until(async () => scroll("top").then(() => has(first)), "the first line", 60_000);
+    await until(async () => scroll("end").then(() => own.locator(".reading-now:visible p", { hasText: /^read-6000$/ }).count()), "the screen", 60_000);
+    assert.ok((await own.evaluate(() => globalThis.most)) <= 5000);
+    assert.deepEqual(own.failures, []);
+    await own.context().close();
+    await world.tmux("kill-pane", "-t", pane);
+});
+
+test("a page that comes back from the back/forward cache, or anew, is live", async () => {
+    const pane = await world.window("exec cat");
+    const own = await world.page();
+    await front(own, world, pane);
+    const there = own.url();
+    await own.goto("about:blank");
+    await own.goBack();
+    assert.equal(own.url(), there);
+    await own.locator(".status.open").waitFor();
+    await own.locator(".front .screen .row").first().waitFor();
+    await own.locator(".front .scroller").click();
+    await own.keyboard.type("back");
+    await own.keyboard.press("Enter");
+    await until(async () => (await world.capture(pane)).includes("back"), "the keys");
+    await same(pane, own);
+    await own.context().close();
+    await world.tmux("kill-pane", "-t", pane);
+});
+
+test("what an input method composes is typed once, when it is chosen", async () => {
+    const pane = await world.window("exec cat");
+    await front(page, world, pane);
+    const client = await page.context().newCDPSession(page);
+    await page.locator(".front .scroller").click();
+    for (const text of ["に", "にほ", "にほん"]) {
+        await client.send("Input.imeSetComposition", { text, selectionStart: text.length, selectionEnd: text.length });
+    }
+    await client.send("Input.insertText", { text: "日本" });
+    await page.keyboard.press("Enter");
+    await until(async () => (await world.capture(pane)).filter((row) => row === "日本").length === 2, "the word and its echo");
+    await same(pane);
+    await client.detach();
+    await world.tmux("kill-pane", "-t", pane);
+    await home();
+});
+
+test("a browser whose login is taken away says so, keeps what is open, and goes on when it is let in again", async () => {
+    const own = await world.page();
+    await world.muxtap("open", "--revoke");
+    await own.getByText("This browser is not let in").waitFor();
+    const again = await own.context().newPage();
+    await again.goto(await world.link());
+    await again.locator(".status.open").waitFor();
+    await own.bringToFront();
+    await own.getByRole("button", { name: "Try again" }).click();
+    await own.locator(".status.open").waitFor();
+    await own.locator(".tile").first().waitFor();
+    await own.context().close();
+    // It was every browser's; a link that is followed in the window itself changes its address alone.
+    await page.getByText("This browser is not let in").waitFor();
+    await page.goto(await world.link());
+    await page.locator(".status.open").waitFor();
+    assert.equal(new URL(page.url()).hash, "");
+    // The browser itself notes each answer that is none.
+    assert.deepEqual(page.failures.splice(0).filter((failure) => !failure.includes("401")), []);
 });
 
 test("the theme follows the system and the switch, and nothing failed in the page", async () => {

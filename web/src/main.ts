@@ -11,11 +11,13 @@ import { waitDialog, Waits } from "./view/waits";
 import { Wall } from "./view/wall";
 import { WorkspaceView } from "./workspace/view";
 
+/** The code of a link. */
+const CODE = /[#&]code=([\w-]+)/;
 const THEMES = ["auto", "light", "dark"] as const;
 
 /** Trades the code of the address for the cookie. Returns false where there is neither. */
 async function login(): Promise<boolean> {
-    const code = /[#&]code=([\w-]+)/.exec(location.hash)?.[1];
+    const code = CODE.exec(location.hash)?.[1];
     if (code !== undefined) {
         // The code works once: it is not kept in the address, whatever becomes of it.
         history.replaceState(null, "", location.pathname);
@@ -50,6 +52,8 @@ function loginView(again: () => void): HTMLElement {
 
 function sayLogin(): void {
     fill(document.body, loginView(() => location.reload()));
+    // A link that is followed in this very window changes the address alone.
+    addEventListener("hashchange", () => location.reload());
 }
 
 class Page {
@@ -105,7 +109,12 @@ class Page {
         app.on("may", () => this.link());
         app.on("may", () => this.letIn());
         setInterval(() => this.link(), 1000);
-        addEventListener("hashchange", () => this.route());
+        addEventListener("hashchange", () => {
+            if (CODE.test(location.hash)) {
+                void login().then((may) => may && app.connection.connect());
+            }
+            this.route();
+        });
         addEventListener("keydown", (event) => this.key(event));
         addEventListener("online", () => app.connection.probe());
         addEventListener("pageshow", (event) => {
