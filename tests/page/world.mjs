@@ -17,7 +17,7 @@ const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 /** A web/dist whose files take the place of those in the program, while the page is worked on. */
 const FILES = process.env.MUXTAP_PAGE_FILES;
 /** Milliseconds after which anything is late. */
-const LIMIT = 15_000;
+const LIMIT = 30_000;
 
 export class World {
     static async start({ columns = 80, rows = 24, env = {} } = {}) {
@@ -73,7 +73,7 @@ export class World {
         const browser = await this.browser();
         const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
         const page = await context.newPage();
-        page.setDefaultTimeout(8000);
+        page.setDefaultTimeout(LIMIT);
         if (FILES !== undefined) {
             await served(context);
         }
