@@ -260,7 +260,8 @@ fn vi_keys_are_understood() {
         assert_eq!(ran(&world, &pane, &[], "echo vi"), says("vi\n", 0), "{program}");
         types(&world, &pane, "touch mixed ");
         let answer = world.muxtap(&["--json", "run", "-t", &pane, "--", "echo no"]);
-        assert_eq!(answer.error()["details"]["typed"], "touch mixed ", "{program}: {answer:?}");
+        let shown = screen(&world, &pane);
+        assert_eq!(answer.error()["details"]["typed"], "touch mixed ", "{program}: {answer:?} {shown}");
         assert_eq!(ran(&world, &pane, &["--clear-line"], "echo yes"), says("yes\n", 0), "{program}");
         assert!(!world.path("work/mixed").exists(), "{program}");
     }

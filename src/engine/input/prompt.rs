@@ -358,8 +358,7 @@ impl Prompt<'_> {
         let is_back = match keymap {
             Keymap::Emacs => self.go_to(typed, end.spot, LEFT, RIGHT).await?,
             Keymap::Vi => {
-                // At the end of the line Escape goes to the last character.
-                let last = self.press(ESCAPE, |_| false).await?.spot;
+                let last = self.escape(end.spot).await?;
                 let question = CursorPosition { x: typed.x.saturating_sub(1), ..typed };
                 self.go_to(question, last, b"h", b"l").await?
             }
@@ -456,12 +455,33 @@ impl Prompt<'_> {
         if self.reader.shell == Shell::Fish { b"\x1b>" } else { b"\x05" }
     }
 
+    /// Presses Escape at the end of a line, which goes to the last character. Returns the cursor's
+    /// position once the shell has read it: a letter that follows too soon would be a key with it,
+    /// as Alt-h, by which fish shows a manual page.
+    async fn escape(&self, end: CursorPosition) -> Result<CursorPosition> {
+        let spot = self.press(ESCAPE, |_| false).await?.spot;
+        if spot != end {
+            return Ok(spot);
+        }
+        // What was printed was of the keys before it, or the last line is empty.
+        let begin = self.pane.lock().ring.end();
+        let moved = self.come_to(begin, |spot| spot != end).await?;
+        if moved.reached { Ok(self.come_to(begin, |_| false).await?.spot) } else { Ok(moved.spot) }
+    }
+
     /// Presses keys. Returns the cursor's position as soon as it is where it was to go, or when
     /// nothing moves any more.
     async fn press(&self, keys: &[u8], is_there: impl Fn(CursorPosition) -> bool) -> Result<CursorMove> {
-        let mut changes = self.pane.changes();
-        let (begin, sent) = (self.pane.lock().ring.end(), Instant::now());
+        let begin = self.pane.lock().ring.end();
         self.server.press(self.pane, keys).await?;
+        self.come_to(begin, is_there).await
+    }
+
+    /// Returns the cursor's position as soon as it is where it was to go, or when nothing is printed
+    /// any more behind a cursor of the stream.
+    async fn come_to(&self, begin: u64, is_there: impl Fn(CursorPosition) -> bool) -> Result<CursorMove> {
+        let mut changes = self.pane.changes();
+        let sent = Instant::now();
         loop {
             changes.borrow_and_update();
             let due = {
