@@ -190,8 +190,8 @@ export async function shown(page, within = ".front") {
 /** Puts a pane in front, by its tmux id. */
 export async function front(page, world, pane) {
     const name = await world.tmux("display-message", "-p", "-t", pane, "#{session_name}:#{window_index}.#{pane_index}");
-    const tile = page.locator(".tile").filter({ has: page.locator(`.name:text-is("${name}")`) });
-    await tile.click();
+    // By its id: a pane that was closed just now may have had the same name.
+    await page.locator(`li[data-key$=".${pane.slice(1)}"] .tile`).click();
     await page.locator(`.front h1 .name:text-is("${name}")`).waitFor();
     await page.locator(".front .screen .row").first().waitFor();
 }
