@@ -121,8 +121,11 @@ fn size16(number: u64) -> std::num::NonZeroU16 {
     u16::try_from(number).ok().and_then(std::num::NonZeroU16::new).unwrap()
 }
 
+/// Rows of cells, and the cursor's column and row.
+type Shown = (Vec<Vec<Cell>>, (u64, u64));
+
 /// What tmux itself shows in a pane, as another terminal understands it.
-fn shown_by_tmux(world: &World, pane: &str) -> (Vec<Vec<Cell>>, (u64, u64)) {
+fn shown_by_tmux(world: &World, pane: &str) -> Shown {
     let size =
         world.tmux(&["display-message", "-p", "-t", pane, "#{pane_width} #{pane_height} #{cursor_x} #{cursor_y}"]);
     let numbers: Vec<u64> = size.split(' ').map(|number| number.parse().unwrap()).collect();
@@ -285,6 +288,24 @@ impl<S: Read + Write> Page<S> {
 
     /// Compares a view with what tmux shows.
     fn check(&mut self, view: u64, world: &World, pane: &str) {
+        let ((ours, at), theirs, text) = self.both(view, world, pane);
+        assert_eq!(ours, theirs.0, "{text}");
+        assert_eq!(at, theirs.1);
+    }
+
+    /// Reads until it shows what tmux shows by then: what was typed before may still be under way.
+    fn until_same(&mut self, view: u64, world: &World, pane: &str) {
+        loop {
+            let (ours, theirs, text) = self.both(view, world, pane);
+            if ours == theirs {
+                return;
+            }
+            assert!(!self.next().is_null(), "{text}");
+        }
+    }
+
+    /// What it shows, and where the cursor is; both as tmux has it; and what it shows as text.
+    fn both(&self, view: u64, world: &World, pane: &str) -> (Shown, Shown, String) {
         let (theirs, at) = shown_by_tmux(world, pane);
         let view = &self.views[&view];
         let (mut ours, theirs) = (visible(view.cells()), visible(theirs));
@@ -294,8 +315,7 @@ impl<S: Read + Write> Page<S> {
             let told = theirs.iter().rposition(|cell| *cell != blank).map_or(0, |last| last + 1);
             ours.iter_mut().skip(told).filter(|(text, _)| text == " ").for_each(|(_, looks)| looks.clear());
         }
-        assert_eq!(ours, theirs, "{}", view.text());
-        assert_eq!(view.at, at);
+        ((ours, view.at), (theirs, at), view.text())
     }
 
     /// Asks something that is answered behind all that was to be sent before.
@@ -499,19 +519,22 @@ fn nothing_is_sent_for_panes_that_are_quiet() {
 #[test]
 fn typing_survives_reconnects_each_key_once() {
     let world = World::with_server();
-    let pane = world.window("stty raw -echo; echo ready; exec cat -u");
+    let pane = world.window("stty raw -echo; printf ready; exec cat -u");
     world.await_output(&pane, "ready");
     let tries = std::env::var("MUXTAP_TEST_RECONNECTS").ok().and_then(|tries| tries.parse().ok()).unwrap_or(50);
     let mut random = Random(11);
     let mut client: Option<String> = None;
     let (mut next, mut settled) = (1_u64, 0_u64);
-    let word = |seq: u64| format!("{seq:05}.");
+    // What is typed is shown in colours, so that these are compared too.
+    let plain = |seq: u64| format!("{seq:05}.");
+    let word = |seq: u64| format!("\x1b[0;1;3{};4{}m{}", seq % 7, seq % 8, plain(seq));
     for _ in 0..tries {
         let mut page = again(&world, client.as_deref());
         client = Some(page.client.clone());
         settled = settled.max(page.taken);
         let key = page.keys()[&pane].clone();
         page.show(1, &key);
+        page.until_same(1, &world, &pane);
         // What was neither acknowledged nor counted is sent again.
         let resend = settled + 1..next;
         let new = next..next + 1 + random.below(8) as u64;
@@ -545,7 +568,7 @@ fn typing_survives_reconnects_each_key_once() {
     while page.next_of("ack")["seq"] != next {}
     page.until_text(1, "!");
     let typed: String = world.read_all(&pane).chars().filter(|letter| !letter.is_whitespace()).collect();
-    let wanted: String = (1..next).map(word).collect();
+    let wanted: String = (1..next).map(plain).collect();
     assert_eq!(typed, format!("ready{wanted}!"));
     page.check(1, &world, &pane);
 }
