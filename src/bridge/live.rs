@@ -62,6 +62,7 @@ impl Live {
             limit: settings.command_timeout,
             transport: None,
             own: common.own_tmux,
+            name: None,
         };
         let version = program.version().await.map_err(|error| format!("tmux binary not available: {error}"))?;
         settings.make_socket_dirs()?;

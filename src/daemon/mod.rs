@@ -25,7 +25,7 @@ use crate::{
     record::Recordings,
     snapshot::Store,
     supervise::confirm::approvals::Approvals,
-    tmux::{PeerChoice, Program, Transport},
+    tmux::{ClientName, PeerChoice, Program, Transport},
 };
 
 /// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`:
@@ -106,10 +106,15 @@ fn surroundings(settings: &Settings, paths: &Paths) -> ClientContext {
 }
 
 /// Returns the engine that the settings ask for.
-fn engine(settings: &Settings) -> Result<Engine> {
+fn engine(settings: &Settings, paths: &Paths) -> Result<Engine> {
     Ok(Engine::new(Options {
         transports: transports(settings)?.into_iter().map(Arc::new).collect(),
-        program: Program { tmux: settings.tmux.clone(), own: settings.own_tmux, ..Program::default() },
+        program: Program {
+            tmux: settings.tmux.clone(),
+            own: settings.own_tmux,
+            name: ClientName::of_daemon(&paths.socket),
+            ..Program::default()
+        },
         coverage: settings.coverage,
         ring_bytes: settings.ring_bytes,
         budget_bytes: settings.budget_bytes,
@@ -139,7 +144,7 @@ async fn run(
     let unable =
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
-    let engine = engine(settings)?;
+    let engine = engine(settings, paths)?;
     let mcp = surroundings(settings, paths);
     #[cfg(feature = "devices")]
     let devices = mcp.devices.clone();

@@ -63,6 +63,10 @@ impl Inner {
         let printed = self.spec.ask_first(SILENCE_LIMIT, &question).await;
         let printed = printed.map_err(NoLink::Failed)?;
         let found = if printed.ok { parse(&printed.stdout) } else { Vec::new() };
+        // Elsewhere no program was asked for its version; a control client of an old one would say nothing of it.
+        if let Some(error) = version_of(&printed.stdout).and_then(|version| self.spec.program.too_old(version)) {
+            return Err(NoLink::Failed(error));
+        }
         // The order stays for the next attempt: its caller withdraws it, and gets the error of this
         // one.
         let start = self.lock().starts.first().cloned();
@@ -71,6 +75,9 @@ impl Inner {
         if found.is_empty() || !users && start.is_none() {
             return match start {
                 Some(start) => {
+                    if !self.spec.is_local() {
+                        self.check_program().await.map_err(NoLink::Failed)?;
+                    }
                     let connection = self.start(&start).await.map_err(NoLink::Failed)?;
                     // One that runs without a session was not started by this.
                     let started = !(printed.ok && found.is_empty());
@@ -300,12 +307,16 @@ impl Inner {
         let version = Version::parse(words.next().unwrap_or_default().as_bytes()).unwrap_or(Version::UNKNOWN);
         if !version.is_supported() {
             connection.close();
+            if let Some(error) = self.spec.program.too_old(version) {
+                return Err(error);
+            }
             return Err(Error::unavailable(format!(
                 "the tmux server on {} is version {version}; muxtap needs {} or later",
                 self.spec.socket.display(),
                 Version::MINIMUM
             )));
         }
+        self.sweep(connection).await;
         let identity = ServerIdentity {
             pid: pid.parse().unwrap_or_default(),
             started: start.parse().unwrap_or_default(),
@@ -322,11 +333,19 @@ impl Inner {
 
 const LIST: &str = "#{session_activity} #{session_id} #{@muxtap-server} #{session_name}";
 /// The session that a command without a target means.
-const DEFAULT: &str = "default #{session_id}";
+pub(super) const DEFAULT: &str = "default #{session_id} #{version}";
+
+/// Reads the version of a server from what it answers to [`DEFAULT`]. `None`: it says none.
+pub(super) fn version_of(stdout: &[u8]) -> Option<Version> {
+    let text = String::from_utf8_lossy(stdout);
+    let words = text.lines().find_map(|line| line.strip_prefix("default "))?.split_once(' ')?.1;
+    Version::parse(words.trim().as_bytes()).ok()
+}
 
 fn parse(stdout: &[u8]) -> Vec<ListedSession> {
     let text = String::from_utf8_lossy(stdout);
-    let default = text.lines().find_map(|line| line.strip_prefix("default ")).and_then(|id| id.parse().ok());
+    let default = text.lines().find_map(|line| line.strip_prefix("default "));
+    let default = default.and_then(|line| line.split_once(' ')).and_then(|(id, _)| id.parse().ok());
     text.lines()
         .filter_map(|line| {
             let mut fields = line.splitn(4, ' ');
@@ -376,7 +395,7 @@ mod tests {
 
     #[test]
     fn sessions_are_read_with_their_marks() {
-        let found = parse(b"17 $0 1 work\n16 $1 1 _muxtap-0a1b2c3d\n15 $2  two words\ndefault $0\n");
+        let found = parse(b"17 $0 1 work\n16 $1 1 _muxtap-0a1b2c3d\n15 $2  two words\ndefault $0 3.3a\n");
         let marks: Vec<_> =
             found.iter().map(|session| (session.activity, session.own, session.hub, session.default)).collect();
         assert_eq!(marks, [(17, true, false, true), (16, true, true, false), (15, false, false, false)]);

@@ -12,7 +12,7 @@ use std::{
 use rustix::fs::Access;
 
 use super::{
-    attach::no_server,
+    attach::{DEFAULT, no_server, version_of},
     link::NoLink,
     own_program::{self, OwnProgram},
     program::{Program, ServerSpec},
@@ -80,14 +80,17 @@ impl ServerSpec {
     /// Asks whether a server elsewhere can be reached, and whether it runs; attaches no client. Error: why it cannot
     /// be reached.
     pub async fn look_elsewhere(&self) -> Result<bool, Error> {
-        let printed = self.ask_first(EXAMINE_LIMIT, &["list-sessions"]).await?;
+        let question = ["list-sessions", ";", "display-message", "-p", DEFAULT];
+        let printed = self.ask_first(EXAMINE_LIMIT, &question).await?;
         if printed.ok {
-            return Ok(true);
+            let old = version_of(&printed.stdout).and_then(|version| self.program.too_old(version));
+            return old.map_or(Ok(true), Err);
         }
         match no_server(self, &printed) {
             NoLink::Failed(error) => Err(error),
             NoLink::Absent(error) if error.details.is_some() => Err(error),
-            NoLink::Absent(_) | NoLink::Empty(..) => Ok(false),
+            // The program that would start one.
+            NoLink::Absent(_) | NoLink::Empty(..) => self.program.version().await.map(|_| false),
         }
     }
 

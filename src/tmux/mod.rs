@@ -16,6 +16,7 @@ mod followed;
 mod launch;
 mod link;
 mod model;
+mod orphans;
 mod own_program;
 mod pauses;
 mod probe;
@@ -38,6 +39,7 @@ mod values;
 pub use connection::{Answer, Lost, Request};
 pub use launch::{StartServer, make_socket_dir};
 pub use link::{LinkState, ServerIdentity, is_absent, is_unanswered};
+pub use orphans::ClientName;
 pub use own_program::OwnProgram;
 #[cfg(test)]
 pub(crate) use probe::PATIENCE;

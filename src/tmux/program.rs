@@ -15,6 +15,7 @@ use tokio::process::Command;
 
 use super::{
     link::UNANSWERED,
+    orphans::ClientName,
     own_program::{self, FoundProgram, OwnProgram, ProgramPath},
     relay::Relay,
     socket::{self, SocketFile, SocketPath},
@@ -62,12 +63,14 @@ pub struct Program {
     /// Whether a server of this user and machine is spoken to by its own program, where that can be
     /// run.
     pub own: bool,
+    /// The name of control clients on other hosts, by which the next daemon finds those that this one leaves behind.
+    pub name: Option<ClientName>,
 }
 
 impl Default for Program {
     /// Returns the local `tmux`, as it is.
     fn default() -> Self {
-        Self { tmux: "tmux".into(), transport: None, config: None, limit: SPAWN_LIMIT, own: true }
+        Self { tmux: "tmux".into(), transport: None, config: None, limit: SPAWN_LIMIT, own: true, name: None }
     }
 }
 
@@ -167,14 +170,21 @@ impl ServerSpec {
     /// Returns the command of a control client. One of a local server arrives over a relay and
     /// starts no server.
     pub(super) fn client(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> io::Result<Client> {
-        if !self.is_local() {
-            return Ok(Client { command: self.command(args).command, relay: None, program: None });
+        if let Some(transport) = &self.program.transport {
+            let command = transport.client(self.program.name.as_ref(), self.words_elsewhere(args));
+            return Ok(Client { command, relay: None, program: None });
         }
         let program = self.own.get();
         let relay = Relay::listen(self.socket_path())?;
         // `-N`: a relay that has gone is no reason to start a server in its place (N21).
         let args = std::iter::once("-N".into()).chain(args.into_iter().map(Into::into));
         Ok(Client { command: self.command_at(relay.socket(), program.as_ref(), args), relay: Some(relay), program })
+    }
+
+    /// Returns what stands behind tmux on another host.
+    fn words_elsewhere(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> impl Iterator<Item = OsString> {
+        let flags = Address::parse(&self.socket).map(Address::flags).unwrap_or_default();
+        std::iter::once("-u".into()).chain(flags).chain(args.into_iter().map(Into::into))
     }
 
     fn command_at(
@@ -184,9 +194,7 @@ impl ServerSpec {
         args: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Command {
         if let Some(transport) = &self.program.transport {
-            let flags = Address::parse(&self.socket).map(Address::flags).unwrap_or_default();
-            let args = args.into_iter().map(Into::into);
-            return transport.tmux(std::iter::once("-u".into()).chain(flags).chain(args));
+            return transport.tmux(self.words_elsewhere(args));
         }
         let mut command = if let Some(program) = program {
             let mut command = Command::new(&program.path);
@@ -356,12 +364,21 @@ impl Program {
         if version.is_supported() {
             return Ok(());
         }
+        if let Some(error) = self.too_old(version) {
+            return Err(error);
+        }
         Err(Error::unavailable(format!(
             "{} is version {version}; muxtap needs {} or later: install it, or name another one with --tmux or \
              $MUXTAP_TMUX",
             self.tmux.display(),
             Version::MINIMUM
         )))
+    }
+
+    /// Returns the error for a tmux on another host that is too old. `None`: it is not, or it is this machine's.
+    pub(super) fn too_old(&self, version: Version) -> Option<Error> {
+        let transport = self.transport.as_ref().filter(|_| !version.is_supported())?;
+        Some(transport.error(Unreachable::TooOld, &format!("version {version}")))
     }
 
     async fn run(&self, mut command: Command, args: &[&str], why: impl Fn() -> String) -> Result<CallOutput> {

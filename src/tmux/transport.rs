@@ -10,6 +10,7 @@ use std::{
 
 use tokio::process::Command;
 
+use super::orphans::ClientName;
 use crate::{
     api::{Error, Result, Unreachable},
     quoting::shell_word,
@@ -190,6 +191,13 @@ impl Transport {
     pub(super) fn tmux(&self, args: impl IntoIterator<Item = OsString>) -> Command {
         let tmux = self.found().unwrap_or_else(|| self.tmux.clone());
         self.command(std::iter::once(tmux.into_os_string()).chain(args))
+    }
+
+    /// Returns the command of a control client over there, which says that it is called `name`.
+    pub(super) fn client(&self, name: Option<&ClientName>, args: impl IntoIterator<Item = OsString>) -> Command {
+        let tmux = self.found().unwrap_or_else(|| self.tmux.clone());
+        let term = name.into_iter().flat_map(|name| ["env".into(), format!("TERM={}", name.term()).into()]);
+        self.command(term.chain([tmux.into_os_string()]).chain(args))
     }
 
     /// Returns the command that runs a program over there.

@@ -139,6 +139,68 @@ fn a_container_that_stops_in_the_middle_ends_waits() {
 }
 
 #[test]
+fn a_tmux_that_is_too_old_is_said() {
+    let world = World::new();
+    // Stands in for a tmux of before 3.2a, which no archive of today has.
+    let old = world.path("old");
+    let says = "case \"$*\" in *-V*) echo 'tmux 3.1c' ;; *\"$RUNS\"*) printf '1700000000 $0  work\\ndefault $0 3.1c\\n' ;; \
+                *) echo 'no server running on /tmp/tmux-0/default' >&2; exit 1 ;; esac";
+    fs::write(&old, says).unwrap();
+    let via = |runs: &str| format!("env RUNS={runs} sh {}", old.display());
+    configure(&world, &[("runs", &via("list-sessions")), ("rests", &via("nothing"))]);
+    let (_, message, reason) = error(&world, &["list-panes", "-L", "runs/"]);
+    assert!(reason == "too-old" && message.contains("3.1c"), "{reason}: {message}");
+    // Where it would have to start a server first.
+    let (_, message, reason) = error(&world, &["new-session", "-L", "rests/"]);
+    assert!(reason == "too-old" && message.contains("3.1c"), "{reason}: {message}");
+    world.ok(&["stop"]);
+    let doctor = call(&world, &["doctor"]);
+    assert_eq!(doctor.text().matches("its tmux is too old (version 3.1c)").count(), 2, "{doctor:?}");
+}
+
+/// Stands in for a container's runtime that does not end what it ran when its caller dies: the input of a control
+/// client stays open, and its output is read by nobody.
+const LEAVES_CLIENTS: &str = "case \" $* \" in *' -C '*) ;; *) exec \"$@\" ;; esac
+mkfifo \"$DIR/in.$$\"
+sleep 600 3<>\"$DIR/in.$$\" >/dev/null & echo $! >>\"$DIR/holders\"
+\"$@\" <\"$DIR/in.$$\" | { trap '' PIPE; cat; exec cat >/dev/null; } &
+exec cat >\"$DIR/in.$$\"
+";
+
+#[test]
+fn what_a_killed_daemon_has_left_on_a_host_is_detached() {
+    let world = World::new();
+    let script = world.path("runtime");
+    fs::write(&script, LEAVES_CLIENTS).unwrap();
+    let dir = world.dir().display();
+    configure(&world, &[("far", &format!("env DIR={dir} TMUX_TMPDIR={dir} sh {}", script.display()))]);
+    let socket = world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw()));
+    world.also_end(&socket);
+    fs::create_dir(socket.parent().unwrap()).unwrap();
+    fs::set_permissions(socket.parent().unwrap(), PermissionsExt::from_mode(0o700)).unwrap();
+    for session in ["one", "two"] {
+        world.tmux_at(&socket, &["new-session", "-d", "-s", session, "echo ready; exec cat"]);
+    }
+    let clients = || {
+        let listed = world.tmux_at(&socket, &["list-clients", "-F", "#{client_name}"]);
+        listed.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    ok(&world, &["wait-for", "-t", "far/one", "-p", "ready", "--since", "start", "-T", "30"]);
+    let left = clients();
+    assert_eq!(left.len(), 2, "{left:?}");
+    world.kill_daemon(rustix::process::Signal::KILL);
+    assert_eq!(clients(), left, "the stand-in ends nothing");
+    ok(&world, &["wait-for", "-t", "far/two", "-p", "ready", "--since", "start", "-T", "30"]);
+    eventually("the clients that were left have gone", || {
+        let now = clients();
+        now.len() == 2 && !now.iter().any(|client| left.contains(client))
+    });
+    for holder in fs::read_to_string(world.path("holders")).unwrap().lines() {
+        run(std::process::Command::new("kill").arg(holder));
+    }
+}
+
+#[test]
 fn eleven_sessions_over_ssh_are_followed() {
     let world = World::new();
     let Some(sshd) = started(&world) else { return };
