@@ -109,17 +109,14 @@ async fn check_token(State(guard): State<Arc<Guard>>, mut request: Request, next
             // A logout is answered, and a device's connection is told itself.
             return next.run(request).await;
         }
-        request.extensions_mut().insert(token.clone());
-        // What changes something is answered, however late: nobody would know whether it was done.
-        let is_cut = matches!(*request.method(), Method::GET | Method::HEAD) || request.uri().path() == "/v1/waits";
-        let answer = next.run(request);
-        return if is_cut { token.answer(answer).await } else { answer.await };
+        return run_as_long_as(Login::Device(token), request, next).await;
     }
     #[cfg(feature = "page")]
     match guard.page(&request) {
-        Ok(Some(page)) => {
-            request.extensions_mut().insert(page);
-            return next.run(request).await;
+        Ok(Some(session)) => {
+            request.extensions_mut().insert(session.clone());
+            let Some(sessions) = guard.pages.clone() else { return next.run(request).await };
+            return run_as_long_as(Login::Page { sessions, session }, request, next).await;
         }
         Ok(None) => {}
         Err(error) => {
@@ -146,6 +143,16 @@ async fn check_token(State(guard): State<Arc<Guard>>, mut request: Request, next
     let mut response = Failure::from(error).into_response();
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
+}
+
+/// Answers a request that a login has let in.
+#[cfg(any(feature = "devices", feature = "page"))]
+async fn run_as_long_as(login: Login, mut request: Request, next: Next) -> Response {
+    request.extensions_mut().insert(login.clone());
+    // What changes something is answered, however late: nobody would know whether it was done.
+    let is_cut = matches!(*request.method(), Method::GET | Method::HEAD) || request.uri().path() == "/v1/waits";
+    let answer = next.run(request);
+    if is_cut { login.answer(answer).await } else { answer.await }
 }
 
 /// Returns the token that a request brings.
@@ -234,7 +241,7 @@ fn is_of_devices(path: &str) -> bool {
         .any(|own| path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }
 
-/// A device's token that opened a request, for as long as that is answered.
+/// A device's token that opened a request.
 #[cfg(feature = "devices")]
 #[derive(Clone)]
 pub(super) struct DeviceToken {
@@ -242,21 +249,47 @@ pub(super) struct DeviceToken {
     device: crate::devices::BoundDevice,
 }
 
-#[cfg(feature = "devices")]
-impl DeviceToken {
-    /// Resolves when the token has ended.
+/// What let a request in and can end before it is answered.
+#[cfg(any(feature = "devices", feature = "page"))]
+#[derive(Clone)]
+pub(super) enum Login {
+    /// A device's token.
+    #[cfg(feature = "devices")]
+    Device(DeviceToken),
+    /// A page's cookie.
+    #[cfg(feature = "page")]
+    Page { sessions: crate::page::PageSessions, session: crate::page::PageSession },
+}
+
+#[cfg(any(feature = "devices", feature = "page"))]
+impl Login {
+    /// Resolves when it has ended.
     pub(super) async fn ended(&self) {
-        self.sessions.until_ended(&self.device).await;
+        match self {
+            #[cfg(feature = "devices")]
+            Self::Device(token) => token.sessions.until_ended(&token.device).await,
+            #[cfg(feature = "page")]
+            Self::Page { sessions, session } => sessions.until_ended(session).await,
+        }
     }
 
-    /// Returns the answer to a read or a wait, which ends with the token: what is not answered by then is refused, and
+    /// Returns what to do when it has ended.
+    fn after_its_end(&self) -> &'static str {
+        match self {
+            #[cfg(feature = "devices")]
+            Self::Device(_) => "the token has ended: refresh it, and ask again",
+            #[cfg(feature = "page")]
+            Self::Page { .. } => "this page's login has ended: `muxtap open` makes another",
+        }
+    }
+
+    /// Returns the answer to a read or a wait, which ends with the login: what is not answered by then is refused, and
     /// a stream is cut.
     async fn answer(self, answer: impl Future<Output = Response>) -> Response {
         let response = tokio::select! {
             response = answer => response,
             () = self.ended() => {
-                let error = Error::new(ErrorCode::Unauthorized, "the token has ended: refresh it, and ask again");
-                return Failure::from(error).into_response();
+                return Failure::from(Error::new(ErrorCode::Unauthorized, self.after_its_end())).into_response();
             }
         };
         if response.body().size_hint().exact().is_some() {

@@ -63,9 +63,9 @@ pub(crate) struct App {
     pub(crate) engine: Engine,
     /// Behind one pointer: every request has an `App` of its own.
     pub(crate) daemon: Arc<Daemon>,
-    /// The token that opened this request, where it is a device's.
-    #[cfg(feature = "devices")]
-    token: Option<guard::DeviceToken>,
+    /// What let this request in, where that can end.
+    #[cfg(any(feature = "devices", feature = "page"))]
+    login: Option<guard::Login>,
 }
 
 /// The process that the routes run in.
@@ -122,8 +122,8 @@ impl App {
         Self {
             engine,
             daemon: Arc::new(Daemon { about, stop, streams, capability }),
-            #[cfg(feature = "devices")]
-            token: None,
+            #[cfg(any(feature = "devices", feature = "page"))]
+            login: None,
         }
     }
 
@@ -132,17 +132,17 @@ impl App {
         &self.daemon.streams
     }
 
-    /// Resolves when what this request has opened is to be cut: its token has ended, or the daemon's end cannot wait.
+    /// Resolves when what this request has opened is to be cut: its login has ended, or the daemon's end cannot wait.
     pub(crate) fn cut(&self) -> impl Future<Output = ()> + Send + 'static {
         let cut = self.daemon.streams.cut.clone();
-        #[cfg(feature = "devices")]
-        let token = self.token.clone();
+        #[cfg(any(feature = "devices", feature = "page"))]
+        let login = self.login.clone();
         async move {
-            #[cfg(feature = "devices")]
-            if let Some(token) = token {
+            #[cfg(any(feature = "devices", feature = "page"))]
+            if let Some(login) = login {
                 tokio::select! {
                     () = cut.cancelled() => {}
-                    () = token.ended() => {}
+                    () = login.ended() => {}
                 }
                 return;
             }
@@ -178,8 +178,8 @@ impl FromRequestParts<Self> for App {
         Ok(Self {
             engine,
             daemon: app.daemon.clone(),
-            #[cfg(feature = "devices")]
-            token: parts.extensions.get().cloned(),
+            #[cfg(any(feature = "devices", feature = "page"))]
+            login: parts.extensions.get().cloned(),
         })
     }
 }

@@ -695,15 +695,22 @@ fn log_in(world: &World, flags: &[&str]) -> (String, String) {
 }
 
 fn open(addr: &str, headers: &[(&'static str, &str)]) -> Result<Page<TcpStream>, u16> {
+    Ok(Page::begin(
+        web_socket(addr, "page/ws", &[headers, &[("sec-websocket-protocol", "muxtap-page-1")]].concat())?,
+        None,
+    ))
+}
+
+/// Opens a WebSocket over TCP. Error: the status of what was answered instead.
+fn web_socket(addr: &str, path: &str, headers: &[(&'static str, &str)]) -> Result<WebSocket<TcpStream>, u16> {
     let stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
-    let mut request = format!("ws://{addr}/v1/page/ws").into_client_request().unwrap();
-    request.headers_mut().insert("sec-websocket-protocol", "muxtap-page-1".parse().unwrap());
+    let mut request = format!("ws://{addr}/v1/{path}").into_client_request().unwrap();
     for (name, value) in headers {
         request.headers_mut().insert(*name, value.parse().unwrap());
     }
     match tungstenite::client::client(request, stream) {
-        Ok((socket, _)) => Ok(Page::begin(socket, None)),
+        Ok((socket, _)) => Ok(socket),
         Err(tungstenite::HandshakeError::Failure(tungstenite::Error::Http(answer))) => Err(answer.status().as_u16()),
         Err(error) => panic!("{error}"),
     }
@@ -750,8 +757,23 @@ fn nothing_but_files_is_reachable_without_the_cookie() {
     assert_eq!(page.may, ["read", "input", "create", "kill"]);
     assert_eq!(page.keys().len(), 1);
     // It ends, and what it opened too.
+    let opened = [("cookie", value), ("origin", own.as_str())];
+    let mut sockets = ["stream", "devices/ws"].map(|path| web_socket(&addr, path, &opened).unwrap());
+    let mut events = TcpStream::connect(&addr).unwrap();
+    events.set_read_timeout(Some(LIMIT)).unwrap();
+    write!(events, "GET /v1/events HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n{cookie}\r\n\r\n").unwrap();
+    let mut first = [0; 16];
+    events.read_exact(&mut first).unwrap();
+    assert_eq!(&first[..15], b"HTTP/1.1 200 OK");
     world.ok(&["open", "--revoke"]);
     while !page.next().is_null() {}
+    for socket in &mut sockets {
+        let end = (0..100).find_map(|_| socket.read().err());
+        let is_late =
+            matches!(&end, Some(tungstenite::Error::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(end.is_some() && !is_late, "{end:?}");
+    }
+    events.read_to_end(&mut Vec::new()).unwrap();
     assert_eq!(status("GET", "/v1/panes", &[&cookie]), 401);
     let (_, cookie) = log_in(&world, &[]);
     assert_eq!(status("POST", "/v1/page/logout", &[&cookie, &origin]), 200);

@@ -74,7 +74,7 @@ pub async fn open(
     let upgrade = upgrade.read_buffer_size(READ_BUFFER).write_buffer_size(WRITE_BUFFER);
     upgrade.on_upgrade(async move |socket| {
         let streams = app.daemon.streams.clone();
-        let (runtime, cut) = (streams.engine_runtime.clone(), streams.cut.clone());
+        let (runtime, cut) = (streams.engine_runtime.clone(), app.cut());
         let devices = app.daemon.about.mcp.devices.clone();
         let mut stop = app.daemon.stop.subscribe();
         let session = async move {
@@ -82,7 +82,7 @@ pub async fn open(
             let _permit = permit;
             tokio::select! {
                 () = serve(socket, app, devices.relay, devices.sessions, caller, at) => {}
-                () = cut.cancelled() => {}
+                () = cut => {}
                 // The sender lives as long as the daemon.
                 _ = stop.wait_for(|stop| *stop) => {}
             }

@@ -70,19 +70,11 @@ pub async fn open(
         let served = async move {
             // The page counts as a connection as long as it is there.
             let _permit = permit;
-            let sessions = pages.sessions.clone();
-            let ended = async {
-                match &session {
-                    Some(session) => sessions.until_ended(session).await,
-                    None => std::future::pending().await,
-                }
-            };
             let (out, messages) = mpsc::channel(WAITING);
             let context = app.daemon.about.mcp.clone();
             let connection = Connection::new(pages, app.engine.clone(), context, may_all, out);
             tokio::select! {
                 () = serve(socket, connection, messages) => {}
-                () = ended => {}
                 () = cut => {}
                 // The sender lives as long as the daemon.
                 _ = stop.wait_for(|stop| *stop) => {}
