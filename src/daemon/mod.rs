@@ -232,6 +232,8 @@ async fn run(
     tracing::info!("stopping");
     #[cfg(feature = "sessions")]
     sessions.stop().await;
+    #[cfg(feature = "page")]
+    pages.end().await;
     // Open waits and streams end with the engine; then their connections do.
     if tokio::time::timeout(STOP_LIMIT, engine.stop()).await.is_err() {
         tracing::warn!("not everything let go of tmux in time");

@@ -49,7 +49,7 @@ pub use audit_scope::Caller;
 pub(crate) use changes::{Changes, PaneChanges};
 pub use events::{Delivery, Subscription};
 pub use handles::{Capture, Events, Follow, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle};
-pub(crate) use handles::{PaneLook, PaneWatch, ValueList};
+pub(crate) use handles::{PaneLook, PaneWatch, ValueList, WindowFit};
 pub(crate) use host::Host;
 use host::PaneHooks;
 pub(crate) use input::shell::RESTORED;

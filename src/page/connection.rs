@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
+    sync::PoisonError,
     time::{Duration, Instant},
 };
 
@@ -22,7 +23,7 @@ use super::{
     wire::{self, Input, Message},
 };
 use crate::{
-    api::{Error, ErrorCode, Result, Tier},
+    api::{Error, ErrorCode, Result, Size, Tier},
     engine::{Caller, Engine, Pane, PaneChanges},
     mcp::{ClientContext, call_tool},
     screen::RowRuns,
@@ -45,6 +46,8 @@ pub const HELLO_TIME: Duration = Duration::from_secs(10);
 pub const STALE_PACE: Duration = Duration::from_millis(100);
 /// How long changes of lists are collected.
 const LIST_PACE: Duration = Duration::from_millis(100);
+/// By how much longer the list of panes rests than it takes.
+const LIST_SHARE: u32 = 20;
 /// Answers that wait for a page that takes none; with more it is cut off.
 pub const ANSWERS: usize = 8192;
 
@@ -80,7 +83,7 @@ struct Changed {
 
 /// The result of a task.
 enum Done {
-    List(List),
+    List(List, Duration),
     Shown { view: u32, serial: u64, frame: Option<Frame> },
     Answer(String),
     CallEnded(String),
@@ -227,7 +230,11 @@ impl Connection {
             }
         };
         let attached = match hello {
-            Ok(attached) => attached,
+            Ok(mut attached) => {
+                attached.fits = self.pages.fits.clone();
+                attached.fits.back(&attached.line.id);
+                attached
+            }
             Err(error) => {
                 let _ = self.out.send(wire::failed(&error, [])).await;
                 return None;
@@ -320,7 +327,11 @@ impl Connection {
             }
             Message::History { id, view, from, count } => self.history(id, view, from, count),
             Message::Input(input) => self.input(input, attached),
-            Message::Waits {} => self.waits = Some((self.engine.wait_changes(), Pace::now())),
+            Message::Waits {} if self.may_all => self.waits = Some((self.engine.wait_changes(), Pace::now())),
+            Message::Waits {} => {
+                let error = Error::new(ErrorCode::Unauthorized, "waits are for a page that may do everything");
+                self.answers.push_back(wire::failed(&error, []));
+            }
             Message::Approvals {} => {
                 let approvals = self.context.approvals.as_ref().filter(|_| self.may_all);
                 if let Some(approvals) = approvals {
@@ -331,6 +342,21 @@ impl Connection {
                 }
             }
             Message::Call { id, tool, arguments } => self.call(id, tool, arguments),
+            Message::Fit { id, key, columns, rows } => {
+                let size = Size { width: columns, height: rows };
+                let (engine, fits, page) = (self.engine.clone(), attached.fits.clone(), attached.line.id.clone());
+                self.work_on(id, &key, |pane| async move {
+                    fits.fit(&engine, &page, pane, size).await?;
+                    Ok(json!({ "columns": columns, "rows": rows }))
+                });
+            }
+            Message::Unfit { id, key } => {
+                let (engine, fits, page) = (self.engine.clone(), attached.fits.clone(), attached.line.id.clone());
+                self.work_on(id, &key, |pane| async move {
+                    fits.unfit(&engine, &page, pane).await?;
+                    Ok(json!({}))
+                });
+            }
         }
     }
 
@@ -451,7 +477,7 @@ impl Connection {
         view.last = Some(frame);
         if message.is_some() {
             view.credit = false;
-            view.next = Instant::now() + Duration::from_secs(1) / FPS;
+            view.sent(Instant::now());
         }
         message.or_else(|| self.answers.pop_front())
     }
@@ -481,9 +507,11 @@ impl Connection {
 
     fn done(&mut self, done: Done) {
         match done {
-            Done::List(found) => {
+            Done::List(found, took) => {
                 if let Some(list) = &mut self.list {
                     list.asking = false;
+                    // tmux lists all of them for it: where titles change all the time it has time for other things.
+                    list.pace.next = list.pace.next.max(Instant::now() + took * LIST_SHARE);
                     list.next = Some(found);
                 }
             }
@@ -507,9 +535,18 @@ impl Connection {
             && list.pace.begin()
         {
             list.asking = true;
-            let engine = self.engine.clone();
-            let found = AbortOnDropHandle::new(self.engine.runtime().spawn(list::all(engine)));
-            self.tasks.push(Box::pin(async move { Done::List(found.await.unwrap_or_default()) }));
+            let (engine, listed) = (self.engine.clone(), self.pages.listed.clone());
+            let found = AbortOnDropHandle::new(self.engine.runtime().spawn(async move {
+                let begun = Instant::now();
+                let last = listed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let now = list::all(engine, last).await;
+                listed.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&now);
+                (now, begun.elapsed())
+            }));
+            self.tasks.push(Box::pin(async move {
+                let (list, took) = found.await.unwrap_or_default();
+                Done::List(list, took)
+            }));
         }
         if let Some((_, pace)) = &mut self.waits
             && pace.begin()
@@ -547,19 +584,31 @@ impl Connection {
     }
 
     fn call(&mut self, id: u64, tool: String, arguments: serde_json::Map<String, Value>) {
+        let engine = self.engine.with_caller(Caller { face: "mcp", who: self.engine.caller().who.clone() });
+        let context = self.context.clone();
+        self.work(id, async move { Ok(json!(call_tool(&engine, context, (&tool, arguments), None, None).await?)) });
+    }
+
+    /// Has work on a pane done, and answers with its result.
+    fn work_on<F>(&mut self, id: u64, key: &str, work: impl FnOnce(Pane) -> F)
+    where
+        F: Future<Output = Result<Value>> + Send + 'static,
+    {
+        match self.engine.pane_of_key(key) {
+            Some(pane) => self.work(id, work(pane)),
+            None => self.answers.push_back(json!({ "type": "result", "id": id, "error": gone(key) }).to_string()),
+        }
+    }
+
+    /// Has work done beside other work, and answers with its result.
+    fn work(&mut self, id: u64, work: impl Future<Output = Result<Value>> + Send + 'static) {
         if self.calls >= CALLS {
             let error = Error::new(ErrorCode::ResourceLimit, format!("{CALLS} calls are under way already"));
             let answer = json!({ "type": "result", "id": id, "error": error });
             return self.answers.push_back(answer.to_string());
         }
         self.calls += 1;
-        let engine = self.engine.with_caller(Caller { face: "mcp", who: self.engine.caller().who.clone() });
-        let context = self.context.clone();
-        let called: AbortOnDropHandle<Result<_>> = AbortOnDropHandle::new(
-            self.engine
-                .runtime()
-                .spawn(async move { call_tool(&engine, context, (&tool, arguments), None, None).await }),
-        );
+        let called = AbortOnDropHandle::new(self.engine.runtime().spawn(work));
         self.tasks.push(Box::pin(async move {
             let answered = called.await.unwrap_or_else(|error| Err(Error::internal(error.to_string())));
             Done::CallEnded(match answered {
@@ -612,7 +661,7 @@ fn read_history(pane: &Pane, id: u64, from: u64, count: u64) -> String {
             let Some(screen) = look.screen else { return false };
             first = screen.history_start();
             next = next.max(first).min(end.max(first));
-            let stop = end.min(next + HISTORY_AT_ONCE);
+            let stop = end.min(next.saturating_add(HISTORY_AT_ONCE));
             while next < stop && screen.read_line(next, &mut runs) {
                 begin.get_or_insert(next);
                 if !lines.is_empty() {

@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{sessions::secret, wire::Typed};
+use super::{fits::Fits, sessions::secret, wire::Typed};
 use crate::{
     api::{Cursor, Error, ErrorCode, InputAnswer, Result},
     engine::{Engine, Pane},
@@ -74,6 +74,8 @@ pub(super) struct Attached {
     pub(super) taken: u64,
     /// Refusals among the last numbers.
     pub(super) refused: Vec<Settled>,
+    /// Windows that have this page's size as long as it is there.
+    pub(super) fits: Fits,
 }
 
 impl Lines {
@@ -108,7 +110,8 @@ impl Lines {
         let refused = last.filter(|(_, outcome)| outcome.is_err()).cloned().collect();
         let taken = state.taken;
         drop(state);
-        Ok(Attached { line, settled, replaced, taken, refused })
+        let fits = Fits::default();
+        Ok(Attached { line, settled, replaced, taken, refused, fits })
     }
 }
 
@@ -119,6 +122,7 @@ impl Drop for Attached {
         if !self.replaced.is_cancelled() {
             state.connection = None;
             state.left = Some(Instant::now());
+            self.fits.left(&self.line.id);
         }
     }
 }

@@ -1,6 +1,9 @@
 //! The panes of all servers, as a page lists them, and what is new in the list.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -8,38 +11,56 @@ use serde_json::{Value, json};
 use crate::{
     api::PaneInfo,
     engine::{Engine, Server},
+    protocol::ids::PaneId,
 };
 
-/// Panes by their keys, as JSON.
-pub(super) type List = BTreeMap<String, String>;
+/// Panes by their keys.
+pub(super) type List = BTreeMap<String, Entry>;
 
-/// Lists all panes. A server that does not answer has none.
-pub(super) async fn all(engine: Engine) -> List {
+/// A pane as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    id: PaneId,
+    socket: Arc<str>,
+    /// What the page is sent, as JSON.
+    text: String,
+}
+
+/// Lists all panes. A server that does not answer now has those that it had before and that have not ended.
+pub(super) async fn all(engine: Engine, last: List) -> List {
     let mut servers = engine.followed_servers();
     if servers.is_empty() {
         // As for whoever names none.
         servers.extend(engine.server_named(None));
     }
-    let listed = join_all(servers.iter().map(of_server)).await;
+    let listed = join_all(servers.iter().map(|server| of_server(server, &last))).await;
     listed.into_iter().flatten().collect()
 }
 
-async fn of_server(server: &Server) -> Vec<(String, String)> {
-    let Ok(panes) = server.panes().await else { return Vec::new() };
+async fn of_server(server: &Server, last: &List) -> Vec<(String, Entry)> {
+    let panes = server.panes().await.unwrap_or_default();
     let agents =
         server.known_agents().into_iter().filter_map(|agent| Some((agent.pane, serde_json::to_value(agent).ok()?)));
     let mut agents: HashMap<_, Value> = agents.collect();
-    let socket = server.socket().display().to_string();
+    let socket: Arc<str> = server.socket().display().to_string().into();
     let live = panes.into_iter().filter(|info| !info.window_id.is_empty() && !info.earlier_server);
-    live.filter_map(|info| {
-        let key = server.live_pane(info.id)?.key();
-        let agent = agents.remove(&info.id);
-        Some((key.clone(), entry(&key, &socket, &info, agent)))
-    })
-    .collect()
+    let found: Vec<_> = live
+        .filter_map(|info| {
+            let key = server.live_pane(info.id)?.key();
+            let text = text(&key, &socket, &info, agents.remove(&info.id));
+            Some((key, Entry { id: info.id, socket: socket.clone(), text }))
+        })
+        .collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let is_live = |key: &str, id| server.live_pane(id).is_some_and(|pane| pane.key() == key);
+    let had = last.iter().filter(|(key, entry)| entry.socket == socket && is_live(key, entry.id));
+    had.map(|(key, entry)| (key.clone(), entry.clone())).collect()
 }
 
-fn entry(key: &str, socket: &str, info: &PaneInfo, agent: Option<Value>) -> String {
+/// Returns a pane as it is sent.
+fn text(key: &str, socket: &str, info: &PaneInfo, agent: Option<Value>) -> String {
     let dead = info.dead.then(|| json!({ "status": info.exit_status, "signal": info.exit_signal }));
     let mut entry = json!({
         "key": key, "id": info.id, "socket": socket, "session": info.session, "window": info.window_index.to_string(),
@@ -54,8 +75,8 @@ fn entry(key: &str, socket: &str, info: &PaneInfo, agent: Option<Value>) -> Stri
 
 /// Returns the message with what is new since the last list, or with all; `None` if nothing is.
 pub(super) fn message(last: Option<&List>, now: &List) -> Option<String> {
-    let changed = |(key, entry): &(&String, &String)| last.and_then(|last| last.get(*key)) != Some(entry);
-    let set: Vec<_> = now.iter().filter(changed).map(|(_, entry)| entry.as_str()).collect();
+    let changed = |(key, entry): &(&String, &Entry)| last.and_then(|last| last.get(*key)) != Some(entry);
+    let set: Vec<_> = now.iter().filter(changed).map(|(_, entry)| entry.text.as_str()).collect();
     let gone: Vec<_> = last.into_iter().flat_map(BTreeMap::keys).filter(|key| !now.contains_key(*key)).collect();
     if last.is_some() && set.is_empty() && gone.is_empty() {
         return None;
@@ -72,7 +93,8 @@ mod tests {
     #[test]
     fn a_list_is_sent_whole_and_then_as_changes() {
         let list = |panes: &[(&str, &str)]| -> List {
-            panes.iter().map(|(key, entry)| ((*key).to_owned(), (*entry).to_owned())).collect()
+            let entry = |text: &str| Entry { id: PaneId(1), socket: "s".into(), text: text.to_owned() };
+            panes.iter().map(|(key, text)| ((*key).to_owned(), entry(text))).collect()
         };
         let first = list(&[("a", "1"), ("b", "2")]);
         assert_eq!(message(None, &first).unwrap(), r#"{"type":"panes","whole":true,"set":[1,2],"gone":[]}"#);

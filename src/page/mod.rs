@@ -6,6 +6,7 @@
 mod connection;
 mod encode;
 mod files;
+mod fits;
 mod frame;
 mod lines;
 mod list;
@@ -34,6 +35,9 @@ pub struct Pages {
     /// The files that its editors open.
     pub files: Files,
     lines: lines::Lines,
+    fits: fits::Fits,
+    /// The panes as they were listed last, for any page.
+    listed: Arc<Mutex<list::List>>,
     port: Arc<Mutex<Port>>,
 }
 
@@ -57,6 +61,11 @@ impl Pages {
         let (opener, requests) = mpsc::channel(1);
         self.port.lock().unwrap_or_else(PoisonError::into_inner).opener = Some(opener);
         requests
+    }
+
+    /// Gives the windows that pages have fitted what they had before.
+    pub async fn end(&self) {
+        self.fits.end().await;
     }
 
     /// Returns the address of the port that was opened for pages.

@@ -1,10 +1,10 @@
 //! A view: a pane as one page shows it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::frame::Frame;
+use super::{connection::FPS, frame::Frame};
 use crate::engine::{Pane, PaneWatch};
 
 /// A pane that is shown, and what the page has of it.
@@ -21,6 +21,8 @@ pub(super) struct View {
     pub(super) credit: bool,
     /// When the next message may be sent.
     pub(super) next: Instant,
+    /// Messages that were due one after the other: its pane prints without a pause.
+    streak: u32,
     /// Whether the pane may have changed since it was last looked at.
     pub(super) dirty: bool,
     /// Whether the view waits for its turn, or for the time of it.
@@ -49,6 +51,7 @@ impl View {
             asked: None,
             credit: true,
             next: now,
+            streak: 0,
             dirty: true,
             queued: false,
             asking: false,
@@ -57,6 +60,24 @@ impl View {
             watch: None,
             end: CancellationToken::new(),
         }
+    }
+}
+
+/// Messages in a row after which a view has fewer of them.
+const STREAK: u32 = 30;
+/// How late a message of a row may be.
+const ROW: Duration = Duration::from_millis(12);
+/// From message to message of a pane that prints without a pause: two of three frames of a display, so that what draws
+/// them leaves processors to what prints.
+const PAUSELESS: Duration = Duration::from_millis(25);
+
+impl View {
+    /// Notes that a message was sent.
+    pub(super) fn sent(&mut self, now: Instant) {
+        self.streak = if now < self.next + ROW { self.streak.saturating_add(1) } else { 0 };
+        let frame = Duration::from_secs(1) / FPS;
+        // Counted from when it was due, so that frames of a display are met as often as said.
+        self.next = if self.streak < STREAK { now + frame } else { (self.next + PAUSELESS).max(now) };
     }
 }
 

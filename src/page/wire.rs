@@ -38,6 +38,16 @@ pub(super) enum Message {
         count: u64,
     },
     Input(Input),
+    Fit {
+        id: u64,
+        key: String,
+        columns: u16,
+        rows: u16,
+    },
+    Unfit {
+        id: u64,
+        key: String,
+    },
     Waits {},
     Approvals {},
     Call {
@@ -78,7 +88,7 @@ impl Input {
         match (self.keys.take(), self.text.take(), self.paste.take(), self.bytes.take()) {
             (Some(keys), None, None, None) => Ok(Typed::Keys(keys)),
             (None, Some(text), None, None) => Ok(Typed::Text(text)),
-            (None, None, Some(text), None) => Ok(Typed::Paste(text)),
+            (None, None, Some(text), None) => Ok(Typed::Paste(harmless(&text))),
             (None, None, None, Some(bytes)) => STANDARD
                 .decode(&bytes)
                 .map(Typed::Bytes)
@@ -86,6 +96,12 @@ impl Input {
             _ => Err(Error::invalid("give exactly one of keys, text, paste and bytes")),
         }
     }
+}
+
+/// Returns what may be pasted of a text: a control character in it could end the brackets in which tmux types it, and
+/// what follows would be keys.
+fn harmless(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || matches!(c, '\t' | '\n' | '\r')).collect()
 }
 
 impl Typed {

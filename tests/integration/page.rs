@@ -14,7 +14,7 @@ use std::{
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{self, Message, WebSocket, client::IntoClientRequest as _};
 
-use crate::common::{Http, LIMIT, World};
+use crate::common::{Http, LIMIT, World, eventually, signal};
 
 /// A cell: its text, and how it looks.
 type Cell = (String, String);
@@ -184,6 +184,11 @@ fn page(world: &World) -> Page<UnixStream> {
 /// Opens a page that goes on with another's input.
 fn again(world: &World, client: Option<&str>) -> Page<UnixStream> {
     world.ok(&["list-panes"]);
+    connect(world, client)
+}
+
+/// Connects a page, and asks tmux nothing before.
+fn connect(world: &World, client: Option<&str>) -> Page<UnixStream> {
     let stream = UnixStream::connect(world.daemon_socket()).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let (socket, _) = tungstenite::client::client("ws://muxtap/v1/page/ws", stream).unwrap();
@@ -596,6 +601,82 @@ fn two_pages_never_resize_a_pane() {
     assert!(one.next().is_null());
     newer.show(1, &key);
     assert_eq!(size(), before);
+}
+
+#[test]
+fn a_window_has_a_pages_size_as_long_as_it_is_asked_to() {
+    let world = World::with_server();
+    let (pane, _terminal) = silent_pane(&world);
+    let format = "#{window_width}x#{window_height}";
+    let size = || world.tmux(&["display-message", "-p", "-t", &pane, format]);
+    let option = || world.tmux(&["show-options", "-wqv", "-t", &pane, "window-size"]);
+    let before = size();
+    let (mut one, mut other) = (page(&world), page(&world));
+    let key = one.keys()[&pane].clone();
+    let mut id = 0;
+    let mut ask = |page: &mut Page<UnixStream>, kind: &str, columns: u16, rows: u16| {
+        id += 1;
+        page.say(&json!({"type": kind, "id": id, "key": key, "columns": columns, "rows": rows}));
+        let answer = page.next_of("result");
+        assert_eq!(answer["id"], id);
+        answer
+    };
+    let fitted = ask(&mut one, "fit", 100, 30);
+    assert_eq!(fitted["result"], json!({"columns": 100, "rows": 30}), "{fitted}");
+    assert_eq!((size(), option()), ("100x30".into(), "manual".into()));
+    // Another page takes it over; the first cannot take that back.
+    ask(&mut other, "fit", 90, 20);
+    ask(&mut one, "unfit", 0, 0);
+    assert_eq!(size(), "90x20");
+    assert_eq!(ask(&mut one, "fit", 0, 20)["error"]["code"], "INVALID_ARGUMENT");
+    assert_eq!(ask(&mut other, "unfit", 0, 0)["result"], json!({}));
+    assert_eq!((size(), option()), (before.clone(), String::new()));
+    // What the window had of its own comes back. A page that is back within its time has its size, and the daemon's
+    // end gives it back.
+    world.tmux(&["set-option", "-w", "-t", &pane, "window-size", "smallest"]);
+    ask(&mut one, "fit", 70, 18);
+    let client = one.client.clone();
+    drop(one);
+    let _one = again(&world, Some(&client));
+    assert_eq!(size(), "70x18");
+    world.ok(&["stop"]);
+    eventually("it is given back", || size() == before && option() == "smallest");
+}
+
+#[test]
+fn a_server_that_does_not_answer_keeps_its_panes_in_the_list() {
+    let world = World::with_server();
+    let mut first = page(&world);
+    let keys = first.keys();
+    assert_eq!(keys.len(), 1);
+    let server = world.server_pid();
+    signal(server, rustix::process::Signal::STOP);
+    let mut second = connect(&world, None);
+    let listed = second.keys();
+    signal(server, rustix::process::Signal::CONT);
+    assert_eq!(listed, keys);
+    // One that has ended has none.
+    first.say(&json!({"type": "drawn", "list": true}));
+    world.tmux(&["kill-server"]);
+    while first.next_of("panes")["gone"].as_array().unwrap().is_empty() {
+        first.say(&json!({"type": "drawn", "list": true}));
+    }
+}
+
+#[test]
+fn a_paste_cannot_end_its_brackets() {
+    let world = World::with_server();
+    let pane = world.window("stty raw -echo; printf '\\033[?2004hready'; exec cat -v");
+    world.await_output(&pane, "ready");
+    let mut page = page(&world);
+    let key = page.keys()[&pane].clone();
+    page.say(&json!({"type": "input", "seq": 1, "key": key, "paste": "one\u{1b}[201~two\tthree\u{7f}\u{9b}."}));
+    page.next_of("ack");
+    page.show(1, &key);
+    page.until_text(1, "[201~");
+    let text = page.views[&1].text();
+    assert!(text.contains("^[[200~one[201~two") && text.contains("three.^[[201~"), "{text}");
+    assert_eq!(text.matches("^[[201~").count(), 1, "{text}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! The faces ask in the words of their callers ([`crate::api`]'s requests, with targets as texts);
 //! a program has types instead. Both end in the same methods.
 
+mod fit;
 mod follow;
 mod orders;
 mod pane;
@@ -12,6 +13,7 @@ mod server;
 mod spawn;
 mod wait;
 
+pub(crate) use fit::WindowFit;
 pub use follow::{Events, Follow};
 pub(crate) use orders::ValueList;
 pub use pane::Pane;

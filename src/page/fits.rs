@@ -1,0 +1,180 @@
+//! Windows that pages have given their own size, and what each was before. One task keeps them: sizes are given and
+//! taken back one after the other.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    api::{Error, Result, Size},
+    engine::{Engine, Pane, WindowFit},
+};
+
+/// How long a window keeps a page's size after the page's connection has ended: it may come back.
+pub const KEPT: Duration = Duration::from_secs(30);
+/// The largest size: tmux takes no larger one.
+const MOST: u16 = 10_000;
+/// How long the end of the daemon waits for windows to be given back.
+const GIVE_BACK_LIMIT: Duration = Duration::from_secs(2);
+
+/// The windows of all pages; clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Fits(Arc<OnceLock<mpsc::UnboundedSender<Order>>>);
+
+enum Order {
+    /// Gives a pane's window a size, for the page of this name.
+    Fit { pane: Pane, size: Size, page: String, done: oneshot::Sender<Result<()>> },
+    /// Gives it back what it had.
+    Unfit { pane: Pane, page: String, done: oneshot::Sender<Result<()>> },
+    /// A page's connection has ended.
+    Left { page: String },
+    /// A page is back.
+    Back { page: String },
+    /// All windows are given back.
+    End { done: oneshot::Sender<()> },
+}
+
+/// A window with a page's size.
+struct Held {
+    before: WindowFit,
+    page: String,
+    /// When its page is taken to be gone for good.
+    until: Option<Instant>,
+}
+
+impl Fits {
+    /// Gives the pane's window this size until the page takes that back, or has been gone for [`KEPT`]. A window that
+    /// another page has fitted is this page's from now on.
+    pub(super) async fn fit(&self, engine: &Engine, page: &str, pane: Pane, size: Size) -> Result<()> {
+        if size.width == 0 || size.height == 0 || size.width > MOST || size.height > MOST {
+            return Err(Error::invalid(format!("columns, rows: from 1 to {MOST}")));
+        }
+        let (done, answer) = oneshot::channel();
+        self.order(engine, Order::Fit { pane, size, page: page.into(), done }, answer).await
+    }
+
+    /// Gives the pane's window what it had before, where the page has fitted it.
+    pub(super) async fn unfit(&self, engine: &Engine, page: &str, pane: Pane) -> Result<()> {
+        let (done, answer) = oneshot::channel();
+        self.order(engine, Order::Unfit { pane, page: page.into(), done }, answer).await
+    }
+
+    /// Notes that a page's connection has ended.
+    pub(super) fn left(&self, page: &str) {
+        self.note(Order::Left { page: page.into() });
+    }
+
+    /// Notes that a page is back.
+    pub(super) fn back(&self, page: &str) {
+        self.note(Order::Back { page: page.into() });
+    }
+
+    /// Gives all windows back.
+    pub(super) async fn end(&self) {
+        let Some(queue) = self.0.get() else { return };
+        let (done, answer) = oneshot::channel();
+        let ended = async {
+            // Its task may have ended with the engine.
+            let _ = queue.send(Order::End { done });
+            let _ = answer.await;
+        };
+        let _ = tokio::time::timeout(GIVE_BACK_LIMIT, ended).await;
+    }
+
+    /// Where no window was ever fitted there is nobody to tell.
+    fn note(&self, order: Order) {
+        if let Some(queue) = self.0.get() {
+            let _ = queue.send(order);
+        }
+    }
+
+    async fn order(&self, engine: &Engine, order: Order, answer: oneshot::Receiver<Result<()>>) -> Result<()> {
+        let queue = self.0.get_or_init(|| {
+            let (queue, orders) = mpsc::unbounded_channel();
+            engine.spawn(keep(engine.clone(), orders));
+            queue
+        });
+        // A caller waits for each, so that few can be under way.
+        let _ = queue.send(order);
+        answer.await.map_err(|_| Error::unavailable("muxtap is stopping"))?
+    }
+}
+
+/// Carries out orders until the engine ends.
+async fn keep(engine: Engine, mut orders: mpsc::UnboundedReceiver<Order>) {
+    let mut held: HashMap<String, Held> = HashMap::new();
+    loop {
+        let due = held.values().filter_map(|held| held.until).min();
+        let order = tokio::select! {
+            order = orders.recv() => order,
+            () = until(due) => None,
+            () = engine.stopping() => return,
+        };
+        match order {
+            Some(Order::Fit { pane, size, page, done }) => {
+                let _ = done.send(fit(&mut held, &pane, size, page).await);
+            }
+            Some(Order::Unfit { pane, page, done }) => {
+                let _ = done.send(unfit(&mut held, &pane, &page).await);
+            }
+            Some(Order::Left { page }) => set_until(&mut held, &page, Some(Instant::now() + KEPT)),
+            Some(Order::Back { page }) => set_until(&mut held, &page, None),
+            Some(Order::End { done }) => {
+                give_back(held.drain().map(|(_, held)| held)).await;
+                let _ = done.send(());
+            }
+            None => {
+                let now = Instant::now();
+                give_back(held.extract_if(|_, held| held.until.is_some_and(|until| until <= now)).map(|(_, it)| it))
+                    .await;
+            }
+        }
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn set_until(held: &mut HashMap<String, Held>, page: &str, until: Option<Instant>) {
+    for held in held.values_mut().filter(|held| held.page == page) {
+        held.until = until;
+    }
+}
+
+async fn fit(held: &mut HashMap<String, Held>, pane: &Pane, size: Size, page: String) -> Result<()> {
+    let now = pane.window_as_it_is().await?;
+    let key = now.key();
+    // What it was before any page came.
+    let before = held.get(&key).filter(|held| held.before.is_of(&now)).map_or(now, |held| held.before.clone());
+    before.resize(size).await?;
+    held.insert(key, Held { before, page, until: None });
+    Ok(())
+}
+
+async fn unfit(held: &mut HashMap<String, Held>, pane: &Pane, page: &str) -> Result<()> {
+    let key = pane.window_as_it_is().await?.key();
+    match held.remove(&key) {
+        Some(held) if held.page == page => held.before.undo().await,
+        Some(others) => {
+            held.insert(key, others);
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+async fn give_back(windows: impl Iterator<Item = Held>) {
+    for window in windows.collect::<Vec<_>>() {
+        if let Err(error) = window.before.undo().await {
+            tracing::debug!("a window keeps a page's size: {error}");
+        }
+    }
+}
