@@ -345,15 +345,21 @@ impl Connection {
             Message::Fit { id, key, columns, rows } => {
                 let size = Size { width: columns, height: rows };
                 let (engine, fits, page) = (self.engine.clone(), attached.fits.clone(), attached.line.id.clone());
-                self.work_on(id, &key, |pane| async move {
-                    fits.fit(&engine, &page, pane, size).await?;
-                    Ok(json!({ "columns": columns, "rows": rows }))
-                });
+                match self.engine.pane_of_key(&key) {
+                    Some(pane) => self.work(id, async move {
+                        fits.fit(&engine, &page, pane, size).await?;
+                        Ok(json!({ "columns": columns, "rows": rows }))
+                    }),
+                    None => {
+                        let answer = json!({ "type": "result", "id": id, "error": gone(&key) });
+                        self.answers.push_back(answer.to_string());
+                    }
+                }
             }
             Message::Unfit { id, key } => {
                 let (engine, fits, page) = (self.engine.clone(), attached.fits.clone(), attached.line.id.clone());
-                self.work_on(id, &key, |pane| async move {
-                    fits.unfit(&engine, &page, pane).await?;
+                self.work(id, async move {
+                    fits.unfit(&engine, &page, &key).await?;
                     Ok(json!({}))
                 });
             }
@@ -587,17 +593,6 @@ impl Connection {
         let engine = self.engine.with_caller(Caller { face: "mcp", who: self.engine.caller().who.clone() });
         let context = self.context.clone();
         self.work(id, async move { Ok(json!(call_tool(&engine, context, (&tool, arguments), None, None).await?)) });
-    }
-
-    /// Has work on a pane done, and answers with its result.
-    fn work_on<F>(&mut self, id: u64, key: &str, work: impl FnOnce(Pane) -> F)
-    where
-        F: Future<Output = Result<Value>> + Send + 'static,
-    {
-        match self.engine.pane_of_key(key) {
-            Some(pane) => self.work(id, work(pane)),
-            None => self.answers.push_back(json!({ "type": "result", "id": id, "error": gone(key) }).to_string()),
-        }
     }
 
     /// Has work done beside other work, and answers with its result.

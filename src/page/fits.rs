@@ -28,8 +28,8 @@ pub(super) struct Fits(Arc<OnceLock<mpsc::UnboundedSender<Order>>>);
 enum Order {
     /// Gives a pane's window a size, for the page of this name.
     Fit { pane: Pane, size: Size, page: String, done: oneshot::Sender<Result<()>> },
-    /// Gives it back what it had.
-    Unfit { pane: Pane, page: String, done: oneshot::Sender<Result<()>> },
+    /// Gives the window back what it had that was fitted by way of the pane of this key.
+    Unfit { pane: String, page: String, done: oneshot::Sender<Result<()>> },
     /// A page's connection has ended.
     Left { page: String },
     /// A page is back.
@@ -41,6 +41,8 @@ enum Order {
 /// A window with a page's size.
 struct Held {
     before: WindowFit,
+    /// The key of the pane by way of which it was fitted. It may have ended.
+    pane: String,
     page: String,
     /// When its page is taken to be gone for good.
     until: Option<Instant>,
@@ -57,10 +59,10 @@ impl Fits {
         self.order(engine, Order::Fit { pane, size, page: page.into(), done }, answer).await
     }
 
-    /// Gives the pane's window what it had before, where the page has fitted it.
-    pub(super) async fn unfit(&self, engine: &Engine, page: &str, pane: Pane) -> Result<()> {
+    /// Gives the window of the pane of this key what it had before, where the page has fitted it.
+    pub(super) async fn unfit(&self, engine: &Engine, page: &str, pane: &str) -> Result<()> {
         let (done, answer) = oneshot::channel();
-        self.order(engine, Order::Unfit { pane, page: page.into(), done }, answer).await
+        self.order(engine, Order::Unfit { pane: pane.into(), page: page.into(), done }, answer).await
     }
 
     /// Notes that a page's connection has ended.
@@ -119,7 +121,13 @@ async fn keep(engine: Engine, mut orders: mpsc::UnboundedReceiver<Order>) {
                 let _ = done.send(fit(&mut held, &pane, size, page).await);
             }
             Some(Order::Unfit { pane, page, done }) => {
-                let _ = done.send(unfit(&mut held, &pane, &page).await);
+                let mut windows = held.extract_if(|_, held| held.pane == pane && held.page == page);
+                let window = windows.next().map(|(_, window)| window);
+                drop(windows);
+                let _ = done.send(match window {
+                    Some(window) => window.before.undo().await,
+                    None => Ok(()),
+                });
             }
             Some(Order::Left { page }) => set_until(&mut held, &page, Some(Instant::now() + KEPT)),
             Some(Order::Back { page }) => set_until(&mut held, &page, None),
@@ -155,20 +163,8 @@ async fn fit(held: &mut HashMap<String, Held>, pane: &Pane, size: Size, page: St
     // What it was before any page came.
     let before = held.get(&key).filter(|held| held.before.is_of(&now)).map_or(now, |held| held.before.clone());
     before.resize(size).await?;
-    held.insert(key, Held { before, page, until: None });
+    held.insert(key, Held { before, pane: pane.key(), page, until: None });
     Ok(())
-}
-
-async fn unfit(held: &mut HashMap<String, Held>, pane: &Pane, page: &str) -> Result<()> {
-    let key = pane.window_as_it_is().await?.key();
-    match held.remove(&key) {
-        Some(held) if held.page == page => held.before.undo().await,
-        Some(others) => {
-            held.insert(key, others);
-            Ok(())
-        }
-        None => Ok(()),
-    }
 }
 
 async fn give_back(windows: impl Iterator<Item = Held>) {

@@ -1,6 +1,6 @@
 //! Servers on other hosts: in a real container, and behind a real sshd on loopback.
 
-use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
+use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use serde_json::{Value, json};
 
@@ -26,6 +26,15 @@ fn configure(world: &World, hosts: &[(&str, &str)]) {
 /// Starts an sshd whose tmux servers are this world's.
 fn started(world: &World) -> Option<Sshd> {
     Sshd::start(world.dir(), &[("TMUX_TMPDIR", world.dir().to_str().unwrap())])
+}
+
+/// Makes the place in which somebody else's default server can be started, which ends with the world.
+fn place_for_a_server(world: &World) -> PathBuf {
+    let socket = world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw()));
+    world.also_end(&socket);
+    fs::create_dir(socket.parent().unwrap()).unwrap();
+    fs::set_permissions(socket.parent().unwrap(), PermissionsExt::from_mode(0o700)).unwrap();
+    socket
 }
 
 /// Calls muxtap without naming a server; it must succeed. Returns what it prints.
@@ -174,10 +183,7 @@ fn what_a_killed_daemon_has_left_on_a_host_is_detached() {
     fs::write(&script, LEAVES_CLIENTS).unwrap();
     let dir = world.dir().display();
     configure(&world, &[("far", &format!("env DIR={dir} TMUX_TMPDIR={dir} sh {}", script.display()))]);
-    let socket = world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw()));
-    world.also_end(&socket);
-    fs::create_dir(socket.parent().unwrap()).unwrap();
-    fs::set_permissions(socket.parent().unwrap(), PermissionsExt::from_mode(0o700)).unwrap();
+    let socket = place_for_a_server(&world);
     for session in ["one", "two"] {
         world.tmux_at(&socket, &["new-session", "-d", "-s", session, "echo ready; exec cat"]);
     }
@@ -206,10 +212,7 @@ fn eleven_sessions_over_ssh_are_followed() {
     let Some(sshd) = started(&world) else { return };
     let proxy = Proxy::before(sshd.port());
     configure(&world, &[("far", &sshd.via_proxy("user", &proxy))]);
-    let socket = world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw()));
-    world.also_end(&socket);
-    fs::create_dir(socket.parent().unwrap()).unwrap();
-    fs::set_permissions(socket.parent().unwrap(), PermissionsExt::from_mode(0o700)).unwrap();
+    let socket = place_for_a_server(&world);
     // Made by somebody else: each session has a client of its own, and sshd allows ten to a connection.
     for number in 0..11 {
         world.tmux_at(&socket, &["new-session", "-d", "-s", &format!("s{number}"), "echo ready; exec cat"]);
@@ -274,11 +277,8 @@ fn a_link_that_is_cut_is_a_gap_that_says_so() {
     let Some(sshd) = started(&world) else { return };
     let proxy = Proxy::before(sshd.port());
     configure(&world, &[("far", &sshd.via_proxy("user", &proxy))]);
-    let socket = world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw()));
-    world.also_end(&socket);
     // Made by somebody else, so that nothing of it ends with the link.
-    fs::create_dir(socket.parent().unwrap()).unwrap();
-    fs::set_permissions(socket.parent().unwrap(), PermissionsExt::from_mode(0o700)).unwrap();
+    let socket = place_for_a_server(&world);
     let made = ["new-session", "-d", "-s", "work", "-P", "-F", "far/#{pane_id}", crate::common::ANSWERS];
     let pane = world.tmux_at(&socket, &made);
     ok(&world, &["wait-for", "-t", &pane, "-p", "^ready", "--since", "start", "-T", "30"]);
