@@ -17,7 +17,11 @@ fn configure(world: &World, hosts: &[(&str, &str)]) {
     let folder = world.path("home/muxtap");
     fs::create_dir_all(&folder).unwrap();
     let tables = hosts.iter().map(|(name, via)| {
-        let tmux = if via.starts_with("ssh") { format!("tmux = {:?}\n", tmux_program()) } else { String::new() };
+        let tmux = if via.starts_with("ssh") || via.starts_with("env") {
+            format!("tmux = {:?}\n", tmux_program())
+        } else {
+            String::new()
+        };
         format!("[host.{name}]\nvia = {via:?}\n{tmux}")
     });
     fs::write(folder.join("config.toml"), tables.collect::<String>()).unwrap();
