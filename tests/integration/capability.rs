@@ -1,9 +1,10 @@
 //! The tmux capability, in a real container and on this host: the seed's examples, its errors, and `since`.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Background, World, eventually, tmux_program},
+    common::{Background, World, eventually, signal, tmux_program},
     container::Container,
     mcp::Client,
 };
@@ -221,6 +222,165 @@ fn since_is_exact_while_a_pane_floods() {
     let joined: String = seen.chars().filter(|c| *c != '\n').collect();
     for number in 1..=3000 {
         assert_eq!(joined.matches(&format!("n{number}.")).count(), 1, "line {number}");
+    }
+}
+
+/// Adds a host that answers nothing, or whatever the command does.
+fn add_host(world: &World, name: &str, via: &str) {
+    // The daemon is there.
+    world.ok(&["list-panes"]);
+    let added = world.http("POST", "/v1/hosts", Some(&json!({ "name": name, "via": via, "peer": false })));
+    assert_eq!(added.status, 200, "{added:?}");
+}
+
+#[test]
+fn a_pane_never_leads_out_of_the_sandbox() {
+    let world = World::with_server();
+    world.session("artie");
+    add_host(&world, "prod", "env");
+    let path = format!("/v1/capability{}", world.query());
+    let missing = "Pane prod/0.0 not found";
+    for action in ["send", "read", "kill"] {
+        let request = json!({ "action": action, "command": "echo typed", "pane": "prod/0.0" });
+        let answer = world.http("POST", &path, Some(&request)).json();
+        assert_eq!((&answer["success"], &answer["error"]), (&json!(false), &json!(missing)), "{answer}");
+    }
+    // A window, a session of the query, and a tag.
+    let tag = json!({ "tag": "<capability name='tmux' action='send' command='echo typed' pane='prod/0.0' />" });
+    assert_eq!(world.http("POST", &path, Some(&tag)).json()["error"], missing);
+    let other = world.http("POST", &format!("{path}&session=prod/artie"), Some(&json!({ "action": "list" })));
+    assert!(other.json()["error"].as_str().is_some_and(|why| !why.contains("host prod")), "{other:?}");
+    let mut client = Client::started(world.spawn(&["mcp", "--tools", "capability"]));
+    let answer = client.call("tmux", &json!({ "action": "send", "pane": "prod/0.0", "command": "echo typed" }));
+    assert_eq!((&answer["success"], &answer["error"]), (&json!(false), &json!(missing)), "{answer}");
+    assert!(!world.tmux(&["capture-pane", "-p", "-t", "artie"]).contains("typed"));
+}
+
+#[test]
+fn a_host_that_is_called_as_the_container_is_not_taken_for_it() {
+    let world = World::with_server();
+    world.session("artie");
+    add_host(&world, "web", "false");
+    let path = "/v1/capability?container=web";
+    let answer = world.http("POST", path, Some(&json!({ "action": "list" }))).json();
+    let error = answer["error"].as_str().unwrap();
+    assert!(error.contains("is not the container web") && error.contains("`false`"), "{answer}");
+    // Who names the server means it.
+    let answer = world.http("POST", "/v1/capability?socket=web/default", Some(&json!({ "action": "list" }))).json();
+    assert!(!answer["error"].as_str().unwrap_or_default().contains("is not the container"), "{answer}");
+}
+
+#[test]
+fn each_line_has_an_answer_whatever_it_holds_and_whatever_becomes_of_the_daemon() {
+    use std::io::Write as _;
+    let world = World::with_server();
+    world.session("artie");
+    let socket = world.socket().display().to_string();
+    let mut tmux = Capability::start(&world, &["-S", &socket]);
+    tmux.done(r#"{"action":"list"}"#);
+    tmux.process.stdin().write_all(b"{\"action\":\"\xff\"}\n").unwrap();
+    let refused: Value = serde_json::from_str(&tmux.process.line().unwrap()).unwrap();
+    assert!(refused["error"].as_str().unwrap().contains("UTF-8"), "{refused}");
+    // More than the daemon takes as a request.
+    let large = json!({ "action": "send", "command": "x".repeat(40 << 20) }).to_string();
+    tmux.refused(&large);
+    tmux.done(r#"{"action":"list"}"#);
+    world.ok(&["stop"]);
+    tmux.done(r#"{"action":"list"}"#);
+    tmux.refused("no JSON");
+    // It is killed in the middle.
+    let pid = world.daemon_pid().unwrap();
+    signal(pid, Signal::STOP);
+    writeln!(tmux.process.stdin(), r#"{{"action":"list"}}"#).unwrap();
+    signal(pid, Signal::KILL);
+    tmux.process.line().unwrap();
+    tmux.done(r#"{"action":"list"}"#);
+    tmux.process.close_stdin();
+    assert_eq!(tmux.process.finish().status, 0);
+}
+
+#[test]
+fn a_server_that_hangs_holds_up_no_other_sandbox() {
+    let world = World::with_server();
+    world.session("artie");
+    add_host(&world, "hangs", "sh -c 'exec sleep 1000' sh");
+    for _ in 0..2 {
+        drop(world.http_send("POST", "/v1/capability?socket=hangs/default", Some(&json!({ "action": "read" }))));
+    }
+    let hanging: Vec<_> = ["read", "list", "init"]
+        .map(|action| {
+            world.http_send("POST", "/v1/capability?socket=hangs/default", Some(&json!({ "action": action })))
+        })
+        .into();
+    let pane = world.tmux(&["display-message", "-p", "-t", "artie", "#{window_index}.#{pane_index}"]);
+    let began = std::time::Instant::now();
+    for action in ["read", "list", "init", "send"] {
+        let request = json!({ "action": action, "pane": pane, "command": "true" });
+        let answer = world.http("POST", &format!("/v1/capability{}", world.query()), Some(&request)).json();
+        assert_eq!(answer["success"], true, "{answer}");
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+    drop(hanging);
+}
+
+#[test]
+fn who_reads_at_the_same_time_is_not_given_the_same() {
+    let world = World::with_server();
+    let dir = world.path("work").display().to_string();
+    let socket = world.socket().display().to_string();
+    let mut tmux = Capability::start(&world, &["-S", &socket, "--cwd", &dir]);
+    tmux.done(r#"{"action":"read"}"#);
+    let typed = "stty -echo; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo n$i.; done; echo all-$((1+1))";
+    tmux.done(&json!({ "action": "send", "command": typed }).to_string());
+    let path = format!("/v1/capability{}", world.query());
+    let read = || {
+        let answer = world.http("POST", &path, Some(&json!({ "action": "read", "since": true }))).json();
+        answer["data"]["output"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    };
+    let all = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..6)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut seen = Vec::new();
+                    for _ in 0..400 {
+                        let output = read();
+                        seen.push(output);
+                    }
+                    seen
+                })
+            })
+            .collect();
+        readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect::<Vec<_>>()
+    });
+    let mut all = all.join("\n");
+    eventually("the end", || {
+        all.push('\n');
+        all.push_str(&read());
+        all.contains("all-2")
+    });
+    for number in 1..=2000 {
+        let count = all.matches(&format!("n{number}.")).count();
+        assert!(count <= 1, "line {number} {count} times");
+    }
+}
+
+#[test]
+fn lines_that_wrap_count_as_one() {
+    let world = World::with_server();
+    let pane =
+        world.window("stty -echo; for n in $(seq 1 60); do printf 'line %d %0300d\\n' $n 0; done; exec sleep 1000");
+    world.await_output(&pane, "line 60 0+$");
+    let place = world.tmux(&["display-message", "-p", "-t", &pane, "#{window_index}.#{pane_index}"]);
+    let path = format!("/v1/capability{}&session=main", world.query());
+    let read = |lines: u32| {
+        let request = json!({ "action": "read", "pane": place, "lines": lines });
+        world.http("POST", &path, Some(&request)).json()["data"].clone()
+    };
+    for (lines, given, more) in [(40, 40, true), (59, 59, true), (60, 60, false), (100, 60, false), (1, 1, true)] {
+        let data = read(lines);
+        assert_eq!((&data["lines_captured"], &data["has_more"]), (&json!(given), &json!(more)), "{lines}: {data}");
+        let first = format!("line {} 0", 61 - given);
+        assert!(data["output"].as_str().unwrap().starts_with(&first), "{lines}: {data}");
     }
 }
 
