@@ -191,6 +191,9 @@ fn it_works_on_this_host_and_over_http() {
     tmux.done(r#"{"action":"send","pane":"0.1","command":"echo \"<$PANE_TITLE|$PANE_CWD>\"","clear":true}"#);
     tmux.read_until("0.1", &["<50% & #{pane_id}|", &dir, ">"].concat());
     assert_eq!(world.tmux(&["display-message", "-p", "-t", "robot:0.1", "#{pane_title}"]), "50% & #{pane_id}");
+    let created = world.tmux(&["display-message", "-p", "-t", "robot:0.1", "#{@PANE_CREATED}"]);
+    tmux.done(r#"{"action":"send","pane":"0.1","command":"echo \"made-${PANE_CREATED%T*}\""}"#);
+    tmux.read_until("0.1", &format!("made-{}\n", &created[..10]));
     // Over HTTP it is the same session.
     let path = format!("/v1/capability{}&session=robot", world.query());
     let list = world.http("POST", &path, Some(&json!({ "action": "list" }))).json();
@@ -324,44 +327,73 @@ fn a_server_that_hangs_holds_up_no_other_sandbox() {
 }
 
 #[test]
-fn who_reads_at_the_same_time_is_not_given_the_same() {
+fn on_this_host_it_begins_where_it_is_called() {
+    let mut world = World::new();
+    // The server that any command would use here.
+    world.set("TMUX", format!("{},1,0", world.socket().display()));
+    world.session("main");
+    let mut tmux = Capability::start(&world, &["--local"]);
+    assert_eq!(tmux.done(r#"{"action":"init"}"#)["session"], "artie");
+    assert_eq!(world.sessions(), ["artie", "main"]);
+    let list = tmux.done(r#"{"action":"list"}"#);
+    assert_eq!(list["windows"][0]["panes"][0]["cwd"], json!(world.path("work").display().to_string()), "{list}");
+}
+
+#[test]
+fn all_begins_anew_and_more_is_said() {
     let world = World::with_server();
-    let dir = world.path("work").display().to_string();
-    let socket = world.socket().display().to_string();
-    let mut tmux = Capability::start(&world, &["-S", &socket, "--cwd", &dir]);
-    tmux.done(r#"{"action":"read"}"#);
-    let typed = "stty -echo; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo n$i.; done; echo all-$((1+1))";
-    tmux.done(&json!({ "action": "send", "command": typed }).to_string());
-    let path = format!("/v1/capability{}", world.query());
+    let pane = world.window("stty -echo; echo ready; while read -r line; do eval \"$line\"; done");
+    world.await_output(&pane, "^ready");
+    let place = world.tmux(&["display-message", "-p", "-t", &pane, "#{window_index}.#{pane_index}"]);
+    let path = format!("/v1/capability{}&session=main", world.query());
+    let ask = |mut request: Value| {
+        request["pane"] = json!(place);
+        let answer = world.http("POST", &path, Some(&request)).json();
+        assert_eq!(answer["success"], true, "{answer}");
+        answer["data"].clone()
+    };
+    ask(json!({ "action": "read" }));
+    // More than one answer holds.
+    ask(json!({ "action": "send", "command": "seq 1 60000; echo end-$((1+1))" }));
+    world.ok(&["wait-for", "-t", &pane, "-p", "^end-2", "--since", "start", "-T", "30"]);
+    let first = ask(json!({ "action": "read", "since": true }));
+    assert_eq!(first["has_more"], true);
+    assert!(first["output"].as_str().unwrap().starts_with("1\n2\n"));
+    // What `since` has not given yet is behind it then.
+    let all = ask(json!({ "action": "read", "since": true, "all": true }));
+    assert!(all["output"].as_str().unwrap().ends_with("60000\nend-2"));
+    assert_eq!((&all["has_more"], &all["cursor_position"]), (&json!(false), &json!(all["lines_captured"].to_string())));
+    let next = ask(json!({ "action": "read", "since": true }));
+    assert_eq!((&next["output"], &next["has_more"]), (&json!(""), &json!(false)));
+    let after = |position: &Value| position.as_str().unwrap().parse::<u64>().unwrap();
+    assert_eq!(after(&next["cursor_position"]), after(&all["cursor_position"]));
+}
+
+#[test]
+fn who_reads_at_the_same_time_is_not_given_the_same() {
+    const LINES: usize = 100_000;
+    let world = World::with_server();
+    let pane = world.window("stty -echo; echo ready; while read -r line; do eval \"$line\"; done");
+    world.await_output(&pane, "^ready");
+    let place = world.tmux(&["display-message", "-p", "-t", &pane, "#{window_index}.#{pane_index}"]);
+    let path = format!("/v1/capability{}&session=main", world.query());
     let read = || {
-        let answer = world.http("POST", &path, Some(&json!({ "action": "read", "since": true }))).json();
+        let request = json!({ "action": "read", "pane": place, "since": true });
+        let answer = world.http("POST", &path, Some(&request)).json();
         answer["data"]["output"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     };
-    let all = std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..6)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut seen = Vec::new();
-                    for _ in 0..400 {
-                        let output = read();
-                        seen.push(output);
-                    }
-                    seen
-                })
-            })
-            .collect();
-        readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect::<Vec<_>>()
+    read();
+    // Several answers' worth.
+    world.tmux(&["send-keys", "-t", &pane, &format!("seq 1 {LINES}; echo over"), "Enter"]);
+    world.ok(&["wait-for", "-t", &pane, "-p", "^over", "--since", "start", "-T", "30"]);
+    let all: Vec<String> = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..6).map(|_| scope.spawn(&read)).collect();
+        readers.into_iter().map(|reader| reader.join().unwrap()).collect()
     });
-    let mut all = all.join("\n");
-    eventually("the end", || {
-        all.push('\n');
-        all.push_str(&read());
-        all.contains("all-2")
-    });
-    for number in 1..=2000 {
-        let count = all.matches(&format!("n{number}.")).count();
-        assert!(count <= 1, "line {number} {count} times");
-    }
+    let mut numbers: Vec<usize> =
+        all.iter().flat_map(|text| text.lines()).filter_map(|line| line.parse().ok()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=LINES).collect::<Vec<_>>());
 }
 
 #[test]

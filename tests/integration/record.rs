@@ -161,6 +161,23 @@ fn a_recording_in_the_foreground_ends_with_the_pane_and_has_its_status() {
 }
 
 #[test]
+fn a_program_that_a_signal_ends_has_the_status_that_a_shell_gives_it() {
+    let world = World::with_server();
+    // A program that muxtap started: of others tmux keeps no status.
+    let pane = world.ok(&["new-window", "-t", "main", "echo ready; read -r line; kill -TERM $$"]).trim().to_owned();
+    world.await_output(&pane, "^ready");
+    let file = world.path("a.cast");
+    let recording = start(&world, &json!({"pane": pane, "file": file}));
+    world.tmux(&["send-keys", "-t", &pane, "Enter"]);
+    let id = recording["id"].as_str().unwrap();
+    eventually("the pane's end", || {
+        world.http("GET", &format!("/v1/recordings/{id}"), None).json()["state"] == "pane-ended"
+    });
+    let cast = cast(&file);
+    assert_eq!(cast.events.last().unwrap().as_exit().map(|status| status.code()), Some(128 + 15));
+}
+
+#[test]
 fn past_output_has_its_times_and_a_later_place_its_screen() {
     let world = World::with_server();
     let pane = shell(&world);
@@ -312,8 +329,9 @@ fn a_recording_that_waits_for_a_strings_end_rests() {
             stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2).map(|n| n.parse().unwrap()).collect();
         fields[0] + fields[1]
     };
-    // Longer than anything is held back.
-    std::thread::sleep(std::time::Duration::from_secs(6));
+    // tmux has given it up, and nothing is held back any more.
+    caught_up(&world, &recording, &pane);
+    std::thread::sleep(std::time::Duration::from_millis(5500));
     let before = used();
     std::thread::sleep(std::time::Duration::from_secs(2));
     // In hundredths of a second.
