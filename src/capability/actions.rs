@@ -4,20 +4,21 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::OwnedRwLockReadGuard;
 
 use super::{Action, CapabilityAnswer};
-use super::{Capability, CapabilitySettings, LastRead, answer::SEE_LIST, request::CapabilityRequest};
+use super::{Capability, CapabilitySettings, LastRead, MOST_HISTORY, answer::SEE_LIST, request::CapabilityRequest};
 use crate::{
     api::{
-        CaptureRequest, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest, PaneInfo, ReadRequest,
-        SessionInfo, SpawnRequest, SplitRequest, Tier, WindowInfo,
+        CaptureRequest, Cursor, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest, PaneInfo,
+        ReadRequest, SessionInfo, SpawnRequest, SplitRequest, Tier, WindowInfo,
     },
     engine::{Pane, Server, literal},
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
     },
+    screen::Screen,
     tmux::{Request, is_absent},
 };
 
@@ -72,7 +73,12 @@ impl Call {
     /// Returns the session, made where it is missing. It is made whole whether or not the caller stays, and nobody
     /// sees it before.
     async fn session(&self) -> Result<SessionInfo, Refused> {
-        let permit = self.permit().await?;
+        let looking = self.looking().await;
+        if let Some(session) = self.find_session().await? {
+            return Ok(session);
+        }
+        drop(looking);
+        let making = self.capability.session_lock(&self.server, self.settings.session()).write_owned().await;
         if let Some(session) = self.find_session().await? {
             return Ok(session);
         }
@@ -84,7 +90,7 @@ impl Call {
                 made = call.make_session() => made,
                 () = end.cancelled() => Err(Error::unavailable("muxtap is stopping")),
             };
-            drop(permit);
+            drop(making);
             // A caller that has gone needs no answer.
             let _ = done.send(made);
         });
@@ -98,9 +104,9 @@ impl Call {
         made.ok_or_else(|| Error::internal("the session ended as soon as it was made").into())
     }
 
-    /// Waits until nobody makes a session, and keeps others from it.
-    async fn permit(&self) -> Result<OwnedSemaphorePermit, Refused> {
-        Ok(self.capability.making.clone().acquire_owned().await.map_err(|_| stopping())?)
+    /// Waits until nobody makes the session, and keeps others from it.
+    async fn looking(&self) -> OwnedRwLockReadGuard<()> {
+        self.capability.session_lock(&self.server, self.settings.session()).read_owned().await
     }
 
     async fn find_session(&self) -> Result<Option<SessionInfo>, Refused> {
@@ -219,14 +225,14 @@ impl Call {
 
     /// Finds a pane by its place in the session, which is made where it is missing.
     async fn pane_in_session(&self, written: &str) -> Result<Pane, Refused> {
-        let permit = self.permit().await?;
+        let looking = self.looking().await;
         match self.find_pane(written).await {
             Ok(Some(pane)) => return Ok(pane),
             Ok(None) => {}
             Err(error) if is_absent(&error) => {}
             Err(error) => return Err(error.into()),
         }
-        drop(permit);
+        drop(looking);
         self.session().await?;
         self.pane(written).await
     }
@@ -260,7 +266,10 @@ impl Call {
     }
 
     async fn read(&self, pane: Pane, written: &str, lines: u32, all: bool, since: bool) -> Answer {
-        let last = self.capability.last_read(&self.server, pane.id()).filter(|_| since && !all);
+        let reads = self.capability.reads_of(&self.server, pane.id());
+        // Two at once would be given the same.
+        let mut known = reads.lock().await;
+        let last = known.filter(|_| since && !all);
         let (output, read, more, gap) = if let Some(last) = last {
             let request = ReadRequest { since: Some(last.cursor.to_string()), ..ReadRequest::default() };
             let answer = self.server.read(&pane.id().to_string(), &request).await?;
@@ -268,17 +277,12 @@ impl Call {
             let read = LastRead { cursor: answer.cursor, lines: last.lines + line_count(&output) };
             (output, read, answer.more, answer.gap)
         } else {
-            // One line more than is wanted says whether there are more.
-            let start = if all { "-".to_owned() } else { format!("-{lines}") };
-            let request = CaptureRequest { start: Some(start), join: true, ..CaptureRequest::default() };
-            let captured = self.server.capture(&pane.id().to_string(), &request).await?;
-            // Joined lines keep blanks at their ends, on 3.2a those of cells that were never written, too (N61).
-            let text = captured.text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
-            let text = text.trim_end();
-            let (output, more) = if all { (text, false) } else { last_lines(text, lines) };
-            (output.to_owned(), LastRead { cursor: captured.cursor, lines: line_count(output) }, more, None)
+            let (text, cursor) = self.last_lines(&pane, (!all).then_some(lines)).await?;
+            let (output, more) = if all { (text.as_str(), false) } else { last_lines(&text, lines) };
+            (output.to_owned(), LastRead { cursor, lines: line_count(output) }, more, None)
         };
-        self.capability.remember(&self.server, pane.id(), read);
+        *known = Some(read);
+        drop(known);
         let output = trimmed(&output);
         let mut data = json!({
             "pane": written,
@@ -291,6 +295,30 @@ impl Call {
             data.insert("missing_before".into(), json!(gap.reason));
         }
         Ok(CapabilityAnswer::done(data))
+    }
+
+    /// Returns a pane's last lines: more than so many, or all that there are. Also returns where its output ends.
+    async fn last_lines(&self, pane: &Pane, lines: Option<u32>) -> crate::Result<(String, Cursor)> {
+        // Lines that wrap are several rows: how many are needed is not known before they are joined.
+        let mut rows = lines.map_or(MOST_HISTORY, |lines| lines.saturating_add(1).min(MOST_HISTORY));
+        let mut before = None;
+        loop {
+            let start = if rows >= MOST_HISTORY { "-".to_owned() } else { format!("-{rows}") };
+            let request = CaptureRequest { start: Some(start), join: true, ..CaptureRequest::default() };
+            let captured = self.server.capture(&pane.id().to_string(), &request).await?;
+            // Joined lines keep blanks at their ends, on 3.2a those of cells that were never written, too (N61).
+            let text = captured.text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+            let found = line_count(text.trim_end());
+            let all = captured.text.len();
+            let history = pane.look(|look| look.screen.filter(|_| look.is_followed).map(Screen::history_size));
+            let is_whole = rows >= MOST_HISTORY
+                || history.is_some_and(|history| history <= rows)
+                || before.replace(all) == Some(all);
+            if is_whole || lines.is_some_and(|lines| found > u64::from(lines)) {
+                return Ok((text.trim_end().to_owned(), captured.cursor));
+            }
+            rows = rows.saturating_mul(2).min(MOST_HISTORY);
+        }
     }
 
     async fn split(&self, window: u32, horizontal: bool, title: Option<String>, cwd: Option<String>) -> Answer {

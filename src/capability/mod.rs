@@ -15,7 +15,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
+use tokio::sync::RwLock;
 use utoipa::{IntoParams, ToSchema};
 
 pub use answer::CapabilityAnswer;
@@ -76,18 +76,24 @@ impl CapabilitySettings {
 }
 
 /// The capability of one engine; clones are the same. It remembers where each pane was last read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Capability {
-    /// A permit to look for the session and to make it.
-    making: Arc<Semaphore>,
-    reads: Arc<Mutex<HashMap<(PathBuf, PaneId), LastRead>>>,
+    /// Locks of sessions, by server and name: written to by who makes one, read by who looks for it, so that nobody
+    /// sees half of it. A server that hangs holds up its own callers alone.
+    making: Arc<Mutex<HashMap<(PathBuf, String), Arc<RwLock<()>>>>>,
+    reads: Arc<Mutex<Reads>>,
 }
 
-impl Default for Capability {
-    fn default() -> Self {
-        Self { making: Arc::new(Semaphore::new(1)), reads: Arc::default() }
-    }
+/// The last reads of panes, by server and pane.
+#[derive(Debug, Default)]
+struct Reads {
+    panes: HashMap<(PathBuf, PaneId), (u64, PaneReads)>,
+    /// Reads so far: the number of each pane's last one is kept with it.
+    count: u64,
 }
+
+/// The last read of a pane; locked while the next one goes on, so that each byte is given once.
+type PaneReads = Arc<tokio::sync::Mutex<Option<LastRead>>>;
 
 /// The end of the last read of a pane.
 #[derive(Clone, Copy, Debug)]
@@ -119,18 +125,34 @@ impl Capability {
         call.run(request).await.unwrap_or_else(|refused| refused)
     }
 
-    fn last_read(&self, server: &Server, pane: PaneId) -> Option<LastRead> {
-        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        reads.get(&(server.socket().to_owned(), pane)).copied()
+    /// Returns the lock of a session.
+    fn session_lock(&self, server: &Server, session: &str) -> Arc<RwLock<()>> {
+        let mut locks = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that nobody holds.
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        locks.entry((server.socket().to_owned(), session.to_owned())).or_default().clone()
     }
 
-    fn remember(&self, server: &Server, pane: PaneId, read: LastRead) {
+    /// Returns the last read of a pane.
+    fn reads_of(&self, server: &Server, pane: PaneId) -> PaneReads {
         let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        if reads.len() >= REMEMBERED_READS {
-            // Panes that were never asked for again; who reads on gets what is kept.
-            reads.clear();
+        reads.of((server.socket().to_owned(), pane))
+    }
+}
+
+impl Reads {
+    fn of(&mut self, pane: (PathBuf, PaneId)) -> PaneReads {
+        if !self.panes.contains_key(&pane) && self.panes.len() >= REMEMBERED_READS {
+            // The pane that was not asked for for the longest time; who reads on gets its last lines.
+            let idle = self.panes.iter().filter(|(_, (_, reads))| Arc::strong_count(reads) == 1);
+            if let Some(oldest) = idle.min_by_key(|(_, (number, _))| *number).map(|(pane, _)| pane.clone()) {
+                self.panes.remove(&oldest);
+            }
         }
-        reads.insert((server.socket().to_owned(), pane), read);
+        self.count += 1;
+        let (number, reads) = self.panes.entry(pane).or_default();
+        *number = self.count;
+        reads.clone()
     }
 }
 
@@ -141,7 +163,7 @@ async fn server(engine: &Engine, settings: &CapabilitySettings, may_add: bool) -
     }
     let named = settings.container.clone().or_else(|| std::env::var(CONTAINER_VARIABLE).ok());
     let container = named.filter(|name| !name.is_empty()).unwrap_or_else(|| DEFAULT_CONTAINER.into());
-    if !engine.reaches(&container) {
+    if !engine.reaches_container(&container)? {
         engine.authorize(Tier::Create)?;
         if !may_add {
             let message = format!(
@@ -165,5 +187,26 @@ fn is_installed(program: &str) -> bool {
 impl From<Error> for CapabilityAnswer {
     fn from(error: Error) -> Self {
         Self::of_error(&error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_panes_the_oldest_read_is_forgotten() {
+        let mut reads = Reads::default();
+        let pane = |number: usize| (PathBuf::from("/s"), PaneId(u32::try_from(number).unwrap()));
+        let cursor = Cursor { epoch: crate::api::Epoch::default(), pane: PaneId(0), offset: 7 };
+        for number in 0..REMEMBERED_READS {
+            *reads.of(pane(number)).try_lock().unwrap() = Some(LastRead { cursor, lines: 1 });
+        }
+        let is_known = |reads: &mut Reads, number| reads.of(pane(number)).try_lock().unwrap().is_some();
+        assert!(is_known(&mut reads, 0));
+        reads.of(pane(REMEMBERED_READS));
+        assert_eq!(reads.panes.len(), REMEMBERED_READS);
+        assert!(is_known(&mut reads, 0) && is_known(&mut reads, 2), "others stay");
+        assert!(!reads.panes.contains_key(&pane(1)));
     }
 }

@@ -114,6 +114,11 @@ impl Client {
         })
     }
 
+    /// Whether the daemon has closed the connection.
+    pub(super) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
     /// Names no server in requests from now on.
     pub(super) fn forget_server(&mut self) {
         self.query.clear();

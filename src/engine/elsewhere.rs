@@ -181,6 +181,21 @@ impl Engine {
         self.shared.transports.get(host).is_some()
     }
 
+    /// Returns whether the host that is known by this name is the container of that name. Error: `CONFLICT` where it is
+    /// something else.
+    pub(crate) fn reaches_container(&self, container: &str) -> Result<bool> {
+        let Some(transport) = self.shared.transports.get(container) else { return Ok(false) };
+        if transport.is_container(container) {
+            return Ok(true);
+        }
+        let message = format!(
+            "the host {container} is reached by `{}`, which is not the container {container}; name the server itself \
+             (-L {container}/) if it is meant",
+            transport.prefix()
+        );
+        Err(Error::new(ErrorCode::Conflict, message))
+    }
+
     /// Whether any host is known besides this one.
     pub(crate) fn knows_hosts(&self) -> bool {
         !self.shared.transports.is_empty()

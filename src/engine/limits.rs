@@ -44,6 +44,8 @@ pub const READ_MOST: u64 = 8 * 1024 * 1024;
 /// How long tmux has to reply to what a wait or run asks at its beginning or end, however little of
 /// its time is left.
 pub const ANSWER_GRACE: Duration = Duration::from_millis(500);
+/// How long what must not be left half-done on a server may take when the engine stops.
+pub const WORKS: Duration = Duration::from_secs(2);
 /// How long returning panes to tmux may take when the engine stops.
 pub const RELEASE: Duration = Duration::from_secs(1);
 /// Bytes of input in one request.

@@ -92,6 +92,9 @@ pub struct Shared {
     activity: broadcast::Sender<Arc<activity::Activity>>,
     pub(crate) cancel: CancellationToken,
     pub(crate) tasks: TaskTracker,
+    /// Cancelled before `cancel`: what must not be left half-done comes to its end.
+    leaving: CancellationToken,
+    works: TaskTracker,
     /// Notified when a pane or result was retired, to be dropped later, or when the memory budget
     /// is exceeded.
     pub(crate) retired: tokio::sync::Notify,
@@ -162,6 +165,8 @@ impl Engine {
             activity: activity::channel(),
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            leaving: CancellationToken::new(),
+            works: TaskTracker::new(),
             retired: tokio::sync::Notify::new(),
             earlier_search: Arc::new(tokio::sync::Semaphore::new(1)),
             probe,
@@ -240,6 +245,23 @@ impl Engine {
         self.shared.tasks.spawn(task);
     }
 
+    /// Spawns what must not be left half-done on a server: the engine ends behind it, though not much later. The task
+    /// watches [`Engine::leaving`].
+    pub(crate) fn spawn_work(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let task = self.shared.works.track_future(task);
+        self.shared.tasks.spawn(task);
+    }
+
+    /// Resolves when the engine is to stop, but servers are followed still.
+    pub(crate) async fn leaving(&self) {
+        self.shared.leaving.cancelled().await;
+    }
+
+    /// Returns whether the engine is to stop. Error: `TMUX_UNAVAILABLE`.
+    pub(crate) fn check_staying(&self) -> Result<()> {
+        if self.shared.leaving.is_cancelled() { Err(Error::unavailable("muxtap is stopping")) } else { Ok(()) }
+    }
+
     /// Runs `look` on the probe's thread, where it may block ([`ProcessProbe::run`]).
     pub(crate) async fn probe<T: Send + 'static>(
         &self,
@@ -298,6 +320,10 @@ impl Engine {
     /// cancelled. What needs tmux is `TMUX_UNAVAILABLE` afterwards; what was printed can still be read.
     pub async fn stop(&self) {
         self.shared.waits.cancel_all();
+        self.shared.leaving.cancel();
+        self.shared.works.close();
+        // A server that does not reply delays the end by as much.
+        let _ = tokio::time::timeout(limits::WORKS, self.shared.works.wait()).await;
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
         let released = hosts.iter().map(|host| host.release_panes());
         // A server that does not reply delays the end by `limits::RELEASE` at most.

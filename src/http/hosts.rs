@@ -194,6 +194,8 @@ async fn taken(app: &App, request: Request) -> crate::api::Result<(Request, Opti
     let mut pairs: Vec<(String, String)> =
         Query::try_from_uri(&parts.uri).map(|Query(pairs)| pairs).unwrap_or_default();
     let mut taken = TakenHost::default();
+    // The capability's panes are those of its own sandbox, whatever stands in them.
+    let has_targets = parts.uri.path() != "/v1/capability";
     let mut segments = parts.uri.path().strip_prefix("/v1/").unwrap_or_default().split('/');
     if matches!(segments.next(), Some("panes" | "windows" | "sessions" | "waits"))
         && let Some(target) = segments.next()
@@ -201,7 +203,7 @@ async fn taken(app: &App, request: Request) -> crate::api::Result<(Request, Opti
         let mut target = percent_decode_str(target).decode_utf8_lossy().into_owned();
         app.engine.take_from(&mut target, &mut taken);
     }
-    for (name, value) in &mut pairs {
+    for (name, value) in pairs.iter_mut().filter(|_| has_targets) {
         if matches!(name.as_str(), "targets" | "panes" | "target" | "pane" | "session") {
             app.engine.take_from(value, &mut taken);
         }
@@ -211,7 +213,8 @@ async fn taken(app: &App, request: Request) -> crate::api::Result<(Request, Opti
         let whole = to_bytes(body, BODY_BYTES).await;
         bytes = whole.map_err(|_| Error::new(ErrorCode::ResourceLimit, "the request's body is too large"))?;
         // What is no object is the handler's to refuse.
-        if memchr::memchr(b'/', &bytes).is_some()
+        if has_targets
+            && memchr::memchr(b'/', &bytes).is_some()
             && let Ok(Value::Object(mut fields)) = serde_json::from_slice(&bytes)
             && app.engine.take_hosts_of(&mut fields, &mut taken)
         {

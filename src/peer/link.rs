@@ -25,7 +25,7 @@ use crate::{
     api::{Error, PeerInfo, PeerState, Result},
     engine::Engine,
     plain,
-    tmux::{FIRST_ANSWER_LIMIT, NO_PEER, PEER_GREETING, Transport, why_unreachable},
+    tmux::{FIRST_ANSWER_LIMIT, NO_PEER, PEER_GREETING, Transport},
 };
 
 /// How long it is believed that a host has no muxtap.
@@ -388,7 +388,7 @@ impl PeerHost {
     /// Returns why a command ended without a greeting, by what it said on stderr.
     fn failure(&self, said: &str) -> Failure {
         use crate::api::Unreachable::{NoTmux, TooOld};
-        match why_unreachable(said) {
+        match self.transport.reason(said) {
             Some(reason) if !matches!(reason, NoTmux | TooOld) => Failure::Down(self.transport.error(reason, said)),
             _ => {
                 let last = said.trim().lines().last().unwrap_or("it ended without a word");

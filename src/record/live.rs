@@ -12,6 +12,7 @@ use super::{
 use crate::{
     api::{Error, Result, Since, Size},
     engine::Pane,
+    screen::Screen,
 };
 
 /// Streams whose secrets are replaced at the same time; more wait for their turn.
@@ -40,15 +41,10 @@ impl Writer {
             *self = Self::Here(messages);
             return;
         }
-        *self = Self::Away(tokio::spawn(async move {
-            let lost = |error: &dyn std::fmt::Display| Error::internal(format!("replacing secrets: {error}"));
-            let _turn = TURNS.acquire().await.map_err(|error| lost(&error))?;
-            let made = tokio::task::spawn_blocking(move || {
-                make(&mut messages);
-                messages
-            });
-            made.await.map_err(|error| lost(&error))
-        }));
+        *self = Self::Away(tokio::spawn(replaced(move || {
+            make(&mut messages);
+            messages
+        })));
     }
 
     /// Returns the messages when they are made. Can be cancelled.
@@ -64,6 +60,13 @@ impl Writer {
     }
 }
 
+/// Replaces secrets on a thread for that, when it is its turn.
+pub(super) async fn replaced<T: Send + 'static>(replace: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let lost = |error: &dyn std::fmt::Display| Error::internal(format!("replacing secrets: {error}"));
+    let _turn = TURNS.acquire().await.map_err(|error| lost(&error))?;
+    tokio::task::spawn_blocking(replace).await.map_err(|error| lost(&error))
+}
+
 impl Live {
     /// Begins a stream with what the pane shows now.
     pub(crate) async fn begin(pane: Pane, secrets: Option<Secrets>) -> Result<Self> {
@@ -71,7 +74,7 @@ impl Live {
         let redactor = secrets.clone().map(|secrets| Redactor::new(secrets, start.size.width));
         let messages = Messages { alis: Alis::default(), redactor, secrets, ready: VecDeque::new(), over: false };
         let mut writer = Writer::Here(Box::default());
-        writer.begin(Box::new(messages), move |messages| messages.begin(start.size, start.screen.repaint()));
+        writer.begin(Box::new(messages), move |messages| messages.begin(start.size, &start.screen));
         Ok(Self { source, writer })
     }
 
@@ -109,24 +112,28 @@ struct Messages {
 }
 
 impl Messages {
-    fn begin(&mut self, size: Size, screen: Vec<u8>) {
-        let screen = super::recorder::whole(self.redactor.as_mut(), Duration::ZERO, screen);
+    fn begin(&mut self, size: Size, screen: &Screen) {
+        let screen = super::recorder::shown(self.redactor.as_mut(), screen);
         let first = self.alis.init(Duration::ZERO, size, &screen);
         self.ready = [MAGIC.to_vec(), first].into();
     }
 
     fn take(&mut self, item: Item) {
         match item {
-            Item::Output { at, bytes, gap } => {
+            Item::Output { at, bytes, gap, given_up } => {
                 if let Some(gap) = gap {
                     self.flush(at);
                     self.ready.push_back(self.alis.marker(at, &super::source::describe(gap)));
                 }
-                let pieces = match &mut self.redactor {
-                    Some(redactor) => redactor.feed(at, &bytes),
-                    None => vec![(at, bytes)],
-                };
-                self.print(&pieces);
+                for (piece, is_given_up) in super::source::pieces(&bytes, given_up) {
+                    self.output(at, piece);
+                    if is_given_up {
+                        if let Some(redactor) = &mut self.redactor {
+                            redactor.give_up();
+                        }
+                        self.output(at, super::recorder::GIVEN_UP);
+                    }
+                }
             }
             Item::Resized { at, size } => {
                 if let Some(redactor) = &mut self.redactor {
@@ -149,6 +156,14 @@ impl Messages {
             }
             Item::Due { at } => self.flush(at),
         }
+    }
+
+    fn output(&mut self, at: Duration, bytes: &[u8]) {
+        let pieces = match &mut self.redactor {
+            Some(redactor) => redactor.feed(at, bytes),
+            None => vec![(at, bytes.to_vec())],
+        };
+        self.print(&pieces);
     }
 
     fn print(&mut self, pieces: &[Piece]) {

@@ -5,20 +5,27 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_core::width;
+
 use super::{
     Entry,
     cast::{Cast, Header},
     files::Files,
+    live,
     redact::{HELD_TIME, Piece, Redactor, Secrets},
     source::{self, Item, Source, Start},
 };
 use crate::{
-    api::{RecordFormat, RecordState, Result, Size},
-    screen::{Screen, Settings},
+    api::{Cursor, RecordFormat, RecordState, Result, Size},
+    screen::{CaptureOptions, Line, Screen, Settings},
 };
 
 /// Bytes of lines that are written at once.
 const WRITE_BYTES: usize = 256 * 1024;
+
+/// Tells a player that a string was given up, as tmux did by itself: CAN ends it, and the looks and the character
+/// sets are those of a new pane.
+pub(super) const GIVEN_UP: &[u8] = b"\x18\x1b[m\x1b(B\x1b)B\x0f";
 
 /// The parameters of a recording.
 #[derive(Clone, Debug)]
@@ -47,6 +54,10 @@ pub(super) struct Recorder {
     began_ms: u64,
     /// When this file begins.
     file_began: Duration,
+    /// Bytes of this file's header and of the screen at its beginning.
+    head: u64,
+    /// The end of the output that is in the files.
+    cursor: Cursor,
     /// When something last happened that a secret may be part of.
     last_fed: Option<Instant>,
     lines: Vec<u8>,
@@ -59,7 +70,7 @@ impl Recorder {
         let redactor = |columns: u16| plan.secrets.clone().map(|secrets| Redactor::new(secrets, columns));
         let mut output = redactor(size.width);
         let input = redactor(u16::MAX);
-        let shown = whole(output.as_mut(), Duration::ZERO, screen.repaint());
+        let shown = shown(output.as_mut(), &screen);
         let title = plan.secrets.as_ref().map_or_else(|| plan.title.clone(), |secrets| secrets.replace(&plan.title));
         let plan = Plan { title, ..plan };
         let mut lines = Vec::new();
@@ -79,6 +90,7 @@ impl Recorder {
         if plan.format != RecordFormat::Text {
             cast.output(Duration::ZERO, &shown, &mut lines);
         }
+        let (head, cursor) = (lines.len() as u64, source.cursor());
         let mut recorder = Self {
             plan,
             entry,
@@ -91,6 +103,8 @@ impl Recorder {
             input,
             began_ms,
             file_began: Duration::ZERO,
+            head,
+            cursor,
             last_fed: None,
             lines,
         };
@@ -101,17 +115,11 @@ impl Recorder {
 
     /// Records until the pane's end, a limit, or until it is stopped.
     pub(super) async fn run(mut self) {
-        let stop = self.entry.stop.clone();
-        let ended = tokio::select! {
-            ended = self.follow() => Some(ended),
-            () = stop.cancelled() => None,
+        let ended = match self.follow().await {
+            Ok(state) => self.finish(state),
+            Err(error) => Err(error),
         };
-        let ended = match ended {
-            Some(Ok(state)) => self.finish(state),
-            Some(Err(error)) => Err(error),
-            None => self.finish(RecordState::Stopped),
-        };
-        let cursor = self.source.cursor();
+        let cursor = self.cursor;
         let replaced = [&self.output, &self.input].into_iter().flatten().map(Redactor::replaced).sum();
         self.entry.end(|info| {
             info.cursor = cursor;
@@ -127,29 +135,35 @@ impl Recorder {
     }
 
     async fn follow(&mut self) -> Result<RecordState> {
+        let stop = self.entry.stop.clone();
         loop {
-            let file_end = self.plan.max_time.map(|most| {
+            // A sequence that is half written stays in one file: what ends it comes by itself.
+            let file_end = self.plan.max_time.filter(|_| self.can_turn()).map(|most| {
                 let left = (self.file_began + most).saturating_sub(self.source.now());
                 Instant::now() + left
             });
             let rest = self.last_fed.filter(|_| self.is_holding()).map(|last| last + HELD_TIME);
             let due = [file_end, rest].into_iter().flatten().min();
-            let Some(item) = self.source.next(due).await? else { return Ok(RecordState::DaemonStopped) };
+            let item = tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(RecordState::Stopped),
+                item = self.source.next(due) => item?,
+            };
+            let Some(item) = item else { return Ok(RecordState::DaemonStopped) };
             match item {
-                Item::Output { at, bytes, gap } => {
+                Item::Output { at, bytes, gap, given_up } => {
+                    // Past output may come long after what was before it.
+                    if self.is_over(at) && !self.turn(at)? {
+                        return Ok(RecordState::Limit);
+                    }
                     if let Some(gap) = gap {
                         self.flush(at);
                         self.cast.remark(at, &source::describe(gap), &mut self.lines);
                         self.entry.update(|info| info.gaps += 1);
                     }
                     self.last_fed = Some(Instant::now());
-                    match &mut self.output {
-                        Some(redactor) => {
-                            let pieces = redactor.feed(at, &bytes);
-                            self.take(pieces);
-                        }
-                        None => self.print(at, &bytes),
-                    }
+                    self.record(at, bytes, given_up).await?;
+                    self.cursor = self.source.cursor();
                 }
                 Item::Resized { at, size } => {
                     self.size = size;
@@ -179,7 +193,7 @@ impl Recorder {
                     }
                 }
             }
-            if self.is_full() && !self.turn()? {
+            if self.is_full() && !self.turn(self.source.now())? {
                 return Ok(RecordState::Limit);
             }
             self.write()?;
@@ -206,6 +220,39 @@ impl Recorder {
             }
             None => self.cast.input(at, &String::from_utf8_lossy(&bytes), &mut self.lines),
         }
+    }
+
+    /// Records output, and that tmux gave up strings at these places in it.
+    async fn record(&mut self, at: Duration, bytes: Vec<u8>, given_up: Vec<usize>) -> Result<()> {
+        let Some(mut redactor) = self.output.take() else {
+            for (piece, is_given_up) in source::pieces(&bytes, given_up) {
+                self.print(at, piece);
+                if is_given_up {
+                    // As tmux did it, not as a player is told.
+                    if let Some(screen) = &mut self.screen {
+                        screen.give_up();
+                    }
+                    self.print(at, GIVEN_UP);
+                }
+            }
+            return Ok(());
+        };
+        // A pattern may take its time: who records without one does not wait for it.
+        let replacing = live::replaced(move || {
+            let mut replaced = Vec::new();
+            for (piece, is_given_up) in source::pieces(&bytes, given_up) {
+                replaced.extend(redactor.feed(at, piece));
+                if is_given_up {
+                    redactor.give_up();
+                    replaced.extend(redactor.feed(at, GIVEN_UP));
+                }
+            }
+            (redactor, replaced)
+        });
+        let (redactor, pieces) = replacing.await?;
+        self.output = Some(redactor);
+        self.take(pieces);
+        Ok(())
     }
 
     fn take_input(&mut self, pieces: Vec<Piece>) {
@@ -237,25 +284,34 @@ impl Recorder {
         }
     }
 
+    /// Whether this file's time is over at this time.
+    fn is_over(&self, at: Duration) -> bool {
+        self.plan.max_time.is_some_and(|most| at.saturating_sub(self.file_began) >= most)
+    }
+
     /// Whether this file has reached a limit.
     fn is_full(&self) -> bool {
         let length = self.files.length() + self.lines.len() as u64;
-        let time = self.source.now().saturating_sub(self.file_began);
-        // A piece is a 64th of the limit, and becomes at most six times as long in JSON.
-        self.plan.max_bytes.is_some_and(|most| length >= most - most / 8)
-            || self.plan.max_time.is_some_and(|most| time >= most)
+        // A piece is a 64th of the limit, and becomes at most six times as long in JSON. A file with a large screen
+        // has as much output: else each piece would have a file.
+        self.plan.max_bytes.is_some_and(|most| length >= (most - most / 8).max(self.head.saturating_mul(2)))
+            || self.is_over(self.source.now())
     }
 
-    /// Begins the next file, with the screen as it is. Returns whether there may be one.
-    fn turn(&mut self) -> Result<bool> {
+    /// Whether a file may end here.
+    fn can_turn(&self) -> bool {
+        self.screen.as_ref().is_none_or(Screen::at_rest)
+    }
+
+    /// Begins the next file at this time, with the screen as it is. Returns whether there may be one.
+    fn turn(&mut self, at: Duration) -> Result<bool> {
         if !self.files.rotates() {
             return Ok(false);
         }
         // A sequence that is half written stays in one file.
-        if self.screen.as_ref().is_some_and(|screen| !screen.at_rest()) {
+        if !self.can_turn() {
             return Ok(true);
         }
-        let at = self.source.now();
         self.cast.finish(at, &mut self.lines);
         self.write()?;
         self.files.rotate()?;
@@ -269,6 +325,7 @@ impl Recorder {
         {
             self.cast.output(at, &screen.repaint(), &mut self.lines);
         }
+        self.head = self.lines.len() as u64;
         Ok(true)
     }
 
@@ -301,7 +358,7 @@ impl Recorder {
         self.lines.clear();
         self.lines.shrink_to(WRITE_BYTES);
         written?;
-        let cursor = self.source.cursor();
+        let cursor = self.cursor;
         let replaced = [&self.output, &self.input].into_iter().flatten().map(Redactor::replaced).sum();
         self.entry.update(|info| {
             (info.bytes, info.cursor, info.redacted) = (info.bytes + bytes, cursor, replaced);
@@ -310,10 +367,51 @@ impl Recorder {
     }
 }
 
-/// Returns output that is complete, with its secrets replaced.
-pub(super) fn whole(redactor: Option<&mut Redactor>, at: Duration, output: Vec<u8>) -> Vec<u8> {
-    let Some(redactor) = redactor else { return output };
-    let mut pieces = redactor.feed(at, &output);
-    pieces.extend(redactor.flush(at));
+/// Returns the output that draws a screen, with its secrets replaced. What comes next goes on in the cursor's line.
+pub(super) fn shown(redactor: Option<&mut Redactor>, screen: &Screen) -> Vec<u8> {
+    let Some(redactor) = redactor else { return screen.repaint() };
+    let mut pieces = redactor.feed(Duration::ZERO, &screen.repaint());
+    pieces.extend(redactor.flush(Duration::ZERO));
+    let (cells, column) = cursor_line(screen);
+    redactor.begin_in_line(cells, column);
     pieces.into_iter().flat_map(|(_, bytes)| bytes).collect()
+}
+
+/// Returns the line in which the cursor stands, with the rows before it that wrap into it, and the cursor's column in
+/// it. A wide character has an empty column behind it.
+fn cursor_line(screen: &Screen) -> (Vec<Option<char>>, usize) {
+    let cursor = screen.cursor();
+    let last = i32::try_from(cursor.row).unwrap_or_default();
+    let capture = |from: i32, to: i32, join: bool| {
+        let options =
+            CaptureOptions { start: Line::At(from), end: Line::At(to), join, trailing: !join, escapes: false };
+        String::from_utf8_lossy(&screen.capture(&options)).into_owned()
+    };
+    let mut first = last;
+    while first > 0 && capture(first - 1, first, true).lines().count() == 1 {
+        first -= 1;
+    }
+    let columns = usize::from(screen.size().columns);
+    let mut cells = Vec::new();
+    for row in first..=last {
+        let mut in_row = Vec::new();
+        for character in capture(row, row, false).trim_end_matches('\n').chars() {
+            let columns = width::of_text(character.encode_utf8(&mut [0; 4]));
+            in_row.extend((0..columns).map(|column| (column == 0).then_some(character)));
+        }
+        if row < last {
+            in_row.resize(columns, Some(' '));
+        }
+        cells.extend(in_row);
+    }
+    let before = columns * usize::try_from(last - first).unwrap_or_default();
+    let column = before + usize::try_from(cursor.column).unwrap_or_default();
+    if cells.len() < column {
+        cells.resize(column, Some(' '));
+    }
+    // What was never written is no text.
+    while cells.len() > column && cells.last() == Some(&Some(' ')) {
+        cells.pop();
+    }
+    (cells, column)
 }

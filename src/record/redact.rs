@@ -48,13 +48,13 @@ impl Secrets {
     pub(crate) fn replace(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         for line in text.split_inclusive('\n') {
-            let mut search = Search::default();
-            let mut secret: Vec<(usize, usize)> = Vec::new();
+            let (mut search, mut found, mut secret) = (Search::default(), Vec::new(), Ranges::default());
             for (at, character) in line.chars().enumerate() {
-                search.step(&self.nfa, character, at, &mut secret);
+                search.step(&self.nfa, character, at, &mut found);
+                found.drain(..).for_each(|range| secret.add(range));
             }
             for (at, character) in line.chars().enumerate() {
-                if secret.iter().any(|(from, to)| (*from..*to).contains(&at)) {
+                if secret.holds(at) {
                     (0..width::of_text(character.encode_utf8(&mut [0; 4]))).for_each(|_| out.push('*'));
                 } else {
                     out.push(character);
@@ -62,6 +62,25 @@ impl Secrets {
             }
         }
         out
+    }
+}
+
+/// Ranges of places that were found one after the other; those that touch each other are one.
+#[derive(Debug, Default)]
+struct Ranges(Vec<(usize, usize)>);
+
+impl Ranges {
+    /// Adds a range that ends no earlier than those before it.
+    fn add(&mut self, (mut from, mut to): (usize, usize)) {
+        while let Some((first, end)) = self.0.pop_if(|(_, end)| *end >= from) {
+            (from, to) = (from.min(first), to.max(end));
+        }
+        self.0.push((from, to));
+    }
+
+    fn holds(&self, place: usize) -> bool {
+        let next = self.0.partition_point(|(_, end)| *end <= place);
+        self.0.get(next).is_some_and(|(from, _)| *from <= place)
     }
 }
 
@@ -92,6 +111,8 @@ pub(crate) struct Redactor {
     searched: usize,
     /// Whether the line was changed before that.
     changed: bool,
+    /// The last match of the line, while characters are appended to it: what is behind it is not marked yet.
+    marked: Option<(usize, usize)>,
     /// Columns of the terminal.
     columns: usize,
     /// Characters that were replaced.
@@ -122,10 +143,21 @@ impl Redactor {
             search: Search::default(),
             searched: 0,
             changed: false,
+            marked: None,
             columns: usize::from(columns.max(1)),
             replaced: 0,
             out: Vec::new(),
         }
+    }
+
+    /// Begins in a line that shows something already, in this column: it may be the beginning of a secret.
+    pub(crate) fn begin_in_line(&mut self, cells: Vec<Option<char>>, column: usize) {
+        let number = self.line.number + 1;
+        let printed = column > 0 && column % self.columns == 0;
+        self.line = Line { number, cells, column: column.min(LINE_COLUMNS), printed };
+        self.line.cells.truncate(LINE_COLUMNS);
+        self.changed = true;
+        self.look();
     }
 
     /// Takes note of the terminal's columns from here on.
@@ -138,7 +170,12 @@ impl Redactor {
         self.replaced
     }
 
-    /// Whether something is held back.
+    /// Drops a string that tmux gave up (N57).
+    pub(crate) fn give_up(&mut self) {
+        self.tokens.give_up();
+    }
+
+    /// Whether something is held back that [`Redactor::flush`] lets go of.
     pub(crate) fn is_holding(&self) -> bool {
         !self.held.is_empty() || self.tokens.is_open()
     }
@@ -250,7 +287,7 @@ impl Redactor {
             let mut found = Vec::new();
             self.search.step(&self.secrets.nfa, character, column, &mut found);
             self.searched = end;
-            self.mark(&found);
+            found.into_iter().for_each(|range| self.mark_appended(range));
         } else {
             self.changed = true;
         }
@@ -384,6 +421,7 @@ impl Redactor {
         (self.line.number, self.line.column, self.line.printed) = (number, self.line.cells.len(), false);
         self.search = Search::default();
         self.searched = 0;
+        self.marked = None;
         self.changed = self.line.column > 0;
     }
 
@@ -392,7 +430,7 @@ impl Redactor {
         if !std::mem::take(&mut self.changed) {
             return;
         }
-        let (mut search, mut found) = (Search::default(), Vec::new());
+        let (mut search, mut found, mut ranges) = (Search::default(), Vec::new(), Ranges::default());
         let mut open_at_cursor = None;
         for (column, cell) in self.line.cells.iter().enumerate() {
             if column == self.line.column {
@@ -400,25 +438,45 @@ impl Redactor {
             }
             if let Some(character) = cell {
                 search.step(&self.secrets.nfa, *character, column, &mut found);
+                found.drain(..).for_each(|range| ranges.add(range));
             }
         }
-        self.mark(&found);
+        self.mark(&ranges);
         // What comes next is printed at the cursor, and may go on with what stands before it.
         self.search = open_at_cursor.unwrap_or(search);
         self.searched = self.line.column.min(self.line.cells.len());
     }
 
     /// Marks what was found in the current line: every character that was printed in these columns.
-    fn mark(&mut self, found: &[(usize, usize)]) {
+    fn mark(&mut self, found: &Ranges) {
         let number = self.line.number;
-        for (from, to) in found {
-            for held in &mut self.held {
-                if let Some((line, column)) = held.place
-                    && line == number
-                    && (*from..*to).contains(&column)
-                {
-                    held.secret = true;
+        self.marked = None;
+        if found.0.is_empty() {
+            return;
+        }
+        for held in &mut self.held {
+            held.secret |= held.place.is_some_and(|(line, column)| line == number && found.holds(column));
+        }
+    }
+
+    /// Marks a match that ends with the last character. One that goes on does not go through all that is held again.
+    fn mark_appended(&mut self, (from, to): (usize, usize)) {
+        match self.marked {
+            Some((first, end)) if (first..=end).contains(&from) => {
+                let number = self.line.number;
+                // Whatever was printed since stands at the end.
+                for held in self.held.iter_mut().rev() {
+                    match held.place {
+                        Some((line, column)) if line == number && column >= end => held.secret = true,
+                        Some(_) => break,
+                        None => {}
+                    }
                 }
+                self.marked = Some((first, to));
+            }
+            _ => {
+                self.mark(&Ranges(vec![(from, to)]));
+                self.marked = Some((from, to));
             }
         }
     }

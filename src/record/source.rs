@@ -33,8 +33,8 @@ const PUT_OFF: u32 = 50;
 /// One thing that happened in a pane. Times count from the beginning of the recording.
 #[derive(Debug)]
 pub(super) enum Item {
-    /// Output, and what is missing before it.
-    Output { at: Duration, bytes: Vec<u8>, gap: Option<Gap> },
+    /// Output, what is missing before it, and the places in it at which tmux gave up a string.
+    Output { at: Duration, bytes: Vec<u8>, gap: Option<Gap>, given_up: Vec<usize> },
     /// The pane has another size.
     Resized { at: Duration, size: Size },
     /// muxtap typed something. `None`: the terminal does not show it.
@@ -68,10 +68,13 @@ pub(super) struct Source {
     /// Notes that are still to be told.
     notes: VecDeque<Item>,
     size: Size,
+    /// Where the last string was given up that was told.
+    given_up: Option<u64>,
     /// When past output was printed: offsets, and times since the recording's beginning.
     past: VecDeque<(u64, Duration)>,
-    /// Where the output ended when the recording began: what is older came at the time of its mark.
-    began_at: u64,
+    /// Where the output ended when the recording began, as long as older output is read: that came at
+    /// the time of its mark.
+    past_end: Option<u64>,
     /// How long before now the recording begins, and now.
     lead: Duration,
     now: Instant,
@@ -118,6 +121,8 @@ impl Source {
         if screen.size() != shown {
             screen.resize(shown);
         }
+        // What has begun is given up later.
+        let given_up = screen.at_rest().then_some(cursor.offset);
         let start = Start { screen, size, began_ms, gap };
         let source = Self {
             pane,
@@ -127,8 +132,9 @@ impl Source {
             events,
             notes: VecDeque::new(),
             size,
+            given_up,
             past,
-            began_at: if live { 0 } else { began_at },
+            past_end: (!live).then_some(began_at),
             lead: since_begin(now_ms),
             now: Instant::now(),
             last_read: None,
@@ -149,9 +155,14 @@ impl Source {
         self.pane.rules().unwrap_or_else(newest)
     }
 
-    /// Returns the time of now.
+    /// Returns the time of now; while past output is read, of what was read last.
     pub(super) fn now(&self) -> Duration {
-        self.time_of(Instant::now())
+        self.past_time().unwrap_or_else(|| self.time_of(Instant::now()))
+    }
+
+    /// Returns the time of the past output that is read.
+    fn past_time(&self) -> Option<Duration> {
+        self.past_end.and(self.past.front()).map(|(_, at)| *at)
     }
 
     fn time_of(&self, at: Instant) -> Duration {
@@ -169,6 +180,12 @@ impl Source {
                 return Ok(Some(Item::Ended { at: self.now(), exit }));
             }
             self.changes.borrow_and_update();
+            // Whatever happens now comes behind it.
+            if self.past_end.is_some()
+                && let Some(item) = self.read().await?
+            {
+                return Ok(Some(item));
+            }
             let size = self.pane.size();
             if size != self.size && size.width > 0 && size.height > 0 {
                 self.size = size;
@@ -217,18 +234,28 @@ impl Source {
         }
         let next = self.past.get(1).map(|(offset, _)| offset - self.cursor.offset);
         let most = next.unwrap_or(self.piece).clamp(1, self.piece);
-        let is_past = self.cursor.offset < self.began_at;
+        if self.past_end.is_some_and(|end| self.cursor.offset >= end) {
+            self.past_end = None;
+        }
         let output = self.pane.read().since(self.cursor).at_most(most).await?;
+        let at = self.now();
         self.cursor = output.cursor;
         self.ended = output.exit;
-        if output.bytes().is_empty() && output.gap.is_none() {
+        let told = self.given_up;
+        let given_up: Vec<u64> =
+            output.given_up().iter().copied().filter(|at| told.is_none_or(|told| *at > told)).collect();
+        self.given_up = given_up.last().copied().or(told);
+        if output.bytes().is_empty() && output.gap.is_none() && given_up.is_empty() {
+            // The end of what was there may be half a sequence.
+            self.past_end = None;
             return Ok(self.ended.map(|exit| Item::Ended { at: self.now(), exit }));
         }
-        let at = self.past.front().map(|(_, at)| *at).filter(|_| is_past).unwrap_or_else(|| self.now());
         if !output.more() {
             self.last_read = Some(Instant::now());
         }
-        Ok(Some(Item::Output { at, bytes: output.bytes().to_vec(), gap: output.gap }))
+        let place = |offset: u64| usize::try_from(offset - output.start()).unwrap_or(usize::MAX);
+        let given_up = given_up.into_iter().map(place).collect();
+        Ok(Some(Item::Output { at, bytes: output.bytes().to_vec(), gap: output.gap, given_up }))
     }
 
     /// Returns the next note of something else than output.
@@ -293,11 +320,29 @@ async fn replay(pane: &Pane, place: Cursor) -> Result<(Screen, Cursor)> {
         if output.cursor == at {
             break;
         }
-        screen.feed(output.bytes());
+        let places = output.given_up().iter().map(|at| usize::try_from(at - output.start()).unwrap_or(usize::MAX));
+        for (piece, given_up) in pieces(output.bytes(), places) {
+            screen.feed(piece);
+            if given_up {
+                screen.give_up();
+            }
+        }
         at = output.cursor;
     }
     // A read may go on to the end of a sequence.
     Ok((screen, if at.offset > place.offset { at } else { place }))
+}
+
+/// Cuts output at the places at which tmux gave up a string; returns with each piece whether one is behind it.
+pub(super) fn pieces(bytes: &[u8], places: impl IntoIterator<Item = usize>) -> Vec<(&[u8], bool)> {
+    let (mut pieces, mut rest, mut from) = (Vec::new(), bytes, 0);
+    for place in places {
+        let (piece, behind) = rest.split_at_checked(place.saturating_sub(from)).unwrap_or((rest, &[]));
+        pieces.push((piece, true));
+        (rest, from) = (behind, place);
+    }
+    pieces.push((rest, false));
+    pieces
 }
 
 /// Returns the rules of the newest tmux, for a pane whose version is not known.

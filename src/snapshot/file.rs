@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     layout,
-    limits::{PANES, WINDOWS},
+    limits::{PANE_TEXT, PANES, WINDOWS},
     model::{Pane, Session, Snapshot, Window},
 };
 use crate::{
@@ -126,9 +126,10 @@ pub fn read(file: &Value) -> Result<Snapshot> {
     if version > VERSION {
         return Err(Error::invalid(format!("{OWN}.version: {version} is of a newer muxtap; this one reads {VERSION}")));
     }
-    let mut sessions = vec![read_session(file, "")?];
+    let mut room = Room::default();
+    let mut sessions = vec![read_session(file, "", &mut room)?];
     for (number, more) in items(at(at(file, OWN), "sessions")).enumerate() {
-        sessions.push(read_session(more, &format!("{OWN}.sessions[{number}]."))?);
+        sessions.push(read_session(more, &format!("{OWN}.sessions[{number}]."), &mut room)?);
     }
     let snapshot = Snapshot { saved: string(at(at(file, OWN), "saved")), sessions };
     check(&snapshot)?;
@@ -189,7 +190,51 @@ fn check_window(window: &Window, before: &[Session]) -> std::result::Result<(), 
     }
 }
 
-fn read_session(file: &Value, place: &str) -> Result<Session> {
+/// Room for what is built of a file: a few bytes of it may be meant for thousands of panes.
+#[derive(Default)]
+pub struct Room {
+    windows: usize,
+    /// Bytes of the panes' directories and lines.
+    bytes: usize,
+}
+
+impl Room {
+    /// Takes room for another window.
+    pub fn window(&mut self) -> Result<()> {
+        self.windows += 1;
+        if self.windows > WINDOWS {
+            return Err(Error::invalid(format!("windows: there are more than {WINDOWS}")));
+        }
+        Ok(())
+    }
+
+    /// Takes room for the panes of a window. Each has these bytes and those of its own part of the file.
+    pub fn panes(&mut self, file: &Value, shared: usize) -> Result<()> {
+        let count = file.as_array().map_or(1, Vec::len);
+        if count > PANES {
+            return Err(Error::invalid(format!(
+                "windows[{}]: {count} panes; at most {PANES} can be",
+                self.windows - 1
+            )));
+        }
+        self.bytes = self.bytes.saturating_add(shared.saturating_mul(count.max(1)));
+        if self.bytes > PANE_TEXT {
+            return Err(Error::invalid(format!(
+                "windows[{}]: the directories and lines that are meant for each pane are more than {PANE_TEXT} bytes \
+                 in all",
+                self.windows - 1
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Returns how many bytes lines have.
+pub fn bytes_of(lines: &[String]) -> usize {
+    lines.iter().map(|line| line.len() + size_of::<String>()).sum()
+}
+
+fn read_session(file: &Value, place: &str, room: &mut Room) -> Result<Session> {
     let name = at(file, "session_name");
     let Some(name) = name.as_str().filter(|name| !name.is_empty()) else {
         return Err(Error::invalid(format!("{place}session_name: a text is needed, got {name}")));
@@ -200,7 +245,7 @@ fn read_session(file: &Value, place: &str) -> Result<Session> {
     if !windows.is_null() && !windows.is_array() {
         return Err(Error::invalid(format!("{place}windows: a list is needed")));
     }
-    let windows: Vec<Window> = items(windows).map(|window| read_window(window, &directory)).collect();
+    let windows = items(windows).map(|window| read_window(window, &directory, room)).collect::<Result<Vec<_>>>()?;
     let variables = at(file, "environment").as_object().into_iter().flatten();
     Ok(Session {
         name: name.to_owned(),
@@ -213,12 +258,15 @@ fn read_session(file: &Value, place: &str) -> Result<Session> {
     })
 }
 
-fn read_window(file: &Value, directory: &str) -> Window {
+fn read_window(file: &Value, directory: &str, room: &mut Room) -> Result<Window> {
+    room.window()?;
     let own = at(file, OWN);
     let directory = within(directory, &string(at(file, "start_directory")));
     let linked = at(own, "linked");
     let synchronized =
         ["options", "options_after"].iter().any(|options| truth(at(at(file, options), "synchronize-panes")));
+    let before = lines(at(file, "shell_command_before"));
+    room.panes(at(file, "panes"), directory.len() + bytes_of(&before))?;
     let mut panes: Vec<Pane> = items(at(file, "panes")).map(|pane| read_pane(pane, &directory)).collect();
     let is_linked = at(linked, "session").is_string();
     if panes.is_empty() && !is_linked {
@@ -231,11 +279,10 @@ fn read_window(file: &Value, directory: &str) -> Window {
     }
     let mut size = items(at(own, "size")).map(number);
     let size = (size.next().flatten(), size.next().flatten());
-    let before = lines(at(file, "shell_command_before"));
     for pane in &mut panes {
         pane.lines.splice(0..0, before.iter().cloned());
     }
-    Window {
+    Ok(Window {
         index: number(at(file, "window_index")),
         current: truth(at(file, "focus")),
         last: truth(at(own, "last")),
@@ -248,7 +295,7 @@ fn read_window(file: &Value, directory: &str) -> Window {
         synchronized,
         linked: at(linked, "session").as_str().map(str::to_owned).zip(number(at(linked, "index"))),
         panes,
-    }
+    })
 }
 
 fn read_pane(file: &Value, directory: &str) -> Pane {

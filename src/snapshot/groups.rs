@@ -206,7 +206,7 @@ async fn send(server: &Server, group: &GroupAnswer, request: &GroupInput) -> Res
     let (server, group, request) = (server.clone(), group.clone(), request.clone());
     let (sender, answer) = tokio::sync::oneshot::channel();
     let engine = server.engine().clone();
-    engine.clone().spawn(async move {
+    engine.clone().spawn_work(async move {
         let sent = tokio::select! {
             sent = send_apart(&server, &group, &doubled, &request) => sent,
             () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
@@ -227,12 +227,28 @@ async fn send_apart(
     let orders = |value: fn(&Option<String>) -> Option<&str>| {
         doubled.iter().map(move |(pane, own)| synchronize(*pane, value(own))).collect::<Vec<_>>()
     };
-    if !doubled.is_empty() {
-        server.orders("group", &group.name, orders(|_| Some("off"))).await?;
+    if !doubled.is_empty()
+        && let Err(error) = server.orders("group", &group.name, orders(|_| Some("off"))).await
+    {
+        // Some may be let go already. That one is not there any more is no further error.
+        let _ = server.orders("group", &group.name, orders(Option::as_deref)).await;
+        return Err(error);
     }
     let inputs = group.panes.iter().map(|pane| async move { (*pane, server.input(&pane.to_string(), request).await) });
+    let done = tokio::select! {
+        done = futures_util::future::join_all(inputs) => Some(done),
+        // Who stops waits for no pane's answer, but panes are synchronized again.
+        () = server.engine().leaving() => None,
+    };
+    if !doubled.is_empty()
+        && let Err(error) = server.orders("group", &group.name, orders(Option::as_deref)).await
+    {
+        // What was typed was typed: an error would have it typed again.
+        tracing::warn!("group {}: its panes are not synchronized any more: {error}", group.name);
+    }
+    let left = || Error::unavailable("muxtap is stopping: which panes have the input is not known");
     let (mut sent, mut failed) = (Vec::new(), Vec::new());
-    for (pane, done) in futures_util::future::join_all(inputs).await {
+    for (pane, done) in done.ok_or_else(left)? {
         match done {
             Ok(answer) => {
                 let changed = answer.submit.map(|seen| seen.changed);
@@ -240,12 +256,6 @@ async fn send_apart(
             }
             Err(error) => failed.push((pane, error)),
         }
-    }
-    if !doubled.is_empty()
-        && let Err(error) = server.orders("group", &group.name, orders(Option::as_deref)).await
-    {
-        // What was typed was typed: an error would have it typed again.
-        tracing::warn!("group {}: its panes are not synchronized any more: {error}", group.name);
     }
     Ok((sent, failed))
 }

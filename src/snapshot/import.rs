@@ -6,7 +6,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
-    file::{self, at, items, lines, string, within},
+    file::{self, Room, at, bytes_of, items, lines, string, within},
     layout,
     model::{Pane, Session, Snapshot, Window},
     yaml,
@@ -97,7 +97,9 @@ fn tmuxinator(value: &Value) -> Result<Snapshot> {
     let before: Vec<String> =
         ["pre_window", "rbenv", "rvm", "pre_tab"].iter().flat_map(|name| prefixed(name, at(value, name))).collect();
     let list = if at(value, "windows").is_null() { at(value, "tabs") } else { at(value, "windows") };
-    let mut windows: Vec<Window> = items(list).map(|window| tmuxinator_window(window, &root, &before)).collect();
+    let mut room = Room::default();
+    let windows = items(list).map(|window| tmuxinator_window(window, &root, &before, &mut room));
+    let mut windows = windows.collect::<Result<Vec<Window>>>()?;
     let startup = file::scalar(at(value, "startup_window"));
     focus(&mut windows, &startup);
     if let Ok(pane) = file::scalar(at(value, "startup_pane")).parse::<usize>() {
@@ -118,7 +120,8 @@ fn prefixed(name: &str, value: &Value) -> Vec<String> {
     }
 }
 
-fn tmuxinator_window(window: &Value, root: &str, before: &[String]) -> Window {
+fn tmuxinator_window(window: &Value, root: &str, before: &[String], room: &mut Room) -> Result<Window> {
+    room.window()?;
     let (name, content) = match window.as_object().and_then(|fields| fields.iter().next()) {
         Some((name, content)) => (name.clone(), content),
         None => (file::scalar(window), &Value::Null),
@@ -130,10 +133,12 @@ fn tmuxinator_window(window: &Value, root: &str, before: &[String]) -> Window {
     };
     let Value::Object(_) = content else {
         // A list of commands is one pane in which all of them are typed.
-        return Window { name, panes: vec![pane(root, lines(content))], ..Window::default() };
+        room.panes(&Value::Null, root.len() + bytes_of(before))?;
+        return Ok(Window { name, panes: vec![pane(root, lines(content))], ..Window::default() });
     };
     let directory = within(root, &string(at(content, "root")));
     let pre = lines(at(content, "pre"));
+    room.panes(at(content, "panes"), directory.len() + bytes_of(before) + bytes_of(&pre))?;
     let panes = items(at(content, "panes")).map(|each| {
         // `TITLE: COMMANDS` names a pane; an object cannot be anything else here.
         let titled = each.as_object().and_then(|fields| fields.iter().next());
@@ -145,15 +150,17 @@ fn tmuxinator_window(window: &Value, root: &str, before: &[String]) -> Window {
         panes.push(pane(&directory, pre));
     }
     let synchronized = !matches!(at(content, "synchronize"), Value::Null | Value::Bool(false));
-    Window { name, layout: string(at(content, "layout")), synchronized, panes, ..Window::default() }
+    Ok(Window { name, layout: string(at(content, "layout")), synchronized, panes, ..Window::default() })
 }
 
 /// `{session, root, env, windows: [{name, root, layout, commands, panes: [{root, commands}]}]}`.
 fn smug(value: &Value) -> Result<Snapshot> {
     let root = string(at(value, "root"));
-    let mut windows: Vec<Window> = Vec::new();
+    let (mut windows, mut room): (Vec<Window>, _) = (Vec::new(), Room::default());
     for window in items(at(value, "windows")) {
+        room.window()?;
         let directory = within(&root, &string(at(window, "root")));
+        room.panes(at(window, "panes"), directory.len())?;
         // The first pane is the window's own; those in the list are split off.
         let first = Pane { directory: directory.clone(), lines: lines(at(window, "commands")), ..Pane::default() };
         let more = items(at(window, "panes")).map(|pane| Pane {

@@ -48,7 +48,7 @@ pub async fn restore(server: &Server, snapshot: &Snapshot, request: &RestoreRequ
     let (sender, answer) = tokio::sync::oneshot::channel();
     let (server, request) = (server.clone(), request.clone());
     let engine = server.engine().clone();
-    engine.clone().spawn(async move {
+    engine.clone().spawn_work(async move {
         let restored = tokio::select! {
             restored = restore_all(&server, &sessions, &request) => restored,
             () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
@@ -149,7 +149,10 @@ async fn restore_all(server: &Server, sessions: &[Session], request: &RestoreReq
     {
         return Err(taken_name(&taken.name));
     }
-    let missing = missing_directories(server, sessions).await;
+    let missing = tokio::select! {
+        missing = missing_directories(server, sessions) => missing,
+        () = server.engine().leaving() => return Err(Error::unavailable("muxtap is stopping")),
+    };
     let mut made = Made::default();
     let mut failed = None;
     for session in sessions {
@@ -162,7 +165,11 @@ async fn restore_all(server: &Server, sessions: &[Session], request: &RestoreReq
         return Err(undo(server, &made, error).await);
     }
     for (pane, lines) in std::mem::take(&mut made.lines) {
-        if let Err(error) = type_lines(server, &pane, &lines).await {
+        let typed = tokio::select! {
+            typed = type_lines(server, &pane, &lines) => typed,
+            () = server.engine().leaving() => Err(Error::unavailable("muxtap is stopping")),
+        };
+        if let Err(error) = typed {
             made.notes.push(format!("{pane}: its lines were not all typed: {}", error.message));
         }
     }
@@ -293,6 +300,8 @@ async fn make_session(
     }
     let mut ids = Vec::new();
     for (number, window) in windows.iter().enumerate() {
+        // Whoever stops gets a restore that is taken back.
+        server.engine().check_staying()?;
         let first = (number == 0).then_some(created.window.as_str());
         let made_window = match &window.linked {
             Some(link) => link_window(server, &id, window, link, first, made).await?,

@@ -247,6 +247,41 @@ fn yaml_that_stands_for_more_than_it_says_is_refused() {
 }
 
 #[test]
+fn a_few_bytes_of_a_file_are_not_copied_for_each_pane_without_a_bound() {
+    let long = "x".repeat(600_000);
+    let refused = |text: &str, format| import::read(text, format).unwrap_err().message;
+    let aliases = "*a, ".repeat(99_000);
+    let why = refused(&format!("session_name: &a '{long}'\nwindows: [{aliases}]\n"), None);
+    assert!(why.contains("bytes of text"), "{why}");
+    // The same for each pane, before anything is copied.
+    let panes = format!("[{}]", "~, ".repeat(499));
+    for (format, text) in [
+        (
+            ImportFormat::Tmuxp,
+            format!("session_name: s\nwindows: [{{shell_command_before: '{long}', panes: {panes}}}]\n"),
+        ),
+        (ImportFormat::Tmuxp, format!("session_name: s\nstart_directory: /{long}\nwindows: [{{panes: {panes}}}]\n")),
+        (ImportFormat::Tmuxinator, format!("name: s\npre_window: '{long}'\nwindows: [{{w: {{panes: {panes}}}}}]\n")),
+        (ImportFormat::Tmuxinator, format!("name: s\nwindows: [{{w: {{pre: '{long}', panes: {panes}}}}}]\n")),
+        (ImportFormat::Smug, format!("session: s\nroot: /{long}\nwindows: [{{name: w, panes: {panes}}}]\n")),
+    ] {
+        let why = refused(&text, Some(format));
+        assert!(why.contains("meant for each pane"), "{format:?}: {why}");
+    }
+    let many = format!("[{}]", "~, ".repeat(501));
+    for (format, text) in [
+        (ImportFormat::Tmuxp, format!("session_name: s\nwindows: [{{panes: {many}}}]\n")),
+        (ImportFormat::Tmuxinator, format!("name: s\nwindows: [{{w: {{panes: {many}}}}}]\n")),
+        (ImportFormat::Smug, format!("session: s\nwindows: [{{name: w, panes: {many}}}]\n")),
+    ] {
+        let why = refused(&text, Some(format));
+        assert!(why.contains("501 panes; at most 500"), "{format:?}: {why}");
+    }
+    let windows = format!("session_name: s\nwindows: [{}]\n", "{}, ".repeat(1001));
+    assert!(refused(&windows, None).contains("more than 1000"));
+}
+
+#[test]
 fn tmuxp_files_with_short_forms_are_read() {
     let text = "session_name: web\nstart_directory: /srv\nenvironment: {PORT: 80}\nwindows:\n- window_name: ed\n  focus: true\n  layout: main-vertical\n  \
                 shell_command_before: [cd app]\n  panes:\n  - vim\n  - shell_command: [{cmd: make}, ls]\n    focus: true\n  - \

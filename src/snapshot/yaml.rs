@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use saphyr_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};
 
-use super::limits::{YAML_BYTES, YAML_DEPTH, YAML_VALUES};
+use super::limits::{YAML_BYTES, YAML_DEPTH, YAML_TEXT, YAML_VALUES};
 use crate::api::{Error, Result};
 
 /// Reads the first document of a text. Error: `INVALID_ARGUMENT`, with the line.
@@ -37,8 +37,8 @@ enum Open {
 #[derive(Default)]
 struct Builder {
     open: Vec<Open>,
-    anchors: HashMap<usize, (Value, usize)>,
-    values: usize,
+    anchors: HashMap<usize, (Value, Size)>,
+    built: Size,
     root: Option<Value>,
 }
 
@@ -54,9 +54,11 @@ impl Builder {
                 None => Ok(()),
             },
             Event::Alias(anchor) => {
-                let (value, size) = self.anchors.get(&anchor).cloned().ok_or("an alias without its anchor")?;
+                let size = self.anchors.get(&anchor).map(|(_, size)| *size).ok_or("an alias without its anchor")?;
+                // Before it is copied.
                 self.count(size)?;
-                self.add(value)
+                let value = self.anchors.get(&anchor).map(|(value, _)| value.clone());
+                self.add(value.unwrap_or_default())
             }
             _ => Ok(()),
         }
@@ -70,14 +72,21 @@ impl Builder {
         Ok(())
     }
 
-    fn count(&mut self, more: usize) -> std::result::Result<(), String> {
-        self.values += more;
-        if self.values > YAML_VALUES { Err(format!("more than {YAML_VALUES} values")) } else { Ok(()) }
+    fn count(&mut self, more: Size) -> std::result::Result<(), String> {
+        self.built = self.built.and(more);
+        if self.built.values > YAML_VALUES {
+            return Err(format!("more than {YAML_VALUES} values"));
+        }
+        if self.built.bytes > YAML_TEXT {
+            return Err(format!("more than {YAML_TEXT} bytes of text, with what its aliases stand for"));
+        }
+        Ok(())
     }
 
     /// Takes a value that is complete.
     fn close(&mut self, value: Value, anchor: usize) -> std::result::Result<(), String> {
-        self.count(1)?;
+        let bytes = value.as_str().map_or(0, str::len);
+        self.count(Size { values: 1, bytes })?;
         if anchor > 0 {
             let size = size(&value);
             // The copy counts like any other value.
@@ -118,11 +127,30 @@ fn merge(fields: &mut Map<String, Value>, value: Value) {
     }
 }
 
-fn size(value: &Value) -> usize {
+/// The size of what is built.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    values: usize,
+    /// Bytes of its texts.
+    bytes: usize,
+}
+
+impl Size {
+    fn and(self, more: Self) -> Self {
+        Self { values: self.values.saturating_add(more.values), bytes: self.bytes.saturating_add(more.bytes) }
+    }
+}
+
+fn size(value: &Value) -> Size {
+    let one = Size { values: 1, bytes: 0 };
     match value {
-        Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
-        Value::Object(fields) => 1 + fields.values().map(size).sum::<usize>(),
-        _ => 1,
+        Value::String(text) => Size { bytes: text.len(), ..one },
+        Value::Array(items) => items.iter().map(size).fold(one, Size::and),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| size(value).and(Size { values: 0, bytes: name.len() }))
+            .fold(one, Size::and),
+        _ => one,
     }
 }
 

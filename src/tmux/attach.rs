@@ -15,7 +15,6 @@ use super::{
     model::Covering,
     program::{CallOutput, CoverageMode, ServerSpec},
     topology::{HUB_MARK, HUB_NAME},
-    transport::reason,
 };
 use crate::{
     api::{Error, ErrorCode, Result, Unreachable},
@@ -363,7 +362,7 @@ pub(super) fn no_server(spec: &ServerSpec, printed: &CallOutput) -> NoLink {
     let socket = spec.socket.display();
     let why = &printed.stderr;
     if let Some(transport) = &spec.program.transport
-        && let Some(reason) = reason(why)
+        && let Some(reason) = transport.reason(why)
     {
         let error = transport.error(reason, why);
         // With its container a server has ended.

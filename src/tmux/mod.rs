@@ -52,7 +52,7 @@ pub use socket::{SocketFile, server_of};
 pub use topology::{HUB_MARK, HUB_NAME, PaneRow, SessionRow, Topology, WindowRow};
 pub use transport::{Address, DEFAULT_SOCKET, PeerChoice, Transport, check_name};
 #[cfg(feature = "mcp")]
-pub(crate) use transport::{FIRST_ANSWER_LIMIT, NO_PEER, PEER_GREETING, reason as why_unreachable};
+pub(crate) use transport::{FIRST_ANSWER_LIMIT, NO_PEER, PEER_GREETING};
 pub use tty::Foreground;
 
 use std::sync::Arc;

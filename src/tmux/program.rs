@@ -19,7 +19,7 @@ use super::{
     own_program::{self, FoundProgram, OwnProgram, ProgramPath},
     relay::Relay,
     socket::{self, SocketFile, SocketPath},
-    transport::{Address, FIRST_ANSWER_LIMIT, Transport, reason},
+    transport::{Address, FIRST_ANSWER_LIMIT, Transport},
     values::Reads,
 };
 use crate::{
@@ -234,7 +234,7 @@ impl ServerSpec {
     pub(super) async fn ask_first(&self, limit: Duration, question: &[&str]) -> Result<CallOutput> {
         let printed = self.call_within(limit, question).await?;
         let Some(transport) = &self.program.transport else { return Ok(printed) };
-        if printed.ok || reason(&printed.stderr) != Some(Unreachable::NoTmux) {
+        if printed.ok || transport.reason(&printed.stderr) != Some(Unreachable::NoTmux) {
             return Ok(printed);
         }
         let search = self.program.run(transport.search(), &["-V"], || "is there a shell?".into()).await?;

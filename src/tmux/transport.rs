@@ -100,6 +100,20 @@ impl Transport {
         })
     }
 
+    /// Whether programs are run in this container, by a container runtime.
+    pub(crate) fn is_container(&self, container: &str) -> bool {
+        let runtime = self.words.iter().position(|word| RUNTIMES.contains(&program_name(word)));
+        let (program, line) = match runtime.and_then(|at| self.words.get(at..)?.split_first()) {
+            Some((program, line)) => (program_name(program), line),
+            None => return false,
+        };
+        let Some(exec) = line.iter().position(|word| word == "exec") else { return false };
+        let mut words = line.get(exec + 1..).unwrap_or_default().iter().rev().skip_while(|word| *word == "--");
+        // kubectl takes options behind the name, too.
+        words.next().is_some_and(|word| word == container)
+            || program == "kubectl" && words.any(|word| word == container)
+    }
+
     /// Uses the muxtap over there or not.
     pub fn with_peer(self, peer: PeerChoice) -> Self {
         Self { peer, ..self }
@@ -264,6 +278,11 @@ impl Transport {
         self.command(["sh", "-lc", &format!("command -v {tmux}")].map(OsString::from))
     }
 
+    /// Returns why a command failed, by what was said on stderr; `None` where that is tmux's own.
+    pub(crate) fn reason(&self, said: &str) -> Option<Unreachable> {
+        reason(said, self.words.iter().any(|word| RUNTIMES.contains(&program_name(word))))
+    }
+
     /// Returns the error for a host that cannot be reached for this reason.
     pub(crate) fn error(&self, reason: Unreachable, said: &str) -> Error {
         let (name, prefix) = (&self.name, self.prefix());
@@ -295,18 +314,29 @@ impl Transport {
 }
 
 /// Returns why a command on another host failed, by what was said on stderr; `None` where that is tmux's own.
-pub(crate) fn reason(said: &str) -> Option<Unreachable> {
+fn reason(said: &str, by_runtime: bool) -> Option<Unreachable> {
     let any = |signs: &[&str]| signs.iter().any(|sign| said.contains(sign));
+    // The words of a container runtime are plain English, which a profile over ssh may print as well.
+    let runtime = |signs: &[&str]| by_runtime && any(signs);
     // The first that fits: a dead link is told by what ssh says last.
     Some(if any(&["Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED"]) {
         Unreachable::HostKey
     } else if any(&["Permission denied (", "Too many authentication failures", "password:"]) {
         Unreachable::Login
-    } else if any(&["No such container", "no container with name or ID", "NotFound", "not found in namespace"]) {
+    } else if runtime(&["No such container", "no container with name or ID", "NotFound", "not found in namespace"]) {
         Unreachable::NoContainer
-    } else if any(&["is not running", "container state improper", "is stopped", "is paused", "container not running"]) {
+    } else if runtime(&[
+        "is not running",
+        "container state improper",
+        "is stopped",
+        "is paused",
+        "container not running",
+    ]) {
         Unreachable::ContainerStopped
-    } else if any(&["Cannot connect to the Docker daemon", "permission denied while trying to connect to the Docker"]) {
+    } else if runtime(&[
+        "Cannot connect to the Docker daemon",
+        "permission denied while trying to connect to the Docker",
+    ]) {
         Unreachable::NoRuntime
     } else if any(&[
         "Could not resolve hostname",
@@ -454,6 +484,25 @@ mod tests {
     }
 
     #[test]
+    fn a_container_is_one_that_a_runtime_runs_programs_in() {
+        for (prefix, is_it) in [
+            ("docker exec -i web", true),
+            ("sudo /usr/bin/podman --root /r exec -i --user me web", true),
+            ("ssh box docker exec -i web", true),
+            ("kubectl exec -i web --", true),
+            ("kubectl exec -i web -c app --", true),
+            ("ssh web", false),
+            ("env web", false),
+            ("docker exec -i other", false),
+            ("docker exec -iu web other", false),
+            ("docker run -i web", false),
+            ("docker exec -i webs", false),
+        ] {
+            assert_eq!(Transport::parse("web", prefix, "tmux").unwrap().is_container("web"), is_it, "{prefix}");
+        }
+    }
+
+    #[test]
     fn a_name_is_taken_from_the_command() {
         for (prefix, name) in [("ssh me@build-1", "build-1"), ("docker exec -i web", "web"), ("ssh box -v", "box")] {
             assert_eq!(Transport::name_of(prefix).unwrap(), name);
@@ -496,14 +545,19 @@ mod tests {
             ("bash: line 1: tmux: command not found", Unreachable::NoTmux),
             ("OCI runtime exec failed: exec: \"tmux\": executable file not found in $PATH", Unreachable::NoTmux),
         ] {
-            assert_eq!(super::reason(said), Some(reason), "{said}");
+            assert_eq!(super::reason(said, true), Some(reason), "{said}");
+        }
+        // A container runtime's words are none where no runtime is called.
+        for noise in ["mail-agent is not running\nno server running on /t", "NotFound: plugin", "the pod is paused"] {
+            assert_eq!(Transport::parse("box", "ssh box", "tmux").unwrap().reason(noise), None, "{noise}");
+            assert!(Transport::parse("box", "docker exec -i box", "tmux").unwrap().reason(noise).is_some(), "{noise}");
         }
         for own in [
             "no server running on /tmp/tmux-0/default",
             "error connecting to /tmp/tmux-0/default (No such file or directory)",
             "can't find session: x",
         ] {
-            assert_eq!(super::reason(own), None, "{own}");
+            assert_eq!(super::reason(own, true), None, "{own}");
         }
     }
 

@@ -1,9 +1,10 @@
 //! The tmux capability, in a real container and on this host: the seed's examples, its errors, and `since`.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Background, World, eventually, tmux_program},
+    common::{Background, World, eventually, signal, tmux_program},
     container::Container,
     mcp::Client,
 };
@@ -190,6 +191,9 @@ fn it_works_on_this_host_and_over_http() {
     tmux.done(r#"{"action":"send","pane":"0.1","command":"echo \"<$PANE_TITLE|$PANE_CWD>\"","clear":true}"#);
     tmux.read_until("0.1", &["<50% & #{pane_id}|", &dir, ">"].concat());
     assert_eq!(world.tmux(&["display-message", "-p", "-t", "robot:0.1", "#{pane_title}"]), "50% & #{pane_id}");
+    let created = world.tmux(&["display-message", "-p", "-t", "robot:0.1", "#{@PANE_CREATED}"]);
+    tmux.done(r#"{"action":"send","pane":"0.1","command":"echo \"made-${PANE_CREATED%T*}\""}"#);
+    tmux.read_until("0.1", &format!("made-{}\n", &created[..10]));
     // Over HTTP it is the same session.
     let path = format!("/v1/capability{}&session=robot", world.query());
     let list = world.http("POST", &path, Some(&json!({ "action": "list" }))).json();
@@ -221,6 +225,194 @@ fn since_is_exact_while_a_pane_floods() {
     let joined: String = seen.chars().filter(|c| *c != '\n').collect();
     for number in 1..=3000 {
         assert_eq!(joined.matches(&format!("n{number}.")).count(), 1, "line {number}");
+    }
+}
+
+/// Adds a host that answers nothing, or whatever the command does.
+fn add_host(world: &World, name: &str, via: &str) {
+    // The daemon is there.
+    world.ok(&["list-panes"]);
+    let added = world.http("POST", "/v1/hosts", Some(&json!({ "name": name, "via": via, "peer": false })));
+    assert_eq!(added.status, 200, "{added:?}");
+}
+
+#[test]
+fn a_pane_never_leads_out_of_the_sandbox() {
+    let world = World::with_server();
+    world.session("artie");
+    add_host(&world, "prod", "env");
+    let path = format!("/v1/capability{}", world.query());
+    let missing = "Pane prod/0.0 not found";
+    for action in ["send", "read", "kill"] {
+        let request = json!({ "action": action, "command": "echo typed", "pane": "prod/0.0" });
+        let answer = world.http("POST", &path, Some(&request)).json();
+        assert_eq!((&answer["success"], &answer["error"]), (&json!(false), &json!(missing)), "{answer}");
+    }
+    // A window, a session of the query, and a tag.
+    let tag = json!({ "tag": "<capability name='tmux' action='send' command='echo typed' pane='prod/0.0' />" });
+    assert_eq!(world.http("POST", &path, Some(&tag)).json()["error"], missing);
+    let other = world.http("POST", &format!("{path}&session=prod/artie"), Some(&json!({ "action": "list" })));
+    assert!(other.json()["error"].as_str().is_some_and(|why| !why.contains("host prod")), "{other:?}");
+    let mut client = Client::started(world.spawn(&["mcp", "--tools", "capability"]));
+    let answer = client.call("tmux", &json!({ "action": "send", "pane": "prod/0.0", "command": "echo typed" }));
+    assert_eq!((&answer["success"], &answer["error"]), (&json!(false), &json!(missing)), "{answer}");
+    assert!(!world.tmux(&["capture-pane", "-p", "-t", "artie"]).contains("typed"));
+}
+
+#[test]
+fn a_host_that_is_called_as_the_container_is_not_taken_for_it() {
+    let world = World::with_server();
+    world.session("artie");
+    add_host(&world, "web", "false");
+    let path = "/v1/capability?container=web";
+    let answer = world.http("POST", path, Some(&json!({ "action": "list" }))).json();
+    let error = answer["error"].as_str().unwrap();
+    assert!(error.contains("is not the container web") && error.contains("`false`"), "{answer}");
+    // Who names the server means it.
+    let answer = world.http("POST", "/v1/capability?socket=web/default", Some(&json!({ "action": "list" }))).json();
+    assert!(!answer["error"].as_str().unwrap_or_default().contains("is not the container"), "{answer}");
+}
+
+#[test]
+fn each_line_has_an_answer_whatever_it_holds_and_whatever_becomes_of_the_daemon() {
+    use std::io::Write as _;
+    let world = World::with_server();
+    world.session("artie");
+    let socket = world.socket().display().to_string();
+    let mut tmux = Capability::start(&world, &["-S", &socket]);
+    tmux.done(r#"{"action":"list"}"#);
+    tmux.process.stdin().write_all(b"{\"action\":\"\xff\"}\n").unwrap();
+    let refused: Value = serde_json::from_str(&tmux.process.line().unwrap()).unwrap();
+    assert!(refused["error"].as_str().unwrap().contains("UTF-8"), "{refused}");
+    // More than the daemon takes as a request.
+    let large = json!({ "action": "send", "command": "x".repeat(40 << 20) }).to_string();
+    tmux.refused(&large);
+    tmux.done(r#"{"action":"list"}"#);
+    world.ok(&["stop"]);
+    tmux.done(r#"{"action":"list"}"#);
+    tmux.refused("no JSON");
+    // It is killed in the middle.
+    let pid = world.daemon_pid().unwrap();
+    signal(pid, Signal::STOP);
+    writeln!(tmux.process.stdin(), r#"{{"action":"list"}}"#).unwrap();
+    signal(pid, Signal::KILL);
+    tmux.process.line().unwrap();
+    tmux.done(r#"{"action":"list"}"#);
+    tmux.process.close_stdin();
+    assert_eq!(tmux.process.finish().status, 0);
+}
+
+#[test]
+fn a_server_that_hangs_holds_up_no_other_sandbox() {
+    let world = World::with_server();
+    world.session("artie");
+    add_host(&world, "hangs", "sh -c 'exec sleep 1000' sh");
+    for _ in 0..2 {
+        drop(world.http_send("POST", "/v1/capability?socket=hangs/default", Some(&json!({ "action": "read" }))));
+    }
+    let hanging: Vec<_> = ["read", "list", "init"]
+        .map(|action| {
+            world.http_send("POST", "/v1/capability?socket=hangs/default", Some(&json!({ "action": action })))
+        })
+        .into();
+    let pane = world.tmux(&["display-message", "-p", "-t", "artie", "#{window_index}.#{pane_index}"]);
+    let began = std::time::Instant::now();
+    for action in ["read", "list", "init", "send"] {
+        let request = json!({ "action": action, "pane": pane, "command": "true" });
+        let answer = world.http("POST", &format!("/v1/capability{}", world.query()), Some(&request)).json();
+        assert_eq!(answer["success"], true, "{answer}");
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+    drop(hanging);
+}
+
+#[test]
+fn on_this_host_it_begins_where_it_is_called() {
+    let mut world = World::new();
+    // The server that any command would use here.
+    world.set("TMUX", format!("{},1,0", world.socket().display()));
+    world.session("main");
+    let mut tmux = Capability::start(&world, &["--local"]);
+    assert_eq!(tmux.done(r#"{"action":"init"}"#)["session"], "artie");
+    assert_eq!(world.sessions(), ["artie", "main"]);
+    let list = tmux.done(r#"{"action":"list"}"#);
+    assert_eq!(list["windows"][0]["panes"][0]["cwd"], json!(world.path("work").display().to_string()), "{list}");
+}
+
+#[test]
+fn all_begins_anew_and_more_is_said() {
+    let world = World::with_server();
+    let pane = world.window("stty -echo; echo ready; while read -r line; do eval \"$line\"; done");
+    world.await_output(&pane, "^ready");
+    let place = world.tmux(&["display-message", "-p", "-t", &pane, "#{window_index}.#{pane_index}"]);
+    let path = format!("/v1/capability{}&session=main", world.query());
+    let ask = |mut request: Value| {
+        request["pane"] = json!(place);
+        let answer = world.http("POST", &path, Some(&request)).json();
+        assert_eq!(answer["success"], true, "{answer}");
+        answer["data"].clone()
+    };
+    ask(json!({ "action": "read" }));
+    // More than one answer holds.
+    ask(json!({ "action": "send", "command": "seq 1 60000; echo end-$((1+1))" }));
+    world.ok(&["wait-for", "-t", &pane, "-p", "^end-2", "--since", "start", "-T", "30"]);
+    let first = ask(json!({ "action": "read", "since": true }));
+    assert_eq!(first["has_more"], true);
+    assert!(first["output"].as_str().unwrap().starts_with("1\n2\n"));
+    // What `since` has not given yet is behind it then.
+    let all = ask(json!({ "action": "read", "since": true, "all": true }));
+    assert!(all["output"].as_str().unwrap().ends_with("60000\nend-2"));
+    assert_eq!((&all["has_more"], &all["cursor_position"]), (&json!(false), &json!(all["lines_captured"].to_string())));
+    let next = ask(json!({ "action": "read", "since": true }));
+    assert_eq!((&next["output"], &next["has_more"]), (&json!(""), &json!(false)));
+    let after = |position: &Value| position.as_str().unwrap().parse::<u64>().unwrap();
+    assert_eq!(after(&next["cursor_position"]), after(&all["cursor_position"]));
+}
+
+#[test]
+fn who_reads_at_the_same_time_is_not_given_the_same() {
+    const LINES: usize = 100_000;
+    let world = World::with_server();
+    let pane = world.window("stty -echo; echo ready; while read -r line; do eval \"$line\"; done");
+    world.await_output(&pane, "^ready");
+    let place = world.tmux(&["display-message", "-p", "-t", &pane, "#{window_index}.#{pane_index}"]);
+    let path = format!("/v1/capability{}&session=main", world.query());
+    let read = || {
+        let request = json!({ "action": "read", "pane": place, "since": true });
+        let answer = world.http("POST", &path, Some(&request)).json();
+        answer["data"]["output"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    };
+    read();
+    // Several answers' worth.
+    world.tmux(&["send-keys", "-t", &pane, &format!("seq 1 {LINES}; echo over"), "Enter"]);
+    world.ok(&["wait-for", "-t", &pane, "-p", "^over", "--since", "start", "-T", "30"]);
+    let all: Vec<String> = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..6).map(|_| scope.spawn(&read)).collect();
+        readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+    });
+    let mut numbers: Vec<usize> =
+        all.iter().flat_map(|text| text.lines()).filter_map(|line| line.parse().ok()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=LINES).collect::<Vec<_>>());
+}
+
+#[test]
+fn lines_that_wrap_count_as_one() {
+    let world = World::with_server();
+    let pane =
+        world.window("stty -echo; for n in $(seq 1 60); do printf 'line %d %0300d\\n' $n 0; done; exec sleep 1000");
+    world.await_output(&pane, "line 60 0+$");
+    let place = world.tmux(&["display-message", "-p", "-t", &pane, "#{window_index}.#{pane_index}"]);
+    let path = format!("/v1/capability{}&session=main", world.query());
+    let read = |lines: u32| {
+        let request = json!({ "action": "read", "pane": place, "lines": lines });
+        world.http("POST", &path, Some(&request)).json()["data"].clone()
+    };
+    for (lines, given, more) in [(40, 40, true), (59, 59, true), (60, 60, false), (100, 60, false), (1, 1, true)] {
+        let data = read(lines);
+        assert_eq!((&data["lines_captured"], &data["has_more"]), (&json!(given), &json!(more)), "{lines}: {data}");
+        let first = format!("line {} 0", 61 - given);
+        assert!(data["output"].as_str().unwrap().starts_with(&first), "{lines}: {data}");
     }
 }
 

@@ -303,13 +303,26 @@ fn a_host_without_muxtap_is_used_by_its_tmux() {
         ok(&world, &["send-keys", "-t", &format!("{host}/{id}"), host, "Enter"]);
     }
     ok(&world, &["wait-for", "-t", &pane, "-p", "broken", "--since", "start", "-T", "30"]);
+    // The same for hosts that a command line names. What their tmux says is of no account.
+    for (host, more) in [("asked", &["--no-peer"][..]), ("found", &[])] {
+        let mut command = world.plain_muxtap_command();
+        command.arg("--via").arg(format!("{host}={env}")).args(more).arg("list-panes");
+        crate::common::run(&mut command);
+    }
     let found: Vec<_> = hosts(&world)
         .as_array()
         .unwrap()
         .iter()
         .map(|host| (host["name"].clone(), host["peer"]["state"].clone()))
         .collect();
-    let expected = [("bare", json!("absent")), ("broken", json!("absent")), ("never", Value::Null)];
+    let absent = json!("absent");
+    let expected = [
+        ("asked", Value::Null),
+        ("bare", absent.clone()),
+        ("broken", absent.clone()),
+        ("found", absent),
+        ("never", Value::Null),
+    ];
     assert_eq!(found, expected.map(|(name, state)| (json!(name), state)));
     assert!(!Path::new("/nowhere").exists());
 }

@@ -161,6 +161,23 @@ fn a_recording_in_the_foreground_ends_with_the_pane_and_has_its_status() {
 }
 
 #[test]
+fn a_program_that_a_signal_ends_has_the_status_that_a_shell_gives_it() {
+    let world = World::with_server();
+    // A program that muxtap started: of others tmux keeps no status.
+    let pane = world.ok(&["new-window", "-t", "main", "echo ready; read -r line; kill -TERM $$"]).trim().to_owned();
+    world.await_output(&pane, "^ready");
+    let file = world.path("a.cast");
+    let recording = start(&world, &json!({"pane": pane, "file": file}));
+    world.tmux(&["send-keys", "-t", &pane, "Enter"]);
+    let id = recording["id"].as_str().unwrap();
+    eventually("the pane's end", || {
+        world.http("GET", &format!("/v1/recordings/{id}"), None).json()["state"] == "pane-ended"
+    });
+    let cast = cast(&file);
+    assert_eq!(cast.events.last().unwrap().as_exit().map(|status| status.code()), Some(128 + 15));
+}
+
+#[test]
 fn past_output_has_its_times_and_a_later_place_its_screen() {
     let world = World::with_server();
     let pane = shell(&world);
@@ -251,16 +268,140 @@ fn limits_end_a_single_file_and_turn_others_while_the_pane_rests() {
 }
 
 #[test]
+fn a_string_that_never_ends_holds_up_no_recording_and_ends_in_it_as_in_tmux() {
+    let world = World::with_server();
+    let pane = shell(&world);
+    let dir = |name: &str| world.path(name);
+    let redacted = start(&world, &json!({"pane": pane, "file": dir("redacted.cast"), "redact": ["hunter2"]}));
+    let plain = start(&world, &json!({"pane": pane, "file": dir("plain.cast")}));
+    let small = start(&world, &json!({"pane": pane, "dir": dir("small"), "max_bytes": 4096}));
+    let short = start(&world, &json!({"pane": pane, "dir": dir("short"), "max_ms": 1000}));
+    // tmux gives it up after five seconds; what was held back until then is let go of.
+    does(
+        &world,
+        &pane,
+        r"printf '\033[31mred \033]0;never'; sleep 5.5; printf 'title\n'; echo after hunter2",
+        "^after",
+    );
+    does(&world, &pane, r"printf 'a \033P'; sleep 5.5; echo string; seq 1 500; echo full", "^full");
+    // What a player shows at the end is what tmux shows, whether or not it would have given up by itself.
+    for recording in [&redacted, &plain, &small, &short] {
+        caught_up(&world, recording, &pane);
+        stop(&world, recording);
+    }
+    let text = |name: &str| output(&cast(&dir(name)));
+    assert!(text("redacted.cast").contains("title\r\nafter *******\r\n"), "{:?}", text("redacted.cast"));
+    assert!(text("plain.cast").contains("title\r\nafter hunter2\r\n"), "{:?}", text("plain.cast"));
+    for name in ["redacted.cast", "plain.cast"] {
+        let text = text(name);
+        let (red, plain) = (text.find("\u{1b}[31mred").unwrap(), text.find("title\r\n").unwrap());
+        assert!(text[red..plain].contains("\u{1b}[m"), "the looks are those of a new pane: {text:?}");
+        let shown = world.tmux(&["capture-pane", "-p", "-t", &pane]);
+        assert_eq!(last_text(&cast(&dir(name))).join("\n").trim_end(), shown.trim_end(), "{name}");
+    }
+    let state = |recording: &Value| {
+        let id = recording["id"].as_str().unwrap();
+        world.http("GET", &format!("/v1/recordings/{id}"), None).json()
+    };
+    for recording in [&small, &short] {
+        let files = files(&state(recording));
+        assert!(files.len() > 1, "{files:?}");
+        let last = cast(files.last().unwrap());
+        let shown = world.tmux(&["capture-pane", "-p", "-t", &pane]);
+        assert_eq!(last_text(&last).join("\n").trim_end(), shown.trim_end());
+    }
+}
+
+#[test]
+fn a_recording_that_waits_for_a_strings_end_rests() {
+    let world = World::with_server();
+    let pane = shell(&world);
+    let recording = start(&world, &json!({"pane": pane, "file": world.path("held.cast"), "redact": ["hunter2"]}));
+    // A recording that has nothing to do but wait for the string's end does not turn in circles, and can be stopped.
+    let cursor = world.ok(&["cursor", "-t", &pane]);
+    let line = r"echo begun; printf '\033]0;open'; sleep 1000";
+    world.tmux(&["send-keys", "-l", "-t", &pane, line, ";", "send-keys", "-t", &pane, "Enter"]);
+    world.ok(&["wait-for", "-t", &pane, "-p", "^begun", "--since", cursor.trim(), "-T", "30"]);
+    let pid = world.daemon_pid().unwrap();
+    let used = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<u64> =
+            stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2).map(|n| n.parse().unwrap()).collect();
+        fields[0] + fields[1]
+    };
+    // tmux has given it up, and nothing is held back any more.
+    caught_up(&world, &recording, &pane);
+    std::thread::sleep(std::time::Duration::from_millis(5500));
+    let before = used();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    // In hundredths of a second.
+    assert!(used() - before < 100, "{} of 200", used() - before);
+    assert_eq!(stop(&world, &recording)["state"], "stopped");
+}
+
+#[test]
+fn limits_of_past_output_go_by_its_own_times() {
+    let world = World::with_server();
+    let pane = shell(&world);
+    does(&world, &pane, "echo first; sleep 2.2; echo second; sleep 2.2; echo third; sleep 2.2; echo fourth", "^fourth");
+    let one = start(&world, &json!({"pane": pane, "file": world.path("a"), "since": "start", "max_ms": 4000}));
+    let state = |recording: &Value| {
+        world.http("GET", &format!("/v1/recordings/{}", recording["id"].as_str().unwrap()), None).json()
+    };
+    eventually("the limit", || state(&one)["state"] == "limit");
+    let text = output(&cast(&world.path("a")));
+    assert!(text.contains("first\r\nsecond\r\n") && !text.contains("fourth"), "{text:?}");
+    let many = start(&world, &json!({"pane": pane, "dir": world.path("d"), "since": "start", "max_ms": 1500}));
+    caught_up(&world, &many, &pane);
+    let files = files(&stop(&world, &many));
+    let casts: Vec<_> = files.iter().map(|file| cast(file)).collect();
+    // The file in which a word comes behind its first screen, and when it begins.
+    let begun = |word: &str| {
+        let cast = casts
+            .iter()
+            .find(|cast| cast.events[1..].iter().filter_map(v3::Event::as_output).any(|text| text.contains(word)));
+        let header = cast.unwrap_or_else(|| panic!("{word}")).header.timestamp.unwrap();
+        i64::try_from(header).unwrap()
+    };
+    let (first, second, fourth) = (begun("first"), begun("second"), begun("fourth"));
+    assert!(second - first >= 1 && fourth - second >= 3, "{first} {second} {fourth}");
+}
+
+#[test]
+fn a_screen_that_is_larger_than_the_limit_does_not_make_a_file_of_each_piece() {
+    let world = World::with_server();
+    let pane = shell(&world);
+    let fill = r"for n in $(seq 1 1500); do printf '\033[38;5;%dmx' $((n % 256)); done; printf '\033[H'; echo drawn";
+    does(&world, &pane, fill, "drawn");
+    let recording = start(&world, &json!({"pane": pane, "dir": world.path("d"), "max_bytes": 4096}));
+    does(
+        &world,
+        &pane,
+        r"for n in $(seq 1 40); do printf '\033[Hline %d' $n; sleep 0.03; done; echo; echo over",
+        "^over",
+    );
+    caught_up(&world, &recording, &pane);
+    let files = files(&stop(&world, &recording));
+    let head = fs::read_to_string(&files[0]).unwrap().lines().take(2).map(str::len).sum::<usize>();
+    assert!(head > 8000, "{head}");
+    assert_eq!(files.len(), 1, "{files:?}");
+}
+
+#[test]
 fn a_secret_is_in_no_file() {
     const SECRET: &str = "hunter2-correct-horse";
     let world = World::with_server();
     let pane = shell(&world);
     // On the screen at the beginning, wrapped, in colours, in chunks, in a title, in a marker, typed.
     does(&world, &pane, &format!("echo pw={SECRET} on the screen; echo up"), "^up");
+    // Half of it, in a line that wraps.
+    let wide = "w".repeat(70);
+    does(&world, &pane, &format!("printf '{wide} hunter2-cor'"), "hunter2-cor$");
     let dir = world.path("casts");
     let request =
         json!({"pane": pane, "dir": dir, "max_bytes": 8192, "input": true, "redact": ["hunter2-[a-z]+-horse"]});
     let recording = start(&world, &request);
+    does(&world, &pane, "echo rect-horse half; echo whole", "^whole");
     let wide = "x".repeat(70);
     does(&world, &pane, &format!("echo {wide}{SECRET}; echo wrapped"), "^wrapped");
     does(
@@ -287,6 +428,7 @@ fn a_secret_is_in_no_file() {
         all += &output(&cast(file));
     }
     assert!(all.contains(&format!("{}*********************\r\n", "x".repeat(70))), "{all:?}");
+    assert!(all.contains("********** half\r\n"), "{all:?}");
     assert!(all.contains("pw=********************* on the screen"), "{all:?}");
     assert!(all.contains("********\u{1b}[31m***\u{1b}[1m****\u{1b}[0m******!\r\n"), "{all:?}");
     assert!(all.contains("\u{1b}]2;title *********************\u{7}"), "{all:?}");

@@ -499,6 +499,39 @@ fn input_to_a_group_goes_to_all_or_the_error_says_who_got_none() {
 }
 
 #[test]
+fn a_daemon_that_stops_leaves_nothing_half_done() {
+    let world = World::with_server();
+    // A program that shows nothing of what is typed: a submitted input waits for it.
+    let silent = || {
+        let line = "stty -echo; echo ready; exec sleep 1000";
+        let pane = world.tmux(&["split-window", "-d", "-P", "-F", "#{pane_id}", "-t", "main", line]);
+        world.tmux(&["select-layout", "-t", "main", "tiled"]);
+        world.await_output(&pane, "^ready");
+        pane
+    };
+    let panes = [silent(), silent()];
+    world.ok(&["group", "set", "web", "--synchronize", &panes[0], &panes[1]]);
+    let flags = || world.tmux(&["list-panes", "-t", "main", "-F", "#{pane_synchronized}"]).replace('\n', "");
+    assert_eq!(flags(), "011");
+    let path = format!("/v1/groups/web/input{}", world.query());
+    let asked = world.http_send("POST", &path, Some(&json!({ "text": "x", "submit": true })));
+    eventually("they are let go", || flags() == "000");
+    world.ok(&["stop"]);
+    assert_eq!(flags(), "011");
+    drop(asked);
+
+    let windows: Vec<_> = (0..300).map(|n| json!({ "window_name": format!("w{n}"), "panes": [{}, {}] })).collect();
+    let file = world.path("work/big.json");
+    std::fs::write(&file, json!({ "session_name": "big", "windows": windows }).to_string()).unwrap();
+    world.ok(&["snapshot", "import", "big", "big.json"]);
+    let asked = world.http_send("POST", &format!("/v1/snapshots/big/restore{}", world.query()), Some(&json!({})));
+    eventually("it is begun", || world.sessions().contains(&"big".to_owned()));
+    world.ok(&["stop"]);
+    drop(asked);
+    assert_eq!(world.sessions(), ["main"]);
+}
+
+#[test]
 fn files_of_others_are_kept_and_their_lines_typed_only_with_run() {
     let world = World::new();
     quiet_server(&world);

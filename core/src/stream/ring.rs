@@ -49,6 +49,8 @@ struct Segment {
     /// Whether no sequence reaches into it: bytes are missing before it, or an open string was
     /// given up there.
     fresh: bool,
+    /// Whether a string was given up there.
+    given_up: bool,
     bytes: Vec<u8>,
 }
 
@@ -79,18 +81,27 @@ pub struct Chunk {
     pub more: bool,
     /// The decoder at `start`.
     state: DecoderState,
-    /// Offsets between `start` and `end` at which a string was given up.
+    /// Offsets between `start` and `end` at which no sequence goes on.
+    fresh: Vec<u64>,
+    /// Offsets from `start` to `end`, both included, at which a string was given up.
     given_up: Vec<u64>,
 }
 
 impl Chunk {
+    /// Returns the offsets from `start` to `end`, both included, at which a string was given up: a
+    /// parser of the bytes must do the same there ([`Ring::give_up`]). One at `end` is returned
+    /// again by the read that goes on there.
+    pub fn given_up(&self) -> &[u64] {
+        &self.given_up
+    }
+
     /// Decodes it, as [`Ring::decode_from`] would.
     pub fn decode(&self, sink: &mut (impl TextSink + ?Sized)) {
         let mut decoder = TextDecoder::from(self.state);
         let mut sink = SkipBefore { from: self.start, sink };
         let mut from = self.start;
         let mut rest = &self.bytes[..];
-        for to in &self.given_up {
+        for to in &self.fresh {
             let (piece, later) = rest.split_at_checked((to - from) as usize).unwrap_or((rest, &[]));
             decoder.feed(from, piece, &mut sink);
             decoder.reset();
@@ -192,6 +203,9 @@ impl Ring {
                 last.bytes.shrink_to_fit();
             }
             self.begin_fresh();
+            if let Some(last) = self.segments.back_mut() {
+                last.given_up = true;
+            }
         }
         open
     }
@@ -222,6 +236,14 @@ impl Ring {
             .filter(move |segment| segment.fresh && segment.start > from)
             .map(|segment| segment.start)
             .take_while(move |start| *start < to)
+    }
+
+    /// Returns the offsets from one to another (both included) at which a string was given up.
+    fn given_up_within(&self, from: u64, to: u64) -> Vec<u64> {
+        // The one at `from` may be an empty segment's, or of the segment that begins there.
+        let first = self.segment_of(from.saturating_sub(1));
+        let segments = self.segments.range(first..).take_while(|segment| segment.start <= to);
+        segments.filter(|segment| segment.given_up && segment.start >= from).map(|segment| segment.start).collect()
     }
 
     /// Bytes are missing from here on: marks the place, and lets no open sequence or character
@@ -295,7 +317,8 @@ impl Ring {
             gap: trimmed.or(marked),
             more: end > start && self.has_more(end, how),
             state: self.state_at(start),
-            given_up: self.fresh_between(start, end).collect(),
+            fresh: self.fresh_between(start, end).collect(),
+            given_up: self.given_up_within(start, end),
         }
     }
 
@@ -387,6 +410,7 @@ impl Ring {
                 first.bytes.shrink_to_fit();
                 first.start = start;
                 first.state = state;
+                first.given_up = false;
             }
             self.len -= surplus;
             self.forget_gaps();
@@ -424,7 +448,13 @@ impl Ring {
 
     fn grow(&mut self, fresh: bool) {
         let bytes = std::mem::take(&mut self.spare);
-        self.segments.push_back(Segment { start: self.end, state: self.decoder.state(), fresh, bytes });
+        self.segments.push_back(Segment {
+            start: self.end,
+            state: self.decoder.state(),
+            fresh,
+            given_up: false,
+            bytes,
+        });
     }
 
     /// Returns the index of the segment that holds the byte at an offset, or the first one behind

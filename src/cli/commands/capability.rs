@@ -10,7 +10,7 @@ use super::{Caller, Outcome, output};
 use crate::{
     api::Error,
     capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilitySettings, MOST_HISTORY},
-    cli::url,
+    cli::{client::Client, url},
 };
 
 /// Serve the tmux capability of an assistant's sandbox on stdin and stdout
@@ -63,14 +63,12 @@ impl CapabilityArgs {
             history_limit: Some(self.history_limit),
         };
         let path = format!("/v1/capability?{}", url::query(&settings));
-        let mut client = caller.client().await?;
-        if !named {
-            client.forget_server();
-        }
+        let mut daemon = Daemon { caller, named, client: None };
+        daemon.client().await?;
         let (lines, mut requests) = mpsc::channel(AHEAD);
         // A thread of its own: a read of stdin cannot be cancelled.
         std::thread::spawn(move || {
-            for line in stdin().lock().lines() {
+            for line in stdin().lock().split(b'\n') {
                 if lines.blocking_send(line).is_err() {
                     break;
                 }
@@ -78,13 +76,50 @@ impl CapabilityArgs {
         });
         while let Some(line) = requests.recv().await {
             let line = line.map_err(|error| Error::internal(format!("stdin: {error}")))?;
-            if line.trim().is_empty() {
+            if line.trim_ascii().is_empty() {
                 continue;
             }
-            let answer: CapabilityAnswer = client.post(&path, &body(&line)).await?;
-            output::print_json(&answer)?;
+            let answer = match std::str::from_utf8(&line) {
+                Ok(line) => daemon.ask(&path, &body(line)).await,
+                Err(_) => Err(Error::invalid("The request is not UTF-8")),
+            };
+            output::print_json(&answer.unwrap_or_else(CapabilityAnswer::from))?;
         }
         Ok(0)
+    }
+}
+
+/// The daemon, which may be another one for each line.
+struct Daemon<'a> {
+    caller: &'a Caller,
+    /// Whether the command line names a server.
+    named: bool,
+    client: Option<Client>,
+}
+
+impl Daemon<'_> {
+    async fn client(&mut self) -> Result<&mut Client, Error> {
+        let client = match self.client.take().filter(|client| !client.is_closed()) {
+            Some(client) => client,
+            None => {
+                let mut client = self.caller.client().await?;
+                if !self.named {
+                    client.forget_server();
+                }
+                client
+            }
+        };
+        Ok(self.client.insert(client))
+    }
+
+    /// Sends a request, once.
+    async fn ask(&mut self, path: &str, body: &Value) -> Result<CapabilityAnswer, Error> {
+        let answer = self.client().await?.post(path, body).await;
+        if answer.is_err() {
+            // The next line has a connection of its own.
+            self.client = None;
+        }
+        answer
     }
 }
 

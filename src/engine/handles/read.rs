@@ -100,6 +100,17 @@ impl Output {
         render::render_chunk(&self.chunk)
     }
 
+    /// Returns the offsets from the first byte to the last one's end, both included, at which tmux
+    /// gave up a string (N57). One at the end is returned again by the read that goes on there.
+    pub(crate) fn given_up(&self) -> &[u64] {
+        self.chunk.given_up()
+    }
+
+    /// Returns the offset of the first byte.
+    pub(crate) fn start(&self) -> u64 {
+        self.chunk.start
+    }
+
     /// Returns whether there is more already: read again from [`Output::cursor`].
     pub fn more(&self) -> bool {
         self.chunk.more

@@ -95,6 +95,56 @@ fn titles_and_other_strings_are_searched_too() {
 }
 
 #[test]
+fn a_string_that_has_not_ended_waits_for_its_end_or_for_tmux_to_give_it_up() {
+    for string in ["\x1b]0;abc", "\x1bPq"] {
+        let mut redactor = Redactor::new(secrets(&["hunter2"]), 80);
+        let text = |pieces: Vec<Piece>| pieces.into_iter().flat_map(|(_, bytes)| bytes).collect::<Vec<u8>>();
+        assert_eq!(text(redactor.feed(Duration::ZERO, string.as_bytes())), b"");
+        assert!(!redactor.is_holding(), "a rest lets nothing go of it: {string:?}");
+        assert_eq!(text(redactor.flush(Duration::ZERO)), b"");
+        redactor.give_up();
+        assert_eq!(text(redactor.feed(Duration::ZERO, b"after hunter2\r\n")), b"after *******\r\n", "{string:?}");
+        // One that is too long, and is left out.
+        redactor.feed(Duration::ZERO, &[string.as_bytes(), &vec![b'x'; 2 * HELD_BYTES]].concat());
+        redactor.give_up();
+        assert_eq!(text(redactor.feed(Duration::ZERO, b"after\x1b]2;t\x07")), b"after\x1b]2;t\x07", "{string:?}");
+    }
+}
+
+#[test]
+fn a_secret_that_is_half_on_the_screen_is_replaced_from_there_on() {
+    let begun = |line: &str, column, output: &[u8]| {
+        let mut redactor = Redactor::new(secrets(&["hunter2-[a-z]+", "^key"]), 8);
+        redactor.begin_in_line(line.chars().map(Some).collect(), column);
+        let mut pieces = redactor.feed(Duration::ZERO, output);
+        pieces.extend(redactor.flush(Duration::ZERO));
+        String::from_utf8(pieces.into_iter().flat_map(|(_, bytes)| bytes).collect()).unwrap()
+    };
+    assert_eq!(begun("pw=hunt", 7, b"er2-horse now"), "********* now");
+    // Wrapped: the second row of a line.
+    assert_eq!(begun("password hunter2", 16, b"-horse"), "******");
+    assert_eq!(begun("password hunter2", 16, b"\r\n-horse"), "\r\n-horse");
+    // In the middle, and what is not at the line's beginning.
+    assert_eq!(begun("hunter1-horse", 6, b"2"), "*");
+    assert_eq!(begun("$ ", 2, b"key"), "key");
+    assert_eq!(begun("", 0, b"key"), "***");
+}
+
+#[test]
+fn a_match_that_goes_on_costs_no_more_than_its_length() {
+    let patterns = ["[A-Za-z0-9+/=]{20,}", "(abcd)+"];
+    let long = "abcd".repeat(16 * 1024);
+    let began = std::time::Instant::now();
+    let stars = "*".repeat(long.len());
+    assert_eq!(secrets(&patterns).replace(&long), stars);
+    assert_eq!(whole(&patterns, &[long.as_bytes(), b"\r\n"]), format!("{stars}\r\n"));
+    let title = format!("\x1b]52;c;{long}\x07");
+    assert!(!whole(&patterns, &[&title.as_bytes()[..60_000], b"\x07"]).contains("abcd"));
+    // Minutes, if each match were compared with each character.
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+#[test]
 fn what_is_held_is_bounded() {
     let mut redactor = Redactor::new(secrets(&["a+b"]), 80);
     let chunk = vec![b'a'; 1000];

@@ -32,12 +32,22 @@ impl Tokens {
         self.open.is_empty()
     }
 
-    /// Whether a token has begun.
+    /// Whether [`Tokens::take_open`] would return something.
     pub(super) fn is_open(&self) -> bool {
-        !self.open.is_empty()
+        !self.open.is_empty() && !is_string(&self.open)
     }
 
-    /// Returns what has begun. A string that has not ended is left out: it may hold half of a secret.
+    /// Drops a string that has not ended: what comes next is none of it. Returns whether there was one.
+    pub(super) fn give_up(&mut self) -> bool {
+        let is_open = is_string(&self.open);
+        if is_open {
+            self.open.clear();
+            self.dropped = false;
+        }
+        is_open
+    }
+
+    /// Returns what has begun. A string that has not ended stays: it may hold half of a secret.
     pub(super) fn take_open(&mut self) -> Vec<u8> {
         if is_string(&self.open) {
             return Vec::new();

@@ -65,10 +65,27 @@ fn a_read_from_what_was_trimmed_says_how_much_is_missing() {
     ring.trim_to(4);
     let missing = Gap { reason: GapReason::Trimmed, bytes: Some(4) };
     let state = DecoderState::default();
-    let first =
-        Chunk { start: 6, end: 9, bytes: b"678".to_vec(), gap: Some(missing), more: true, state, given_up: vec![] };
+    let first = Chunk {
+        start: 6,
+        end: 9,
+        bytes: b"678".to_vec(),
+        gap: Some(missing),
+        more: true,
+        state,
+        fresh: vec![],
+        given_up: vec![],
+    };
     assert_eq!(ring.read(2, raw(3)), first);
-    let second = Chunk { start: 9, end: 10, bytes: b"9".to_vec(), gap: None, more: false, state, given_up: vec![] };
+    let second = Chunk {
+        start: 9,
+        end: 10,
+        bytes: b"9".to_vec(),
+        gap: None,
+        more: false,
+        state,
+        fresh: vec![],
+        given_up: vec![],
+    };
     assert_eq!(ring.read(9, raw(100)), second);
     assert_eq!(ring.read(99, raw(1)).start, 10, "an offset that is still to come is the end");
 }
@@ -164,6 +181,29 @@ fn where_a_string_was_given_up_its_text_begins_for_every_reader() {
         assert_eq!((from, told.0), (ring.end(), again), "{most}");
     }
     assert_eq!(events(&ring, 3, 10), [Event::Text(8, "le".into())], "from within the string as well");
+}
+
+/// S12
+#[test]
+fn a_chunk_says_where_a_string_was_given_up_at_its_edges_too() {
+    let mut ring = ring(1 << 20, b"a\x1b]0;tit");
+    let given_up = |ring: &Ring, from, most| ring.read(from, raw(most)).given_up().to_vec();
+    assert!(given_up(&ring, 0, 99).is_empty());
+    ring.give_up();
+    assert_eq!((given_up(&ring, 0, 99), given_up(&ring, 8, 99)), (vec![8], vec![8]), "before anything follows");
+    ring.push(b"le\x1bP", &mut NullSink);
+    ring.give_up();
+    assert_eq!(given_up(&ring, 0, 99), [8, 12]);
+    assert_eq!((given_up(&ring, 0, 7), given_up(&ring, 0, 8), given_up(&ring, 8, 2)), (vec![], vec![8], vec![8]));
+    assert!(given_up(&ring, 9, 2).is_empty());
+    ring.push_gap(gap(GapReason::Paused));
+    ring.push(b"bc", &mut NullSink);
+    assert_eq!(given_up(&ring, 0, 99), [8, 12], "a gap is none");
+    ring.restart();
+    ring.trim_to(3);
+    assert_eq!(given_up(&ring, 0, 99), [12]);
+    ring.trim_to(1);
+    assert!(given_up(&ring, 0, 99).is_empty());
 }
 
 /// S11
