@@ -138,6 +138,28 @@ fn a_workspace_has_their_commands_too() {
     assert!(world.ok(&["workspace", "session-send", "--target", &name, "--wait", "say again"]).contains("end_turn"));
     let listed = world.json(&["workspace", "session-list", "--provider", "scripted"]);
     assert_eq!(listed["sessions"][0]["session"], name, "{listed}");
+    // `wait-for` takes a session, too, with the conditions of both.
+    world.ok(&["workspace", "wait-for", "--target", &name, "-p", "again", "--stable", "0.1", "-T", "40"]);
+    let refused = |code: &str, args: &[&str]| {
+        let answer = world.muxtap(&[&["--json", "workspace"], args].concat());
+        assert_eq!(
+            (answer.json()["code"].as_str(), answer.status),
+            (Some(code), if code == "TIMEOUT" { 124 } else { 1 })
+        );
+        answer.json()["message"].as_str().unwrap().to_owned()
+    };
+    refused("TIMEOUT", &["wait-for", "--target", &name, "-p", "never", "-T", "0.1"]);
+    refused("INVALID_ARGUMENT", &["wait-for", "--target", &name]);
+    refused("INVALID_ARGUMENT", &["wait-for", "--target", &name, "--prompt"]);
+    refused("NOT_FOUND", &["wait-for", "--target", "session:scripted:nobody", "--exit"]);
+    // There is no shorthand, and what is wrong is told with the forms.
+    for wrong in ["scripted:first", "first", "session:scripted", "terminal:%1"] {
+        for command in ["session-kill", "session-interrupt", "session-attach", "session-wait"] {
+            let message = refused("INVALID_TARGET", &[command, "--target", wrong]);
+            assert!(message.contains("session:PROVIDER:ID"), "{message}");
+        }
+        refused("INVALID_TARGET", &["session-send", "--target", wrong, "x"]);
+    }
     world.ok(&["workspace", "session-interrupt", "--target", &name]);
     world.ok(&["workspace", "session-kill", "--target", &name]);
     assert!(world.ok(&["workspace", "session-attach", "--target", &name, "--since", "start"]).contains("again"));
@@ -510,6 +532,7 @@ fn an_agents_terminals_are_panes_like_any_other() {
 fn nothing_that_an_agent_has_started_outlives_it() {
     let mut world = world();
     world.set("AUTH_TOKEN", "secret");
+    world.set("PLATFORM_TOKEN", "secret");
     let child = |session: &Session| {
         assert_eq!(session.outcome("spawn"), "end_turn");
         session.said().trim().rsplit(' ').next().unwrap().parse::<u32>().unwrap()
@@ -532,7 +555,8 @@ fn nothing_that_an_agent_has_started_outlives_it() {
     stays.outcome("env");
     let environment: Vec<(String, String)> = serde_json::from_str(&stays.said()).unwrap();
     let private = |name: &str| {
-        name.starts_with("MUXTAP_") && name != "MUXTAP_AGENT_SESSION" || name == "AUTH_TOKEN" || name == "TMUX"
+        name.starts_with("MUXTAP_") && name != "MUXTAP_AGENT_SESSION"
+            || matches!(name, "AUTH_TOKEN" | "PLATFORM_TOKEN" | "TMUX")
     };
     assert!(environment.len() > 5 && !environment.iter().any(|(name, _)| private(name)), "{environment:?}");
     assert_eq!(stays.outcome("open exec sleep 1000"), "end_turn");

@@ -192,7 +192,10 @@ impl Server {
         let task = self.engine.shared.tasks.spawn(async move {
             tokio::select! {
                 made = server.make_steps(creation, &spawn, policy) => made,
-                () = server.engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
+                // Nobody knows how far it came.
+                () = server.engine.stopping() => {
+                    Err(Error::unavailable("muxtap is stopping").with_details(serde_json::json!({ "sent": true })))
+                }
             }
         });
         task.await.unwrap_or_else(|_| Err(Error::internal("what was to be made failed halfway")))
@@ -288,6 +291,16 @@ impl Server {
         let _ = host.server().fresh().await;
         Ok(())
     }
+}
+
+/// Returns whether something may have been made though this is the answer, and the pane where it is known.
+pub(crate) fn perhaps_made(error: &Error) -> Option<Option<String>> {
+    let detail = |name: &str| error.details.as_ref().and_then(|details| details.get(name));
+    // A pane that is to be closed again may stay all the same, where tmux is silent.
+    let pane = detail("pane").and_then(serde_json::Value::as_str).map(str::to_owned);
+    let is_sent = detail("sent").and_then(serde_json::Value::as_bool) == Some(true);
+    let is_odd = matches!(error.code, ErrorCode::InternalError | ErrorCode::InconsistentState);
+    (pane.is_some() || is_sent || is_odd).then_some(pane)
 }
 
 /// Returns the place of a new window: an index of a session, or its first free one.
@@ -432,6 +445,9 @@ mod tests {
             let error = PartialCreate::classify(lost.of_change("this")).of_pane(PaneId(3), "@2", true);
             assert_eq!(error.code, ErrorCode::TmuxUnavailable);
             assert_eq!(error.details, Some(serde_json::json!({ "pane": "%3", "window": "@2" })));
+            assert_eq!(perhaps_made(&error), Some(Some("%3".into())));
+            let before = lost.of_change("this");
+            assert_eq!(perhaps_made(&before), if lost == Lost::Unsent { None } else { Some(None) });
             let (known, _) = error.message.split_once(':').unwrap();
             assert!(known.starts_with("pane %3 was made; ") && known.contains(state), "{error:?}");
         }
