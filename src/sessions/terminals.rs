@@ -119,14 +119,12 @@ impl Terminals {
         let made = match spawn(self.server.new_window(format!("={}:", self.home))).await {
             // The first one, or the last one's window was the session's last. Where a window may have been made, no
             // second one is.
-            Err(error)
-                if perhaps_made(&error).is_none() && (error.code == ErrorCode::NotFound || is_absent(&error)) =>
-            {
+            Err(error) if !perhaps_made(&error) && (error.code == ErrorCode::NotFound || is_absent(&error)) => {
                 spawn(self.server.new_session().name(&self.home)).await
             }
             made => made,
         };
-        made.map_err(|error| if perhaps_made(&error).is_some() { self.unknown(&error) } else { error })
+        made.map_err(|error| if perhaps_made(&error) { self.unknown(&error) } else { error })
     }
 
     /// The error for a terminal that may be there though nobody knows it.

@@ -528,6 +528,27 @@ fn an_agents_terminals_are_panes_like_any_other() {
     assert_eq!(world.panes(), [other]);
 }
 
+/// A tmux that makes a terminal and is silent then: no second one is made, and the agent is told where the first is.
+#[test]
+fn a_terminal_of_which_nobody_knows_is_named_and_not_made_twice() {
+    let world = world();
+    let session = Session::new(&world);
+    assert_eq!(session.outcome("open exec cat"), "end_turn");
+    let home = world.sessions()[0].clone();
+    let pid = world.server_pid();
+    world.tmux(&["set-hook", "-g", "after-new-window", &format!("run-shell 'kill -STOP {pid}'")]);
+    session.send("run exec cat");
+    let said = session.wait(&json!({"patterns": ["error"], "timeout_ms": 50_000}));
+    signal(pid, Signal::CONT);
+    assert_eq!(said["outcome"], "matched", "{said}");
+    let said = session.said();
+    assert!(said.contains("not known") && said.contains(&home), "{said} {home}");
+    world.tmux(&["set-hook", "-gu", "after-new-window"]);
+    assert_eq!(world.tmux(&["list-sessions", "-F", "#{session_name}"]), home);
+    let panes = world.tmux(&["list-panes", "-s", "-t", &home, "-F", "#{pane_id}"]);
+    assert!(panes.lines().count() <= 2, "{panes}");
+}
+
 #[test]
 fn nothing_that_an_agent_has_started_outlives_it() {
     let mut world = world();

@@ -199,7 +199,9 @@ pub async fn login(
     let Devices { relay, sessions } = devices(&app).clone();
     let begun = blocking(move || {
         let (session, ended) = sessions.begin(&caller.principal, &request, clock::now_ms())?;
-        ended.iter().for_each(|family| relay.end_family(family));
+        for family in ended {
+            relay.end_family(&family);
+        }
         Ok(session)
     });
     Ok(Json(begun.await?))

@@ -63,11 +63,9 @@ impl SessionCommand {
 
 /// Checks that a selector is `session:PROVIDER:ID`: here is no shorthand. Error: `INVALID_TARGET`.
 fn check(selector: &str) -> Result<()> {
-    match Selector::parse(selector)? {
-        Selector::Session { .. } => Ok(()),
-        _ => {
-            let message = format!("{selector} names no agent session: expected session:PROVIDER:ID");
-            Err(Error::new(ErrorCode::InvalidTarget, message))
-        }
+    if let Selector::Session { .. } = Selector::parse(selector)? {
+        return Ok(());
     }
+    let message = format!("{selector} names no agent session: expected session:PROVIDER:ID");
+    Err(Error::new(ErrorCode::InvalidTarget, message))
 }

@@ -27,7 +27,7 @@ use crate::{
         hybrid::{NotMade, Terminals},
         workspace::{ContentRef, Pane, Selector, TerminalId, TerminalServer},
     },
-    engine::{elsewhere::default_server, perhaps_made},
+    engine::{elsewhere::default_server, made_pane, perhaps_made},
     tmux::{DEFAULT_SOCKET, is_absent, is_secret, same_socket},
 };
 
@@ -273,7 +273,7 @@ pub(super) async fn respawn(context: &Context<'_>, id: &str) -> std::result::Res
     let mut client = at.caller.client().await.map_err(NotStarted::Refused)?;
     match client.try_patch::<DoneAnswer>(&path_of("panes", &at.target), &request).await {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) if perhaps_made(&error).is_none() => Err(NotStarted::Refused(error)),
+        Ok(Err(error)) if !perhaps_made(&error) => Err(NotStarted::Refused(error)),
         Ok(Err(error)) | Err(ConnectionLost(error)) => Err(NotStarted::Unknown(error)),
     }
 }
@@ -479,12 +479,10 @@ impl Maker<'_> {
 
     /// Says of an error of the engine whether something may have been made all the same.
     fn not_made(&self, cause: Error) -> NotMade {
-        match perhaps_made(&cause) {
-            None => NotMade::Refused(cause),
-            Some(pane) => {
-                let terminal = pane.and_then(|pane| id_on(self.caller, &pane).ok());
-                NotMade::Unknown { cause, session: self.session.clone(), terminal }
-            }
+        if !perhaps_made(&cause) {
+            return NotMade::Refused(cause);
         }
+        let terminal = made_pane(&cause).and_then(|pane| id_on(self.caller, &pane).ok());
+        NotMade::Unknown { cause, session: self.session.clone(), terminal }
     }
 }
