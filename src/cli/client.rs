@@ -202,6 +202,19 @@ impl Client {
         }
     }
 
+    /// Sends `PATCH path` with a JSON body. `Err(ConnectionLost)`: whether it was done is not known.
+    #[cfg(feature = "devices")]
+    pub(super) async fn try_patch<T: DeserializeOwned>(
+        &mut self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Result<T>, ConnectionLost> {
+        match serde_json::to_vec(body) {
+            Ok(body) => self.ask(Method::PATCH, path, "", body.into()).await,
+            Err(error) => Ok(Err(Error::internal(format!("request: {error}")))),
+        }
+    }
+
     /// Sends `PATCH path` with a JSON body.
     pub(super) async fn patch<T: DeserializeOwned>(&mut self, path: &str, body: &impl Serialize) -> Result<T> {
         self.with_body(Method::PATCH, path, body).await

@@ -100,9 +100,11 @@ impl Cache {
         Some((head, serde_json::from_str(snapshot).ok()?))
     }
 
-    /// Removes a device's snapshot.
-    pub fn remove(&self, device: &str) {
-        if let Some(path) = self.path(device) {
+    /// Removes a device's snapshot, if this still says so. A snapshot that is written meanwhile stays.
+    pub fn remove(&self, device: &str, still: impl FnOnce() -> bool) {
+        let Some(path) = self.path(device) else { return };
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if still() {
             let _ = fs::remove_file(path);
         }
     }
@@ -166,7 +168,9 @@ mod tests {
         heads.sort_by(|one, other| one.device_id.cmp(&other.device_id));
         assert_eq!(heads, [head("../../e"), head("d")]);
         assert_eq!(again.load("d").unwrap(), (head("d"), serde_json::json!({"tabs": []})));
-        again.remove("d");
+        again.remove("d", || false);
+        assert!(again.load("d").is_some());
+        again.remove("d", || true);
         assert!(again.load("d").is_none());
         // One that others could have written says nothing.
         fs::set_permissions(files.iter().find(|path| path.exists()).unwrap(), fs::Permissions::from_mode(0o644))

@@ -3,7 +3,9 @@
 
 use std::future::Future;
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::workspace::{Command, ContentRef};
 use crate::api::{Error, ErrorCode, Result};
@@ -20,6 +22,8 @@ pub struct Changed {
     pub tab: Option<Value>,
     /// The pane that was made or changed.
     pub pane: Option<Value>,
+    /// Whether this is the answer to an earlier request with the same key.
+    pub replayed: bool,
 }
 
 /// The owner of a workspace, wherever it is.
@@ -36,7 +40,23 @@ pub trait Owner {
 /// A maker of terminals.
 pub trait Terminals {
     /// Makes one, and returns its id.
-    fn make(&mut self) -> impl Future<Output = Result<String>>;
+    fn make(&mut self) -> impl Future<Output = std::result::Result<String, NotMade>>;
+}
+
+/// The failure to make a terminal.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NotMade {
+    /// None was made.
+    Refused(Error),
+    /// Whether one was made is not known.
+    Unknown {
+        /// The error that came in the answer's place.
+        cause: Error,
+        /// The tmux session in which it is, if it is.
+        session: String,
+        /// Its id, where that is known.
+        terminal: Option<String>,
+    },
 }
 
 /// A pane with a new terminal in it.
@@ -51,7 +71,8 @@ pub struct Made {
 /// Reserves a pane by this command, makes its terminal, and gives it that.
 ///
 /// Errors: the owner's where nothing happened; the engine's where the pane was released again;
-/// `INCONSISTENT_STATE` where something is left, which the details name, with the commands that attach or end it.
+/// `INCONSISTENT_STATE` where something is left, or may be, which the details name, with the commands that attach or
+/// end it.
 pub async fn make_terminal(
     owner: &mut impl Owner,
     terminals: &mut impl Terminals,
@@ -65,23 +86,23 @@ pub async fn make_terminal(
     let selector = format!("pane:{pane}");
     let terminal = match terminals.make().await {
         Ok(terminal) => terminal,
-        Err(error) => {
+        Err(not_made) => {
             let release = Command::Release { pane: selector };
-            return Err(match insist(owner, release, reserved.applied_revision, &format!("{key}/release")).await {
-                Ok(_) => error.at_stage("engine"),
-                Err(second) => inconsistent(
+            let released = insist(owner, release, reserved.applied_revision, &derived(key, "release")).await;
+            return Err(match (not_made, released) {
+                (NotMade::Refused(error), Ok(_)) => error.at_stage("engine"),
+                (NotMade::Refused(error), Err(second)) => inconsistent(
                     &format!("no terminal was made ({error}), and the pane {pane} is still reserved ({second})"),
-                    &json!({
-                        "paneId": pane,
-                        "cause": error,
-                        "release": format!("kill-pane --target pane:{pane}; its owner does it after 30 s"),
-                    }),
+                    &json!({ "paneId": pane, "cause": error, "release": release_of(&pane) }),
                 ),
+                (NotMade::Unknown { cause, session, terminal }, released) => {
+                    perhaps(&cause, &session, terminal.as_deref(), released.is_err().then_some(&pane))
+                }
             });
         }
     };
     let finalize = Command::Finalize { pane: selector, content_ref: ContentRef::TerminalId(terminal.clone()) };
-    match insist(owner, finalize, reserved.applied_revision, &format!("{key}/finalize")).await {
+    match insist(owner, finalize, reserved.applied_revision, &derived(key, "finalize")).await {
         Ok(changed) => Ok(Made { changed, terminal }),
         Err(error) => Err(left(&terminal, &pane, &error)),
     }
@@ -101,8 +122,42 @@ fn left(terminal: &str, pane: &str, cause: &Error) -> Error {
     )
 }
 
+/// The error for a terminal that may live, in no pane.
+fn perhaps(cause: &Error, session: &str, terminal: Option<&str>, reserved: Option<&String>) -> Error {
+    let id = terminal.unwrap_or("ID");
+    let mut details = json!({
+        "session": session,
+        "terminalId": terminal,
+        "cause": cause,
+        "look": "list-terminals",
+        "attach": format!("attach-terminal --target terminal:{id} --to pane:ID"),
+        "kill": format!("kill-terminal --target terminal:{id}"),
+    });
+    if let (Some(pane), Some(details)) = (reserved, details.as_object_mut()) {
+        details.insert("paneId".into(), pane.as_str().into());
+        details.insert("release".into(), release_of(pane).into());
+    }
+    let which = terminal.map(|terminal| format!(" {terminal}")).unwrap_or_default();
+    inconsistent(
+        &format!(
+            "whether the terminal{which} was made is not known ({cause}): if it was, it is in the tmux session {session} \
+             and in no pane; list-terminals shows it"
+        ),
+        &details,
+    )
+}
+
+fn release_of(pane: &str) -> String {
+    format!("kill-pane --target pane:{pane}; its owner does it after 30 s")
+}
+
+/// Returns the key of a later step. Its length does not depend on the first one's.
+pub fn derived(key: &str, step: &str) -> String {
+    format!("{step}_{}", URL_SAFE_NO_PAD.encode(Sha256::digest(key.as_bytes())))
+}
+
 /// Asks for a change to a pane that is the caller's alone: that others changed the workspace meanwhile is no matter.
-async fn insist(owner: &mut impl Owner, command: Command, revision: u64, key: &str) -> Result<Changed> {
+pub async fn insist(owner: &mut impl Owner, command: Command, revision: u64, key: &str) -> Result<Changed> {
     let mut expected = revision;
     let mut tries = 0;
     loop {
@@ -163,14 +218,15 @@ mod tests {
                 applied_revision: applied.applied_revision,
                 tab: applied.tab.map(|tab| serde_json::to_value(tab).unwrap()),
                 pane: applied.pane.map(|pane| serde_json::to_value(pane).unwrap()),
+                replayed: applied.replayed,
             })
         }
     }
 
-    struct Engine(Result<String>, usize);
+    struct Engine(std::result::Result<String, NotMade>, usize);
 
     impl Terminals for Engine {
-        async fn make(&mut self) -> Result<String> {
+        async fn make(&mut self) -> std::result::Result<String, NotMade> {
             self.1 += 1;
             self.0.clone()
         }
@@ -190,6 +246,44 @@ mod tests {
 
     async fn made(owner: &mut Injured, engine: &mut Engine) -> Result<Made> {
         make_terminal(owner, engine, split(), Some(2), "k").await
+    }
+
+    /// An owner takes keys of 128 bytes, and those of the later steps are keys, too.
+    #[tokio::test]
+    async fn the_longest_key_is_as_good_as_any() {
+        let key = "k".repeat(128);
+        let (mut owner, mut engine) = (owner(None), Engine(Ok("%7".into()), 0));
+        let made = make_terminal(&mut owner, &mut engine, split(), Some(2), &key).await.unwrap();
+        assert_eq!(made.terminal, "%7");
+        engine.0 = Err(NotMade::Refused(Error::unavailable("no tmux")));
+        let other = format!("{}x", "k".repeat(127));
+        let error = make_terminal(&mut owner, &mut engine, split(), None, &other).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::TmuxUnavailable, "{error}");
+        assert_eq!(owner.workspace.layout().panes.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn where_nobody_knows_whether_it_was_made_its_session_is_named_and_the_pane_released() {
+        let cause = Error::unavailable("tmux does not answer").with_details(json!({"sent": true}));
+        for (fails, terminal) in [(None, None), (None, Some("%7")), (Some("release"), None)] {
+            let not_made = NotMade::Unknown {
+                cause: cause.clone(),
+                session: "device-d".into(),
+                terminal: terminal.map(str::to_owned),
+            };
+            let (mut owner, mut engine) = (owner(fails), Engine(Err(not_made), 0));
+            let error = made(&mut owner, &mut engine).await.unwrap_err();
+            assert_eq!(error.code, ErrorCode::InconsistentState);
+            assert!(error.message.contains("device-d"), "{error}");
+            let details = error.details.unwrap();
+            assert_eq!((&details["session"], &details["terminalId"]), (&json!("device-d"), &json!(terminal)));
+            assert_eq!(details["cause"]["details"]["sent"], true);
+            let kill = format!("kill-terminal --target terminal:{}", terminal.unwrap_or("ID"));
+            assert_eq!(details["kill"], kill.as_str());
+            assert_eq!(details.get("paneId"), fails.map(|_| json!("p3")).as_ref());
+            assert_eq!(owner.workspace.layout().panes.len(), if fails.is_some() { 2 } else { 1 });
+            assert_eq!(engine.1, 1, "it is not asked again");
+        }
     }
 
     #[tokio::test]
@@ -216,7 +310,7 @@ mod tests {
 
     #[tokio::test]
     async fn where_the_engine_refuses_the_pane_is_released() {
-        let (mut owner, mut engine) = (owner(None), Engine(Err(Error::unavailable("no tmux")), 0));
+        let (mut owner, mut engine) = (owner(None), Engine(Err(NotMade::Refused(Error::unavailable("no tmux"))), 0));
         owner.busy = true;
         let error = made(&mut owner, &mut engine).await.unwrap_err();
         assert_eq!((error.code, error.stage.as_deref()), (ErrorCode::TmuxUnavailable, Some("engine")));
@@ -226,7 +320,8 @@ mod tests {
 
     #[tokio::test]
     async fn where_it_cannot_be_released_the_pane_is_named_and_goes_by_itself() {
-        let (mut owner, mut engine) = (owner(Some("release")), Engine(Err(Error::unavailable("no tmux")), 0));
+        let (mut owner, mut engine) =
+            (owner(Some("release")), Engine(Err(NotMade::Refused(Error::unavailable("no tmux"))), 0));
         let error = made(&mut owner, &mut engine).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::InconsistentState);
         let details = error.details.unwrap();

@@ -26,6 +26,8 @@ struct Queue {
     bytes: usize,
     /// The latest of each device: who is slow misses what was in between, and nothing is kept of it.
     presence: BTreeMap<String, Arc<str>>,
+    /// Whether nothing is taken yet: the first message is being written.
+    closed: bool,
     ended: bool,
 }
 
@@ -40,6 +42,24 @@ pub enum Outgoing {
 }
 
 impl Outbox {
+    /// Creates a queue of which nothing is taken before [`Outbox::open`].
+    pub fn closed() -> Self {
+        let queue = Queue { closed: true, ..Queue::default() };
+        Self { queue: Mutex::new(queue), ..Self::default() }
+    }
+
+    /// Puts the first message before all that waits already.
+    pub fn open(&self, first: Arc<str>) {
+        let mut queue = self.lock();
+        queue.closed = false;
+        if !queue.ended {
+            queue.bytes += first.len();
+            queue.messages.push_front(first);
+        }
+        drop(queue);
+        self.ready.notify_one();
+    }
+
     /// Adds a message. `false`: too much waits already, or it has ended.
     pub fn push(&self, message: Arc<str>) -> bool {
         let mut queue = self.lock();
@@ -83,7 +103,7 @@ impl Outbox {
         if queue.ended {
             return;
         }
-        queue.ended = true;
+        (queue.ended, queue.closed) = (true, false);
         queue.presence.clear();
         queue.messages.clear();
         queue.messages.extend(last);
@@ -109,11 +129,13 @@ impl Outbox {
         loop {
             {
                 let mut queue = self.lock();
-                let Queue { messages, bytes, presence, ended } = &mut *queue;
-                *bytes = 0;
-                batch.extend(messages.drain(..));
-                batch.extend(std::mem::take(presence).into_values());
-                self.taken.notify_waiters();
+                let Queue { messages, bytes, presence, closed, ended } = &mut *queue;
+                if !*closed {
+                    *bytes = 0;
+                    batch.extend(messages.drain(..));
+                    batch.extend(std::mem::take(presence).into_values());
+                    self.taken.notify_waiters();
+                }
                 if *ended || !batch.is_empty() {
                     return !*ended;
                 }
@@ -125,6 +147,9 @@ impl Outbox {
     #[cfg(test)]
     fn take(&self) -> Option<Outgoing> {
         let mut queue = self.lock();
+        if queue.closed {
+            return None;
+        }
         if let Some(message) = queue.messages.pop_front() {
             queue.bytes = queue.bytes.saturating_sub(message.len());
             return Some(Outgoing::Message(message));
@@ -165,6 +190,23 @@ mod tests {
         assert_eq!(outbox.next().await, Outgoing::Message("last".into()));
         assert_eq!(outbox.next().await, Outgoing::End);
         assert!(!outbox.next_batch(&mut batch).await && batch.is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_first_message_comes_first_whatever_came_before_it() {
+        let outbox = Outbox::closed();
+        assert!(outbox.push("second".into()));
+        outbox.presence("d", "third".into());
+        assert!(outbox.take().is_none());
+        outbox.open("first".into());
+        for wanted in ["first", "second", "third"] {
+            assert_eq!(outbox.next().await, Outgoing::Message(wanted.into()));
+        }
+        // One that ended before has no first message.
+        let outbox = Outbox::closed();
+        outbox.end(Some("replaced".into()));
+        outbox.open("first".into());
+        assert_eq!((outbox.next().await, outbox.next().await), (Outgoing::Message("replaced".into()), Outgoing::End));
     }
 
     #[test]

@@ -110,8 +110,14 @@ impl DeviceSessions {
         Self(Arc::new(Shared { file, families: Mutex::new(families.unwrap_or_default()), ..Shared::default() }))
     }
 
-    /// Begins a family for a device of a principal. Writes a file.
-    pub fn begin(&self, principal: &str, request: &DeviceSessionRequest, now_ms: u64) -> Result<DeviceSession> {
+    /// Begins a family for a device of a principal. Also returns the families that gave way to it: their connections
+    /// are to end. Writes a file.
+    pub fn begin(
+        &self,
+        principal: &str,
+        request: &DeviceSessionRequest,
+        now_ms: u64,
+    ) -> Result<(DeviceSession, Vec<String>)> {
         names::check(&request.device_id, &request.device_label)?;
         let mut scopes = request.scopes.clone();
         scopes.push(DeviceScope::LayoutWrite);
@@ -135,16 +141,17 @@ impl DeviceSessions {
         if families.iter().any(|known| known.device_id == request.device_id && known.principal != principal) {
             return Err(unauthorized("this device belongs to another principal"));
         }
+        let mut ended = Vec::new();
         while families.len() >= FAMILIES {
             let first = families.iter().enumerate().min_by_key(|(_, family)| family.refresh_ends);
             let Some((at, _)) = first else { break };
-            families.remove(at);
+            ended.push(families.remove(at).id);
         }
         let mut family = family;
         let session = renew(&mut family, now_ms)?;
         families.push(family);
         self.write(&families)?;
-        Ok(session)
+        Ok((session, ended))
     }
 
     /// Gives the next tokens for a refresh token. `Err`: it is none, it has ended, or it was used before; then
@@ -302,7 +309,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("devices/sessions.json");
         let sessions = DeviceSessions::open(Some(file.clone()));
-        let session = sessions.begin("user", &request("d", &[DeviceScope::RemoteControl]), NOW).unwrap();
+        let session = sessions.begin("user", &request("d", &[DeviceScope::RemoteControl]), NOW).unwrap().0;
         assert_eq!(session.scopes, [DeviceScope::LayoutWrite, DeviceScope::RemoteControl]);
         assert_eq!(session.expires_at, NOW + 900_000);
         let bound = sessions.verify(&session.token, NOW).unwrap();
@@ -329,8 +336,8 @@ mod tests {
     #[test]
     fn a_refresh_token_works_once_and_one_that_is_used_twice_ends_its_family() {
         let sessions = DeviceSessions::default();
-        let first = sessions.begin("user", &request("d", &[]), NOW).unwrap();
-        let other = sessions.begin("user", &request("d", &[]), NOW).unwrap();
+        let first = sessions.begin("user", &request("d", &[]), NOW).unwrap().0;
+        let other = sessions.begin("user", &request("d", &[]), NOW).unwrap().0;
         let second = sessions.refresh(&first.refresh_token, NOW + 1).unwrap();
         assert!(sessions.verify(&first.token, NOW + 1).is_none() && sessions.verify(&second.token, NOW + 1).is_some());
         let third = sessions.refresh(&second.refresh_token, NOW + 2).unwrap();
@@ -355,10 +362,12 @@ mod tests {
         let error = sessions.begin("uid 0", &request("d", &[]), NOW).unwrap_err();
         assert_eq!(error.code, ErrorCode::Unauthorized);
         assert!(sessions.begin("user", &request("../d", &[]), NOW).is_err());
-        let first = sessions.begin("user", &request("e", &[]), NOW + 1).unwrap();
-        for _ in 0..FAMILIES {
-            sessions.begin("user", &request("f", &[]), NOW + 2).unwrap();
-        }
+        let first = sessions.begin("user", &request("e", &[]), NOW + 1).unwrap().0;
+        let family = sessions.verify(&first.token, NOW + 1).unwrap().family;
+        // Those that give way are named, so that their connections end.
+        let begin = |_| sessions.begin("user", &request("f", &[]), NOW + 2).unwrap().1;
+        let ended: Vec<_> = (0..FAMILIES).flat_map(begin).collect();
+        assert!(ended.contains(&family) && ended.len() == 2, "{ended:?}");
         assert_eq!(sessions.families().len(), FAMILIES);
         assert!(sessions.verify(&first.token, NOW + 2).is_none());
     }

@@ -127,8 +127,8 @@ pub fn welcome(ttl: Duration, heartbeat: Duration, devices: &[DeviceInfo]) -> Ar
     }))
 }
 
-/// Writes a request for its owner.
-pub fn request(request: &RpcRequest, caller_label: &str) -> Arc<str> {
+/// Writes a request for its owner, which answers by this id.
+pub fn request(request: &RpcRequest, id: &str, caller_label: &str) -> Arc<str> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Message<'a> {
@@ -148,7 +148,7 @@ pub fn request(request: &RpcRequest, caller_label: &str) -> Arc<str> {
     }
     written(&Message {
         r#type: "layout.rpc.request",
-        request_id: &request.request_id,
+        request_id: id,
         caller_device_id: &request.caller_device_id,
         caller_label,
         target_device_id: &request.target_device_id,

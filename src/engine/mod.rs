@@ -59,7 +59,7 @@ pub use options::Options;
 pub(crate) use pane::{PaneState, Revision};
 pub(crate) use query::scope::{Names, is_pattern};
 pub(crate) use query::target::{SessionPart, Target, find_pane, find_session, find_window, is_number};
-pub(crate) use spawn::create::literal;
+pub(crate) use spawn::create::{literal, made_pane, perhaps_made};
 pub(crate) use spawn::unmanaged::{UnmanagedPlace, UnmanagedSpawn};
 use wait::Waits;
 pub(crate) use wait::{OwnedWait, id_of_key};

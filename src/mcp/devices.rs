@@ -44,14 +44,14 @@ pub struct Workspace {
     /// new-tab, split-pane, open-browser, navigate, open-editor, attach-terminal, select-tab, select-pane, rename-tab,
     /// kill-tab, kill-pane, resize-pane, swap-pane; default: read tabs and panes
     pub command: Option<String>,
-    /// The command's: target (tab:ID, pane:ID), direction, url, file, title, to, x, y, source, browser, editor
+    /// Its target (tab:ID, pane:ID), direction, url, file, title, to, x, y, source, browser, editor
     #[schema(value_type = Option<Object>)]
     pub args: Option<Value>,
-    /// The workspaceRevision that you saw (default: the one that is there)
+    /// The workspaceRevision that you saw
     pub expected_revision: Option<u64>,
-    /// Repeat it to repeat a request safely
+    /// Repeat it to repeat safely
     pub key: Option<String>,
-    /// Reading: what was published last, where the device is offline
+    /// Read what it published last, where it is offline
     #[serde(default)]
     pub allow_stale: bool,
 }
@@ -73,13 +73,12 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     vec![
         tool::<ListDevices, DevicesOutput>(
             "devices",
-            "List devices: pages and command lines that own tabs and panes, and which are online.",
+            "List devices (pages and command lines that own tabs) and which are online.",
             Effect::Reads,
         ),
         tool::<Workspace, WorkspaceOutput>(
             "workspace",
-            "Read a device's tabs and panes, or ask it to change them, so that its person sees what you show. It may \
-             refuse, or ask its person first.",
+            "Read a device's tabs and panes, or ask it to change them: its person sees that, and may be asked first.",
             Effect::Changes,
         ),
     ]

@@ -34,33 +34,33 @@ pub struct AgentSessionArguments {
     /// Default list
     #[serde(default)]
     pub action: AgentSessionAction,
-    /// session:PROVIDER:ID; for all but create and list
+    /// session:PROVIDER:ID
     pub session: Option<String>,
-    /// create: an agent of the configuration, or sdk for its default; list: only its sessions
+    /// create, list: an agent of the configuration (sdk: its default)
     pub provider: Option<String>,
-    /// create: where it works, an absolute path
+    /// create: an absolute path
     pub cwd: Option<String>,
-    /// create: go on with this earlier session
+    /// create: an earlier session's id
     pub resume: Option<String>,
-    /// create: its mode, as the agent calls it
+    /// create: a mode of the agent's
     pub mode: Option<String>,
-    /// create: variables for the agent
+    /// create: its variables
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// create, send: the prompt
     pub text: Option<String>,
-    /// wait: regexes on lines of what it says and its tools show (default: until it is idle)
+    /// wait: regexes on lines of what it says and its tools show (default: until idle)
     #[serde(default, deserialize_with = "one_or_many")]
     pub patterns: Vec<String>,
-    /// read, wait: begin behind this cursor (default: the last prompt)
+    /// read, wait: a cursor (default: the last prompt)
     pub since: Option<String>,
-    /// send, wait: how long to wait, at most what a call is held (send: 0 only queues)
+    /// send, wait: how long (send: 0 only queues)
     pub wait_ms: Option<u64>,
-    /// answer: the question's id; a person is asked where the client can
+    /// answer: its id; a person is asked where the client can
     pub question: Option<String>,
     /// answer: yes or no
     pub allow: Option<bool>,
-    /// answer: one of the question's options
+    /// answer: an option of it
     pub option: Option<String>,
     /// As in list
     pub server: Option<String>,
@@ -115,8 +115,8 @@ pub struct AgentSessionOutput {
 pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     vec![tool::<AgentSessionArguments, AgentSessionOutput>(
         NAME,
-        "Work with another coding agent: create a session, send a prompt and have its outcome and what it said; \
-         `pending`: wait. Answer its `questions`.",
+        "Work with another coding agent: send it a prompt, and have its outcome and what it said; `pending`: wait. \
+         Answer its `questions`.",
         Effect::Types,
     )]
 });

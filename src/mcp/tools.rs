@@ -603,6 +603,17 @@ impl CallContext {
 mod tests {
     use super::*;
 
+    /// What an agent has that works for a person takes 14 KiB of it, and everything at once is bounded, too.
+    #[cfg(all(feature = "devices", feature = "sessions"))]
+    #[test]
+    fn sets_that_are_taken_together_are_small() {
+        let bytes = |sets: &[ToolSet]| serde_json::to_string(&of(sets)).unwrap().len();
+        let usual = [ToolSet::Native, ToolSet::Devices, ToolSet::Sessions];
+        assert!(bytes(&usual) < 14 << 10, "{} bytes", bytes(&usual));
+        let all = [&usual[..], &[ToolSet::Snapshot, ToolSet::Record, ToolSet::Capability]].concat();
+        assert!(bytes(&all) < 19_000, "{} bytes", bytes(&all));
+    }
+
     #[test]
     fn the_list_of_tools_is_small_and_whole() {
         let json = serde_json::to_string(&*TOOLS).unwrap();

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::{Error, Result},
     nonce,
+    tmux::is_secret,
 };
 
 /// The variable by which everything that an agent has started is found again. It is no secret.
@@ -48,7 +49,7 @@ pub(super) struct Agent {
 
 /// Variables of the daemon that are none of an agent's business: its own settings and tokens, and its place in tmux.
 fn is_private(name: &str) -> bool {
-    name.starts_with("MUXTAP_") || matches!(name, "AUTH_TOKEN" | "TMUX" | "TMUX_PANE")
+    name.starts_with("MUXTAP_") || is_secret(name) || matches!(name, "TMUX" | "TMUX_PANE")
 }
 
 impl Agent {

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{AgentTerminal, Error, ErrorCode, Result, Since},
-    engine::{Pane, Server},
-    tmux::Exit,
+    engine::{Pane, Server, perhaps_made},
+    tmux::{Exit, is_absent},
 };
 
 /// Terminals of a session at once, at most.
@@ -116,13 +116,25 @@ impl Terminals {
             let spawn = spawn.cwd(request.cwd.as_deref().unwrap_or(cwd)).keep();
             request.env.iter().fold(spawn, |spawn, variable| spawn.env(&variable.name, &variable.value))
         };
-        match spawn(self.server.new_window(format!("={}:", self.home))).await {
-            // The first one, or the last one's window was the session's last.
-            Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::TmuxUnavailable) => {
+        let made = match spawn(self.server.new_window(format!("={}:", self.home))).await {
+            // The first one, or the last one's window was the session's last. Where a window may have been made, no
+            // second one is.
+            Err(error) if !perhaps_made(&error) && (error.code == ErrorCode::NotFound || is_absent(&error)) => {
                 spawn(self.server.new_session().name(&self.home)).await
             }
             made => made,
-        }
+        };
+        made.map_err(|error| if perhaps_made(&error) { self.unknown(&error) } else { error })
+    }
+
+    /// The error for a terminal that may be there though nobody knows it.
+    fn unknown(&self, cause: &Error) -> Error {
+        let home = &self.home;
+        let message = format!(
+            "whether the terminal was made is not known ({cause}): if it was, it is in the tmux session {home}; \
+             kill-session -t ={home} ends it"
+        );
+        Error::new(ErrorCode::InconsistentState, message).with_details(json!({ "session": home, "cause": cause }))
     }
 
     /// Returns a terminal's output, and how its program has ended, as `terminal/output` has them.

@@ -11,6 +11,14 @@ pub const FLAGS: &str = "ignore-size,pause-after=60";
 /// The command of a hub's own window: reads its terminal, prints nothing and ends with it.
 pub const PLACEHOLDER: &str = "exec cat >/dev/null";
 
+/// Variables with tokens that last, which no agent gets and no terminal that a device makes.
+const SECRET_VARIABLES: [&str; 3] = ["AUTH_TOKEN", "MUXTAP_TOKEN", "PLATFORM_TOKEN"];
+
+/// Returns whether a variable of this name holds a token that lasts.
+pub fn is_secret(name: &str) -> bool {
+    SECRET_VARIABLES.contains(&name)
+}
+
 /// The environment and directory of a caller for whom a tmux server is started, as if the caller
 /// had started it.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +55,12 @@ pub async fn start(spec: &ServerSpec, start: &StartServer, hub: &str) -> Result<
     }
     // A token that lasts (docs/devices.md) is no business of what runs in the panes.
     command.env_remove("AUTH_TOKEN");
+    if start.env.is_none() {
+        // Nor are the daemon's own ones.
+        for name in SECRET_VARIABLES {
+            command.env_remove(name);
+        }
+    }
     if let Some(cwd) = start.cwd.as_ref().filter(|cwd| cwd.is_dir()) {
         command.current_dir(cwd);
     }

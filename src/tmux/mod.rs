@@ -37,7 +37,7 @@ mod tty;
 mod values;
 
 pub use connection::{Answer, Lost, Request};
-pub use launch::{StartServer, make_socket_dir};
+pub use launch::{StartServer, is_secret, make_socket_dir};
 pub use link::{LinkState, ServerIdentity, is_absent, is_unanswered};
 pub use orphans::ClientName;
 pub use own_program::OwnProgram;

@@ -138,6 +138,28 @@ fn a_workspace_has_their_commands_too() {
     assert!(world.ok(&["workspace", "session-send", "--target", &name, "--wait", "say again"]).contains("end_turn"));
     let listed = world.json(&["workspace", "session-list", "--provider", "scripted"]);
     assert_eq!(listed["sessions"][0]["session"], name, "{listed}");
+    // `wait-for` takes a session, too, with the conditions of both.
+    world.ok(&["workspace", "wait-for", "--target", &name, "-p", "again", "--stable", "0.1", "-T", "40"]);
+    let refused = |code: &str, args: &[&str]| {
+        let answer = world.muxtap(&[&["--json", "workspace"], args].concat());
+        assert_eq!(
+            (answer.json()["code"].as_str(), answer.status),
+            (Some(code), if code == "TIMEOUT" { 124 } else { 1 })
+        );
+        answer.json()["message"].as_str().unwrap().to_owned()
+    };
+    refused("TIMEOUT", &["wait-for", "--target", &name, "-p", "never", "-T", "0.1"]);
+    refused("INVALID_ARGUMENT", &["wait-for", "--target", &name]);
+    refused("INVALID_ARGUMENT", &["wait-for", "--target", &name, "--prompt"]);
+    refused("NOT_FOUND", &["wait-for", "--target", "session:scripted:nobody", "--exit"]);
+    // There is no shorthand, and what is wrong is told with the forms.
+    for wrong in ["scripted:first", "first", "session:scripted", "terminal:%1"] {
+        for command in ["session-kill", "session-interrupt", "session-attach", "session-wait"] {
+            let message = refused("INVALID_TARGET", &[command, "--target", wrong]);
+            assert!(message.contains("session:PROVIDER:ID"), "{message}");
+        }
+        refused("INVALID_TARGET", &["session-send", "--target", wrong, "x"]);
+    }
     world.ok(&["workspace", "session-interrupt", "--target", &name]);
     world.ok(&["workspace", "session-kill", "--target", &name]);
     assert!(world.ok(&["workspace", "session-attach", "--target", &name, "--since", "start"]).contains("again"));
@@ -506,10 +528,32 @@ fn an_agents_terminals_are_panes_like_any_other() {
     assert_eq!(world.panes(), [other]);
 }
 
+/// A tmux that makes a terminal and is silent then: no second one is made, and the agent is told where the first is.
+#[test]
+fn a_terminal_of_which_nobody_knows_is_named_and_not_made_twice() {
+    let world = world();
+    let session = Session::new(&world);
+    assert_eq!(session.outcome("open exec cat"), "end_turn");
+    let home = world.sessions()[0].clone();
+    let pid = world.server_pid();
+    world.tmux(&["set-hook", "-g", "after-new-window", &format!("run-shell 'kill -STOP {pid}'")]);
+    session.send("run exec cat");
+    let said = session.wait(&json!({"patterns": ["error"], "timeout_ms": 50_000}));
+    signal(pid, Signal::CONT);
+    assert_eq!(said["outcome"], "matched", "{said}");
+    let said = session.said();
+    assert!(said.contains("not known") && said.contains(&home), "{said} {home}");
+    world.tmux(&["set-hook", "-gu", "after-new-window"]);
+    assert_eq!(world.tmux(&["list-sessions", "-F", "#{session_name}"]), home);
+    let panes = world.tmux(&["list-panes", "-s", "-t", &home, "-F", "#{pane_id}"]);
+    assert!(panes.lines().count() <= 2, "{panes}");
+}
+
 #[test]
 fn nothing_that_an_agent_has_started_outlives_it() {
     let mut world = world();
     world.set("AUTH_TOKEN", "secret");
+    world.set("PLATFORM_TOKEN", "secret");
     let child = |session: &Session| {
         assert_eq!(session.outcome("spawn"), "end_turn");
         session.said().trim().rsplit(' ').next().unwrap().parse::<u32>().unwrap()
@@ -532,7 +576,8 @@ fn nothing_that_an_agent_has_started_outlives_it() {
     stays.outcome("env");
     let environment: Vec<(String, String)> = serde_json::from_str(&stays.said()).unwrap();
     let private = |name: &str| {
-        name.starts_with("MUXTAP_") && name != "MUXTAP_AGENT_SESSION" || name == "AUTH_TOKEN" || name == "TMUX"
+        name.starts_with("MUXTAP_") && name != "MUXTAP_AGENT_SESSION"
+            || matches!(name, "AUTH_TOKEN" | "PLATFORM_TOKEN" | "TMUX")
     };
     assert!(environment.len() > 5 && !environment.iter().any(|(name, _)| private(name)), "{environment:?}");
     assert_eq!(stays.outcome("open exec sleep 1000"), "end_turn");

@@ -85,7 +85,8 @@ fn parts_of_workspaces_are_offered() {
     assert_eq!(terminals[0], pane, "{terminals:?}");
     let panes = names(&world.json(&["list-panes"])["panes"], "id");
     for id in panes {
-        assert!(terminals.contains(&format!("terminal:{id}")), "{id} {terminals:?}");
+        let terminal = format!("terminal:{}/{id}", world.socket().display());
+        assert!(terminals.contains(&terminal), "{id} {terminals:?}");
     }
     // Of another device what it has published; here it is this one by its name.
     let device = offered(&world, &["workspace", "list-tabs", "--device", ""]);
@@ -94,6 +95,13 @@ fn parts_of_workspaces_are_offered() {
         offered(&world, &["workspace", "kill-tab", "--device", &device[0], "-t", ""]),
         std::slice::from_ref(&tab)
     );
+    // By the name `freshell` it is another device, with files of its own.
+    symlink(world.plain_muxtap_command().get_program(), world.path("bin/freshell")).unwrap();
+    let socket = world.socket().display().to_string();
+    let mut freshell = world.command(world.path("bin/freshell"));
+    let theirs = run(freshell.args(["-S", &socket, "--json", "new-tab", "-n", "theirs"])).json();
+    let answer = world.muxtap_plain(&["__complete", "fish", "freshell", "-S", &socket, "kill-tab", "-t", ""]).text();
+    assert_eq!(answer, format!("words\ntab:{}\ttheirs\n", theirs["tab"]["id"].as_str().unwrap()));
     // Its own are in a file.
     world.ok(&["stop"]);
     assert_eq!(offered(&world, &["workspace", "kill-tab", "-t", ""]), [tab]);
@@ -233,6 +241,10 @@ fn completes_what_the_shell_then_understands(name: &str, shown: &[&str]) {
     shell.ask("true");
     shell.complete("muxtap capture-pane --ver");
     shell.shows("capture-pane --verify");
+    world.tmux(&["send-keys", "-t", &shell.pane, "C-c"]);
+    shell.ask("true");
+    shell.complete("freshell list-dev");
+    shell.shows("freshell list-devices");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Devices and workspaces: the command line as a device, pages as real WebSocket clients, and who may do what.
 
 mod access;
+mod hybrid;
+mod owners;
+mod terminals;
 mod tokens;
 
 use std::{
@@ -134,6 +137,16 @@ fn id(answer: &Value, kind: &str) -> String {
     answer[kind]["id"].as_str().unwrap_or_else(|| panic!("no {kind}: {answer}")).to_owned()
 }
 
+/// The pane of a terminal's id.
+fn pane_of(terminal: &str) -> &str {
+    terminal.rsplit('/').next().unwrap()
+}
+
+/// The selector of a pane of the world's server, whose socket has no name.
+fn terminal_of(world: &World, pane: &str) -> String {
+    format!("terminal:{}/{pane}", world.socket().display())
+}
+
 fn own_id(world: &World) -> String {
     let file = world.path("m.sock.devices/cli-device.json");
     let identity: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
@@ -199,7 +212,8 @@ fn a_command_line_owns_its_workspace_and_terminals_are_the_engines() {
     assert!(made["idempotencyKey"].is_string() && made["appliedRevision"] == 3, "{made}");
     // It is a pane of tmux, in a session that is named after the device.
     let own = own_id(&world);
-    assert_eq!(world.tmux(&["display-message", "-p", "-t", &terminal, "#{session_name}"]), format!("device-{own}"));
+    let session = world.tmux(&["display-message", "-p", "-t", pane_of(&terminal), "#{session_name}"]);
+    assert_eq!(session, format!("device-{own}"));
     // By its pane, whose owner is asked, and by itself, which asks nobody.
     let (of_pane, of_terminal) = (format!("pane:{pane}"), format!("terminal:{terminal}"));
     let ready = workspace(&world, &["wait-for", "--target", &of_terminal, "-p", "^ready", "-T", "40"]);
@@ -237,7 +251,7 @@ fn a_command_line_owns_its_workspace_and_terminals_are_the_engines() {
     workspace(&world, &["navigate", "-t", "pane-index:0", "--tab", "tab-name:build", "http://localhost:3000/a"]);
     refused(&world, "INVALID_ARGUMENT", &["navigate", "-t", &second, "javascript:alert(1)"]);
     workspace(&world, &["attach-terminal", "-t", &of_terminal, "--to", &second]);
-    refused(&world, "NOT_FOUND", &["attach-terminal", "-t", "terminal:%999", "--to", &second]);
+    refused(&world, "NOT_FOUND", &["attach-terminal", "-t", &terminal_of(&world, "%999"), "--to", &second]);
     workspace(&world, &["rename-tab", "-t", &format!("tab:{tab}"), "made"]);
     let at = revision(&workspace(&world, &["list-tabs"])).to_string();
     workspace(&world, &["select-tab", "-t", "tab-index:0", "--expected-revision", &at]);
@@ -254,7 +268,7 @@ fn a_command_line_owns_its_workspace_and_terminals_are_the_engines() {
     // What stays when it goes.
     workspace(&world, &["respawn-pane", "-t", &second]);
     workspace(&world, &["kill-tab", "-t", "tab-name:made"]);
-    assert!(world.panes().contains(&terminal));
+    assert!(world.panes().iter().any(|pane| pane == pane_of(&terminal)));
     let listed = workspace(&world, &["list-terminals"]);
     assert!(
         listed["terminals"].as_array().unwrap().iter().any(|one| one["terminalId"] == terminal.as_str()),
@@ -282,12 +296,26 @@ fn a_command_line_owns_its_workspace_and_terminals_are_the_engines() {
 fn no_terminal_gets_a_token_that_lasts() {
     let mut world = World::new();
     world.set("AUTH_TOKEN", "bootstrap-bootstrap");
+    world.set("PLATFORM_TOKEN", "platform-platform");
     world.set("KEPT", "kept");
     let made = workspace(&world, &["new-tab", "--shell", "env; echo that was all; exec cat"]);
     let terminal = format!("terminal:{}", made["terminalId"].as_str().unwrap());
     workspace(&world, &["wait-for", "-t", &terminal, "-p", "^that was all", "-T", "40"]);
     let shown = workspace(&world, &["capture-pane", "-t", &terminal, "-S", "-"])["text"].as_str().unwrap().to_owned();
-    assert!(shown.contains("KEPT=kept") && !shown.contains("bootstrap-bootstrap"), "{shown}");
+    assert!(shown.contains("KEPT=kept"), "{shown}");
+    assert!(!shown.contains("bootstrap-bootstrap") && !shown.contains("platform-platform"), "{shown}");
+    // Nor what a page has made, for which the daemon starts the server.
+    let other = world.path("other");
+    world.also_end(&other);
+    let path = format!("/v1/sessions?socket={}", other.display());
+    let made = world.http("POST", &path, Some(&json!({"name": "page"})));
+    assert_eq!(made.status, 200, "{made:?}");
+    let environment = world.tmux_at(&other, &["show-environment", "-g"]);
+    assert!(environment.contains("KEPT=kept"), "{environment}");
+    assert!(
+        !environment.contains("bootstrap-bootstrap") && !environment.contains("platform-platform"),
+        "{environment}"
+    );
 }
 
 #[test]
@@ -629,10 +657,11 @@ fn a_hybrid_command_is_undone_or_says_what_is_left() {
     drop(owner);
     let error = failed(&asking.finish(), "INCONSISTENT_STATE");
     let terminal = error["details"]["terminalId"].as_str().unwrap().to_owned();
-    assert!(world.panes().contains(&terminal), "{error}");
+    let lives = || world.panes().iter().any(|pane| pane == pane_of(&terminal));
+    assert!(lives(), "{error}");
     let kill = error["details"]["kill"].as_str().unwrap().to_owned();
     workspace(&world, &kill.split(' ').collect::<Vec<_>>());
-    assert!(!world.panes().contains(&terminal));
+    assert!(!lives());
     // The daemon is killed between step 1 and step 3: what was made is named.
     let mut owner = page(&world, "laptop");
     let asking = world.spawn(&command);
@@ -640,5 +669,6 @@ fn a_hybrid_command_is_undone_or_says_what_is_left() {
     assert_eq!(owner.next_of("layout.rpc.request")["command"], "finalize");
     world.kill_daemon(rustix::process::Signal::KILL);
     let error = failed(&asking.finish(), "INCONSISTENT_STATE");
-    assert!(world.panes().iter().any(|pane| error["details"]["terminalId"] == pane.as_str()), "{error}");
+    let terminal = error["details"]["terminalId"].as_str().unwrap();
+    assert!(world.panes().iter().any(|pane| pane == pane_of(terminal)), "{error}");
 }

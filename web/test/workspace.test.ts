@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Device, type DeviceSocket, type Request } from "../src/workspace/device";
 import { isWhole, panesOf, Workspace } from "../src/workspace/model";
+import type { PaneInfo } from "../src/types";
 import { parseSelector, WorkspaceError } from "../src/workspace/selector";
+import { isTerminal, terminalId } from "../src/workspace/terminal";
 
 const NOW = 1_700_000_000_000;
 
@@ -57,7 +59,7 @@ test("any commands keep it whole; an error changes nothing, and a replay gives t
                 assert.equal(workspace.write(), before);
             } else {
                 assert.equal(workspace.revision, revision + 1);
-                assert.deepEqual(workspace.apply(command, args, "c", NOW, 999, `k${step}`), answer);
+                assert.deepEqual(workspace.apply(command, args, "c", NOW, 999, `k${step}`), { ...answer, replayed: true });
                 assert.equal(workspace.revision, revision + 1);
             }
         }
@@ -108,11 +110,13 @@ test("what was reserved is released after half a minute", () => {
 });
 
 test("selectors have no shorthand", () => {
-    for (const text of ["", "main", "%3", "main:1.0", "p1", "tab:", "tab:a b", "tab-index:-1", "tab-index:+1", "pane:../x", "terminal:3", "terminal:%", "terminal:a/b/%1", "terminal:../x/%1", "session:claude", "session::x", "TAB:t1", "tab-name:a\u001bb", " tab:t1"]) {
+    for (const text of ["", "main", "%3", "main:1.0", "p1", "tab:", "tab:a b", "tab-index:-1", "tab-index:+1", "pane:../x", "terminal:3", "terminal:%", "terminal:a/b/c/%1", "terminal:host//%1", "terminal://%1", "terminal:/tmp/a b/%1", "terminal:../x/%1", "session:claude", "session::x", "TAB:t1", "tab-name:a\u001bb", " tab:t1"]) {
         assert.throws(() => parseSelector(text), { code: "INVALID_TARGET" }, text);
     }
     assert.deepEqual(parseSelector("session:claude:a:b"), { kind: "session", id: "claude:a:b" });
-    assert.deepEqual(parseSelector("terminal:box/%3"), { kind: "terminal", id: "box/%3" });
+    for (const id of ["%3", "box/%3", "box/work/%3", "/tmp/a/x/%3"]) {
+        assert.deepEqual(parseSelector(`terminal:${id}`), { kind: "terminal", id });
+    }
 });
 
 class FakeSocket implements DeviceSocket {
@@ -227,4 +231,21 @@ test("a page that was replaced changes nothing until it takes over, and then has
     assert.throws(() => made.act("new-tab", {}), { code: "CONFLICT" });
     made.connect();
     assert.equal(made.workspace.revision, 2);
+});
+
+test("a pane's name says on which server it is", () => {
+    const at = (socket: string) => ({ id: "%3", socket }) as unknown as PaneInfo;
+    for (const [socket, id] of [
+        ["/tmp/tmux-0/default", "%3"],
+        ["/run/user/tmux-1000/work", "work/%3"],
+        ["/tmp/x/t", "/tmp/x/t/%3"],
+        ["/tmp/default", "/tmp/default/%3"],
+        ["box/work", "box/work/%3"],
+        ["box/default", "box/default/%3"],
+    ] as const) {
+        assert.equal(terminalId(at(socket)), id);
+        assert.ok(isTerminal(at(socket), id));
+    }
+    assert.ok(isTerminal(at("box/default"), "box/%3"));
+    assert.ok(!isTerminal(at("box/work"), "box/%3") && !isTerminal(at("/tmp/x/default"), "%3"));
 });

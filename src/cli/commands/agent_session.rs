@@ -68,9 +68,9 @@ impl AgentSessionArgs {
 /// The path of the routes.
 const PATH: &str = "/v1/agent-sessions";
 
-/// Reads a session's name.
-fn session(text: &str) -> std::result::Result<SessionName, String> {
-    text.parse().map_err(|error: Error| error.message)
+/// Reads a session's name. Error: `INVALID_TARGET`.
+fn session(text: &str) -> Result<SessionName> {
+    text.parse()
 }
 
 fn path(session: &SessionName, rest: &str) -> String {
@@ -157,8 +157,8 @@ impl SessionList {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionSend {
     /// The session
-    #[arg(short = 't', long, value_name = "session:PROVIDER:ID", value_parser = session)]
-    target: SessionName,
+    #[arg(short = 't', long, value_name = "session:PROVIDER:ID")]
+    pub(in crate::cli) target: String,
     /// Wait for its outcome
     #[arg(long)]
     wait: bool,
@@ -172,6 +172,7 @@ pub(in crate::cli) struct SessionSend {
 
 impl SessionSend {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let target = session(&self.target)?;
         let mut text = self.text;
         if text == "-" {
             text.clear();
@@ -180,7 +181,7 @@ impl SessionSend {
         }
         let mut client = caller.client().await?;
         let request = PromptRequest { text, timeout_ms: self.timeout, wait: self.wait };
-        let answer: PromptAnswer = client.post(&path(&self.target, "/prompts"), &request).await?;
+        let answer: PromptAnswer = client.post(&path(&target, "/prompts"), &request).await?;
         if caller.json {
             output::print_json(&answer)?;
         } else if self.wait {
@@ -188,7 +189,7 @@ impl SessionSend {
             let mut since = answer.cursor.to_string();
             loop {
                 let query = AgentEventsQuery { since: Some(since), ..AgentEventsQuery::default() };
-                let page: AgentEventsAnswer = client.get(&path(&self.target, "/events"), &query).await?;
+                let page: AgentEventsAnswer = client.get(&path(&target, "/events"), &query).await?;
                 for entry in &page.events {
                     // Others may have sent prompts behind this one.
                     if !matches!(entry.event, AgentEvent::Prompt { .. } | AgentEvent::Started { .. }) {
@@ -214,14 +215,15 @@ impl SessionSend {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionInterrupt {
     /// The session
-    #[arg(short = 't', long, value_name = "session:PROVIDER:ID", value_parser = session)]
-    target: SessionName,
+    #[arg(short = 't', long, value_name = "session:PROVIDER:ID")]
+    pub(in crate::cli) target: String,
 }
 
 impl SessionInterrupt {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let target = session(&self.target)?;
         let answer: PromptAnswer =
-            caller.client().await?.post(&path(&self.target, "/interrupt"), &serde_json::json!({})).await?;
+            caller.client().await?.post(&path(&target, "/interrupt"), &serde_json::json!({})).await?;
         if caller.json {
             output::print_json(&answer)?;
         } else if answer.prompt.is_none() {
@@ -235,13 +237,14 @@ impl SessionInterrupt {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionKill {
     /// The session
-    #[arg(short = 't', long, value_name = "session:PROVIDER:ID", value_parser = session)]
-    target: SessionName,
+    #[arg(short = 't', long, value_name = "session:PROVIDER:ID")]
+    pub(in crate::cli) target: String,
 }
 
 impl SessionKill {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let info: AgentSessionInfo = caller.client().await?.delete(&path(&self.target, "")).await?;
+        let target = session(&self.target)?;
+        let info: AgentSessionInfo = caller.client().await?.delete(&path(&target, "")).await?;
         if caller.json {
             output::print_json(&info)?;
         }
@@ -256,8 +259,8 @@ impl SessionKill {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionWait {
     /// The session
-    #[arg(short = 't', long, value_name = "session:PROVIDER:ID", value_parser = session)]
-    target: SessionName,
+    #[arg(short = 't', long, value_name = "session:PROVIDER:ID")]
+    pub(in crate::cli) target: String,
     /// Until a line of what it says or its tools show matches this regex; may be given again
     #[arg(short = 'p', long, value_name = "REGEX", allow_hyphen_values = true)]
     pattern: Vec<String>,
@@ -281,11 +284,26 @@ pub(in crate::cli) struct SessionWait {
     timeout: Option<u64>,
 }
 
+impl SessionWait {
+    /// Waits as `wait-for` does, from the last prompt on.
+    #[cfg(feature = "devices")]
+    pub(in crate::cli) fn of(
+        target: String,
+        pattern: Vec<String>,
+        stable: Option<u64>,
+        exit: bool,
+        timeout: Option<u64>,
+    ) -> Self {
+        Self { target, pattern, stable, exit, timeout, idle: false, question: false, since: None }
+    }
+}
+
 /// Exit status of a wait that ended with an open question.
 const EXIT_QUESTION: u8 = 4;
 
 impl SessionWait {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let target = session(&self.target)?;
         let request = AgentWaitRequest {
             patterns: self.pattern,
             stable_ms: self.stable,
@@ -295,7 +313,7 @@ impl SessionWait {
             since: self.since,
             timeout_ms: self.timeout,
         };
-        let answer: AgentWaitAnswer = caller.client().await?.post(&path(&self.target, "/wait"), &request).await?;
+        let answer: AgentWaitAnswer = caller.client().await?.post(&path(&target, "/wait"), &request).await?;
         if caller.json && answer.outcome != AgentWaitOutcome::Timeout {
             output::print_json(&answer)?;
         } else if !caller.json {
@@ -308,7 +326,7 @@ impl SessionWait {
             AgentWaitOutcome::Ended => EXIT_FAILED,
             AgentWaitOutcome::Asking => {
                 for question in answer.questions.iter().filter(|_| !caller.json) {
-                    output::note(&format!("{} asks {}: {}", self.target, question.id, question.title));
+                    output::note(&format!("{} asks {}: {}", target, question.id, question.title));
                 }
                 EXIT_QUESTION
             }
@@ -333,8 +351,8 @@ impl SessionWait {
 #[command(group = clap::ArgGroup::new("said").required(true))]
 pub(in crate::cli) struct SessionAnswer {
     /// The session
-    #[arg(short = 't', long, value_name = "session:PROVIDER:ID", value_parser = session)]
-    target: SessionName,
+    #[arg(short = 't', long, value_name = "session:PROVIDER:ID")]
+    pub(in crate::cli) target: String,
     /// Allow it
     #[arg(long, group = "said")]
     allow: bool,
@@ -351,9 +369,10 @@ pub(in crate::cli) struct SessionAnswer {
 
 impl SessionAnswer {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let target = session(&self.target)?;
         let allow = self.option.is_none().then_some(self.allow);
         let request = AgentAnswerRequest { option: self.option, allow };
-        let done = answer(caller, &self.target, &self.question, &request).await?;
+        let done = answer(caller, &target, &self.question, &request).await?;
         if caller.json {
             output::print_json(&done)?;
         }
@@ -378,8 +397,8 @@ async fn answer(
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionAttach {
     /// The session
-    #[arg(short = 't', long, value_name = "session:PROVIDER:ID", value_parser = session)]
-    target: SessionName,
+    #[arg(short = 't', long, value_name = "session:PROVIDER:ID")]
+    pub(in crate::cli) target: String,
     /// Begin here: `start` (all that is kept), `prompt` (the last one, default), `now`, or a cursor
     #[arg(long, value_name = "start|prompt|now|CURSOR", default_value = "prompt")]
     since: String,
@@ -387,8 +406,9 @@ pub(in crate::cli) struct SessionAttach {
 
 impl SessionAttach {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let target = session(&self.target)?;
         let query = AgentEventsQuery { since: Some(self.since.clone()), ..AgentEventsQuery::default() };
-        let path = path(&self.target, "/stream");
+        let path = path(&target, "/stream");
         let mut stream = caller.client().await?.events(&path, &query, None).await?;
         let mut answers = std::io::stdin().is_terminal().then(super::approvals::lines_of_stdin);
         let (mut printer, mut ended, mut failure) = (Printer::default(), false, None);
@@ -413,11 +433,11 @@ impl SessionAttach {
                         return Ok(0);
                     }
                     if !goes_on {
-                        return self.over(caller, &mut printer).await;
+                        return Self::over(caller, &target, &mut printer).await;
                     }
                 }
                 line = next_line(&mut answers) => match line {
-                    Some(line) => self.say(caller, &printer, &line).await,
+                    Some(line) => Self::say(caller, &target, &printer, &line).await,
                     None => answers = None,
                 },
             }
@@ -425,9 +445,9 @@ impl SessionAttach {
     }
 
     /// Says why the events have ended without the agent's end: it had ended before, or the daemon has.
-    async fn over(&self, caller: &Caller, printer: &mut Printer) -> Outcome {
+    async fn over(caller: &Caller, target: &SessionName, printer: &mut Printer) -> Outcome {
         let info = match caller.running().await? {
-            Some(mut client) => client.get::<AgentSessionInfo>(&path(&self.target, ""), &()).await.ok(),
+            Some(mut client) => client.get::<AgentSessionInfo>(&path(target, ""), &()).await.ok(),
             None => None,
         };
         let Some(info) = info.filter(|info| info.status == AgentSessionStatus::Ended) else {
@@ -441,7 +461,7 @@ impl SessionAttach {
     }
 
     /// Answers a question as a line says.
-    async fn say(&self, caller: &Caller, printer: &Printer, line: &str) {
+    async fn say(caller: &Caller, target: &SessionName, printer: &Printer, line: &str) {
         let mut words = line.split_whitespace();
         let allow = match words.next() {
             None => return,
@@ -452,7 +472,7 @@ impl SessionAttach {
         let id = words.next().map(str::to_owned).or_else(|| printer.open.iter().next().map(|(_, id)| id.clone()));
         let Some(id) = id else { return output::note("no question is open") };
         let request = AgentAnswerRequest { option: None, allow: Some(allow) };
-        if let Err(error) = answer(caller, &self.target, &id, &request).await {
+        if let Err(error) = answer(caller, target, &id, &request).await {
             output::note(&error.message);
         }
     }

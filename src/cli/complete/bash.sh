@@ -26,4 +26,4 @@ _muxtap() {
             ;;
     esac
 }
-complete -F _muxtap muxtap
+complete -F _muxtap muxtap freshell

@@ -18,5 +18,7 @@ function __muxtap_complete
             end
     end
 end
-complete -c muxtap -e
-complete -k -c muxtap -f -a '(__muxtap_complete)'
+for program in muxtap freshell
+    complete -c $program -e
+    complete -k -c $program -f -a '(__muxtap_complete)'
+end

@@ -97,7 +97,7 @@ fn answer(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
         Offer::Dirs => return Some("dirs\n".to_owned()),
         Offer::Command(first) => return Some(format!("command {first}\n")),
         Offer::Words(words) => words,
-        Offer::Asked(what) => targets::ask(what, &place.server, place.device.as_deref(), &place.value),
+        Offer::Asked(what) => targets::ask(what, &place),
     };
     // What controls a terminal is in no value that is offered, and is shown in a description.
     let usable = candidates.into_iter().filter(|candidate| !candidate.value.chars().any(plain::controls));

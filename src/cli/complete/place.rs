@@ -27,6 +27,8 @@ pub(super) struct Place {
     pub(super) server: ServerChoice,
     /// The device whose workspace the line names so far.
     pub(super) device: Option<String>,
+    /// Whether the program is called `freshell`, which is another device than `muxtap workspace`.
+    pub(super) freshell: bool,
 }
 
 /// A kind of word that may stand at a place.
@@ -54,13 +56,20 @@ impl Place {
     /// Walks the tree, which was built, along the words before `current`.
     pub(super) fn find(tree: &Command, words: &[String], current: &str) -> Self {
         let mut walk = Walk::new(tree);
+        #[cfg(feature = "devices")]
+        let freshell = crate::cli::commands::workspace::is_freshell(words.first().map(std::ffi::OsStr::new));
+        #[cfg(not(feature = "devices"))]
+        let freshell = false;
+        if let (true, Some(workspace)) = (freshell, tree.find_subcommand("workspace")) {
+            (walk.command, walk.in_workspace) = (workspace, true);
+        }
         for (index, word) in words.iter().enumerate().skip(1) {
             walk.take(index, word);
         }
         let (offer, before) = walk.offer(words.len(), current);
         let value = current.strip_prefix(before.as_str()).unwrap_or_default().to_owned();
         let server = ServerChoice { path: walk.path.map(expanded), name: walk.name.map(OsString::from) };
-        Self { offer, before, value, server, device: walk.device }
+        Self { offer, before, value, server, device: walk.device, freshell }
     }
 }
 
@@ -386,6 +395,20 @@ mod tests {
             }
         }
         assert!(targets > 20, "{targets}");
+    }
+
+    #[test]
+    fn by_the_name_freshell_the_line_begins_in_the_workspace() {
+        for program in ["freshell", "/home/me/bin/freshell"] {
+            let place = find(&format!("{program} kill-tab --device laptop -t "));
+            assert_eq!(place.offer, Offer::Asked(Asked::Workspace(Part::Tabs)));
+            assert_eq!((place.device.as_deref(), place.freshell), (Some("laptop"), true));
+            let Offer::Words(commands) = find(&format!("{program} ")).offer else { panic!("no commands") };
+            let has = |name: &str| commands.iter().any(|word| word.value == name);
+            assert!(has("list-tabs") && has("session-send") && !has("capture") && !has("workspace"), "{commands:?}");
+            assert_eq!(find(&format!("{program} -L work list-terminals ")).server.name, Some("work".into()));
+        }
+        assert!(!find("muxtap workspace kill-tab -t ").freshell);
     }
 
     #[test]

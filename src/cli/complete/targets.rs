@@ -2,14 +2,13 @@
 
 use std::{fs, os::unix::fs::FileTypeExt as _};
 
-use super::{Candidate, LIMIT};
+use super::{Candidate, LIMIT, place::Place};
 use crate::{
     api::{PaneInfo, PaneList, ServerList, SessionInfo, SessionList, WindowInfo, WindowList},
     cli::{caller::Caller, client::Client, output},
     daemon::start,
     engine::is_number,
     plain,
-    socket::ServerChoice,
     supervise::confirm::approvals::ApprovalList,
 };
 
@@ -44,15 +43,16 @@ pub(super) enum Part {
 }
 
 /// Asks the daemon that runs; starts none. Whatever goes wrong, there is nothing to offer.
-pub(super) fn ask(what: Asked, server: &ServerChoice, device: Option<&str>, typed: &str) -> Vec<Candidate> {
-    let Ok(caller) = Caller::new(server, false) else { return Vec::new() };
+pub(super) fn ask(what: Asked, place: &Place) -> Vec<Candidate> {
+    let (device, typed) = (place.device.as_deref(), place.value.as_str());
+    let Ok(caller) = Caller::new(&place.server, false) else { return Vec::new() };
     if what == Asked::ServerNames {
         return server_names(&caller);
     }
     // Its own workspace is in a file: no daemon is needed for that.
     #[cfg(feature = "devices")]
     let own = match what {
-        Asked::Workspace(part) if device.is_none() => super::workspace::own(&caller, part),
+        Asked::Workspace(part) if device.is_none() => super::workspace::own(&caller, place.freshell, part),
         _ => Vec::new(),
     };
     #[cfg(not(feature = "devices"))]

@@ -8,14 +8,19 @@ use super::{
 };
 use crate::{
     api::{DeviceList, PaneInfo, WorkspaceAnswer},
-    cli::{caller::Caller, client::Client, output, url},
+    cli::{
+        caller::Caller,
+        client::Client,
+        commands::workspace::{folder, id_on},
+        output, url,
+    },
     devices::local::Home,
-    tmux::DEFAULT_SOCKET,
 };
 
 /// Returns the parts of this command line's own workspace. Its files are read, and nothing else is done to them.
-pub(super) fn own(caller: &Caller, part: Part) -> Vec<Candidate> {
-    Home::new(caller.paths.devices_dir()).look().map_or_else(Vec::new, |workspace| parts(part, &workspace))
+pub(super) fn own(caller: &Caller, freshell: bool, part: Part) -> Vec<Candidate> {
+    let Ok(folder) = folder(caller, freshell) else { return Vec::new() };
+    Home::new(folder).look().map_or_else(Vec::new, |workspace| parts(part, &workspace))
 }
 
 /// Returns devices, or the parts of the named one's workspace: it is asked, or it has published them.
@@ -33,13 +38,11 @@ pub(super) async fn of_daemon(client: &mut Client, part: Part, device: Option<&s
 
 /// Returns terminals: the panes of the server that the line names.
 pub(super) fn terminals(caller: &Caller, panes: &[PaneInfo]) -> Vec<Candidate> {
-    let name = caller.server.file_name().and_then(|name| name.to_str());
-    let is_default = caller.server_is_named || name.is_none_or(|name| name == DEFAULT_SOCKET);
-    let server = name.filter(|_| !is_default).map(|name| format!("{name}/")).unwrap_or_default();
     let about =
         |pane: &PaneInfo| format!("{}  {}", output::place(&pane.session, pane.window_index, pane.index), pane.command);
     let live = panes.iter().filter(|pane| !pane.dead && !pane.window_id.is_empty());
-    live.map(|pane| Candidate::new(format!("terminal:{server}{}", pane.id), about(pane))).collect()
+    let named = live.filter_map(|pane| Some((id_on(caller, &pane.id.to_string()).ok()?, pane)));
+    named.map(|(id, pane)| Candidate::new(format!("terminal:{id}"), about(pane))).collect()
 }
 
 /// Returns the parts of a workspace, as it is published.

@@ -1,4 +1,4 @@
-#compdef muxtap
+#compdef muxtap freshell
 # Completions of muxtap for zsh: the program itself is asked at each TAB.
 _muxtap() {
     local -a lines values shown
@@ -25,5 +25,5 @@ _muxtap() {
 if [[ $funcstack[1] == _muxtap ]]; then
     _muxtap "$@"
 else
-    compdef _muxtap muxtap
+    compdef _muxtap muxtap freshell
 fi

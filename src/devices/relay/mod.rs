@@ -10,7 +10,7 @@ mod tests;
 use std::{
     collections::{HashMap, VecDeque},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "sessions")]
 pub(crate) use self::presence::push;
-use self::rpc::Pending;
+use self::{presence::Connects, rpc::Pending};
 pub use self::{
     presence::{Beat, Flow, HELLO_TIME, Session},
     publish::Publisher,
@@ -32,6 +32,10 @@ use crate::api::{DeviceInfo, DeviceList, DeviceType, Error, RemoteControl, Resul
 
 /// Devices that are known at once; of more, those that were heard longest ago and are not connected go.
 pub const DEVICES: usize = 4096;
+/// Connections of one device within [`CONNECTS_TIME`]: each is told to all others of its principal.
+pub const CONNECTS: u32 = 32;
+/// The time in which connections of a device are counted.
+pub const CONNECTS_TIME: Duration = Duration::from_secs(10);
 /// Requests that an owner has not answered yet.
 pub const PENDING: usize = 256;
 /// Requests of one connection that are not answered yet.
@@ -101,6 +105,8 @@ struct Shared {
     cache: Arc<Cache>,
     audit: Audit,
     times: Times,
+    /// Tells this relay's requests from those of the relays before it.
+    epoch: OnceLock<String>,
 }
 
 #[derive(Debug, Default)]
@@ -108,6 +114,8 @@ struct State {
     devices: HashMap<String, Device>,
     /// The number of the last connection.
     connections: u64,
+    /// The number of the last request that was sent to an owner.
+    requests: u64,
 }
 
 /// A device that is known.
@@ -121,6 +129,7 @@ struct Device {
     remote_control: RemoteControl,
     /// The revision and the time of the snapshot that is kept.
     kept: Option<(u64, u64)>,
+    connects: Connects,
     online: Option<Connection>,
 }
 
@@ -130,8 +139,9 @@ struct Connection {
     number: u64,
     outbox: Arc<Outbox>,
     family: Option<String>,
+    /// Requests that were sent to it, by the relay's ids of them.
     pending: HashMap<String, Pending>,
-    ended: VecDeque<Asked>,
+    ended: VecDeque<(String, Asked)>,
     /// Cancelled when it has ended, or another one took its place.
     gone: CancellationToken,
 }
@@ -149,12 +159,14 @@ impl Relay {
                 revision: head.workspace_revision,
                 remote_control: RemoteControl::default(),
                 kept: Some((head.workspace_revision, head.captured_at)),
+                connects: Connects::none(),
                 online: None,
             };
             (head.device_id, device)
         });
-        let state = State { devices: known.collect(), connections: 0 };
-        Self(Arc::new(Shared { state: Mutex::new(state), cache: Arc::new(cache), audit, times }))
+        let state = State { devices: known.collect(), ..State::default() };
+        let (state, cache) = (Mutex::new(state), Arc::new(cache));
+        Self(Arc::new(Shared { state, cache, audit, times, epoch: OnceLock::new() }))
     }
 
     /// Lists the devices of the caller's principal.

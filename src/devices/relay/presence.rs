@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{ASKED, Caller, Connection, DEVICES, Device, Relay, State, rpc::OwnerSays};
+use super::{ASKED, CONNECTS, CONNECTS_TIME, Caller, Connection, DEVICES, Device, Relay, State, rpc::OwnerSays};
 use crate::{
     api::{DeviceInfo, Error, ErrorCode, Result, RpcRequest},
     clock,
@@ -71,10 +71,15 @@ impl Relay {
         if state.devices.get(id).is_some_and(|known| known.principal != caller.principal) {
             return Err(Error::new(ErrorCode::Unauthorized, format!("the device {id} belongs to another principal")));
         }
-        state.make_room(id, &self.0.cache)?;
+        let connects = match state.devices.get(id) {
+            Some(known) => known.connects.next(id)?,
+            None => Connects::first(),
+        };
+        let forgotten = state.make_room(id)?;
         state.connections += 1;
         let number = state.connections;
-        let (outbox, gone) = (Arc::new(Outbox::default()), CancellationToken::new());
+        // Its welcome comes first, whatever is sent to it meanwhile.
+        let (outbox, gone) = (Arc::new(Outbox::closed()), CancellationToken::new());
         let connection = Connection {
             number,
             outbox: outbox.clone(),
@@ -92,6 +97,7 @@ impl Relay {
             revision: hello.workspace_revision,
             remote_control: hello.remote_control,
             kept,
+            connects,
             online: Some(connection),
         };
         let info = device.info(id);
@@ -102,10 +108,12 @@ impl Relay {
         }
         let own = state.devices.iter().filter(|(_, device)| device.principal == caller.principal);
         let mut devices: Vec<DeviceInfo> = own.map(|(id, device)| device.info(id)).collect();
-        devices.sort_by(|one, other| one.device_id.cmp(&other.device_id));
-        outbox.push(wire::welcome(self.0.times.presence, self.0.times.heartbeat, &devices));
         state.broadcast(&info, &caller.principal, "connected");
         drop(state);
+        self.forget(forgotten);
+        // Others need not wait for what is as long as the list of devices.
+        devices.sort_by(|one, other| one.device_id.cmp(&other.device_id));
+        outbox.open(wire::welcome(self.0.times.presence, self.0.times.heartbeat, &devices));
         Ok(Session {
             relay: self.clone(),
             caller: Caller { device: Some(id.clone()), ..caller.clone() },
@@ -121,22 +129,51 @@ impl Relay {
     }
 }
 
+/// The connections of a device in the time that counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Connects {
+    since: Instant,
+    count: u32,
+}
+
+impl Connects {
+    fn first() -> Self {
+        Self { since: Instant::now(), count: 1 }
+    }
+
+    /// A device that publishes without a connection.
+    pub(super) fn none() -> Self {
+        Self { since: Instant::now(), count: 0 }
+    }
+
+    /// Counts one more. Error: `RESOURCE_LIMIT` where there are too many.
+    fn next(self, device: &str) -> Result<Self> {
+        if self.since.elapsed() >= CONNECTS_TIME {
+            return Ok(Self::first());
+        }
+        if self.count >= CONNECTS {
+            let time = CONNECTS_TIME.as_secs();
+            let message = format!("the device {device} has connected {CONNECTS} times within {time} s: try later");
+            return Err(Error::new(ErrorCode::ResourceLimit, message));
+        }
+        Ok(Self { count: self.count + 1, ..self })
+    }
+}
+
 impl State {
-    /// Makes room for one more device. Error: `RESOURCE_LIMIT` where all are connected.
-    pub(super) fn make_room(&mut self, id: &str, cache: &Arc<crate::devices::cache::Cache>) -> Result<()> {
+    /// Makes room for one more device. Returns the one that gave way to it, whose snapshot is to be removed. Error:
+    /// `RESOURCE_LIMIT` where all are connected.
+    pub(super) fn make_room(&mut self, id: &str) -> Result<Option<String>> {
         if self.devices.contains_key(id) || self.devices.len() < DEVICES {
-            return Ok(());
+            return Ok(None);
         }
         let offline = self.devices.iter().filter(|(_, device)| device.online.is_none());
         let oldest = offline.min_by_key(|(_, device)| (device.kept.is_some(), device.last_seen_ms));
         let Some(oldest) = oldest.map(|(id, _)| id.clone()) else {
             return Err(Error::new(ErrorCode::ResourceLimit, format!("{DEVICES} devices are connected")));
         };
-        if self.devices.remove(&oldest).is_some_and(|device| device.kept.is_some()) {
-            // A file more or less is no matter for this thread's callers: it is one call.
-            cache.remove(&oldest);
-        }
-        Ok(())
+        let had_snapshot = self.devices.remove(&oldest).is_some_and(|device| device.kept.is_some());
+        Ok(had_snapshot.then_some(oldest))
     }
 
     /// Tells all devices of a principal what became of one of them.
@@ -170,8 +207,9 @@ impl Session {
 
     /// Returns when [`Session::beat`] has something to decide.
     pub fn next_beat(&self) -> Instant {
+        let next_beat = self.next_beat.min(self.heard + self.relay.0.times.presence);
         let left = self.caller.token_ends.map(|ends| Duration::from_millis(ends.saturating_sub(clock::now_ms())));
-        left.map_or(self.next_beat, |left| self.next_beat.min(Instant::now() + left))
+        left.map_or(next_beat, |left| next_beat.min(Instant::now() + left))
     }
 
     /// Decides what is due by now. A device whose token has ended is told so, and its connection ends.
@@ -183,13 +221,13 @@ impl Session {
             return Beat::Quiet;
         }
         let (now, heartbeat) = (Instant::now(), self.relay.0.times.heartbeat);
-        if now < self.next_beat {
+        if now < self.next_beat && now < self.heard + self.relay.0.times.presence {
             return Beat::Quiet;
         }
-        self.next_beat = now + heartbeat;
         if !self.is_present() {
             return Beat::End;
         }
+        self.next_beat = now + heartbeat;
         // One that was heard since the last time need not be asked.
         if now.saturating_duration_since(self.heard) < heartbeat { Beat::Quiet } else { Beat::Ping }
     }

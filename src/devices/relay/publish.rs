@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Caller, Device, Relay, unknown};
+use super::{Caller, Device, Relay, presence::Connects, unknown};
 use crate::{
     api::{DeviceType, Error, ErrorCode, RemoteControl, Result, RpcRequest, WorkspaceAnswer, WorkspaceSource},
     clock,
@@ -75,10 +75,11 @@ impl Relay {
         revision: u64,
         captured: u64,
     ) -> Result<Head> {
+        let mut forgotten = None;
         let mut state = self.state();
         if let Some(publisher) = publisher {
             names::check(id, &publisher.label)?;
-            state.make_room(id, &self.0.cache)?;
+            forgotten = state.make_room(id)?;
             let known = state.devices.entry(id.to_owned()).or_insert_with(|| Device {
                 label: publisher.label.clone(),
                 kind: publisher.kind,
@@ -87,6 +88,7 @@ impl Relay {
                 revision,
                 remote_control: RemoteControl::default(),
                 kept: None,
+                connects: Connects::none(),
                 online: None,
             });
             if known.principal == caller.principal {
@@ -113,6 +115,8 @@ impl Relay {
         };
         let info = device.info(id);
         state.broadcast(&info, &head.principal, "updated");
+        drop(state);
+        self.forget(forgotten);
         Ok(head)
     }
 
@@ -130,8 +134,15 @@ impl Relay {
                 device.kept = None;
             }
             drop(state);
-            self.0.cache.remove(&oldest);
+            self.forget(Some(oldest));
         }
+    }
+
+    /// Removes the snapshot of a device that was forgotten, unless it has published anew meanwhile. Removes a file.
+    pub(super) fn forget(&self, device: Option<String>) {
+        let Some(device) = device else { return };
+        let still = || self.state().devices.get(&device).is_none_or(|known| known.kept.is_none());
+        self.0.cache.remove(&device, still);
     }
 
     /// Reads a workspace: its owner is asked; with `allow_stale`, where that is not connected, what it
@@ -145,12 +156,7 @@ impl Relay {
     ) -> Result<WorkspaceAnswer> {
         let info = self.get(caller, id)?;
         if !info.online && allow_stale {
-            let (relay, device) = (self.clone(), id.to_owned());
-            let loaded = tokio::task::spawn_blocking(move || relay.0.cache.load(&device)).await;
-            let loaded = loaded.map_err(|error| Error::internal(error.to_string()))?;
-            let (head, snapshot) =
-                loaded.ok_or_else(|| Error::not_found(format!("the device {id} has published no workspace")))?;
-            return answer(snapshot, WorkspaceSource::Cache, head.captured_at, &info);
+            return self.published(caller, id).await;
         }
         let request = RpcRequest {
             request_id: format!("read_{}", nonce::hex64()),
@@ -159,11 +165,30 @@ impl Relay {
             command: GET_WORKSPACE.into(),
             ..RpcRequest::default()
         };
-        let said = self.request(caller, request).await?;
+        let said = match self.request(caller, request).await {
+            // It went meanwhile, or its connection is there and nobody behind it.
+            Err(error) if allow_stale && matches!(error.code, ErrorCode::DeviceOffline | ErrorCode::RpcTimeout) => {
+                return self.published(caller, id).await;
+            }
+            said => said?,
+        };
         // Heard just now.
         let info = self.get(caller, id)?;
         let captured = said.result.get("capturedAt").and_then(Value::as_u64).unwrap_or_else(clock::now_ms);
         answer(said.result, WorkspaceSource::Live, captured, &info)
+    }
+}
+
+impl Relay {
+    /// Reads what a device published last. Error: `NOT_FOUND` where that is nothing.
+    async fn published(&self, caller: &Caller, id: &str) -> Result<WorkspaceAnswer> {
+        let info = self.get(caller, id)?;
+        let (relay, device) = (self.clone(), id.to_owned());
+        let loaded = tokio::task::spawn_blocking(move || relay.0.cache.load(&device)).await;
+        let loaded = loaded.map_err(|error| Error::internal(error.to_string()))?;
+        let (head, snapshot) =
+            loaded.ok_or_else(|| Error::not_found(format!("the device {id} has published no workspace")))?;
+        answer(snapshot, WorkspaceSource::Cache, head.captured_at, &info)
     }
 }
 

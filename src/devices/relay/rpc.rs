@@ -15,6 +15,7 @@ use crate::{
         wire::{self, Answered, OwnerResult},
         workspace::{GET_WORKSPACE, needs_key},
     },
+    nonce,
 };
 
 /// Bytes of a request's id.
@@ -35,30 +36,33 @@ pub(super) enum OwnerSays {
 #[derive(Debug)]
 pub(super) struct Pending {
     says: mpsc::Sender<OwnerSays>,
+    caller: String,
+    /// The caller's id of it.
+    request_id: String,
 }
 
 /// A request on its way: when it is dropped it is not pending any more, and the log has its end.
 struct OnItsWay<'a> {
     relay: &'a Relay,
     asked: Asked,
-    /// The number of the connection to which it was sent.
-    sent_to: Option<u64>,
+    /// The number of the connection to which it was sent, and the id by which that knows it.
+    sent_to: Option<(u64, String)>,
     ending: Ending,
 }
 
 impl Drop for OnItsWay<'_> {
     fn drop(&mut self) {
-        if let Some(number) = self.sent_to {
+        if let Some((number, id)) = self.sent_to.take() {
             let mut state = self.relay.state();
             let device = state.devices.get_mut(&self.asked.target);
             let connection = device.and_then(|device| device.online.as_mut()).filter(|one| one.number == number);
             if let Some(connection) = connection
-                && connection.pending.remove(&self.asked.request_id).is_some()
+                && connection.pending.remove(&id).is_some()
             {
                 if connection.ended.len() >= ENDED {
                     connection.ended.pop_front();
                 }
-                connection.ended.push_back(self.asked.clone());
+                connection.ended.push_back((id, self.asked.clone()));
             }
         }
         self.relay.0.audit.write(&self.asked, self.ending);
@@ -123,6 +127,11 @@ impl Relay {
             return Err(Error::invalid("a device changes its own workspace itself"));
         }
         let mut state = self.state();
+        // Ids of two callers may be the same, and one that was used may come again. An owner's word about a request is
+        // by an id that no other request ever had.
+        state.requests += 1;
+        let epoch = self.0.epoch.get_or_init(nonce::hex64);
+        let id = format!("rpc_{epoch}_{}", state.requests);
         let label = state.devices.get(&request.caller_device_id).map(|device| device.label.clone());
         let device = state.devices.get_mut(target).ok_or_else(|| unknown(target))?;
         if device.principal != caller.principal {
@@ -148,17 +157,19 @@ impl Relay {
                 format!("{PENDING} requests wait for the device {target}"),
             ));
         }
-        if connection.pending.contains_key(&request.request_id) {
+        let is_it = |one: &Pending| one.caller == request.caller_device_id && one.request_id == request.request_id;
+        if connection.pending.values().any(is_it) {
             return Err(Error::new(ErrorCode::Conflict, "a request with this id is on its way to that device"));
         }
         let offline = || Error::new(ErrorCode::DeviceOffline, format!("the device {target} does not read"));
-        if !push(&connection.outbox, wire::request(request, label.as_deref().unwrap_or(&caller.label))) {
+        if !push(&connection.outbox, wire::request(request, &id, label.as_deref().unwrap_or(&caller.label))) {
             return Err(offline());
         }
         // An owner says three things of a request at most.
         let (says, said) = mpsc::channel(4);
-        connection.pending.insert(request.request_id.clone(), Pending { says });
-        on_its_way.sent_to = Some(connection.number);
+        let (caller, request_id) = (request.caller_device_id.clone(), request.request_id.clone());
+        connection.pending.insert(id.clone(), Pending { says, caller, request_id });
+        on_its_way.sent_to = Some((connection.number, id));
         Ok(said)
     }
 
@@ -226,8 +237,8 @@ impl Relay {
             }
             return;
         }
-        let ended = connection.ended.iter().position(|asked| asked.request_id == id);
-        if let Some(asked) = ended.filter(|_| is_result).and_then(|at| connection.ended.remove(at)) {
+        let ended = connection.ended.iter().position(|(ended, _)| ended == id);
+        if let Some((_, asked)) = ended.filter(|_| is_result).and_then(|at| connection.ended.remove(at)) {
             drop(state);
             self.0.audit.write(&asked, Ending::Late);
         }

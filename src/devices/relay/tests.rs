@@ -85,6 +85,11 @@ fn request(id: &str, from: &str, to: &str) -> RpcRequest {
     }
 }
 
+/// The id by which an owner knows the next request.
+async fn id_of(owner: &Session) -> Value {
+    next_of(owner, "layout.rpc.request").await["requestId"].clone()
+}
+
 /// Asks in a task of its own.
 fn asks(relay: &Relay, request: RpcRequest) -> tokio::task::JoinHandle<Result<RpcResponse>> {
     let relay = relay.clone();
@@ -158,7 +163,8 @@ async fn a_device_is_present_while_it_is_heard() {
     session.heard();
     assert_eq!(beat(&mut session).await, Beat::Quiet, "it was heard");
     assert_eq!((beat(&mut session).await, beat(&mut session).await), (Beat::Ping, Beat::Ping));
-    assert_eq!((beat(&mut session).await, begun.elapsed()), (Beat::End, Duration::from_secs(25)));
+    // 15 s after it was heard, and not when it would be looked at next.
+    assert_eq!((beat(&mut session).await, begun.elapsed()), (Beat::End, Duration::from_secs(23)));
     drop(session);
     assert_eq!(next(&other).await["reason"], "silent");
 }
@@ -193,26 +199,27 @@ async fn a_request_reaches_its_owner_once_and_its_answer_the_caller() {
     assert_eq!(says(&mut asking, asked.clone()).await, Flow::Continue);
     let got = next_of(&owner, "layout.rpc.request").await;
     assert_eq!(got["callerLabel"], "label of asking");
-    for field in ["requestId", "callerDeviceId", "targetDeviceId", "command", "args", "expectedRevision"] {
+    for field in ["callerDeviceId", "targetDeviceId", "command", "args", "expectedRevision"] {
         assert_eq!(got[field], asked[field], "{field}");
     }
-    says(&mut owner, json!({"type": "layout.rpc.ack", "requestId": "r1"})).await;
+    let id = &got["requestId"];
+    says(&mut owner, json!({"type": "layout.rpc.ack", "requestId": id})).await;
     assert_eq!(next_of(&asking, "layout.rpc.ack").await["requestId"], "r1");
-    let result = json!({"type": "layout.rpc.result", "requestId": "r1", "ok": true, "result": {"pane": {"id": "p3"}},
+    let result = json!({"type": "layout.rpc.result", "requestId": id, "ok": true, "result": {"pane": {"id": "p3"}},
                         "appliedRevision": 43});
     says(&mut owner, result.clone()).await;
     let answer = next_of(&asking, "layout.rpc.result").await;
     assert_eq!(
-        (&answer["ok"], &answer["appliedRevision"], &answer["result"]["pane"]["id"]),
-        (&true.into(), &43.into(), &"p3".into())
+        (&answer["requestId"], &answer["ok"], &answer["appliedRevision"], &answer["result"]["pane"]["id"]),
+        (&"r1".into(), &true.into(), &43.into(), &"p3".into())
     );
     // Whatever the owner says now has no one to whom it goes.
     says(&mut owner, result).await;
     // The owner's refusal is the caller's.
     let refused = asks(&relay, request("r2", "asking", "owner"));
-    next_of(&owner, "layout.rpc.request").await;
+    let id = id_of(&owner).await;
     let error = json!({"code": "REVISION_CONFLICT", "message": "m", "details": {"currentRevision": 43}});
-    says(&mut owner, json!({"type": "layout.rpc.result", "requestId": "r2", "ok": false, "error": error})).await;
+    says(&mut owner, json!({"type": "layout.rpc.result", "requestId": id, "ok": false, "error": error})).await;
     let error = refused.await.unwrap().unwrap_err();
     assert_eq!((error.code, error.details), (ErrorCode::RevisionConflict, Some(json!({"currentRevision": 43}))));
     drop((owner, asking, relay));
@@ -233,7 +240,7 @@ async fn a_request_reaches_its_owner_once_and_its_answer_the_caller() {
 async fn every_way_in_which_no_answer_comes_has_its_stage_and_its_time() {
     let dir = tempfile::tempdir().unwrap();
     let relay = relay_in(dir.path());
-    let ack = |id: &str| json!({"type": "layout.rpc.ack", "requestId": id});
+    let ack = |id: &Value| json!({"type": "layout.rpc.ack", "requestId": id});
     let took = async |handle: tokio::task::JoinHandle<Result<RpcResponse>>| {
         let begun = Instant::now();
         let answer = handle.await.unwrap();
@@ -248,29 +255,29 @@ async fn every_way_in_which_no_answer_comes_has_its_stage_and_its_time() {
     assert_eq!(took(silent).await, (relay_stage(), 2));
 
     let hangs = asks(&relay, request("hangs", "c", "d"));
-    next_of(&owner, "layout.rpc.request").await;
-    says(&mut owner, ack("hangs")).await;
+    let hanging = id_of(&owner).await;
+    says(&mut owner, ack(&hanging)).await;
     assert_eq!(took(hangs).await, (owner_stage(), 10));
 
     let short = asks(&relay, RpcRequest { timeout_ms: Some(3000), ..request("short", "c", "d") });
-    next_of(&owner, "layout.rpc.request").await;
-    says(&mut owner, ack("short")).await;
+    let id = id_of(&owner).await;
+    says(&mut owner, ack(&id)).await;
     assert_eq!(took(short).await, (owner_stage(), 3));
 
     let asks_person = asks(&relay, request("asks", "c", "d"));
-    next_of(&owner, "layout.rpc.request").await;
-    says(&mut owner, ack("asks")).await;
-    says(&mut owner, json!({"type": "layout.rpc.waiting", "requestId": "asks"})).await;
+    let id = id_of(&owner).await;
+    says(&mut owner, ack(&id)).await;
+    says(&mut owner, json!({"type": "layout.rpc.waiting", "requestId": id})).await;
     assert_eq!(took(asks_person).await, (owner_stage(), 35));
 
     // A result that comes later is dropped, and recorded; one that nobody asked for is dropped.
-    for id in ["hangs", "hangs", "nobody"] {
+    for id in [hanging.clone(), hanging, "nobody".into()] {
         says(&mut owner, json!({"type": "layout.rpc.result", "requestId": id, "ok": true})).await;
     }
 
     let after_ack = asks(&relay, request("gone", "c", "d"));
-    next_of(&owner, "layout.rpc.request").await;
-    says(&mut owner, ack("gone")).await;
+    let id = id_of(&owner).await;
+    says(&mut owner, ack(&id)).await;
     drop(owner);
     assert_eq!(took(after_ack).await, (owner_stage(), 0));
 
@@ -375,13 +382,131 @@ async fn a_result_counts_only_from_the_connection_that_was_asked() {
     let relay = Relay::default();
     let (mut owner, mut thief) = (connected(&relay, "owner").await, connected(&relay, "thief").await);
     let waiting = asks(&relay, request("r", "c", "owner"));
-    next_of(&owner, "layout.rpc.request").await;
-    let result =
-        |word: &str| json!({"type": "layout.rpc.result", "requestId": "r", "ok": true, "result": {"by": word}});
+    let id = id_of(&owner).await;
+    let result = |word: &str| json!({"type": "layout.rpc.result", "requestId": id, "ok": true, "result": {"by": word}});
     says(&mut thief, result("thief")).await;
-    says(&mut thief, json!({"type": "layout.rpc.ack", "requestId": "r"})).await;
+    says(&mut thief, json!({"type": "layout.rpc.ack", "requestId": id})).await;
     says(&mut owner, result("owner")).await;
     assert_eq!(waiting.await.unwrap().unwrap().result["by"], "owner");
+}
+
+/// Callers choose their ids, and two may choose the same one: neither gets the other's answer.
+#[tokio::test(start_paused = true)]
+async fn an_id_that_two_callers_use_is_two_requests() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = relay_in(dir.path());
+    let mut owner = connected(&relay, "owner").await;
+    let result =
+        |id: &Value, by: &str| json!({"type": "layout.rpc.result", "requestId": id, "ok": true, "result": {"by": by}});
+    // One whose time is over; its answer comes when another caller's request of that id is on its way.
+    let first = asks(&relay, request("req_1", "a", "owner"));
+    let late = id_of(&owner).await;
+    assert_eq!(stage(&first.await.unwrap()).0, ErrorCode::RpcTimeout);
+    let second = asks(&relay, request("req_1", "b", "owner"));
+    let id = id_of(&owner).await;
+    says(&mut owner, result(&late, "a")).await;
+    assert!(!second.is_finished());
+    says(&mut owner, result(&id, "b")).await;
+    let answer = second.await.unwrap().unwrap();
+    assert_eq!((answer.request_id.as_str(), &answer.result["by"]), ("req_1", &json!("b")));
+    // Two at once, and the same of one caller twice.
+    let both = ["a", "b"].map(|caller| asks(&relay, request("req_2", caller, "owner")));
+    let asked = [next_of(&owner, "layout.rpc.request").await, next_of(&owner, "layout.rpc.request").await];
+    let twice = relay.request(&caller("user"), request("req_2", "a", "owner")).await;
+    assert_eq!(stage(&twice), (ErrorCode::Conflict, "relay".into()));
+    for one in &asked {
+        says(&mut owner, result(&one["requestId"], one["callerDeviceId"].as_str().unwrap())).await;
+    }
+    for (caller, asking) in ["a", "b"].into_iter().zip(both) {
+        assert_eq!(asking.await.unwrap().unwrap().result["by"], caller);
+    }
+    drop((owner, relay));
+    let words: Vec<_> = audited(dir.path())
+        .iter()
+        .map(|line| {
+            ["requestId", "callerDeviceId", "result"].map(|name| line[name].as_str().unwrap().to_owned()).join(" ")
+        })
+        .collect();
+    assert_eq!(words[..3], ["req_1 a error", "req_1 a late", "req_1 b ok"]);
+    assert!(words[3..].contains(&"req_2 b ok".to_owned()) && words.len() == 6, "{words:?}");
+}
+
+/// One device of a principal that has a thousand: its hellos cost the others little, and end.
+#[tokio::test(start_paused = true)]
+async fn a_device_that_connects_again_and_again_is_refused_for_a_while() {
+    let relay = Relay::default();
+    let mut sessions = Vec::new();
+    for number in 0..1000 {
+        sessions.push(relay.connect(&caller("user"), &hello(&format!("d{number}"), RemoteControl::Ask)).unwrap());
+    }
+    let other = connected(&relay, "other").await;
+    let begun = std::time::Instant::now();
+    let flood: Vec<_> =
+        (0..1000).map(|_| relay.connect(&caller("user"), &hello("flood", RemoteControl::Ask))).collect();
+    let taken = flood.iter().filter(|one| one.is_ok()).count();
+    assert_eq!(taken, CONNECTS as usize);
+    let error = flood.last().unwrap().as_ref().unwrap_err();
+    assert_eq!(error.code, ErrorCode::ResourceLimit);
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    // The newest one is there, and others are told once.
+    assert!(relay.get(&caller("user"), "flood").unwrap().online);
+    assert_eq!(next(&other).await["deviceId"], "flood");
+    assert!(other.outbox().push("nothing before this".into()));
+    assert_eq!(other.outbox().next().await, Outgoing::Message("nothing before this".into()));
+    drop(flood);
+    tokio::time::advance(CONNECTS_TIME).await;
+    let again = connected(&relay, "flood").await;
+    assert!(again.outbox().push("x".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_owner_goes_while_it_is_asked_what_it_published_is_the_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = relay_in(dir.path());
+    let mut owner = connected(&relay, "d").await;
+    says(&mut owner, snapshot("d", 7, 100)).await;
+    let reads = |allow_stale: bool| {
+        let relay = relay.clone();
+        tokio::spawn(async move { relay.workspace(&caller("user"), "c", "d", allow_stale).await })
+    };
+    // It is connected and says nothing.
+    let (stale, live) = (reads(true), reads(false));
+    id_of(&owner).await;
+    id_of(&owner).await;
+    let stale = stale.await.unwrap().unwrap();
+    assert_eq!((stale.source, stale.workspace_revision, stale.owner_online), (WorkspaceSource::Cache, 7, true));
+    assert_eq!(live.await.unwrap().unwrap_err().code, ErrorCode::RpcTimeout);
+    // It goes before it has taken the request.
+    let (stale, live) = (reads(true), reads(false));
+    id_of(&owner).await;
+    id_of(&owner).await;
+    drop(owner);
+    let stale = stale.await.unwrap().unwrap();
+    assert_eq!((stale.source, stale.workspace_revision, stale.owner_online), (WorkspaceSource::Cache, 7, false));
+    assert_eq!(live.await.unwrap().unwrap_err().code, ErrorCode::RpcTimeout);
+    // What it took is its answer, or none: it may have gone on.
+    let mut owner = connected(&relay, "d").await;
+    let stale = reads(true);
+    let id = id_of(&owner).await;
+    says(&mut owner, json!({"type": "layout.rpc.ack", "requestId": id})).await;
+    assert_eq!(stale.await.unwrap().unwrap_err().code, ErrorCode::OwnerTimeout);
+}
+
+/// A device that publishes just when its snapshot is being forgotten keeps it.
+#[tokio::test]
+async fn a_snapshot_that_comes_while_the_last_one_is_forgotten_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = relay_in(dir.path());
+    let publisher = || Some(publish::Publisher { label: "a shell".into(), kind: DeviceType::Cli });
+    relay.publish(&caller("user"), "d", publisher(), snapshot("d", 1, 1), 100).await.unwrap();
+    relay.state().devices.get_mut("d").unwrap().kept = None;
+    relay.publish(&caller("user"), "d", publisher(), snapshot("d", 2, 2), 100).await.unwrap();
+    // The unlinking comes late.
+    relay.forget(Some("d".into()));
+    assert_eq!(relay.workspace(&caller("user"), "c", "d", true).await.unwrap().workspace_revision, 2);
+    relay.state().devices.get_mut("d").unwrap().kept = None;
+    relay.forget(Some("d".into()));
+    assert_eq!(std::fs::read_dir(dir.path().join("snapshots")).unwrap().count(), 0);
 }
 
 #[tokio::test]

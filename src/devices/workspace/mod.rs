@@ -21,7 +21,7 @@ pub use self::{
     command::{Command, GET_WORKSPACE, RpcRead, needs_key},
     layout::Layout,
     model::{ContentRef, Direction, Pane, PaneKind, Status, Tab},
-    selector::{Selector, check_terminal},
+    selector::{Selector, TerminalId, TerminalServer},
 };
 use crate::api::{Error, ErrorCode, Result};
 
@@ -62,6 +62,9 @@ pub struct Applied {
     /// The key under which this answer is remembered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// Whether this is the answer to an earlier request with this key: nothing was changed now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replayed: bool,
 }
 
 /// A device's workspace, as its state file has it.
@@ -119,7 +122,7 @@ impl Workspace {
         if let Some(key) = key {
             answers::check_key(key)?;
             if let Some(first) = self.answers.get(caller, key, now_ms) {
-                return Ok(first.clone());
+                return Ok(Applied { replayed: true, ..first.clone() });
             }
         } else if change.command.needs_key() {
             return Err(Error::invalid("idempotencyKey: this command needs one"));
@@ -144,6 +147,7 @@ impl Workspace {
             tab: made.tab.and_then(|id| next.tab(&id).cloned()),
             pane: made.pane.and_then(|id| next.pane(&id).cloned()),
             idempotency_key: key.map(str::to_owned),
+            replayed: false,
         };
         self.layout = next;
         if let Some(key) = key {

@@ -19,7 +19,7 @@ pub enum Selector {
     Pane(String),
     /// `pane-index:N`, from 0, in a tab that is named beside it.
     PaneIndex(usize),
-    /// `terminal:ID`: a tmux pane, `%3` or `NAME/%3`.
+    /// `terminal:ID`: a tmux pane, as [`TerminalId`] reads it.
     Terminal(String),
     /// `session:PROVIDER:ID`.
     Session {
@@ -62,16 +62,66 @@ impl Selector {
     }
 }
 
+/// A terminal's id, read. It says on which server the pane is, and no option and no environment changes that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TerminalId<'a> {
+    /// The server.
+    pub server: TerminalServer<'a>,
+    /// The pane, `%3`.
+    pub pane: &'a str,
+}
+
+/// The server of a terminal's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TerminalServer<'a> {
+    /// `%3`: the default server.
+    Default,
+    /// `NAME/%3`: the server of that name; where there is none, the default one of that host.
+    Named(&'a str),
+    /// `/PATH/%3`, the server on that socket, or `HOST/NAME/%3`, the server of that name on another host.
+    At(&'a str),
+}
+
+/// Bytes of a socket's path, at most (`sun_path`).
+const PATH_BYTES: usize = 107;
+
+impl<'a> TerminalId<'a> {
+    /// Reads a terminal's id. Error: `INVALID_TARGET`.
+    pub fn parse(id: &'a str) -> Result<Self> {
+        let refuse =
+            || invalid(format!("{id:?} is no terminal: expected %3, NAME/%3, HOST/NAME/%3 or /PATH/OF/SOCKET/%3"));
+        let (server, pane) = id.rsplit_once('/').map_or((None, id), |(server, pane)| (Some(server), pane));
+        let digits = pane.strip_prefix('%').filter(|digits| !digits.is_empty() && digits.len() <= 10);
+        if !digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_digit())) {
+            return Err(refuse());
+        }
+        let server = match server {
+            None => TerminalServer::Default,
+            Some(path) if path.starts_with('/') => {
+                let is_odd = |letter: char| letter.is_control() || letter.is_whitespace();
+                if path.len() < 2 || path.len() > PATH_BYTES || path.chars().any(is_odd) {
+                    return Err(refuse());
+                }
+                TerminalServer::At(path)
+            }
+            Some(name) if is_server_name(name) => TerminalServer::Named(name),
+            Some(address) => match address.split_once('/') {
+                Some((host, name)) if is_server_name(host) && is_server_name(name) => TerminalServer::At(address),
+                _ => return Err(refuse()),
+            },
+        };
+        Ok(Self { server, pane })
+    }
+}
+
+fn is_server_name(name: &str) -> bool {
+    let visible = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    !name.is_empty() && name.len() <= 64 && !name.starts_with('.') && name.chars().all(visible)
+}
+
 /// Error: `INVALID_TARGET` for what is no terminal's id.
 pub fn check_terminal(id: &str) -> Result<()> {
-    let (name, pane) = id.rsplit_once('/').map_or((None, id), |(name, pane)| (Some(name), pane));
-    let digits = pane.strip_prefix('%').filter(|digits| !digits.is_empty() && digits.len() <= 10);
-    let fits = digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))
-        && name.is_none_or(|name| {
-            let visible = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.');
-            !name.is_empty() && name.len() <= 64 && !name.starts_with('.') && name.chars().all(visible)
-        });
-    if fits { Ok(()) } else { Err(invalid(format!("{id:?} is no terminal: expected %3 or NAME/%3"))) }
+    TerminalId::parse(id).map(drop)
 }
 
 /// Returns whether a word can be an id or a provider's name.
@@ -98,6 +148,14 @@ mod tests {
         assert_eq!(read("pane-index:12"), Selector::PaneIndex(12));
         assert_eq!(read("terminal:%3"), Selector::Terminal("%3".into()));
         assert_eq!(read("terminal:box/%3"), Selector::Terminal("box/%3".into()));
+        for (id, server) in [
+            ("%3", TerminalServer::Default),
+            ("work/%3", TerminalServer::Named("work")),
+            ("box/work/%3", TerminalServer::At("box/work")),
+            ("/tmp/a/x/%3", TerminalServer::At("/tmp/a/x")),
+        ] {
+            assert_eq!(TerminalId::parse(id).unwrap(), TerminalId { server, pane: "%3" }, "{id}");
+        }
         let session = Selector::Session { provider: "claude".into(), id: "a:b".into() };
         assert_eq!(read("session:claude:a:b"), session);
     }
@@ -122,7 +180,11 @@ mod tests {
             "terminal:%",
             "terminal:%x",
             "terminal:../x/%1",
-            "terminal:a/b/%1",
+            "terminal:a/b/c/%1",
+            "terminal:host//%1",
+            "terminal:host//tmp/x/%1",
+            "terminal://%1",
+            "terminal:/tmp/a b/%1",
             "session:claude",
             "session::x",
             "session:claude:",

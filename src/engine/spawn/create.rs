@@ -192,7 +192,10 @@ impl Server {
         let task = self.engine.shared.tasks.spawn(async move {
             tokio::select! {
                 made = server.make_steps(creation, &spawn, policy) => made,
-                () = server.engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
+                // Nobody knows how far it came.
+                () = server.engine.stopping() => {
+                    Err(Error::unavailable("muxtap is stopping").with_details(serde_json::json!({ "sent": true })))
+                }
             }
         });
         task.await.unwrap_or_else(|_| Err(Error::internal("what was to be made failed halfway")))
@@ -288,6 +291,20 @@ impl Server {
         let _ = host.server().fresh().await;
         Ok(())
     }
+}
+
+/// Returns whether something may have been made, or done, though this is the answer.
+pub(crate) fn perhaps_made(error: &Error) -> bool {
+    let is_sent = error.details.as_ref().and_then(|details| details.get("sent")?.as_bool()) == Some(true);
+    // A pane that is to be closed again may stay all the same, where tmux is silent.
+    made_pane(error).is_some()
+        || is_sent
+        || matches!(error.code, ErrorCode::InternalError | ErrorCode::InconsistentState)
+}
+
+/// Returns the pane that was made though this is the answer, where it is known.
+pub(crate) fn made_pane(error: &Error) -> Option<String> {
+    error.details.as_ref()?.get("pane")?.as_str().map(str::to_owned)
 }
 
 /// Returns the place of a new window: an index of a session, or its first free one.
@@ -432,6 +449,9 @@ mod tests {
             let error = PartialCreate::classify(lost.of_change("this")).of_pane(PaneId(3), "@2", true);
             assert_eq!(error.code, ErrorCode::TmuxUnavailable);
             assert_eq!(error.details, Some(serde_json::json!({ "pane": "%3", "window": "@2" })));
+            assert!(perhaps_made(&error) && made_pane(&error).is_some_and(|pane| pane == "%3"));
+            let before = lost.of_change("this");
+            assert_eq!((perhaps_made(&before), made_pane(&before)), (lost != Lost::Unsent, None));
             let (known, _) = error.message.split_once(':').unwrap();
             assert!(known.starts_with("pane %3 was made; ") && known.contains(state), "{error:?}");
         }

@@ -196,8 +196,15 @@ pub async fn login(
         let why = "a device's token gives no other device one: the daemon's token does";
         return Err(Error::new(ErrorCode::Unauthorized, why).into());
     }
-    let sessions = devices(&app).sessions.clone();
-    Ok(Json(blocking(move || sessions.begin(&caller.principal, &request, clock::now_ms())).await?))
+    let Devices { relay, sessions } = devices(&app).clone();
+    let begun = blocking(move || {
+        let (session, ended) = sessions.begin(&caller.principal, &request, clock::now_ms())?;
+        for family in ended {
+            relay.end_family(&family);
+        }
+        Ok(session)
+    });
+    Ok(Json(begun.await?))
 }
 
 /// Gives the next tokens for a refresh token, which works once.

@@ -8,15 +8,18 @@ use axum::{
     extract::ws::{Message, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
     response::{IntoResponse as _, Response},
 };
-use futures_util::{SinkExt as _, StreamExt as _};
-use tokio::time::{sleep_until, timeout};
+use futures_util::{Sink, SinkExt as _, Stream, StreamExt as _};
+use tokio::{
+    sync::Notify,
+    time::{sleep_until, timeout},
+};
 
 use super::{Asking, bound, log_in_first, no_websocket};
 use crate::{
     api::{self, DeviceScope, Error, ErrorCode, Result, Tier},
     clock,
     devices::{
-        BoundDevice, Caller, DeviceSessions, Relay, Session,
+        BoundDevice, Caller, DeviceSessions, Outbox, Relay, Session,
         relay::{Beat, Flow, HELLO_TIME},
         wire::{self, Hello},
     },
@@ -169,36 +172,66 @@ fn begin(relay: &Relay, sessions: &DeviceSessions, caller: Caller, at: Place, te
     Ok((session, has_terminals))
 }
 
-/// Passes messages both ways until one of both ends.
-async fn run(socket: &mut WebSocket, mut session: Session, agents: &Agents) {
-    let outbox = session.outbox().clone();
+/// Passes messages both ways until one of both ends. What the device says is heard while it is slow to take what is
+/// sent to it.
+async fn run(socket: &mut WebSocket, session: Session, agents: &Agents) {
+    let (mut sink, mut stream) = socket.split();
+    let (outbox, ping) = (session.outbox().clone(), Notify::new());
+    let mut writing = std::pin::pin!(write(&mut sink, &outbox, &ping));
+    let flow = tokio::select! {
+        () = &mut writing => return,
+        flow = read(&mut stream, session, agents, &ping) => flow,
+    };
+    // What waits for it is sent before it ends.
+    if flow == Some(Flow::End) {
+        writing.await;
+    }
+}
+
+/// Sends what waits for a device, and pings, until nothing more may come or it takes nothing.
+async fn write<S: Sink<Message> + Unpin>(sink: &mut S, outbox: &Outbox, ping: &Notify) {
     let mut batch = Vec::new();
+    loop {
+        let more = tokio::select! {
+            more = outbox.next_batch(&mut batch) => more,
+            () = ping.notified() => {
+                if send(sink, Message::Ping(Bytes::new())).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+        };
+        if send_all(sink, &mut batch).await.is_err() || !more {
+            return;
+        }
+    }
+}
+
+/// Takes what a device says until it has gone (`None`) or its connection is to end.
+async fn read<E>(
+    stream: &mut (impl Stream<Item = std::result::Result<Message, E>> + Unpin),
+    mut session: Session,
+    agents: &Agents,
+    ping: &Notify,
+) -> Option<Flow> {
     let mut beat = std::pin::pin!(sleep_until(session.next_beat()));
     loop {
         tokio::select! {
-            more = outbox.next_batch(&mut batch) => {
-                if send_all(socket, &mut batch).await.is_err() || !more {
-                    return;
-                }
-            }
-            message = socket.next() => match message {
+            message = stream.next() => match message {
                 Some(Ok(Message::Text(text))) if agents.take(&text) => session.heard(),
                 Some(Ok(Message::Text(text))) => {
-                    // What waits for it is sent before it ends.
                     if session.receive(&text).await == Flow::End {
-                        while outbox.next_batch(&mut batch).await && send_all(socket, &mut batch).await.is_ok() {}
-                        let _ = send_all(socket, &mut batch).await;
-                        return;
+                        return Some(Flow::End);
                     }
                 }
-                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
                 Some(Ok(_)) => session.heard(),
             },
             () = &mut beat => {
                 match session.beat() {
                     Beat::Quiet => {}
-                    Beat::Ping if send(socket, Message::Ping(Bytes::new())).await.is_ok() => {}
-                    Beat::Ping | Beat::End => return,
+                    Beat::Ping => ping.notify_one(),
+                    Beat::End => return None,
                 }
                 beat.as_mut().reset(session.next_beat());
             }
@@ -207,17 +240,17 @@ async fn run(socket: &mut WebSocket, mut session: Session, agents: &Agents) {
 }
 
 /// Sends messages together. Error: the device does not take them.
-async fn send_all(socket: &mut WebSocket, batch: &mut Vec<Arc<str>>) -> std::result::Result<(), ()> {
+async fn send_all<S: Sink<Message> + Unpin>(sink: &mut S, batch: &mut Vec<Arc<str>>) -> std::result::Result<(), ()> {
     for text in batch.drain(..) {
-        let fed = timeout(SLOW_READER, socket.feed(Message::Text(text.as_ref().into()))).await;
+        let fed = timeout(SLOW_READER, sink.feed(Message::Text(text.as_ref().into()))).await;
         fed.map_err(|_| ())?.map_err(|_| ())?;
     }
-    timeout(SLOW_READER, socket.flush()).await.map_err(|_| ())?.map_err(|_| ())
+    timeout(SLOW_READER, sink.flush()).await.map_err(|_| ())?.map_err(|_| ())
 }
 
 /// Sends a message. Error: the device does not take it.
-async fn send(socket: &mut WebSocket, message: Message) -> std::result::Result<(), ()> {
-    match timeout(SLOW_READER, socket.send(message)).await {
+async fn send<S: Sink<Message> + Unpin>(sink: &mut S, message: Message) -> std::result::Result<(), ()> {
+    match timeout(SLOW_READER, sink.send(message)).await {
         Ok(Ok(())) => Ok(()),
         _ => Err(()),
     }

@@ -115,6 +115,31 @@ fn of_refreshes_at_once_none_ends_the_family() {
     assert_eq!(workspace(&world, &["auth", "status"])["expired"], false);
 }
 
+/// A token ends by itself after a quarter of an hour; what gives the next ones does not, unless it is ended.
+#[test]
+fn a_logout_ends_the_session_whose_token_has_ended() {
+    let world = World::with_server();
+    workspace(&world, &["auth", "login"]);
+    let file = world.path("m.sock.devices/cli-auth.json");
+    let kept: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    world.ok(&["stop"]);
+    // What the daemon keeps says that the quarter of an hour is over.
+    let file = world.path("m.sock.devices/sessions.json");
+    let mut sessions: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    sessions[0]["tokenEnds"] = 1.into();
+    fs::write(&file, sessions.to_string()).unwrap();
+    assert_eq!(workspace(&world, &["auth", "logout"])["loggedIn"], false);
+    assert!(!world.path("m.sock.devices/cli-auth.json").exists());
+    assert_eq!(fs::read_to_string(&file).unwrap().trim(), "[]");
+    let body = json!({"refreshToken": kept["refreshToken"]});
+    assert_eq!(world.http("POST", "/api/device-sessions/refresh", Some(&body)).status, 401);
+    // One that has ended altogether is forgotten.
+    workspace(&world, &["auth", "login"]);
+    fs::write(&file, "[]").unwrap();
+    world.kill_daemon(rustix::process::Signal::KILL);
+    assert_eq!(workspace(&world, &["auth", "logout"])["loggedIn"], false);
+}
+
 /// Runs the program as another user. `None`: this test cannot become one.
 fn as_another(world: &World, program: &Path, args: &[&str]) -> Answer {
     let mut command = Command::new(program);

@@ -1,6 +1,6 @@
 // A pane of the workspace: its bar, and what its kind shows.
 
-import { type App, paneName, serverName } from "../app";
+import { type App, paneName } from "../app";
 import { button, clean, fill, h, safeUrl } from "../dom";
 import type { PaneInfo } from "../types";
 import { discards } from "../view/ask";
@@ -8,6 +8,7 @@ import { PaneView } from "../view/pane";
 import { Chat } from "./chat";
 import { EditorPane } from "./editor";
 import type { Pane } from "./model";
+import { isTerminal } from "./terminal";
 import { Picker } from "./picker";
 
 export interface ContentOn {
@@ -27,12 +28,6 @@ export interface Shown {
     /** Whether closing it would lose what somebody wrote. */
     unsaved?(): boolean;
     remove(): void;
-}
-
-/** A pane's name in a workspace: `%3` on the default server, else `NAME/%3`. */
-export function terminalId(pane: PaneInfo): string {
-    const server = serverName(pane.socket);
-    return server === "" ? pane.id : `${server.split("/")[0]}/${pane.id}`;
 }
 
 export class Content {
@@ -139,7 +134,7 @@ export class Content {
     private get terminal(): PaneInfo | undefined {
         const ref = this.pane.contentRef;
         const id = ref !== undefined && "terminalId" in ref ? ref.terminalId : null;
-        return id === null ? undefined : [...this.app.panes.values()].find((one) => terminalId(one) === id);
+        return id === null ? undefined : [...this.app.panes.values()].find((one) => isTerminal(one, id));
     }
 
     private describe(): string {

@@ -44,6 +44,8 @@ export interface Layout {
 
 export interface Applied {
     appliedRevision: number;
+    /** The answer to an earlier request with this key: nothing was changed now. */
+    replayed?: boolean;
     tab?: Tab;
     pane?: Pane;
     idempotencyKey?: string;
@@ -634,7 +636,7 @@ export class Workspace {
             }
             const first = this.state.answers.find((one) => one.caller === caller && one.key === key && now - one.at <= ANSWER_MS);
             if (first !== undefined) {
-                return first.applied;
+                return { ...first.applied, replayed: true };
             }
         } else if (NEED_KEY.has(command)) {
             throw invalid("idempotencyKey: this command needs one");

@@ -3,7 +3,8 @@
 import { type App, http, messageOf, paneName, serverName } from "../app";
 import { button, clean, fill, h, Keyed, write } from "../dom";
 import type { PaneInfo } from "../types";
-import { type Shown, terminalId } from "./content";
+import type { Shown } from "./content";
+import { terminalId } from "./terminal";
 
 interface SessionInfo {
     session: string;

@@ -19,7 +19,8 @@ export interface Selector {
 }
 
 const ID = /^[A-Za-z0-9\-_.@]{1,128}$/;
-const TERMINAL = /^(?:(?!\.)[\p{L}\p{N}\-_.]{1,64}\/)?%\d{1,10}$/u;
+// %3 on the default server, NAME/%3, HOST/NAME/%3, or the path of a socket and the pane.
+const TERMINAL = /^(?:(?:(?!\.)[\p{L}\p{N}\-_.]{1,64}\/){0,2}|\/[^\s\p{Cc}]{1,106}\/)%\d{1,10}$/u;
 
 export function refuse(message: string): WorkspaceError {
     return new WorkspaceError("INVALID_TARGET", message);
@@ -52,7 +53,7 @@ export function parseSelector(text: string): Selector {
             if (TERMINAL.test(rest)) {
                 return { kind, id: rest };
             }
-            throw refuse(`${JSON.stringify(rest)} is no terminal: expected %3 or NAME/%3`);
+            throw refuse(`${JSON.stringify(rest)} is no terminal: expected %3, NAME/%3, HOST/NAME/%3 or /PATH/OF/SOCKET/%3`);
         case "session": {
             const at = rest.indexOf(":");
             if (at > 0 && ID.test(rest.slice(0, at)) && at + 1 < rest.length) {

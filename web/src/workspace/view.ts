@@ -3,7 +3,8 @@
 
 import { type App, paneName } from "../app";
 import { button, clean, fill, h } from "../dom";
-import { Content, terminalId } from "./content";
+import { Content } from "./content";
+import { terminalId } from "./terminal";
 import { Device, type DeviceSocket, type Request } from "./device";
 import type { Pane, Place, Tab } from "./model";
 

@@ -53,15 +53,9 @@ impl AuthCommand {
             Self::Status => context.home.auth()?,
             Self::Logout => {
                 let _lock = context.home.lock_auth()?;
-                let kept = kept(context)?;
-                let path = "/api/device-sessions/current";
-                let ended = client.with_bearer(kept.token).delete::<DoneAnswer>(path).await;
+                logout(context, kept(context)?).await?;
                 context.home.forget_auth()?;
-                match ended {
-                    // It had ended by itself.
-                    Err(error) if error.code != ErrorCode::Unauthorized => return Err(error.into()),
-                    _ => None,
-                }
+                None
             }
         };
         context.print(&answer(context, session.as_ref()), |answer| {
@@ -74,6 +68,32 @@ impl AuthCommand {
             }
         })
     }
+}
+
+/// Ends a session. One whose token has ended by itself lives on by its refresh token, which gives the token that ends
+/// it.
+async fn logout(context: &Context<'_>, session: DeviceSession) -> Result<()> {
+    match end(context, session.token).await {
+        Err(error) if error.code == ErrorCode::Unauthorized => {}
+        ended => return ended,
+    }
+    let request = RefreshRequest { refresh_token: session.refresh_token };
+    let mut client = context.caller.client().await?;
+    match client.post::<DeviceSession>("/api/device-sessions/refresh", &request).await {
+        Ok(next) => {
+            // It could be used again if what follows fails.
+            context.home.set_auth(&next)?;
+            end(context, next.token).await
+        }
+        // Neither of both is good for anything any more.
+        Err(error) if error.code == ErrorCode::Unauthorized => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn end(context: &Context<'_>, token: String) -> Result<()> {
+    let client = context.caller.client().await?;
+    client.with_bearer(token).delete::<DoneAnswer>("/api/device-sessions/current").await.map(drop)
 }
 
 /// Gets the next tokens. Where another command got them while this one waited for it, those are the ones.

@@ -7,14 +7,14 @@ use super::{
     ChangeArgs, Context, DeviceArg, PaneArgs, SplitDirection, TabArgs,
     output::{change_answer, change_words, format, list_answer, shown, table},
     owner::{Reached, key_of},
-    terminals::NewTerminal,
+    terminals::{NewTerminal, NotStarted},
     text,
 };
 use crate::{
-    api::{Error, Result},
+    api::{Error, ErrorCode, Result},
     cli::{Outcome, output},
     devices::{
-        hybrid::{Made, make_terminal},
+        hybrid::{Changed, Made, derived, insist, make_terminal},
         workspace::{Command, ContentRef},
     },
 };
@@ -272,7 +272,7 @@ async fn repeat(owner: &Reached<'_>, reserve: &Command, expected: Option<u64>, k
     let layout = owner.layout().await?;
     let Some(pane) = layout.pane(&id) else {
         let message = "the first request with this key was given up: ask with another key";
-        return Err(Error::new(crate::api::ErrorCode::Conflict, message));
+        return Err(Error::new(ErrorCode::Conflict, message));
     };
     let Some(ContentRef::TerminalId(terminal)) = pane.content_ref.clone() else { return Ok(None) };
     let mut changed = reserved;
@@ -282,23 +282,87 @@ async fn repeat(owner: &Reached<'_>, reserve: &Command, expected: Option<u64>, k
     Ok(Some(Made { changed, terminal }))
 }
 
+/// How often a respawn that failed can be asked for with one key.
+const RESPAWNS: usize = 8;
+
+/// Starts what ran in a pane's terminal anew.
+///
+/// The owner says which terminal it is and lets one request with this key through; the engine starts it; the owner
+/// notes the pane's terminal by the key itself, which from then on has that answer. A refusal of the engine is noted,
+/// too, so that the key can be tried again.
 async fn respawn(context: &Context<'_>, pane: PaneArgs) -> Outcome {
-    let owner = context.owner(pane.change.device.device.as_deref())?;
+    let mut owner = context.owner(pane.change.device.device.as_deref())?;
     let layout = owner.layout().await?;
     let found = layout.find_pane(&pane.target, pane.tab.as_deref())?;
     let terminal = super::terminals::terminal_of(found)?;
     let id = found.id.clone();
-    let key = key_of("bind", pane.change.idempotency_key);
+    let repeated = pane.change.idempotency_key.is_some();
+    let key = key_of("bind", pane.change.idempotency_key).unwrap_or_default();
     let content_ref = ContentRef::TerminalId(terminal.clone());
     let bind = Command::Bind { target: format!("pane:{id}"), tab: None, content_ref };
-    // The owner first: who may not change its pane ends no program in it.
-    let expected = pane.change.expected_revision.unwrap_or(layout.workspace_revision);
-    let changed = owner.change(bind, Some(expected), key.clone()).await?;
-    // A repeated key has the first answer, and respawns nothing again.
-    if changed.applied_revision > layout.workspace_revision {
-        super::terminals::respawn(context, &terminal).await?;
+    if repeated && let Some(first) = remembered(&owner, &bind, key.clone()).await? {
+        return context.print(&change_answer(first, Some(terminal), Some(key)), change_words);
     }
-    context.print(&change_answer(changed, Some(terminal), key), change_words)
+    let expected = pane.change.expected_revision.unwrap_or(layout.workspace_revision);
+    let mut tries = 1..=RESPAWNS;
+    let (failed, claimed) = loop {
+        let Some(number) = tries.next() else { return Err(given_up(&terminal).into()) };
+        let claim = derived(&key, &format!("respawn{number}"));
+        // Who may not change the pane ends no program in it.
+        let claimed = owner.change(bind.clone(), Some(expected), Some(claim)).await?;
+        let failed = derived(&key, &format!("failed{number}"));
+        if !claimed.replayed {
+            break (failed, claimed);
+        }
+        if remembered(&owner, &bind, failed).await?.is_none() {
+            return Err(given_up(&terminal).into());
+        }
+    };
+    let details = |cause: &Error| {
+        serde_json::json!({
+            "paneId": id,
+            "terminalId": terminal,
+            "cause": cause,
+            "respawn": format!("respawn-terminal --target terminal:{terminal}"),
+        })
+    };
+    match super::terminals::respawn(context, &terminal).await {
+        Ok(()) => {}
+        Err(NotStarted::Refused(error)) => {
+            // Where that cannot be noted, the key stays as if the request were under way.
+            let _ = insist(&mut owner, bind, claimed.applied_revision, &failed).await;
+            return Err(error.at_stage("engine").into());
+        }
+        Err(NotStarted::Unknown(error)) => {
+            let message = format!("whether terminal:{terminal} was started anew is not known ({error}): look at it");
+            return Err(Error::new(ErrorCode::InconsistentState, message).with_details(details(&error)).into());
+        }
+    }
+    match insist(&mut owner, bind, claimed.applied_revision, &key).await {
+        Ok(changed) => context.print(&change_answer(changed, Some(terminal), Some(key)), change_words),
+        Err(error) => {
+            let message = format!("terminal:{terminal} was started anew, and the pane {id} does not say so: {error}");
+            Err(Error::new(ErrorCode::InconsistentState, message).with_details(details(&error)).into())
+        }
+    }
+}
+
+/// Returns the first answer to a key. `None`: its owner remembers none. Nothing is changed.
+async fn remembered(owner: &Reached<'_>, command: &Command, key: String) -> Result<Option<Changed>> {
+    // A remembered key has its answer whatever revision is expected, and no workspace is at 0.
+    match owner.change(command.clone(), Some(0), Some(key)).await {
+        Ok(first) => Ok(Some(first)),
+        Err(error) if error.code == ErrorCode::RevisionConflict => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The error for a key whose request is under way, or never came to its end.
+fn given_up(terminal: &str) -> Error {
+    let message = format!(
+        "a request with this key is under way, or was given up: look at terminal:{terminal}, and ask with another key"
+    );
+    Error::new(ErrorCode::Conflict, message)
 }
 
 async fn list_panes(context: &Context<'_>, device: Option<&str>, tab: Option<&str>, allow_stale: bool) -> Outcome {

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
+pub(in crate::cli) use self::terminals::id_on;
 use super::{Caller, Outcome, duration};
 use crate::{
     api::{Error, ErrorCode, Result},
@@ -163,7 +164,7 @@ impl WorkspaceArgs {
     }
 
     async fn dispatch(self, caller: &Caller) -> Outcome {
-        let home = Home::new(folder(caller)?);
+        let home = Home::new(folder(caller, is_freshell(std::env::args_os().next().as_deref()))?);
         home.check()?;
         let identity = home.identity()?;
         let context = Context { caller, home, identity };
@@ -182,9 +183,9 @@ pub(in crate::cli) fn is_freshell(program: Option<&std::ffi::OsStr>) -> bool {
     program.map(std::path::Path::new).and_then(std::path::Path::file_name).is_some_and(|name| name == FRESHELL)
 }
 
-/// Returns the folder of this device's files.
-fn folder(caller: &Caller) -> Result<PathBuf> {
-    if !is_freshell(std::env::args_os().next().as_deref()) {
+/// Returns the folder of this device's files; that of `freshell`, or of `muxtap`.
+pub(in crate::cli) fn folder(caller: &Caller, freshell: bool) -> Result<PathBuf> {
+    if !freshell {
         return Ok(caller.paths.devices_dir());
     }
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());

@@ -189,10 +189,11 @@ fn done(home: &Home, mut message: Value) -> Result<(Value, Option<u64>, Option<C
     let read = RpcRead::parse(&command, args, expected_revision, idempotency_key)?;
     // It may have been changed since this began.
     let identity = home.identity()?;
-    let now = clock::now_ms();
     let change = match read {
         RpcRead::Snapshot => {
-            let opened = home.open(&identity.device_id, now)?;
+            let opened = home.open(&identity.device_id, clock::now_ms())?;
+            // Another command may have held it until now: a snapshot is of when it was taken.
+            let now = clock::now_ms();
             let changed = opened.changed.then(|| (opened.workspace().next_release(), opened.snapshot(now)));
             return Ok((opened.snapshot(now), None, changed));
         }
@@ -208,10 +209,16 @@ fn done(home: &Home, mut message: Value) -> Result<(Value, Option<u64>, Option<C
     if change.expected_revision.is_none() {
         return Err(Error::invalid("expectedRevision: say which revision this change was made for"));
     }
-    let mut opened = home.open(&identity.device_id, now)?;
+    let mut opened = home.open(&identity.device_id, clock::now_ms())?;
+    let now = clock::now_ms();
     let applied = opened.apply(&change, &caller, now)?;
     let changed = opened.changed.then(|| (opened.workspace().next_release(), opened.snapshot(now)));
-    let result = json!({ "tab": applied.tab, "pane": applied.pane, "idempotencyKey": applied.idempotency_key });
+    let result = json!({
+        "tab": applied.tab,
+        "pane": applied.pane,
+        "idempotencyKey": applied.idempotency_key,
+        "replayed": applied.replayed,
+    });
     Ok((result, Some(applied.applied_revision), changed))
 }
 
@@ -219,8 +226,8 @@ fn done(home: &Home, mut message: Value) -> Result<(Value, Option<u64>, Option<C
 async fn opened(home: &Home, id: &str) -> Result<(u64, Option<u64>, Value)> {
     let (home, id) = (home.clone(), id.to_owned());
     let look = move || {
+        let opened = home.open(&id, clock::now_ms())?;
         let now = clock::now_ms();
-        let opened = home.open(&id, now)?;
         Ok((opened.workspace().revision(), opened.workspace().next_release(), opened.snapshot(now)))
     };
     tokio::task::spawn_blocking(look).await.unwrap_or_else(|error| Err(Error::internal(error.to_string())))

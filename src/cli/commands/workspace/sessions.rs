@@ -8,6 +8,10 @@ use super::super::{
         SessionAttach, SessionCreate, SessionInterrupt, SessionKill, SessionList, SessionSend, SessionWait,
     },
 };
+use crate::{
+    api::{Error, ErrorCode, Result},
+    devices::workspace::Selector,
+};
 
 /// The commands about agent sessions, as `muxtap agent-session` has them.
 #[derive(Debug, Subcommand)]
@@ -30,6 +34,9 @@ pub(super) enum SessionCommand {
 
 impl SessionCommand {
     pub(super) async fn run(self, caller: &Caller) -> Outcome {
+        if let Some(target) = self.target() {
+            check(target)?;
+        }
         match self {
             Self::Create(args) => args.run(caller).await,
             Self::List(args) => args.run(caller).await,
@@ -40,4 +47,25 @@ impl SessionCommand {
             Self::Attach(args) => args.run(caller).await,
         }
     }
+
+    /// Returns the selector of the session that is meant.
+    fn target(&self) -> Option<&str> {
+        match self {
+            Self::Create(_) | Self::List(_) => None,
+            Self::Send(args) => Some(&args.target),
+            Self::Wait(args) => Some(&args.target),
+            Self::Interrupt(args) => Some(&args.target),
+            Self::Kill(args) => Some(&args.target),
+            Self::Attach(args) => Some(&args.target),
+        }
+    }
+}
+
+/// Checks that a selector is `session:PROVIDER:ID`: here is no shorthand. Error: `INVALID_TARGET`.
+fn check(selector: &str) -> Result<()> {
+    if let Selector::Session { .. } = Selector::parse(selector)? {
+        return Ok(());
+    }
+    let message = format!("{selector} names no agent session: expected session:PROVIDER:ID");
+    Err(Error::new(ErrorCode::InvalidTarget, message))
 }

@@ -1,8 +1,12 @@
 //! Commands about terminals: class P. Each goes straight to the engine, by the routes that every command uses.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use clap::{ArgGroup, Subcommand};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Context, TerminalArgs, duration, output::table, text, times};
@@ -15,18 +19,17 @@ use crate::{
     cli::{
         EXIT_FAILED, Outcome,
         caller::{Caller, whole_environment},
+        client::ConnectionLost,
         commands::{listed, path_of, wait_for},
         output, url,
     },
     devices::{
-        hybrid::Terminals,
-        workspace::{ContentRef, Pane, Selector},
+        hybrid::{NotMade, Terminals},
+        workspace::{ContentRef, Pane, Selector, TerminalId, TerminalServer},
     },
-    tmux::DEFAULT_SOCKET,
+    engine::{elsewhere::default_server, made_pane, perhaps_made},
+    tmux::{DEFAULT_SOCKET, is_absent, is_secret, same_socket},
 };
-
-/// Variables that no child process gets: tokens that last.
-const SECRETS: [&str; 2] = ["AUTH_TOKEN", "MUXTAP_TOKEN"];
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TerminalCommand {
@@ -127,11 +130,14 @@ impl TerminalCommand {
                     detach: true,
                     ..WaitRequest::default()
                 };
+                if let Selector::Session { .. } = Selector::parse(&terminal.target)? {
+                    return wait_for_session(context, terminal.target, request).await;
+                }
                 wait(context, &terminal, request).await
             }
             Self::RespawnTerminal { terminal } => {
                 let at = find(context, &terminal).await?;
-                respawn(context, &at.id).await?;
+                respawn(context, &at.id).await.map_err(Error::from)?;
                 context.print(&json!({ "terminalId": at.id }), |_| String::new())
             }
             Self::KillTerminal { terminal } => {
@@ -163,7 +169,7 @@ pub(super) fn terminal_of(pane: &Pane) -> Result<String> {
 /// Finds the terminal that a command means; of a pane its owner is asked.
 async fn find(context: &Context<'_>, terminal: &TerminalArgs) -> Result<Located> {
     match Selector::parse(&terminal.target)? {
-        Selector::Terminal(id) => locate(context, &id),
+        Selector::Terminal(id) => locate_named(context, &id),
         Selector::Pane(_) => {
             let layout = context.owner(terminal.device.device.as_deref())?.layout().await?;
             locate(context, &terminal_of(layout.find_pane(&terminal.target, None)?)?)
@@ -175,32 +181,66 @@ async fn find(context: &Context<'_>, terminal: &TerminalArgs) -> Result<Located>
     }
 }
 
-/// Returns where a terminal is: `%3` on the default server, or the one that `-S` or `-L` name; `NAME/%3` on the server
-/// of that name, else on that host.
-fn locate(context: &Context<'_>, id: &str) -> Result<Located> {
-    crate::devices::workspace::check_terminal(id)?;
+/// Finds the terminal of an id that the command line names. Error: `INVALID_TARGET` where `-S` or `-L` beside it name
+/// another server than it does: of two words of the user's neither is passed over.
+fn locate_named(context: &Context<'_>, id: &str) -> Result<Located> {
+    let at = locate(context, id)?;
     let caller = context.caller;
-    let (name, pane) = id.rsplit_once('/').map_or((None, id), |(name, pane)| (Some(name), pane));
+    if caller.server_is_named && !is_same(&at.caller.server, &caller.server) {
+        let message = format!(
+            "terminal:{id} is on the tmux server {}, and -S or -L names {}: leave that out, or take the id that \
+             list-terminals shows there",
+            at.caller.server.display(),
+            caller.server.display()
+        );
+        return Err(Error::new(ErrorCode::InvalidTarget, message));
+    }
+    Ok(at)
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    one == other || one.is_absolute() && other.is_absolute() && same_socket(one, other)
+}
+
+/// Returns where a terminal is. The id alone says that: neither the server in whose pane this runs nor `-S` counts.
+fn locate(context: &Context<'_>, id: &str) -> Result<Located> {
+    let TerminalId { server, pane } = TerminalId::parse(id)?;
+    let caller = context.caller;
     let named = |name: &str| caller.sockets.as_ref().map(|sockets| sockets.join(name));
-    let (server, target) = match name {
-        None if caller.server_is_named => (caller.server.clone(), pane.to_owned()),
-        None => (named(DEFAULT_SOCKET).unwrap_or_else(|| caller.server.clone()), pane.to_owned()),
-        Some(name) => match named(name).filter(|socket| socket.exists()) {
+    let (server, target) = match server {
+        TerminalServer::Default => (named(DEFAULT_SOCKET).ok_or_else(|| no_sockets(id))?, pane.to_owned()),
+        TerminalServer::Named(name) => match named(name).filter(|socket| socket.exists()) {
             Some(socket) => (socket, pane.to_owned()),
-            None => (caller.server.clone(), id.to_owned()),
+            None => (PathBuf::from(default_server(name)), pane.to_owned()),
         },
+        TerminalServer::At(address) => (PathBuf::from(address), pane.to_owned()),
     };
     Ok(Located { id: id.to_owned(), target, caller: caller.on_server(server) })
 }
 
-/// Returns the id by which a pane of the server that is meant is a terminal.
-fn id_on(caller: &Caller, pane: &str) -> String {
-    let sockets = caller.sockets.as_deref();
-    let name = caller.server.file_name().and_then(|name| name.to_str());
-    match name.filter(|name| caller.server.parent() == sockets && *name != DEFAULT_SOCKET) {
-        Some(name) => format!("{name}/{pane}"),
-        None => pane.to_owned(),
-    }
+fn no_sockets(id: &str) -> Error {
+    Error::new(ErrorCode::InvalidTarget, format!("terminal:{id}: there is no directory of tmux's sockets here"))
+}
+
+/// Returns the id by which a pane of the server that is meant is a terminal, from wherever it is named. Error:
+/// `INVALID_TARGET` where no id can name that server.
+pub(in crate::cli) fn id_on(caller: &Caller, pane: &str) -> Result<String> {
+    let server = caller.server.as_path();
+    let file = server.file_name().and_then(|name| name.to_str());
+    let in_sockets = |name: &str| caller.sockets.as_ref().is_some_and(|dir| is_same(server, &dir.join(name)));
+    let id = match file.filter(|_| server.is_absolute()) {
+        Some(_) if in_sockets(DEFAULT_SOCKET) => pane.to_owned(),
+        Some(name) if in_sockets(name) && TerminalId::parse(&format!("{name}/{pane}")).is_ok() => {
+            format!("{name}/{pane}")
+        }
+        _ => format!("{}/{pane}", server.display()),
+    };
+    let refuse = |_| {
+        let message = format!("no terminal:ID can name a pane of the tmux server {}", server.display());
+        Error::new(ErrorCode::InvalidTarget, message)
+    };
+    TerminalId::parse(&id).map_err(refuse)?;
+    Ok(id)
 }
 
 /// Checks that a terminal is there. Error: `NOT_FOUND`.
@@ -209,7 +249,7 @@ pub(super) async fn check_lives(context: &Context<'_>, selector: &str) -> Result
         let message = format!("{selector} names no terminal: expected terminal:ID");
         return Err(Error::new(ErrorCode::InvalidTarget, message));
     };
-    let at = locate(context, &id)?;
+    let at = locate_named(context, &id)?;
     let list: PaneList = at.caller.client().await?.get("/v1/panes", &listed(std::slice::from_ref(&at.target))?).await?;
     if list.panes.iter().any(|pane| !pane.dead) {
         return Ok(());
@@ -217,22 +257,48 @@ pub(super) async fn check_lives(context: &Context<'_>, selector: &str) -> Result
     Err(Error::not_found(format!("no terminal {selector}; list-terminals shows what is there")))
 }
 
+/// The failure to start a terminal anew.
+pub(super) enum NotStarted {
+    /// What ran in it runs on.
+    Refused(Error),
+    /// Whether it was started is not known.
+    Unknown(Error),
+}
+
 /// Starts what ran in a terminal anew.
-pub(super) async fn respawn(context: &Context<'_>, id: &str) -> Result<()> {
-    let at = locate(context, id)?;
+pub(super) async fn respawn(context: &Context<'_>, id: &str) -> std::result::Result<(), NotStarted> {
+    let at = locate(context, id).map_err(NotStarted::Refused)?;
     let respawn = Some(RespawnRequest { kill: true, spawn: SpawnRequest::default() });
     let request = PatchRequest { respawn, ..PatchRequest::default() };
-    let _: DoneAnswer = at.caller.client().await?.patch(&path_of("panes", &at.target), &request).await?;
-    Ok(())
+    let mut client = at.caller.client().await.map_err(NotStarted::Refused)?;
+    match client.try_patch::<DoneAnswer>(&path_of("panes", &at.target), &request).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) if !perhaps_made(&error) => Err(NotStarted::Refused(error)),
+        Ok(Err(error)) | Err(ConnectionLost(error)) => Err(NotStarted::Unknown(error)),
+    }
+}
+
+impl From<NotStarted> for Error {
+    fn from(not_started: NotStarted) -> Self {
+        match not_started {
+            NotStarted::Refused(error) => error,
+            NotStarted::Unknown(mut error) => {
+                error.message.push_str("; whether it was done is not known: look before asking again");
+                error
+            }
+        }
+    }
 }
 
 async fn list(context: &Context<'_>) -> Outcome {
     let list: PaneList = context.caller.client().await?.get("/v1/panes", &listed(&[])?).await?;
     let is_here = context.caller.server.is_absolute();
+    // Before anything is shown: an id that another command would take for another terminal's is none.
+    id_on(context.caller, "%0")?;
     let terminal = |pane: &PaneInfo| {
         let pid = Some(pane.pid).filter(|pid| is_here && pane.host.is_none() && !pane.dead && *pid > 0);
         json!({
-            "terminalId": id_on(context.caller, &pane.id.to_string()),
+            "terminalId": id_on(context.caller, &pane.id.to_string()).ok(),
             "mode": pane.command,
             "status": if pane.dead { "exited" } else { "running" },
             "exitStatus": pane.exit_status,
@@ -262,10 +328,7 @@ async fn list(context: &Context<'_>) -> Outcome {
 }
 
 async fn wait(context: &Context<'_>, terminal: &TerminalArgs, request: WaitRequest) -> Outcome {
-    let nothing = request.patterns.is_empty() && request.stable_ms.is_none() && !request.exit && !request.prompt;
-    if nothing {
-        return Err(Error::invalid("say what to wait for: -p, --stable, --exit or --prompt").into());
-    }
+    check_predicates(!request.patterns.is_empty() || request.stable_ms.is_some() || request.exit || request.prompt)?;
     let at = find(context, terminal).await?;
     let mut client = at.caller.client().await?;
     let request = WaitRequest { panes: vec![at.target.clone()], ..request };
@@ -299,6 +362,33 @@ async fn wait(context: &Context<'_>, terminal: &TerminalArgs, request: WaitReque
     }
 }
 
+/// Waits for an agent session, with the conditions that it shares with terminals.
+#[cfg(feature = "sessions")]
+async fn wait_for_session(context: &Context<'_>, target: String, request: WaitRequest) -> Outcome {
+    let WaitRequest { patterns, stable_ms, exit, prompt, timeout_ms, .. } = request;
+    if prompt {
+        return Err(
+            Error::invalid("--prompt: an agent session has no shell; session-wait --idle waits for its end").into()
+        );
+    }
+    check_predicates(!patterns.is_empty() || stable_ms.is_some() || exit)?;
+    super::super::agent_session::SessionWait::of(target, patterns, stable_ms, exit, timeout_ms)
+        .run(context.caller)
+        .await
+}
+
+/// No agent sessions.
+#[cfg(not(feature = "sessions"))]
+async fn wait_for_session(_: &Context<'_>, target: String, _: WaitRequest) -> Outcome {
+    let message = format!("{target}: this muxtap was built without agent sessions");
+    Err(Error::new(ErrorCode::InvalidTarget, message).into())
+}
+
+/// Error: `INVALID_ARGUMENT` for a wait that waits for nothing.
+fn check_predicates(any: bool) -> Result<()> {
+    if any { Ok(()) } else { Err(Error::invalid("say what to wait for: -p, --stable, --exit or --prompt")) }
+}
+
 /// A terminal that is to be made.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NewTerminal {
@@ -323,7 +413,7 @@ impl NewTerminal {
         let session = format!("device-{}", device.replace(['.', '@'], "_"));
         let own = std::env::current_dir().ok().and_then(|dir| dir.into_os_string().into_string().ok());
         let mut env: BTreeMap<String, String> = whole_environment();
-        env.retain(|name, _| !SECRETS.contains(&name.as_str()));
+        env.retain(|name, _| !is_secret(name));
         let spawn = SpawnRequest {
             command: self.shell.map(|shell| vec![shell]),
             caller_cwd: own.filter(|_| self.cwd.is_none()),
@@ -343,8 +433,9 @@ pub(super) struct Maker<'a> {
 }
 
 impl Terminals for Maker<'_> {
-    async fn make(&mut self) -> Result<String> {
-        let mut client = self.caller.client().await?;
+    async fn make(&mut self) -> std::result::Result<String, NotMade> {
+        // What could not be named afterwards is not made.
+        id_on(self.caller, "%0").map_err(NotMade::Refused)?;
         // The session's name, exactly: without the colon a window could be meant.
         let window = NewWindowRequest {
             session: format!("{}:", self.session),
@@ -356,16 +447,42 @@ impl Terminals for Maker<'_> {
             spawn: self.spawn.clone(),
             ..NewSessionRequest::default()
         };
-        let made: CreatedAnswer = match client.post("/v1/windows", &window).await {
-            Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::TmuxUnavailable) => {
-                match client.post("/v1/sessions", &session).await {
+        let made = match self.ask("/v1/windows", &window).await {
+            // The session is not there, or no server is: nothing was made.
+            Err(NotMade::Refused(error)) if error.code == ErrorCode::NotFound || is_absent(&error) => {
+                match self.ask("/v1/sessions", &session).await {
                     // Another command made it meanwhile.
-                    Err(error) if error.code == ErrorCode::Conflict => client.post("/v1/windows", &window).await?,
-                    made => made?,
+                    Err(NotMade::Refused(error)) if error.code == ErrorCode::Conflict => {
+                        self.ask("/v1/windows", &window).await
+                    }
+                    made => made,
                 }
             }
-            made => made?,
+            made => made,
         };
-        Ok(id_on(self.caller, &made.pane.to_string()))
+        id_on(self.caller, &made?.pane.to_string()).map_err(NotMade::Refused)
+    }
+}
+
+impl Maker<'_> {
+    /// Asks for a window or a session, once.
+    async fn ask(&self, path: &str, request: &impl Serialize) -> std::result::Result<CreatedAnswer, NotMade> {
+        let mut client = self.caller.client().await.map_err(NotMade::Refused)?;
+        match client.try_post(path, request).await {
+            Ok(Ok(made)) => Ok(made),
+            Ok(Err(error)) => Err(self.not_made(error)),
+            Err(ConnectionLost(cause)) => {
+                Err(NotMade::Unknown { cause, session: self.session.clone(), terminal: None })
+            }
+        }
+    }
+
+    /// Says of an error of the engine whether something may have been made all the same.
+    fn not_made(&self, cause: Error) -> NotMade {
+        if !perhaps_made(&cause) {
+            return NotMade::Refused(cause);
+        }
+        let terminal = made_pane(&cause).and_then(|pane| id_on(self.caller, &pane).ok());
+        NotMade::Unknown { cause, session: self.session.clone(), terminal }
     }
 }

@@ -1,0 +1,252 @@
+//! Failures in the middle of hybrid commands, with real owners, relays and engines: nothing is left unnamed.
+
+use std::{fs, os::unix::net::UnixStream};
+
+use serde_json::{Value, json};
+
+use super::{Page, failed, own_id, page, pane_of, refused, workspace};
+use crate::common::{Answer, Background, Stopped, World, eventually, signal};
+
+/// The terminals of this device's session, as `list-terminals` has them.
+fn made(world: &World) -> Vec<String> {
+    let session = format!("device-{}", own_id(world));
+    let listed = workspace(world, &["list-terminals"]);
+    let own = listed["terminals"].as_array().unwrap().iter().filter(|one| one["session"] == session.as_str());
+    own.map(|one| one["terminalId"].as_str().unwrap().to_owned()).collect()
+}
+
+/// A command that splits the pane of a new tab, and that tab's terminal.
+fn split(world: &World) -> (Vec<String>, String) {
+    let first = workspace(world, &["new-tab", "--shell", "exec cat"]);
+    let pane = format!("pane:{}", first["pane"]["id"].as_str().unwrap());
+    let words = ["--json", "workspace", "split-pane", "-t", &pane, "--direction", "vertical", "--shell", "exec cat"];
+    (words.map(str::to_owned).into(), first["terminalId"].as_str().unwrap().to_owned())
+}
+
+fn words(args: &[String]) -> Vec<&str> {
+    args.iter().map(String::as_str).collect()
+}
+
+/// Checks an answer that knows not whether a terminal was made, and that the reserved pane is gone.
+fn names_the_session(world: &World, error: &Value) {
+    let session = format!("device-{}", own_id(world));
+    let details = &error["details"];
+    assert_eq!(details["session"], session.as_str(), "{error}");
+    assert!(error["message"].as_str().unwrap().contains(&session), "{error}");
+    assert_eq!(details["look"], "list-terminals", "{error}");
+    for name in ["attach", "kill"] {
+        assert!(details[name].as_str().unwrap().contains("terminal:"), "{error}");
+    }
+    assert_eq!(workspace(world, &["list-panes"])["panes"].as_array().unwrap().len(), 1, "{error}");
+}
+
+/// Step 2, with a tmux that makes the window and is silent then.
+#[test]
+fn where_tmux_is_silent_no_second_terminal_is_made_and_the_first_is_named() {
+    let world = World::with_server();
+    let (split, first) = split(&world);
+    assert_eq!(made(&world), [first.as_str()]);
+    let pid = world.server_pid();
+    world.tmux(&["set-hook", "-g", "after-new-window", &format!("run-shell 'kill -STOP {pid}'")]);
+    let answer = world.spawn(&words(&split)).finish();
+    signal(pid, rustix::process::Signal::CONT);
+    world.tmux(&["set-hook", "-gu", "after-new-window"]);
+    let error = failed(&answer, "INCONSISTENT_STATE");
+    assert_eq!(error["details"]["cause"]["code"], "TMUX_UNAVAILABLE", "{error}");
+    names_the_session(&world, &error);
+    eventually("it goes on", || world.muxtap(&["list-panes"]).status == 0);
+    // What is left there is the one that the answer means, and no other.
+    let left: Vec<_> = made(&world).into_iter().filter(|one| *one != first).collect();
+    assert!(left.len() <= 1, "{left:?}");
+    for one in &left {
+        let named = &error["details"]["terminalId"];
+        assert!(named.is_null() || named == one.as_str(), "{error} {left:?}");
+        workspace(&world, &["kill-terminal", "-t", &format!("terminal:{one}")]);
+    }
+    assert_eq!(made(&world), [first]);
+}
+
+/// Step 2, with a daemon that is killed when the window is there and the answer is not.
+#[test]
+fn a_daemon_that_is_killed_while_it_makes_a_terminal_leaves_none_unnamed() {
+    let world = World::with_server();
+    let (split, first) = split(&world);
+    // The server is held where it has made the window.
+    world.tmux(&["set-hook", "-g", "after-new-window", "wait-for held"]);
+    let panes = || world.tmux(&["list-panes", "-a", "-F", "#{pane_id}"]).lines().count();
+    let before = panes();
+    let asking = world.spawn(&words(&split));
+    eventually("the window is there", || panes() > before);
+    world.kill_daemon(rustix::process::Signal::KILL);
+    let error = failed(&asking.finish(), "INCONSISTENT_STATE");
+    world.tmux(&["set-hook", "-gu", "after-new-window"]);
+    world.tmux(&["wait-for", "-S", "held"]);
+    names_the_session(&world, &error);
+    // After the restart it is found where the answer says, and can be ended.
+    let left: Vec<_> = made(&world).into_iter().filter(|one| *one != first).collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    workspace(&world, &["kill-terminal", "-t", &format!("terminal:{}", left[0])]);
+    assert_eq!(made(&world), [first]);
+}
+
+/// A command that splits a page's pane.
+const SPLIT: [&str; 13] = [
+    "--json",
+    "workspace",
+    "split-pane",
+    "--device",
+    "laptop",
+    "-t",
+    "pane:p1",
+    "--direction",
+    "vertical",
+    "--shell",
+    "exec cat",
+    "--expected-revision",
+    "7",
+];
+
+/// Takes the next request and says only that it was taken.
+fn acks(owner: &mut Page<UnixStream>, command: &str) {
+    let request = owner.next_of("layout.rpc.request");
+    assert_eq!(request["command"], command, "{request}");
+    owner.say(&json!({"type": "layout.rpc.ack", "requestId": request["requestId"]}));
+}
+
+/// The owner takes a step's request, and goes.
+#[test]
+fn an_owner_that_goes_after_its_ack_leaves_nothing_unnamed() {
+    let world = World::with_server();
+    let pane = json!({"pane": {"id": "p9", "status": "pending"}});
+    let before = world.panes();
+    // Step 1: what it reserved, if it did, it releases.
+    let mut owner = page(&world, "laptop");
+    let asking = world.spawn(&SPLIT);
+    acks(&mut owner, "reserve");
+    drop(owner);
+    assert_eq!(failed(&asking.finish(), "OWNER_TIMEOUT")["stage"], "owner");
+    assert_eq!(world.panes(), before);
+    // The undo of step 2.
+    let mut owner = page(&world, "laptop");
+    let mut elsewhere = world.plain_muxtap_command();
+    let asking = Background::start(elsewhere.arg("-S").arg(world.path("no/such/t")).args(SPLIT));
+    owner.answers("reserve", &pane, 8);
+    acks(&mut owner, "release");
+    drop(owner);
+    let error = failed(&asking.finish(), "INCONSISTENT_STATE");
+    assert_eq!(error["details"]["paneId"], "p9", "{error}");
+    assert!(error["details"]["release"].as_str().unwrap().contains("pane:p9"), "{error}");
+    // Step 3.
+    let mut owner = page(&world, "laptop");
+    let asking = world.spawn(&SPLIT);
+    owner.answers("reserve", &pane, 8);
+    acks(&mut owner, "finalize");
+    drop(owner);
+    let error = failed(&asking.finish(), "INCONSISTENT_STATE");
+    let terminal = error["details"]["terminalId"].as_str().unwrap_or_else(|| panic!("{error}"));
+    let made: Vec<_> = world.panes().into_iter().filter(|pane| !before.contains(pane)).collect();
+    assert_eq!(made, [pane_of(terminal)], "{error}");
+    let kill = error["details"]["kill"].as_str().unwrap();
+    workspace(&world, &kill.split(' ').collect::<Vec<_>>());
+    assert_eq!(world.panes(), before);
+}
+
+/// The relay goes in step 1, and between steps 1 and 2.
+#[test]
+fn a_relay_that_goes_around_the_reservation_leaves_nothing_unnamed() {
+    let world = World::with_server();
+    let before = world.panes();
+    let mut owner = page(&world, "laptop");
+    let asking = world.spawn(&SPLIT);
+    assert_eq!(owner.next_of("layout.rpc.request")["command"], "reserve");
+    world.kill_daemon(rustix::process::Signal::KILL);
+    let error = failed(&asking.finish(), "TMUX_UNAVAILABLE");
+    assert!(error["message"].as_str().unwrap().contains("not known"), "{error}");
+    assert_eq!(world.panes(), before);
+    // Its answer to step 1 has arrived, and is read when the daemon has gone.
+    let mut owner = page(&world, "laptop");
+    let asking = world.spawn(&SPLIT);
+    let request = owner.next_of("layout.rpc.request");
+    let stopped = Stopped::new(asking.pid());
+    owner.say(&json!({"type": "layout.rpc.result", "requestId": request["requestId"], "ok": true,
+                      "result": {"pane": {"id": "p9", "status": "pending"}}, "appliedRevision": 8}));
+    let log = world.path("m.sock.devices/audit/remote-control.jsonl");
+    eventually("it is answered", || fs::read_to_string(&log).is_ok_and(|text| text.contains("\"result\":\"ok\"")));
+    assert_eq!(world.http("GET", "/v1/status", None).status, 200);
+    world.kill_daemon(rustix::process::Signal::KILL);
+    drop(stopped);
+    // The next daemon makes the terminal; its owner is not there any more.
+    let error = failed(&asking.finish(), "INCONSISTENT_STATE");
+    let terminal = error["details"]["terminalId"].as_str().unwrap_or_else(|| panic!("{error}"));
+    let made: Vec<_> = world.panes().into_iter().filter(|pane| !before.contains(pane)).collect();
+    assert_eq!(made, [pane_of(terminal)], "{error}");
+}
+
+/// A pane whose program notes each of its beginnings, the file with them, and the words that respawn it.
+fn noting(world: &World) -> (Value, impl Fn() -> usize + use<>) {
+    let file = world.path("begun");
+    let shell = format!("echo begun >> {}; exec cat", file.display());
+    let made = workspace(world, &["new-tab", "--shell", &shell]);
+    let begun = move || fs::read_to_string(&file).map_or(0, |text| text.lines().count());
+    eventually("it has begun", || begun() == 1);
+    (made, begun)
+}
+
+#[test]
+fn of_respawns_at_once_with_one_key_one_ends_the_program() {
+    let world = World::with_server();
+    let (made, begun) = noting(&world);
+    let pane = format!("pane:{}", made["pane"]["id"].as_str().unwrap());
+    let respawn = ["--json", "workspace", "respawn-pane", "-t", &pane, "--idempotency-key", "k"];
+    let running: Vec<_> = (0..6).map(|_| world.spawn(&respawn)).collect();
+    let answers: Vec<_> = running.into_iter().map(Background::finish).collect();
+    let done: Vec<Value> = answers.iter().filter(|one| one.status == 0).map(Answer::json).collect();
+    assert!(!done.is_empty(), "{answers:?}");
+    for one in answers.iter().filter(|one| one.status != 0) {
+        assert!(failed(one, "CONFLICT")["message"].as_str().unwrap().contains("under way"), "{one:?}");
+    }
+    assert!(done.iter().all(|one| one["appliedRevision"] == done[0]["appliedRevision"]), "{done:?}");
+    eventually("it has begun again", || begun() == 2);
+    // Whoever comes later has the first answer.
+    let later = workspace(&world, &respawn[2..]);
+    assert_eq!(later["appliedRevision"], done[0]["appliedRevision"]);
+    workspace(&world, &["capture-pane", "-t", &pane]);
+    assert_eq!(begun(), 2);
+}
+
+/// The engine refuses: the key has no answer yet, and is good for the next try.
+#[test]
+fn a_respawn_that_the_engine_refused_is_done_when_it_is_repeated() {
+    let world = World::with_server();
+    let (made, begun) = noting(&world);
+    let pane = format!("pane:{}", made["pane"]["id"].as_str().unwrap());
+    let number = pane_of(made["terminalId"].as_str().unwrap());
+    let key = "k".repeat(128);
+    let respawn = ["respawn-pane", "-t", &pane, "--idempotency-key", &key];
+    world.tmux(&["kill-server"]);
+    for _ in 0..2 {
+        let error = refused(&world, "TMUX_UNAVAILABLE", &respawn);
+        assert_eq!(error["stage"], "engine", "{error}");
+    }
+    // A server that has a pane of that number again.
+    world.session("main");
+    let again = format!("echo begun >> {}; exec cat", world.path("begun").display());
+    assert_eq!(world.window(&again), number);
+    eventually("it has begun there", || begun() == 2);
+    let done = workspace(&world, &respawn);
+    assert_eq!(done["terminalId"], made["terminalId"]);
+    eventually("it has begun again", || begun() == 3);
+    assert_eq!(workspace(&world, &respawn)["appliedRevision"], done["appliedRevision"]);
+    assert_eq!(begun(), 3);
+}
+
+/// Keys are good up to the length that owners take, also for what has several steps.
+#[test]
+fn the_longest_key_makes_a_terminal() {
+    let world = World::with_server();
+    let key = "k".repeat(128);
+    let tab = ["new-tab", "--shell", "exec cat", "--idempotency-key", &key];
+    let made = workspace(&world, &tab);
+    assert_eq!(made["pane"]["status"], "ready", "{made}");
+    assert_eq!(workspace(&world, &tab)["terminalId"], made["terminalId"]);
+}

@@ -1,0 +1,79 @@
+//! Owners: what they say while they are slow, and when their snapshots were taken.
+
+use std::{
+    fs,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use serde_json::{Value, json};
+
+use super::{freshell, page};
+use crate::common::{Background, World, eventually};
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+/// A device that takes nothing of what waits for it is heard all the same.
+#[test]
+fn a_device_that_is_slow_to_read_is_heard() {
+    let world = World::with_server();
+    let (mut slow, mut other) = (page(&world, "slow"), page(&world, "other"));
+    // More than the socket holds.
+    let large = "x".repeat(60_000);
+    for number in 0..24 {
+        other.say(&json!({"type": "layout.rpc.request", "requestId": format!("r{number}"), "callerDeviceId": "other",
+                          "targetDeviceId": "slow", "command": "rename-tab", "expectedRevision": 1,
+                          "args": {"target": "tab:t1", "title": large}}));
+    }
+    for _ in 0..24 {
+        assert_eq!(other.next_of("layout.rpc.result")["error"]["code"], "RPC_TIMEOUT");
+    }
+    // It has read nothing yet, and asks.
+    let begun = Instant::now();
+    slow.say(&json!({"type": "layout.rpc.request", "requestId": "mine", "callerDeviceId": "slow",
+                     "targetDeviceId": "other", "command": "select-tab", "expectedRevision": 1,
+                     "args": {"target": "tab:t1"}}));
+    other.answers("select-tab", &json!({}), 2);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // It goes on, and everything is there in its order.
+    for _ in 0..24 {
+        assert_eq!(slow.next_of("layout.rpc.request")["args"]["title"], large.as_str());
+    }
+    assert_eq!(slow.next_of("layout.rpc.ack")["requestId"], "mine");
+    assert_eq!(slow.next_of("layout.rpc.result")["appliedRevision"], 2);
+}
+
+/// A snapshot's time is when it was taken, and not when the command began to wait for another one.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_snapshot_is_of_when_the_workspace_was_read() {
+    let world = World::with_server();
+    let mut device =
+        Background::start(&mut freshell(&world, &["--json", "device", "run", "--remote-control", "always"]));
+    let owner =
+        serde_json::from_str::<Value>(&device.line().unwrap()).unwrap()["deviceId"].as_str().unwrap().to_owned();
+    let mut asking = page(&world, "asking");
+    let lock = fs::File::open(world.path("home/.freshell/cli-workspace.lock")).unwrap();
+    for (command, args) in [("get-workspace", json!({})), ("new-tab", json!({"browser": "http://a/"}))] {
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        asking.say(&json!({"type": "layout.rpc.request", "requestId": command, "callerDeviceId": "asking",
+                           "targetDeviceId": owner, "command": command, "args": args, "expectedRevision": 1,
+                           "idempotencyKey": "k"}));
+        asking.next_of("layout.rpc.ack");
+        let pid = device.pid().to_string();
+        eventually("it waits for the lock", || {
+            let locks = fs::read_to_string("/proc/locks").unwrap();
+            locks.lines().any(|line| line.contains("-> FLOCK") && line.split_whitespace().any(|word| word == pid))
+        });
+        let freed = now() + 1;
+        while now() <= freed {
+            std::hint::spin_loop();
+        }
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::Unlock).unwrap();
+        let said = asking.next_of("layout.rpc.result");
+        let result = &said["result"];
+        let at = result["capturedAt"].as_u64().or_else(|| result["pane"]["updatedAt"].as_u64()).unwrap();
+        assert!(at > freed, "{command}: {at} {freed} {said}");
+    }
+}
