@@ -544,7 +544,7 @@ fn a_terminal_of_which_nobody_knows_is_named_and_not_made_twice() {
     let said = session.said();
     assert!(said.contains("not known") && said.contains(&home), "{said} {home}");
     world.tmux(&["set-hook", "-gu", "after-new-window"]);
-    assert_eq!(world.tmux(&["list-sessions", "-F", "#{session_name}"]), home);
+    assert_eq!(world.sessions(), [home.as_str()]);
     let panes = world.tmux(&["list-panes", "-s", "-t", &home, "-F", "#{pane_id}"]);
     assert!(panes.lines().count() <= 2, "{panes}");
 }
