@@ -360,8 +360,7 @@ fn limits_of_past_output_go_by_its_own_times() {
         let cast = casts
             .iter()
             .find(|cast| cast.events[1..].iter().filter_map(v3::Event::as_output).any(|text| text.contains(word)));
-        let header = cast.unwrap_or_else(|| panic!("{word}")).header.timestamp.unwrap();
-        i64::try_from(header).unwrap()
+        cast.unwrap_or_else(|| panic!("{word}")).header.timestamp.unwrap()
     };
     let (first, second, fourth) = (begun("first"), begun("second"), begun("fourth"));
     assert!(second - first >= 1 && fourth - second >= 3, "{first} {second} {fourth}");
