@@ -155,7 +155,7 @@ fn a_recording_in_the_foreground_ends_with_the_pane_and_has_its_status() {
     assert_eq!(recording.finish().status, 0);
     let cast = cast(&world.path("work/here.cast"));
     let typed: String = cast.events.iter().filter_map(v3::Event::as_input).collect();
-    assert_eq!(typed, "hello\r");
+    assert_eq!(typed, "hello\r", "{:?}", cast.events);
     assert!(output(&cast).contains("got hello"), "{:?}", output(&cast));
     assert_eq!(cast.events.last().unwrap().as_exit().map(|status| status.code()), Some(3));
 }
