@@ -80,9 +80,12 @@ impl CapabilitySettings {
 pub struct Capability {
     /// Locks of sessions, by server and name: written to by who makes one, read by who looks for it, so that nobody
     /// sees half of it. A server that hangs holds up its own callers alone.
-    making: Arc<Mutex<HashMap<(PathBuf, String), Arc<RwLock<()>>>>>,
+    making: Arc<Mutex<HashMap<(PathBuf, String), SessionLock>>>,
     reads: Arc<Mutex<Reads>>,
 }
+
+/// The lock of a session.
+type SessionLock = Arc<RwLock<()>>;
 
 /// The last reads of panes, by server and pane.
 #[derive(Debug, Default)]
@@ -126,7 +129,7 @@ impl Capability {
     }
 
     /// Returns the lock of a session.
-    fn session_lock(&self, server: &Server, session: &str) -> Arc<RwLock<()>> {
+    fn session_lock(&self, server: &Server, session: &str) -> SessionLock {
         let mut locks = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         // Those that nobody holds.
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);

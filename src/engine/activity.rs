@@ -27,8 +27,12 @@ pub(crate) struct Activity {
 /// The kinds of activity.
 #[derive(Clone, Debug)]
 pub(crate) enum Deed {
+    /// Input is about to be typed: another note says what became of it.
+    Begun,
     /// Input was typed. `None`: into a terminal that does not show it.
     Input(Option<Vec<u8>>),
+    /// Input was not typed.
+    Refused,
     /// A wait ended, with its patterns.
     Waited(WaitOutcome, Vec<String>),
 }
@@ -38,7 +42,30 @@ pub(super) fn channel() -> broadcast::Sender<Arc<Activity>> {
     broadcast::Sender::new(BEHIND)
 }
 
+/// An input that is typed. Dropped, it is noted what became of it.
+pub(super) struct BegunInput<'a> {
+    engine: &'a Engine,
+    pane: &'a PaneState,
+    at: Instant,
+    /// What was typed, where it was.
+    pub(super) deed: Deed,
+}
+
+impl Drop for BegunInput<'_> {
+    fn drop(&mut self) {
+        let deed = std::mem::replace(&mut self.deed, Deed::Refused);
+        self.engine.note_activity(self.pane, self.at, || deed);
+    }
+}
+
 impl Engine {
+    /// Notes that an input begins: who sees the pane's end before its outcome knows that there is one to come.
+    pub(super) fn begin_input<'a>(&'a self, pane: &'a PaneState) -> BegunInput<'a> {
+        let at = Instant::now();
+        self.note_activity(pane, at, || Deed::Begun);
+        BegunInput { engine: self, pane, at, deed: Deed::Refused }
+    }
+
     /// Returns the activities from now on, in all panes.
     pub(crate) fn activities(&self) -> broadcast::Receiver<Arc<Activity>> {
         self.shared.activity.subscribe()

@@ -10,7 +10,7 @@ pub(super) mod runs;
 pub(super) mod shell;
 pub(super) mod submit;
 
-use std::{fmt::Write as _, sync::Arc, time::Instant};
+use std::{fmt::Write as _, sync::Arc};
 
 use tokio::sync::oneshot;
 
@@ -252,7 +252,7 @@ impl Server {
         // ahead of its reply (N27).
         let before = pane.record_input(if silent { "" } else { &typed.echo }, tty_echo);
         // Noted when it has arrived: a recording says what was typed, not what was meant to be.
-        let begun = Instant::now();
+        let mut begun = self.engine.begin_input(pane);
         let deed = self.engine.notes_activities().then(|| Deed::Input((!silent && !is_unseen).then(|| typed.bytes())));
         let mut some_arrived = false;
         let arrived = send_lines(host, pane, typed.lines, version, only_at, &mut some_arrived).await;
@@ -264,8 +264,9 @@ impl Server {
         if refused {
             pane.retract_input(&before);
         } else if let Some(deed) = deed {
-            self.engine.note_activity(pane, begun, || deed);
+            begun.deed = deed;
         }
+        drop(begun);
         Ok(arrived?.then(|| pane.cursor(before.mark)))
     }
 

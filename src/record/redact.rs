@@ -153,7 +153,7 @@ impl Redactor {
     /// Begins in a line that shows something already, in this column: it may be the beginning of a secret.
     pub(crate) fn begin_in_line(&mut self, cells: Vec<Option<char>>, column: usize) {
         let number = self.line.number + 1;
-        let printed = column > 0 && column % self.columns == 0;
+        let printed = column > 0 && column.is_multiple_of(self.columns);
         self.line = Line { number, cells, column: column.min(LINE_COLUMNS), printed };
         self.line.cells.truncate(LINE_COLUMNS);
         self.changed = true;
@@ -287,7 +287,9 @@ impl Redactor {
             let mut found = Vec::new();
             self.search.step(&self.secrets.nfa, character, column, &mut found);
             self.searched = end;
-            found.into_iter().for_each(|range| self.mark_appended(range));
+            for range in found {
+                self.mark_appended(range);
+            }
         } else {
             self.changed = true;
         }

@@ -27,6 +27,8 @@ use crate::{
 const PIECE_BYTES: u64 = 64 * 1024;
 /// The shortest time between two reads of a pane that prints: what comes meanwhile is one piece.
 const PACE: Duration = Duration::from_millis(5);
+/// How long the end of a recording waits for what was typed last.
+const LAST_NOTES: Duration = Duration::from_secs(1);
 /// How often the beginning is put off to the next output, because an escape sequence is half read.
 const PUT_OFF: u32 = 50;
 
@@ -83,7 +85,10 @@ pub(super) struct Source {
     piece: u64,
     /// The state of the pane's agent that was told last.
     agent: Option<AgentState>,
-    ended: Option<Exit>,
+    /// Inputs that were begun, and of which nothing further was noted.
+    inputs: u32,
+    /// How the pane's program ended, and when that was seen.
+    ended: Option<(Exit, Instant)>,
 }
 
 impl Source {
@@ -140,6 +145,7 @@ impl Source {
             last_read: None,
             piece: file_bytes.map_or(PIECE_BYTES, |bytes| (bytes / 64).min(PIECE_BYTES)),
             agent: None,
+            inputs: 0,
             ended: None,
         };
         Ok((source, start))
@@ -176,8 +182,19 @@ impl Source {
             if self.pane.server().engine().is_stopping() {
                 return Ok(None);
             }
-            if let Some(exit) = self.ended {
-                return Ok(Some(Item::Ended { at: self.now(), exit }));
+            if let Some((exit, seen)) = self.ended {
+                if let Some(item) = self.noted() {
+                    return Ok(Some(item));
+                }
+                // What was typed last may be known a moment later.
+                let until = seen + LAST_NOTES;
+                if self.inputs == 0 || until <= Instant::now() {
+                    return Ok(Some(Item::Ended { at: self.now(), exit }));
+                }
+                if let Ok(Ok(note)) = tokio::time::timeout_at(until.into(), self.activities.recv()).await {
+                    self.take_note(&note);
+                }
+                continue;
             }
             self.changes.borrow_and_update();
             // Whatever happens now comes behind it.
@@ -199,6 +216,9 @@ impl Source {
                 && let Some(item) = self.read().await?
             {
                 return Ok(Some(item));
+            }
+            if self.ended.is_some() {
+                continue;
             }
             if until.is_some_and(|until| until <= Instant::now()) {
                 return Ok(Some(Item::Due { at: self.now() }));
@@ -240,7 +260,7 @@ impl Source {
         let output = self.pane.read().since(self.cursor).at_most(most).await?;
         let at = self.now();
         self.cursor = output.cursor;
-        self.ended = output.exit;
+        self.ended = output.exit.map(|exit| (exit, Instant::now()));
         let told = self.given_up;
         let given_up: Vec<u64> =
             output.given_up().iter().copied().filter(|at| told.is_none_or(|told| *at > told)).collect();
@@ -248,7 +268,7 @@ impl Source {
         if output.bytes().is_empty() && output.gap.is_none() && given_up.is_empty() {
             // The end of what was there may be half a sequence.
             self.past_end = None;
-            return Ok(self.ended.map(|exit| Item::Ended { at: self.now(), exit }));
+            return Ok(None);
         }
         if !output.more() {
             self.last_read = Some(Instant::now());
@@ -283,7 +303,13 @@ impl Source {
             return;
         }
         let at = self.time_of(note.at);
+        match note.deed {
+            Deed::Begun => self.inputs += 1,
+            Deed::Input(_) | Deed::Refused => self.inputs = self.inputs.saturating_sub(1),
+            Deed::Waited(..) => {}
+        }
         self.notes.push_back(match &note.deed {
+            Deed::Begun | Deed::Refused => return,
             Deed::Input(bytes) => Item::Input { at, bytes: bytes.clone() },
             Deed::Waited(outcome, patterns) => {
                 let outcome = format!("{outcome:?}").to_lowercase();

@@ -8,7 +8,8 @@ pub const YAML_BYTES: usize = 1 << 20;
 pub const YAML_VALUES: usize = 100_000;
 /// Bytes of the texts of a YAML text, those behind its aliases included.
 pub const YAML_TEXT: usize = 16 << 20;
-/// Bytes of the directories and lines of all panes of a file that is read: what stands there once may be meant for each.
+/// Bytes of the directories and lines of all panes of a file that is read: what stands there once
+/// may be meant for each.
 pub const PANE_TEXT: usize = 64 << 20;
 /// Values of a YAML text inside each other.
 pub const YAML_DEPTH: usize = 64;

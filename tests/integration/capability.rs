@@ -387,7 +387,7 @@ fn who_reads_at_the_same_time_is_not_given_the_same() {
     world.tmux(&["send-keys", "-t", &pane, &format!("seq 1 {LINES}; echo over"), "Enter"]);
     world.ok(&["wait-for", "-t", &pane, "-p", "^over", "--since", "start", "-T", "30"]);
     let all: Vec<String> = std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..6).map(|_| scope.spawn(&read)).collect();
+        let readers: Vec<_> = (0..6).map(|_| scope.spawn(read)).collect();
         readers.into_iter().map(|reader| reader.join().unwrap()).collect()
     });
     let mut numbers: Vec<usize> =

@@ -155,7 +155,7 @@ fn a_recording_in_the_foreground_ends_with_the_pane_and_has_its_status() {
     assert_eq!(recording.finish().status, 0);
     let cast = cast(&world.path("work/here.cast"));
     let typed: String = cast.events.iter().filter_map(v3::Event::as_input).collect();
-    assert_eq!(typed, "hello\r");
+    assert_eq!(typed, "hello\r", "{:?}", cast.events);
     assert!(output(&cast).contains("got hello"), "{:?}", output(&cast));
     assert_eq!(cast.events.last().unwrap().as_exit().map(|status| status.code()), Some(3));
 }
@@ -360,8 +360,7 @@ fn limits_of_past_output_go_by_its_own_times() {
         let cast = casts
             .iter()
             .find(|cast| cast.events[1..].iter().filter_map(v3::Event::as_output).any(|text| text.contains(word)));
-        let header = cast.unwrap_or_else(|| panic!("{word}")).header.timestamp.unwrap();
-        i64::try_from(header).unwrap()
+        cast.unwrap_or_else(|| panic!("{word}")).header.timestamp.unwrap()
     };
     let (first, second, fourth) = (begun("first"), begun("second"), begun("fourth"));
     assert!(second - first >= 1 && fourth - second >= 3, "{first} {second} {fourth}");

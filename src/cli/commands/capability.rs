@@ -99,15 +99,15 @@ struct Daemon<'a> {
 
 impl Daemon<'_> {
     async fn client(&mut self) -> Result<&mut Client, Error> {
-        let client = match self.client.take().filter(|client| !client.is_closed()) {
-            Some(client) => client,
-            None => {
-                let mut client = self.caller.client().await?;
-                if !self.named {
-                    client.forget_server();
-                }
-                client
+        let open = self.client.take().filter(|client| !client.is_closed());
+        let client = if let Some(client) = open {
+            client
+        } else {
+            let mut client = self.caller.client().await?;
+            if !self.named {
+                client.forget_server();
             }
+            client
         };
         Ok(self.client.insert(client))
     }
