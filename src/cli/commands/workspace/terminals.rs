@@ -253,7 +253,8 @@ fn id_on(caller: &Caller, pane: &str) -> Result<String> {
     Ok(id)
 }
 
-/// Returns the id by which a listed pane is a terminal. `None`: no id can name it. A list has panes of other hosts, too.
+/// Returns the id by which a listed pane is a terminal. `None`: no id can name it. A list can have panes of other
+/// hosts, too.
 pub(in crate::cli) fn id_of(caller: &Caller, pane: &PaneInfo) -> Option<String> {
     match &pane.host {
         Some(host) if !is_on(&caller.server, host) => Some(format!("{}/{}", default_server(host), pane.id)),
