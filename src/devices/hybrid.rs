@@ -140,8 +140,8 @@ fn perhaps(cause: &Error, session: &str, terminal: Option<&str>, reserved: Optio
     let which = terminal.map(|terminal| format!(" {terminal}")).unwrap_or_default();
     inconsistent(
         &format!(
-            "whether the terminal{which} was made is not known ({cause}): if it was, it is in the tmux session {session} \
-             and in no pane; list-terminals shows it"
+            "whether the terminal{which} was made is not known ({cause}): if it was, it is in the tmux session \
+             {session} and in no pane; list-terminals shows it"
         ),
         &details,
     )

@@ -544,7 +544,8 @@ fn a_terminal_of_which_nobody_knows_is_named_and_not_made_twice() {
     let said = session.said();
     assert!(said.contains("not known") && said.contains(&home), "{said} {home}");
     world.tmux(&["set-hook", "-gu", "after-new-window"]);
-    assert_eq!(world.sessions(), [home.as_str()]);
+    crate::common::eventually("it goes on", || world.muxtap(&["list-panes"]).status == 0);
+    assert_eq!(world.sessions(), std::slice::from_ref(&home));
     let panes = world.tmux(&["list-panes", "-s", "-t", &home, "-F", "#{pane_id}"]);
     assert!(panes.lines().count() <= 2, "{panes}");
 }

@@ -11,7 +11,7 @@ use crate::{
     cli::{
         caller::Caller,
         client::Client,
-        commands::workspace::{folder, id_on},
+        commands::workspace::{folder, id_of},
         output, url,
     },
     devices::local::Home,
@@ -41,7 +41,7 @@ pub(super) fn terminals(caller: &Caller, panes: &[PaneInfo]) -> Vec<Candidate> {
     let about =
         |pane: &PaneInfo| format!("{}  {}", output::place(&pane.session, pane.window_index, pane.index), pane.command);
     let live = panes.iter().filter(|pane| !pane.dead && !pane.window_id.is_empty());
-    let named = live.filter_map(|pane| Some((id_on(caller, &pane.id.to_string()).ok()?, pane)));
+    let named = live.filter_map(|pane| Some((id_of(caller, pane)?, pane)));
     named.map(|(id, pane)| Candidate::new(format!("terminal:{id}"), about(pane))).collect()
 }
 

@@ -141,7 +141,7 @@ impl Connects {
         Self { since: Instant::now(), count: 1 }
     }
 
-    /// A device that publishes without a connection.
+    /// Creates the count of a device that has no connection.
     pub(super) fn none() -> Self {
         Self { since: Instant::now(), count: 0 }
     }

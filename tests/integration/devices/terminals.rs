@@ -105,3 +105,28 @@ fn what_no_id_can_name_is_refused_before_anything_is_made() {
     assert_eq!(world.tmux_at(&odd, &["list-panes", "-a", "-F", "#{pane_id}"]), "%0");
     assert_eq!(workspace(&world, &["list-tabs"])["tabs"].as_array().unwrap().len(), 0);
 }
+
+/// A terminal of another host, for which another directory of sockets stands in.
+#[test]
+fn a_terminal_of_another_host_is_named_with_it() {
+    let world = World::new();
+    let far = format!("[host.far]\nvia = \"env TMUX_TMPDIR={}\"\n", world.dir().display());
+    std::fs::create_dir_all(world.path("home/muxtap")).unwrap();
+    std::fs::write(world.path("home/muxtap/config.toml"), far).unwrap();
+    world.also_end(world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw())));
+    let made = ok(&mut call(&world, None, &["-L", "far/"], &["new-tab", "--shell", crate::common::ANSWERS]));
+    let id = made["terminalId"].as_str().unwrap();
+    let pane = id.strip_prefix("far/default/").unwrap_or_else(|| panic!("{made}"));
+    for before in [["-L", "far/default"], ["-L", "far/"]] {
+        let listed = ok(&mut call(&world, None, &before, &["list-terminals"]));
+        assert!(listed["terminals"].as_array().unwrap().iter().any(|one| one["terminalId"] == id), "{listed}");
+    }
+    for (number, name) in [id, &format!("far/{pane}")].into_iter().enumerate() {
+        let (terminal, word) = (format!("terminal:{name}"), format!("word {number}."));
+        ok(&mut call(&world, None, &[], &["send-keys", "-t", &terminal, &word, "Enter"]));
+        let before = ["-L", "far/"];
+        let wait = ["wait-for", "-t", &terminal, "-p", &format!("^got {word}$"), "-T", "40"];
+        ok(&mut call(&world, None, &before, &wait));
+    }
+    ok(&mut call(&world, None, &[], &["kill-terminal", "-t", &format!("terminal:{id}")]));
+}

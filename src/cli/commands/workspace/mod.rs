@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-pub(in crate::cli) use self::terminals::id_on;
+pub(in crate::cli) use self::terminals::id_of;
 use super::{Caller, Outcome, duration};
 use crate::{
     api::{Error, ErrorCode, Result},

@@ -27,8 +27,11 @@ use crate::{
         hybrid::{NotMade, Terminals},
         workspace::{ContentRef, Pane, Selector, TerminalId, TerminalServer},
     },
-    engine::{elsewhere::default_server, made_pane, perhaps_made},
-    tmux::{DEFAULT_SOCKET, is_absent, is_secret, same_socket},
+    engine::{
+        elsewhere::{default_server, is_on},
+        made_pane, perhaps_made,
+    },
+    tmux::{Address, DEFAULT_SOCKET, is_absent, is_secret, same_socket},
 };
 
 #[derive(Debug, Subcommand)]
@@ -199,7 +202,11 @@ fn locate_named(context: &Context<'_>, id: &str) -> Result<Located> {
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {
-    one == other || one.is_absolute() && other.is_absolute() && same_socket(one, other)
+    match (Address::parse(one), Address::parse(other)) {
+        (Ok(Address::Here(one)), Ok(Address::Here(other))) => same_socket(one, other),
+        (Ok(one), Ok(other)) => one == other,
+        _ => one == other,
+    }
 }
 
 /// Returns where a terminal is. The id alone says that: neither the server in whose pane this runs nor `-S` counts.
@@ -224,7 +231,7 @@ fn no_sockets(id: &str) -> Error {
 
 /// Returns the id by which a pane of the server that is meant is a terminal, from wherever it is named. Error:
 /// `INVALID_TARGET` where no id can name that server.
-pub(in crate::cli) fn id_on(caller: &Caller, pane: &str) -> Result<String> {
+fn id_on(caller: &Caller, pane: &str) -> Result<String> {
     let server = caller.server.as_path();
     let file = server.file_name().and_then(|name| name.to_str());
     let in_sockets = |name: &str| caller.sockets.as_ref().is_some_and(|dir| is_same(server, &dir.join(name)));
@@ -233,7 +240,10 @@ pub(in crate::cli) fn id_on(caller: &Caller, pane: &str) -> Result<String> {
         Some(name) if in_sockets(name) && TerminalId::parse(&format!("{name}/{pane}")).is_ok() => {
             format!("{name}/{pane}")
         }
-        _ => format!("{}/{pane}", server.display()),
+        _ => match Address::parse(server) {
+            Ok(Address::Elsewhere(host, name)) => format!("{host}/{name}/{pane}"),
+            _ => format!("{}/{pane}", server.display()),
+        },
     };
     let refuse = |_| {
         let message = format!("no terminal:ID can name a pane of the tmux server {}", server.display());
@@ -241,6 +251,15 @@ pub(in crate::cli) fn id_on(caller: &Caller, pane: &str) -> Result<String> {
     };
     TerminalId::parse(&id).map_err(refuse)?;
     Ok(id)
+}
+
+/// Returns the id by which a listed pane is a terminal. `None`: no id can name it. A list can have panes of other
+/// hosts, too.
+pub(in crate::cli) fn id_of(caller: &Caller, pane: &PaneInfo) -> Option<String> {
+    match &pane.host {
+        Some(host) if !is_on(&caller.server, host) => Some(format!("{}/{}", default_server(host), pane.id)),
+        _ => id_on(caller, &pane.id.to_string()).ok(),
+    }
 }
 
 /// Checks that a terminal is there. Error: `NOT_FOUND`.
@@ -298,7 +317,7 @@ async fn list(context: &Context<'_>) -> Outcome {
     let terminal = |pane: &PaneInfo| {
         let pid = Some(pane.pid).filter(|pid| is_here && pane.host.is_none() && !pane.dead && *pid > 0);
         json!({
-            "terminalId": id_on(context.caller, &pane.id.to_string()).ok(),
+            "terminalId": id_of(context.caller, pane),
             "mode": pane.command,
             "status": if pane.dead { "exited" } else { "running" },
             "exitStatus": pane.exit_status,
