@@ -23,6 +23,8 @@ export class App {
     version = "";
     link: Link = "closed";
     retryAt = 0;
+    /** When this connection began: lists that come soon after it may still be incomplete. */
+    readyAt = 0;
     pending: readonly Pending[] = [];
     readonly connection: Connection;
     readonly feeds: Feeds;
@@ -48,6 +50,7 @@ export class App {
                 recall: () => sessionStorage.getItem("muxtap-client") || null,
                 remember: (client) => sessionStorage.setItem("muxtap-client", client),
                 random: Math.random,
+                seen: () => !document.hidden,
                 barred: () => fetch("/v1/status", { credentials: "same-origin" }).then((answer) => answer.status === 401),
             },
             {
@@ -77,6 +80,7 @@ export class App {
                 ready: (may, version) => {
                     this.may = may;
                     this.version = version;
+                    this.readyAt = Date.now();
                     // A server may be another one since.
                     this.asked.clear();
                     this.tell("may");
@@ -112,9 +116,11 @@ export class App {
 
     /** Whether a pane's title is a word that others have too, as the host's name is, which tmux gives every pane. */
     isCommonTitle(pane: PaneInfo): boolean {
-        const same = (other: PaneInfo) => other.key !== pane.key && other.title === pane.title;
-        return /^[\w.-]+$/.test(pane.title) && [...this.panes.values()].some(same);
+        return /^[\w.-]+$/.test(pane.title) && (this.titles.get(pane.title) ?? 0) > 1;
     }
+
+    /** How many panes have each title: counted once a list, not for each pane. */
+    private titles = new Map<string, number>();
 
     /** The panes whose agents ask something. */
     asking(): PaneInfo[] {
@@ -147,6 +153,10 @@ export class App {
         }
         for (const key of gone) {
             this.panes.delete(key);
+        }
+        this.titles.clear();
+        for (const { title } of this.panes.values()) {
+            this.titles.set(title, (this.titles.get(title) ?? 0) + 1);
         }
         const news = set.filter((pane) => !this.asked.has(pane.socket));
         if (news.length > 0) {
@@ -194,7 +204,8 @@ export function samePane(panes: ReadonlyMap<string, PaneInfo>, key: string, was:
         return key;
     }
     for (const pane of panes.values()) {
-        if (pane.id === was?.id && pane.socket === was.socket) {
+        // A tmux that began anew counts from %0 again: the session says whether it may be the same.
+        if (pane.id === was?.id && pane.socket === was.socket && pane.session === was.session) {
             return pane.key;
         }
     }

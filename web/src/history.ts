@@ -11,10 +11,15 @@ const KEPT = 60;
 /** Lines that can be scrolled to: a browser's element has no more than some 17 million pixels. */
 export const REACH = 500_000;
 
+/** Milliseconds between two questions while the newest lines are looked at. */
+const PACE = 250;
+
 interface Chunk {
     from: number;
     lines: Line[];
-    whole: boolean;
+    /** From where it was asked for, and the screen's top then: what is missing is there only when these are others. */
+    asked: number;
+    top: number;
     element: HTMLElement | null;
 }
 
@@ -23,6 +28,8 @@ export class History {
     private chunks = new Map<number, Chunk>();
     private asked = new Set<number>();
     private epoch = -1;
+    private askedAt = Number.NEGATIVE_INFINITY;
+    private timer: ReturnType<typeof setTimeout> | undefined;
 
     constructor(
         private feed: Feed,
@@ -32,8 +39,11 @@ export class History {
         this.element.className = "past";
     }
 
-    /** Shows the lines from this number to that one, as far as they are there, and asks for the rest. */
-    show(from: number, to: number, origin: number, rowPixels: number): void {
+    /**
+     * Shows the lines from this number to that one, as far as they are there, and asks for the rest. `pass`: they pass by,
+     * so nothing but them is asked for, a few times a second.
+     */
+    show(from: number, to: number, origin: number, rowPixels: number, pass = false): void {
         const screen = this.feed.screen;
         if (this.epoch !== screen.epoch) {
             this.epoch = screen.epoch;
@@ -46,9 +56,12 @@ export class History {
         for (let number = Math.floor(first / CHUNK); first < last && number * CHUNK < last; number += 1) {
             seen.add(number);
             const chunk = this.chunks.get(number);
+            const begin = pass ? Math.max(first, number * CHUNK) : number * CHUNK;
             const end = Math.min(top, (number + 1) * CHUNK);
-            if (chunk === undefined || (!chunk.whole && chunk.from + chunk.lines.length < end)) {
-                this.ask(number);
+            // Where memory ends before the screen that tmux shows, the same question has the same answer.
+            const short = (have: Chunk) => have.from + have.lines.length < end && have.top !== top;
+            if (chunk === undefined || chunk.asked > begin || short(chunk)) {
+                this.ask(number, begin, pass ? end : (number + 1) * CHUNK, pass);
             }
             if (chunk !== undefined) {
                 chunk.element ??= this.draw(chunk);
@@ -73,18 +86,32 @@ export class History {
         return chunk?.lines[number - chunk.from];
     }
 
+    remove(): void {
+        clearTimeout(this.timer);
+    }
+
     forget(): void {
         this.chunks.clear();
         this.element.replaceChildren();
     }
 
-    private ask(number: number): void {
+    private ask(number: number, from: number, to: number, pass: boolean): void {
         if (this.asked.has(number)) {
             return;
         }
+        const now = performance.now();
+        if (pass && now - this.askedAt < PACE) {
+            this.timer ??= setTimeout(() => {
+                this.timer = undefined;
+                this.came();
+            }, PACE);
+            return;
+        }
+        this.askedAt = now;
         this.asked.add(number);
-        const epoch = this.epoch;
-        this.connection.history(this.feed.view, number * CHUNK, CHUNK).then(
+        const { epoch } = this;
+        const { top: then } = this.feed.screen;
+        this.connection.history(this.feed.view, from, to - from).then(
             (answer) => {
                 this.asked.delete(number);
                 if (epoch !== this.epoch) {
@@ -95,7 +122,7 @@ export class History {
                 this.chunks.get(number)?.element?.remove();
                 const end = (number + 1) * CHUNK;
                 const kept = lines.slice(0, end - answer.from);
-                this.chunks.set(number, { from: answer.from, lines: kept, whole: answer.from + kept.length >= end, element: null });
+                this.chunks.set(number, { from: answer.from, lines: kept, asked: from, top: then, element: null });
                 this.came();
             },
             () => this.asked.delete(number),

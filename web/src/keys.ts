@@ -140,3 +140,8 @@ export function mouseReport(
 export function base64(bytes: string): string {
     return btoa(bytes);
 }
+
+/** What of a text may be pasted: a control character could end the paste's brackets, and type what follows. */
+export function pasteable(text: string): string {
+    return text.replace(/\r\n?/g, "\n").replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, "\ufffd");
+}

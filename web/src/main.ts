@@ -1,8 +1,9 @@
 // The page: login, what is shown, theme.
 
-import { App, paneName } from "./app";
+import { App, paneName, samePane } from "./app";
 import { button, fill, h } from "./dom";
 import { isChord } from "./keys";
+import type { PaneInfo } from "./types";
 import { Agents, Bell } from "./view/agents";
 import { Notes } from "./view/notes";
 import { type Command, openHelp, openPalette } from "./view/palette";
@@ -13,23 +14,31 @@ import { WorkspaceView } from "./workspace/view";
 
 /** The code of a link. */
 const CODE = /[#&]code=([\w-]+)/;
+/** Milliseconds after which a new connection's list has every server's panes. */
+const LIST_TIME = 3000;
 const THEMES = ["auto", "light", "dark"] as const;
 
 /** Trades the code of the address for the cookie. Returns false where there is neither. */
-async function login(): Promise<boolean> {
+async function login(say: (words: string) => void): Promise<boolean> {
     const code = CODE.exec(location.hash)?.[1];
-    if (code !== undefined) {
-        // The code works once: it is not kept in the address, whatever becomes of it.
-        history.replaceState(null, "", location.pathname);
+    for (let wait = 500; code !== undefined; wait = Math.min(wait * 2, 4000)) {
         const answer = await fetch("/v1/page/login", {
             method: "POST",
             headers: { "content-type": "application/json" },
             body: JSON.stringify({ code }),
             credentials: "same-origin",
-        });
-        if (answer.ok) {
-            return true;
+        }).catch(() => null);
+        if (answer !== null) {
+            // The code works once: it is not kept in the address, whatever became of it.
+            history.replaceState(null, "", location.pathname);
+            if (answer.ok) {
+                return true;
+            }
+            break;
         }
+        // A link that is bad took no code: it stays in the address, and is tried again.
+        say("muxtap does not answer. Trying again…");
+        await new Promise((resolve) => setTimeout(resolve, wait));
     }
     const answer = await fetch("/v1/status", { credentials: "same-origin" }).catch(() => null);
     return answer === null || answer.status !== 401;
@@ -83,7 +92,7 @@ class Page {
         this.agents = new Agents(app, open);
         this.waits = new Waits(app, open);
         this.bell = new Bell(app, open);
-        this.workspace = new WorkspaceView(app, { chord: () => this.palette(), wait: (key, text) => waitDialog(app, key, text) });
+        this.workspace = new WorkspaceView(app, { asks: (words, id) => this.bell.say(words, "Your workspace", id), chord: () => this.palette(), wait: (key, text) => waitDialog(app, key, text) });
         const link = (name: string, label: string, more?: HTMLElement) => {
             const element = h("a", { href: `#${name}` }, {}, label, more ?? null);
             this.nav.set(name, element);
@@ -111,7 +120,12 @@ class Page {
         setInterval(() => this.link(), 1000);
         addEventListener("hashchange", () => {
             if (CODE.test(location.hash)) {
-                void login().then((may) => may && app.connection.connect());
+                // The address is trimmed when the answer comes: nothing is shown for it.
+                void login((text) => app.note({ kind: "error", text, ms: 3000 })).then((may) => {
+                    this.route();
+                    return may && app.connection.connect();
+                });
+                return;
             }
             this.route();
         });
@@ -132,6 +146,13 @@ class Page {
             if (!document.hidden) {
                 app.connection.probe();
             }
+        });
+        // On iOS a keyboard lies over the page, which is not told of it: the row of keys stays above.
+        visualViewport?.addEventListener("resize", () => {
+            const { height, scale } = visualViewport as VisualViewport;
+            const covered = scale === 1 && height < innerHeight - 1;
+            document.documentElement.style.setProperty("--seen", covered ? `${height}px` : "100dvh");
+            scrollTo(0, 0);
         });
         this.route();
         app.connection.connect();
@@ -181,12 +202,28 @@ class Page {
 
     /** A pane that was in front and is no more: the wall comes back once the list is known. */
     private gone(): void {
-        const hash = location.hash.slice(1);
-        if (this.pane !== null && hash.startsWith("pane/") && !this.app.panes.has(this.pane.key) && this.app.link === "open") {
-            this.app.note({ kind: "info", text: "That pane is gone.", ms: 4000 });
+        const { app, pane } = this;
+        if (pane === null || app.link !== "open") {
+            return;
+        }
+        if (app.panes.has(pane.key)) {
+            this.was = app.panes.get(pane.key);
+            return;
+        }
+        // A daemon that began anew has other keys for the same panes.
+        const key = this.was?.key === pane.key ? samePane(app.panes, pane.key, this.was) : null;
+        if (key !== null) {
+            location.replace(`#pane/${key}`);
+        } else if (Date.now() - app.readyAt < LIST_TIME) {
+            setTimeout(() => this.gone(), LIST_TIME);
+        } else {
+            app.note({ kind: "info", text: "That pane is gone.", ms: 4000 });
             this.go("wall");
         }
     }
+
+    /** What the list said last of the pane in front. */
+    private was: PaneInfo | undefined;
 
     /** The login was taken away. What is open stays as it is behind the words: a file may have text that is not saved. */
     private bar(): void {
@@ -294,12 +331,7 @@ class Page {
         }
         if (pane !== null) {
             commands.push(
-                { name: "This pane: search in what it printed", run: () => pane.find() },
-                { name: "This pane: reading view", run: () => pane.toggleReading() },
-                { name: "This pane: larger text", run: () => pane.resizeText(1) },
-                { name: "This pane: smaller text", run: () => pane.resizeText(-1) },
-                { name: "This pane: fit the whole pane", run: () => pane.fit() },
-                { name: "This pane: wait for something…", run: () => waitDialog(this.app, pane.key, "") },
+                ...pane.commands(),
                 {
                     name: "This pane: open it in the workspace",
                     run: () => {
@@ -313,6 +345,10 @@ class Page {
             const [next, previous] = [order[at + 1] ?? order[0], order[at - 1] ?? order[order.length - 1]];
             commands.push({ name: "Next pane", run: () => this.go(`pane/${next}`) }, { name: "Previous pane", run: () => this.go(`pane/${previous}`) });
         }
+        if (!this.workspace.element.hidden) {
+            commands.push(...this.workspace.commands());
+        }
+        commands.push(...this.workspace.revocations());
         commands.push(view("wall", "wall"), view("agents", "agents"), view("waits", "waits"), view("workspace", "workspace"));
         commands.push({ name: "Change the theme: system, light, dark", run: () => this.theme.click() });
         commands.push({ name: "Keys", hint: "?", run: () => openHelp(this.app.version) });
@@ -330,7 +366,7 @@ class Page {
     }
 }
 
-if (await login()) {
+if (await login((words) => fill(document.body, h("main", { cls: "login", role: "status" }, {}, h("p", {}, {}, words))))) {
     new Page();
 } else {
     sayLogin();

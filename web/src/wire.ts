@@ -32,6 +32,8 @@ export interface Surroundings {
     recall(): string | null;
     remember(client: string): void;
     random(): number;
+    /** Whether somebody can see the page: a link that nobody looks at is not asked for. */
+    seen(): boolean;
     /** Whether the daemon is there and does not let this browser in (any more). */
     barred(): Promise<boolean>;
 }
@@ -77,6 +79,9 @@ const LAST_RETRY = 8000;
 /** Milliseconds for a connection to say `welcome`, and for an answer to come before the link is doubted. */
 const WELCOME_TIME = 10_000;
 const DOUBT_TIME = 4000;
+/** Milliseconds for an `ack` while other messages come; of silence before the link is asked whether it is alive. */
+const ACK_TIME = 10_000;
+const SILENCE = 20_000;
 /** Messages of input that wait for a connection; more are refused. */
 const MOST_PENDING = 1000;
 const OPEN = 1;
@@ -91,6 +96,11 @@ export class Connection {
     private retry = FIRST_RETRY;
     private cancelRetry: (() => void) | null = null;
     private cancelDoubt: (() => void) | null = null;
+    private cancelUnacked: (() => void) | null = null;
+    private cancelSilence: (() => void) | null = null;
+    /** Panes whose window has this page's size, and those that are to have their own again. */
+    private fits = new Set<string>();
+    private unfits = new Set<string>();
     private views = new Map<number, { key: string; events: ViewEvents }>();
     private nextView = 1;
     private nextId = 1;
@@ -161,8 +171,10 @@ export class Connection {
     }
 
     private drop(): void {
-        this.cancelDoubt?.();
-        this.cancelDoubt = null;
+        for (const timer of ["cancelDoubt", "cancelUnacked", "cancelSilence"] as const) {
+            this[timer]?.();
+            this[timer] = null;
+        }
         const socket = this.socket;
         this.socket = null;
         this.welcomed = false;
@@ -205,9 +217,27 @@ export class Connection {
         }
     }
 
+    /** A page that only watches sends nothing that would be missed: a link that died is found by asking. */
+    private listen(): void {
+        this.cancelSilence?.();
+        this.cancelSilence = this.around.after(SILENCE, () => {
+            if (this.around.seen()) {
+                this.probe();
+            }
+            this.listen();
+        });
+    }
+
+    /** Watches over input that is not acknowledged: other messages may come over a link that takes none. */
+    private awaitAck(): void {
+        this.cancelUnacked?.();
+        this.cancelUnacked = this.pending.some((one) => one.sent) ? this.around.after(ACK_TIME, () => this.lost()) : null;
+    }
+
     private receive(text: string): void {
         this.cancelDoubt?.();
         this.cancelDoubt = null;
+        this.listen();
         const message = JSON.parse(text) as ServerMessage;
         switch (message.type) {
             case "welcome":
@@ -269,6 +299,9 @@ export class Connection {
             this.send({ type: "show", view, key });
         }
         this.resume(known, input);
+        for (const key of this.unfits) {
+            this.unfit(key);
+        }
         this.events.ready(may, version);
     }
 
@@ -373,6 +406,33 @@ export class Connection {
         });
     }
 
+    /** Gives a pane's window this size, until `unfit`. To be said again after a break. */
+    fit(key: string, columns: number, rows: number): Promise<unknown> {
+        this.fits.add(key);
+        this.unfits.delete(key);
+        return this.ask({ type: "fit", key, columns, rows });
+    }
+
+    /** Gives the size back; where there is no link, when it is back. */
+    unfit(key: string): void {
+        if (!this.fits.has(key)) {
+            return;
+        }
+        this.unfits.add(key);
+        this.ask({ type: "unfit", key }).then(
+            () => this.unfitted(key),
+            // What broke is said again by the next connection; an error is the end of it.
+            (error: ApiError) => error.code !== "UNAVAILABLE" && this.unfitted(key),
+        );
+    }
+
+    private unfitted(key: string): void {
+        // It may have been fitted anew meanwhile.
+        if (this.unfits.delete(key)) {
+            this.fits.delete(key);
+        }
+    }
+
     /** Calls may have been made or not when a link broke: whoever asked is told. */
     private forgetCalls(): void {
         for (const done of this.calls.values()) {
@@ -423,6 +483,9 @@ export class Connection {
             if (this.cancelDoubt === null) {
                 this.doubt(DOUBT_TIME);
             }
+            if (this.cancelUnacked === null) {
+                this.awaitAck();
+            }
         }
     }
 
@@ -436,6 +499,7 @@ export class Connection {
         if (this.pending.some((one) => one.sent)) {
             this.doubt(DOUBT_TIME);
         }
+        this.awaitAck();
     }
 
     private refuse(seq: number, error: ApiError): void {

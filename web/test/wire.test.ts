@@ -32,7 +32,7 @@ function world() {
     const sockets: FakeSocket[] = [];
     const timers: { ms: number; then: () => void; gone: boolean }[] = [];
     const frames: (() => void)[] = [];
-    const daemon = { barred: false };
+    const daemon = { barred: false, seen: true };
     const log: { barred: number; unknown: Pending[][]; refused: [number, string][]; pending: number } = { barred: 0, unknown: [], refused: [], pending: 0 };
     let client: string | null = null;
     const events: ConnectionEvents = {
@@ -71,6 +71,7 @@ function world() {
                 client = name;
             },
             random: () => 0.5,
+            seen: () => daemon.seen,
             barred: async () => daemon.barred,
         },
         events,
@@ -294,4 +295,58 @@ test("a text that is more than a message holds is several inputs; a paste that i
     assert.deepEqual(seqs(socket()), [1, 2]);
     assert.equal(inputs.map((one) => String(one.text)).join("").length, 1_500_000);
     assert.ok(inputs.every((one) => JSON.stringify(one).length < 1 << 20));
+});
+
+test("a link that is only watched is asked after a silence, and taken for dead when it says nothing", () => {
+    const { daemon, connection, socket, welcome, fire, timers } = world();
+    connection.connect();
+    welcome("A", 0);
+    const asked = () => socket().of("waits").length;
+    const before = asked();
+    daemon.seen = false;
+    fire();
+    assert.equal(asked(), before, "nobody looks");
+    daemon.seen = true;
+    assert.deepEqual(timers.filter((timer) => !timer.gone).map((timer) => timer.ms), [20_000]);
+    fire();
+    assert.equal(asked(), before + 1);
+    socket().says({ type: "waits", waits: [] });
+    fire();
+    assert.equal(asked(), before + 2);
+    timers.find((timer) => !timer.gone && timer.ms === 4000)?.then();
+    assert.equal(connection.state, "waiting");
+});
+
+test("a key that is not acknowledged has the link given up, also while other messages come", () => {
+    const { connection, socket, welcome, timers } = world();
+    connection.connect();
+    welcome("A", 0);
+    connection.type("k", { text: "a" });
+    socket().says({ type: "waits", waits: [] });
+    const ack = timers.find((timer) => !timer.gone && timer.ms === 10_000);
+    ack?.then();
+    assert.equal(connection.state, "waiting");
+});
+
+test("a size that was taken is given back by the next connection, where this one broke before", async () => {
+    const { connection, socket, welcome, fire } = world();
+    connection.connect();
+    welcome("A", 0);
+    const fitted = connection.fit("k", 100, 30);
+    assert.deepEqual(socket().of("fit"), [{ type: "fit", id: 1, key: "k", columns: 100, rows: 30 }]);
+    socket().says({ type: "result", id: 1, result: { columns: 100, rows: 30 } });
+    await fitted;
+    socket().breaks();
+    connection.unfit("k");
+    await new Promise((resolve) => setImmediate(resolve));
+    fire();
+    welcome("A", 0);
+    assert.deepEqual(socket().of("unfit"), [{ type: "unfit", id: 3, key: "k" }]);
+    socket().says({ type: "result", id: 3, result: {} });
+    await new Promise((resolve) => setImmediate(resolve));
+    connection.unfit("k");
+    socket().breaks();
+    fire();
+    welcome("A", 0);
+    assert.deepEqual(socket().of("unfit"), []);
 });

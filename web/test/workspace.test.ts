@@ -4,7 +4,7 @@ import { Device, type DeviceSocket, type Request } from "../src/workspace/device
 import { isWhole, panesOf, Workspace } from "../src/workspace/model";
 import type { PaneInfo } from "../src/types";
 import { parseSelector, WorkspaceError } from "../src/workspace/selector";
-import { isTerminal, terminalId } from "../src/workspace/terminal";
+import { isTerminal, terminalId } from "../src/terminals";
 
 const NOW = 1_700_000_000_000;
 
@@ -145,6 +145,7 @@ function device() {
     const timers: { ms: number; then: () => void }[] = [];
     let kept: string | null = null;
     const allowed: string[] = [];
+    const unsaved = new Map<string, string>();
     let now = NOW;
     const made = new Device(
         "web_1",
@@ -168,6 +169,7 @@ function device() {
             },
             allowed: () => allowed,
             allow: (name) => allowed.push(name),
+            unsaved: () => unsaved,
         },
         { changed: () => undefined, state: () => undefined, ask: (request) => asked.push(request), asked: () => undefined },
     );
@@ -176,7 +178,7 @@ function device() {
     socket.says({ type: "welcome", devices: [] });
     const request = (command: string, args: object, more: object = {}) =>
         socket.says({ type: "layout.rpc.request", requestId: `r${socket.sent.length}`, callerDeviceId: "cli_1", callerLabel: "box", command, args, expectedRevision: made.workspace.revision, idempotencyKey: `k${socket.sent.length}`, ...more });
-    return { made, socket, asked, request, allowed, timers };
+    return { made, socket, asked, request, allowed, timers, unsaved };
 }
 
 test("a request of another device waits for the person, and is done when they allow it", () => {
@@ -248,4 +250,70 @@ test("a pane's name says on which server it is", () => {
     }
     assert.ok(isTerminal(at("box/default"), "box/%3"));
     assert.ok(!isTerminal(at("box/work"), "box/%3") && !isTerminal(at("/tmp/x/default"), "%3"));
+});
+
+test("what the person allows is done, though they looked at other panes before they answered", () => {
+    const { made, socket, asked, request } = device();
+    const one = made.act("new-tab", {}).pane?.id;
+    made.act("split-pane", { target: `pane:${one}`, direction: "horizontal" });
+    request("new-tab", { browser: "http://localhost:3000" });
+    made.act("select-pane", { target: `pane:${one}` });
+    asked[0]?.decide("once");
+    assert.equal(socket.last("layout.rpc.result")?.ok, true);
+    // A change of their own is one that the request did not know of.
+    request("new-tab", {});
+    made.act("new-tab", {});
+    asked[1]?.decide("once");
+    assert.equal((socket.last("layout.rpc.result")?.error as { code: string }).code, "REVISION_CONFLICT");
+});
+
+test("text that is not saved is not thrown away by another device, asked or always allowed", () => {
+    const { made, socket, asked, request, allowed, unsaved } = device();
+    const pane = made.act("new-tab", { editor: "/a/notes.txt" }).pane;
+    unsaved.set(pane?.id ?? "", "/a/notes.txt");
+    const said = () => socket.last("layout.rpc.result") as { ok: boolean; error?: { code: string; message: string } };
+    for (const [command, args] of [["kill-pane", { target: `pane:${pane?.id}` }], ["open-browser", { target: `pane:${pane?.id}`, url: "http://localhost:1" }], ["kill-tab", { target: "tab-index:0" }]] as const) {
+        request(command, args);
+        assert.deepEqual([said().error?.code, asked.length], ["CONFLICT", 0], command);
+        assert.match(said().error?.message ?? "", /notes\.txt/);
+    }
+    allowed.push("cli_1");
+    request("kill-pane", { target: `pane:${pane?.id}` });
+    assert.equal(said().error?.code, "CONFLICT");
+    request("rename-tab", { target: "tab-index:0", title: "x" });
+    assert.equal(said().ok, true);
+    unsaved.clear();
+    request("kill-pane", { target: `pane:${pane?.id}` });
+    assert.equal(said().ok, true);
+});
+
+test("a device whose relay answers no more connects again, waits longer each time, and goes along with the page's connection", () => {
+    const { made, socket, timers } = device();
+    const fire = (ms: number) => {
+        const timer = timers.find((one) => one.ms === ms);
+        assert.ok(timer, `a timer of ${ms} ms`);
+        timers.splice(timers.indexOf(timer), 1);
+        timer.then();
+    };
+    for (let beat = 0; beat < 3; beat += 1) {
+        fire(5000);
+    }
+    assert.equal(socket.last("layout.rpc.request")?.requestId, "alive");
+    socket.says({ type: "layout.rpc.result", requestId: "alive", ok: false });
+    for (let beat = 0; beat < 3; beat += 1) {
+        fire(5000);
+    }
+    assert.equal(made.state, "online");
+    fire(5000);
+    assert.equal(made.state, "offline");
+    fire(500);
+    assert.equal(made.state, "connecting");
+    socket.onclose?.(undefined as never);
+    fire(1000);
+    socket.says({ type: "welcome", devices: [] });
+    made.renew();
+    assert.equal(made.state, "connecting");
+    socket.says({ type: "replaced" });
+    made.renew();
+    assert.equal(made.state, "replaced");
 });

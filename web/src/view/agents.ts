@@ -210,6 +210,12 @@ export class Bell {
         const count = asking.length + this.app.approvals.length;
         document.title = count > 0 ? `(${count}) muxtap` : "muxtap";
         const now = new Set<string>();
+        for (const approval of this.app.approvals) {
+            now.add(approval.id);
+            if (!this.known.has(approval.id)) {
+                this.say(`May it start ${approval.kind} ${approval.name}?`, "An agent asks", approval.id);
+            }
+        }
         for (const pane of asking) {
             const name = `${pane.key} ${pane.agent?.question_id ?? pane.agent?.question}`;
             now.add(name);
@@ -222,9 +228,14 @@ export class Bell {
 
     private ring(pane: PaneInfo): void {
         const text = clean(`${pane.agent?.name} in ${paneName(pane)} asks: ${pane.agent?.question ?? ""}`, 300);
-        this.live.textContent = text;
+        this.say(text, `${pane.agent?.name} asks`, pane.key, () => this.open(pane.key));
+    }
+
+    /** Says it to a screen reader, and, where nobody sees the page, by a notification. */
+    say(words: string, title: string, tag: string, open?: () => void): void {
+        this.live.textContent = clean(words, 300);
         if (document.hidden && typeof Notification !== "undefined" && Notification.permission === "granted") {
-            notify(`${pane.agent?.name} asks`, { body: text, tag: pane.key }, () => this.open(pane.key));
+            notify(title, { body: clean(words, 300), tag }, open);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 import type { App } from "../app";
 import { button, h } from "../dom";
-import { isChord, keyName, typedText } from "../keys";
+import { isChord, keyName, pasteable, typedText } from "../keys";
 import { composedChange } from "../compose";
 import { fitting } from "../fit";
 import type { Typed } from "../types";
@@ -50,10 +50,7 @@ export class Input {
         field.addEventListener("compositionstart", () => this.compose(true));
         field.addEventListener("compositionupdate", (event) => this.composes(event.data));
         field.addEventListener("compositionend", (event) => this.compositionEnds(event.data));
-        field.addEventListener("paste", (event) => {
-            event.preventDefault();
-            this.paste(event.clipboardData?.getData("text/plain") ?? "");
-        });
+        field.addEventListener("paste", (event) => this.pasted(event));
         const key = (label: string, name: string, title: string) => this.key(label, title, () => this.press(name));
         const control = this.key("Ctrl", "Control for the next key", () => this.stick("control"));
         const alt = this.key("Alt", "Alt for the next key", () => this.stick("alt"));
@@ -94,8 +91,13 @@ export class Input {
         this.unstick();
     }
 
+    pasted(event: ClipboardEvent): void {
+        event.preventDefault();
+        this.paste(event.clipboardData?.getData("text/plain") ?? "");
+    }
+
     paste(text: string): void {
-        const clean = text.replace(/\r\n?/g, "\n");
+        const clean = pasteable(text);
         if (clean === "") {
             return;
         }
@@ -156,7 +158,7 @@ export class Input {
         this.sticky.alt.setAttribute("aria-pressed", String(this.alt));
     }
 
-    private keydown(event: KeyboardEvent): void {
+    keydown(event: KeyboardEvent): void {
         if (isChord(event)) {
             event.preventDefault();
             this.keyboard.chord();

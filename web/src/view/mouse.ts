@@ -12,12 +12,15 @@ export interface Pointed {
     may(): boolean;
 }
 
+/** Where a pointer is, and what is held with it. */
+type At = Pick<MouseEvent, "clientX" | "clientY" | "shiftKey" | "altKey" | "ctrlKey">;
+
 export function listen(element: HTMLElement, pointed: Pointed, ends: (() => void)[]): void {
     let pressed: number | null = null;
     let last = "";
     let turned = 0;
 
-    const send = (kind: "press" | "release" | "move", button: number, event: MouseEvent): boolean => {
+    const send = (kind: "press" | "release" | "move", button: number, event: At): boolean => {
         // What was pressed within the screen is its program's wherever it is dragged to.
         const cell = pointed.cell(event.clientX, event.clientY, pressed !== null);
         if (cell === null) {
@@ -33,6 +36,20 @@ export function listen(element: HTMLElement, pointed: Pointed, ends: (() => void
         }
         last = same;
         return true;
+    };
+    /** Turns the wheel by so many pixels, of which a notch has so many. */
+    const turn = (pixels: number, notch: number, reports: boolean, event: At) => {
+        turned += pixels;
+        const notches = Math.trunc(turned / notch);
+        turned -= notches * notch;
+        for (let done = 0; done < Math.min(Math.abs(notches), 5); done += 1) {
+            if (reports) {
+                send("press", notches < 0 ? Button.WheelUp : Button.WheelDown, event);
+                last = "";
+            } else {
+                pointed.keys([notches < 0 ? "Up" : "Down"]);
+            }
+        }
     };
     const wanted = (event: MouseEvent) => pointed.may() && pointed.screen().modes.mouse !== 0 && !event.shiftKey;
 
@@ -85,17 +102,33 @@ export function listen(element: HTMLElement, pointed: Pointed, ends: (() => void
             }
             event.preventDefault();
             // A wheel's notch is some 100 pixels or 3 lines; a touchpad's pixels are summed up.
-            turned += event.deltaMode === WheelEvent.DOM_DELTA_LINE ? event.deltaY * 33 : event.deltaY;
-            const notches = Math.trunc(turned / 50);
-            turned -= notches * 50;
-            for (let notch = 0; notch < Math.min(Math.abs(notches), 5); notch += 1) {
-                if (reports) {
-                    send("press", notches < 0 ? Button.WheelUp : Button.WheelDown, event);
-                    last = "";
-                } else {
-                    pointed.keys([notches < 0 ? "Up" : "Down"]);
-                }
+            turn(event.deltaMode === WheelEvent.DOM_DELTA_LINE ? event.deltaY * 33 : event.deltaY, 50, reports, event);
+        },
+        { passive: false },
+    );
+    // A finger turns the wheel where there is nothing to scroll to: a screen of its own, or a program that has the mouse.
+    let finger: number | null = null;
+    element.addEventListener(
+        "touchstart",
+        (event) => {
+            finger = event.touches.length === 1 ? (event.touches[0]?.clientY ?? null) : null;
+            turned = 0;
+        },
+        { passive: true },
+    );
+    element.addEventListener(
+        "touchmove",
+        (event) => {
+            const touch = event.touches[0];
+            const { modes } = pointed.screen();
+            if (finger === null || event.touches.length !== 1 || touch === undefined || !pointed.may() || !(modes.alternate || modes.mouse !== 0)) {
+                return;
             }
+            event.preventDefault();
+            const { clientX, clientY } = touch;
+            // What is under the finger follows it: a row for each row's height.
+            turn(finger - clientY, 16, modes.mouse !== 0, { clientX, clientY, shiftKey: false, altKey: false, ctrlKey: false });
+            finger = clientY;
         },
         { passive: false },
     );

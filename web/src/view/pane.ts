@@ -1,6 +1,6 @@
 // A pane in front: its screen and history, typed into, selected from, searched.
 
-import { type App, paneName } from "../app";
+import { type App, messageOf, paneName } from "../app";
 import { button, clean, fill, h } from "../dom";
 import { Drawing } from "../draw";
 import type { Feed } from "../feed";
@@ -10,6 +10,7 @@ import { cellRatio, fittingSize, rowHeight } from "../metrics";
 import type { Typed } from "../types";
 import { Input } from "./input";
 import { listen } from "./mouse";
+import type { Command } from "./palette";
 import { Reading } from "./reading";
 import { Finder } from "./search";
 import { selectedText } from "./selection";
@@ -36,6 +37,7 @@ export class PaneView {
     private readonly says = h("div", { cls: "says", role: "status", hidden: true });
     private readonly down: HTMLButtonElement;
     private readonly pendingMark = h("span", { cls: "pending", role: "status", hidden: true });
+    private readonly fitMark = h("div", { cls: "fitted", role: "status", hidden: true }, {}, "The pane has this page's size ", button("Undo", () => this.unfitPane()));
     private readonly feed: Feed;
     private readonly ends: (() => void)[] = [];
     private size: number | "fit" = "fit";
@@ -70,7 +72,7 @@ export class PaneView {
             { cls: options.embedded === true ? "pane embedded" : "pane" },
             {},
             options.embedded === true ? null : this.header(),
-            h("div", { cls: "pane-body" }, {}, this.scroller, this.down, this.says, this.pendingMark),
+            h("div", { cls: "pane-body" }, {}, this.scroller, this.down, this.says, this.pendingMark, this.fitMark),
             this.input.bar,
         );
         this.observer = new ResizeObserver(() => this.layout());
@@ -81,8 +83,11 @@ export class PaneView {
             app.on("pending", () => this.showPending()),
             app.on("link", () => this.showPending()),
             app.on("may", () => this.info()),
+            app.on("may", () => this.sayFit()),
         );
         this.scroller.addEventListener("click", (event) => this.clicked(event));
+        // A selection with the mouse takes the focus from the field, which hears pastes for itself.
+        this.scroller.addEventListener("paste", (event) => event.target !== this.input.field && this.input.pasted(event));
         this.input.field.addEventListener("focus", () => this.element.classList.add("focused"));
         this.input.field.addEventListener("blur", () => this.element.classList.remove("focused"));
         this.element.addEventListener("copy", (event) => this.copied(event));
@@ -100,10 +105,12 @@ export class PaneView {
     }
 
     remove(): void {
+        this.unfitPane();
         for (const end of this.ends) {
             end();
         }
         this.reading?.remove();
+        this.history.remove();
         this.observer.disconnect();
         this.element.remove();
     }
@@ -134,12 +141,14 @@ export class PaneView {
             this.reading.remove();
             this.reading = null;
             this.scroller.hidden = false;
-            this.layout();
+            // What came while it was read was not drawn.
+            this.draw();
             this.focus();
         } else {
             this.reading = new Reading(this.feed, this.app.connection);
             this.scroller.hidden = true;
             this.scroller.after(this.reading.element);
+            this.reading.element.addEventListener("keydown", (event) => this.readingKey(event));
             this.reading.draw();
         }
         this.buttons.reading?.setAttribute("aria-pressed", String(this.reading !== null));
@@ -176,6 +185,68 @@ export class PaneView {
         this.layout();
     }
 
+    /** What the palette offers for this pane. */
+    commands(): Command[] {
+        const may = this.app.may.includes("create");
+        return [
+            { name: "This pane: search in what it printed", run: () => this.find() },
+            { name: "This pane: reading view", run: () => this.toggleReading() },
+            { name: "This pane: larger text", run: () => this.resizeText(1) },
+            { name: "This pane: smaller text", run: () => this.resizeText(-1) },
+            { name: "This pane: fit the whole pane", run: () => this.fit() },
+            { name: "This pane: wait for something…", run: () => this.options.wait?.("") },
+            ...(!may || this.options.embedded === true
+                ? []
+                : [this.fitted === null ? { name: "This pane: fit the pane to this page, for everybody", run: () => this.fitPane() } : { name: "This pane: give it its own size back", run: () => this.unfitPane() }]),
+        ];
+    }
+
+    // --- the pane's size, which is everybody's
+
+    private fitted: { columns: number; rows: number } | null = null;
+
+    /** Gives the pane the size of this page, until it is left. */
+    fitPane(): void {
+        if (this.reading !== null) {
+            this.toggleReading();
+        }
+        const size = this.size === "fit" ? 13 : this.size;
+        this.fitted = {
+            columns: Math.max(10, Math.floor((this.scroller.clientWidth - 12) / (size * cellRatio()))),
+            rows: Math.max(4, Math.floor((this.scroller.clientHeight - 4) / rowHeight(size))),
+        };
+        this.sayFit();
+    }
+
+    /** Says it, and says it again to each new connection. */
+    private sayFit(): void {
+        const { fitted } = this;
+        if (fitted === null || this.app.link !== "open") {
+            return;
+        }
+        this.showFit();
+        this.app.connection.fit(this.key, fitted.columns, fitted.rows).catch((error) => {
+            if (this.fitted === fitted && (error as { code?: string }).code !== "UNAVAILABLE") {
+                this.fitted = null;
+                this.showFit();
+                this.app.note({ kind: "error", text: `The pane keeps its size: ${messageOf(error)}`, ms: 8000 });
+            }
+        });
+    }
+
+    unfitPane(): void {
+        if (this.fitted !== null) {
+            this.fitted = null;
+            this.app.connection.unfit(this.key);
+            this.showFit();
+        }
+    }
+
+    private showFit(): void {
+        this.fitMark.hidden = this.fitted === null;
+        this.buttons.take?.setAttribute("aria-pressed", String(this.fitted !== null));
+    }
+
     // --- what is shown
 
     private header(): HTMLElement {
@@ -197,6 +268,7 @@ export class PaneView {
                 make("smaller", "A−", "Smaller text", () => this.resizeText(-1)),
                 make("larger", "A+", "Larger text", () => this.resizeText(1)),
                 make("fit", "Fit", "Fit the whole pane", () => this.fit()),
+                make("take", "Take size", "Fit the pane to this page, for everybody, until it is left", () => (this.fitted === null ? this.fitPane() : this.unfitPane()), true),
                 make("reading", "Read", "Reading view: lines as wide as the page", () => this.toggleReading(), true),
                 make("find", "Find", "Search in what it printed", () => this.find()),
                 make("wait", "Wait…", "Be told when it prints something", () => this.options.wait?.(selectedText(this.element))),
@@ -216,6 +288,9 @@ export class PaneView {
             );
             this.scroller.setAttribute("aria-label", clean(`Screen of ${paneName(pane)}`));
             this.input.field.setAttribute("aria-label", clean(`Type into ${paneName(pane)}; Control-Shift-Space leaves it`));
+        }
+        if (this.buttons.take !== undefined) {
+            this.buttons.take.hidden = !this.app.may.includes("create");
         }
         this.input.field.readOnly = !this.app.mayType;
         this.element.classList.toggle("looks", !this.app.mayType);
@@ -274,7 +349,7 @@ export class PaneView {
         this.paper.style.width = `${screen.columns * this.fontSize * cellRatio()}px`;
         this.drawing.element.style.top = `${top}px`;
         const [column, row] = screen.at;
-        this.input.field.style.transform = `translate(${Math.min(column, screen.columns - 1)}ch, ${top + row * this.rowPixels}px)`;
+        this.input.field.style.transform = `translate(${Math.min(column, screen.columns - 1) * this.fontSize * cellRatio()}px, ${top + row * this.rowPixels}px)`;
         if (this.following) {
             this.scroller.scrollTop = this.scroller.scrollHeight;
         } else if (origin !== this.lastFirst && origin > this.lastFirst) {
@@ -288,7 +363,9 @@ export class PaneView {
         const from = origin + Math.floor(this.scroller.scrollTop / this.rowPixels);
         const count = Math.ceil(this.scroller.clientHeight / this.rowPixels);
         if (this.above > 0 && from < this.feed.screen.top) {
-            this.history.show(from - count, Math.min(from + 2 * count, this.feed.screen.top), origin, this.rowPixels);
+            // While the newest is looked at, no more than what is seen: a flood would have it read anew with each frame.
+            const [begin, end] = this.following ? [from, this.feed.screen.top] : [from - count, Math.min(from + 2 * count, this.feed.screen.top)];
+            this.history.show(begin, end, origin, this.rowPixels, this.following);
         }
     }
 
@@ -367,6 +444,7 @@ export class PaneView {
         }
         navigator.clipboard?.writeText(text).catch(() => document.execCommand("copy"));
         getSelection()?.removeAllRanges();
+        this.focus();
         return true;
     }
 
@@ -375,17 +453,29 @@ export class PaneView {
         if (text !== "" && event.clipboardData !== null) {
             event.preventDefault();
             event.clipboardData.setData("text/plain", text);
+            this.focus();
         }
     }
 
     /** A key that was pressed while something is selected goes on where it belongs. */
     private outsideKey(event: KeyboardEvent): void {
         const on = event.target as HTMLElement;
-        const types = !event.ctrlKey && !event.metaKey && !event.altKey && event.key.length === 1;
-        if (on === this.scroller && types) {
-            // The field is focused before the key is typed, so it gets it; the page takes it for no shortcut.
+        // Modifiers alone leave what is selected, as do the browser's own keys, but for a Mac's paste.
+        const alone = ["Shift", "Control", "Alt", "AltGraph", "Meta", "CapsLock"].includes(event.key) || (event.metaKey && event.key !== "v");
+        if (!this.scroller.contains(on) || on === this.input.field || alone) {
+            return;
+        }
+        // The field is focused before text is typed or pasted, so it gets it; the page takes it for no shortcut.
+        event.stopPropagation();
+        this.input.keydown(event);
+        this.focus();
+    }
+
+    /** Nothing is typed into what is read: the screen is what answers. */
+    private readingKey(event: KeyboardEvent): void {
+        if (event.key !== " " && (event.key.length === 1 || event.key === "Enter" || event.key === "Backspace") && !event.ctrlKey && !event.metaKey && !event.altKey && this.app.mayType) {
             event.stopPropagation();
-            this.focus();
+            this.app.note({ kind: "info", text: "The reading view only reads.", ms: 5000, actions: [{ label: "Back to the screen, to type", press: () => this.reading !== null && this.toggleReading() }] });
         }
     }
 

@@ -1,7 +1,7 @@
 // A tile: a whole pane, small, with its name and what its agent does.
 
 import { type App, isAsking, paneName } from "../app";
-import { clean, fill, h } from "../dom";
+import { clean, h, write } from "../dom";
 import { Drawing } from "../draw";
 import { cellRatio, rowHeight } from "../metrics";
 import type { PaneInfo } from "../types";
@@ -21,6 +21,7 @@ export class Tile {
     private width = 0;
     private height = 0;
     private shape = "";
+    private shown = "";
 
     constructor(
         private app: App,
@@ -47,10 +48,16 @@ export class Tile {
         if (pane === undefined) {
             return;
         }
+        // Each change of the list comes by here for each tile: what stays is not written again.
+        const now = JSON.stringify([paneName(pane), this.subtitle(pane), badgeText(pane), pane.agent?.state, pane.agent?.question, isDead(pane)]);
+        if (now === this.shown) {
+            return;
+        }
+        this.shown = now;
         const state = pane.agent?.state;
-        this.name.textContent = clean(paneName(pane), 60);
-        this.what.textContent = clean(this.subtitle(pane), 120);
-        fill(this.badge, badgeText(pane));
+        write(this.name, clean(paneName(pane), 60));
+        write(this.what, clean(this.subtitle(pane), 120));
+        write(this.badge, badgeText(pane));
         this.badge.className = `badge ${state ?? (isDead(pane) ? "dead" : "")}`;
         this.button.classList.toggle("asks", isAsking(pane));
         this.button.classList.toggle("dead", isDead(pane));

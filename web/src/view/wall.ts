@@ -1,7 +1,7 @@
 // The wall: all panes as tiles, by server and session, with a filter.
 
 import { type App, isAsking, serverName } from "../app";
-import { clean, h } from "../dom";
+import { clean, h, write } from "../dom";
 import type { PaneInfo } from "../types";
 import { badgeText, Tile } from "./tile";
 
@@ -94,7 +94,7 @@ export class Wall {
                 this.body.insertBefore(group.element, place);
             }
             before = group.element;
-            group.count.textContent = String(members.length);
+            write(group.count, String(members.length));
             members.forEach((pane, index) => {
                 const tile = this.tile(pane.key);
                 tile.info();

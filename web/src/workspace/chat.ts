@@ -21,6 +21,8 @@ interface Entry {
 
 /** Elements that are kept; older ones go. */
 const MOST = 1000;
+/** Milliseconds before a stream that was refused is asked for again. */
+const RETRY_MS = 3000;
 /** Conversations that are read at once: a browser has six connections to a host, for all of its windows. */
 const STREAMS = new Streams<Chat>(3);
 
@@ -36,6 +38,7 @@ export class Chat implements Shown {
     private open: { kind: string; element: HTMLElement } | null = null;
     private tools = new Map<string, HTMLElement>();
     private running = 0;
+    private retry: ReturnType<typeof setTimeout> | undefined;
 
     constructor(
         private app: App,
@@ -91,11 +94,27 @@ export class Chat implements Shown {
                 this.take(JSON.parse(event.data) as Entry);
             }
         };
-        source.onerror = () => this.say(source.readyState === EventSource.CLOSED ? "ended" : "no link, trying again");
+        source.onerror = () => {
+            this.say("no link, trying again");
+            // An answer that is none, as of a daemon that begins, ends the browser's own tries.
+            if (source.readyState === EventSource.CLOSED && this.source === source) {
+                this.retry = setTimeout(() => this.source === source && void this.again(), RETRY_MS);
+            }
+        };
         source.onopen = () => this.say("");
     }
 
+    private async again(): Promise<void> {
+        const answer = await fetch(this.base, { credentials: "same-origin" }).catch(() => null);
+        if (answer?.status === 404) {
+            this.say("ended");
+        } else if (this.source !== null) {
+            this.start();
+        }
+    }
+
     stop(): void {
+        clearTimeout(this.retry);
         this.source?.close();
         this.source = null;
         this.say("stands still: click here to go on");
@@ -136,6 +155,13 @@ export class Chat implements Shown {
         this.log.append(element);
         while (this.log.children.length > MOST) {
             this.log.firstElementChild?.remove();
+        }
+        // What an agent said long ago is not kept by the names of its tools either.
+        for (const [id, tool] of this.tools) {
+            if (tool.isConnected || this.tools.size <= MOST) {
+                break;
+            }
+            this.tools.delete(id);
         }
         if (atEnd) {
             this.log.scrollTop = this.log.scrollHeight;

@@ -2,13 +2,14 @@
 
 import { type App, paneName } from "../app";
 import { button, clean, fill, h, safeUrl } from "../dom";
+import { AMBIGUOUS, terminalOf } from "../terminals";
 import type { PaneInfo } from "../types";
 import { discards } from "../view/ask";
+import type { Command } from "../view/palette";
 import { PaneView } from "../view/pane";
 import { Chat } from "./chat";
 import { EditorPane } from "./editor";
 import type { Pane } from "./model";
-import { isTerminal } from "./terminal";
 import { Picker } from "./picker";
 
 export interface ContentOn {
@@ -27,6 +28,8 @@ export interface Shown {
     visible?(shown: boolean): void;
     /** Whether closing it would lose what somebody wrote. */
     unsaved?(): boolean;
+    /** What the palette offers for it. */
+    commands?(): Command[];
     remove(): void;
 }
 
@@ -56,9 +59,7 @@ export class Content {
             this.address,
             tool("▯▯", "Split: another pane beside it", split("horizontal")),
             tool("⊟", "Split: another pane below it", split("vertical")),
-            tool("×", "Close this pane; a terminal lives on", () => {
-                void this.mayClose().then((may) => may && this.on.act("kill-pane", { target }));
-            }),
+            tool("×", "Close this pane; a terminal lives on", () => void this.close()),
         );
         this.element = h("article", { cls: "place" }, {}, bar, this.body);
         this.element.addEventListener("focusin", () => this.activate());
@@ -121,7 +122,27 @@ export class Content {
 
     /** Asks first where something would be lost. */
     async mayClose(): Promise<boolean> {
-        return this.shown?.unsaved?.() !== true || (await discards(this.pane.file ?? "This pane"));
+        const { unsaved } = this;
+        return unsaved === null || (await discards(unsaved));
+    }
+
+    /** The file whose text is not saved, or null. */
+    get unsaved(): string | null {
+        return this.shown?.unsaved?.() === true ? (this.pane.file ?? "") : null;
+    }
+
+    async close(): Promise<void> {
+        if (await this.mayClose()) {
+            this.on.act("kill-pane", { target: `pane:${this.pane.id}` });
+        }
+    }
+
+    focus(): void {
+        this.shown?.focus?.();
+    }
+
+    commands(): Command[] {
+        return this.shown?.commands?.() ?? [];
     }
 
     private activate(): void {
@@ -131,15 +152,19 @@ export class Content {
         }
     }
 
-    private get terminal(): PaneInfo | undefined {
+    private get found(): PaneInfo | null | "ambiguous" {
         const ref = this.pane.contentRef;
-        const id = ref !== undefined && "terminalId" in ref ? ref.terminalId : null;
-        return id === null ? undefined : [...this.app.panes.values()].find((one) => isTerminal(one, id));
+        return ref !== undefined && "terminalId" in ref ? terminalOf(this.app.panes.values(), ref.terminalId) : null;
+    }
+
+    private get terminal(): PaneInfo | undefined {
+        const { found } = this;
+        return found === null || found === "ambiguous" ? undefined : found;
     }
 
     private describe(): string {
         const { kind, url, file, contentRef, status } = this.pane;
-        return JSON.stringify([kind, status, url, file, contentRef, kind === "terminal" ? (this.terminal?.key ?? null) : null]);
+        return JSON.stringify([kind, status, url, file, contentRef, kind === "terminal" ? (this.terminal?.key ?? this.found) : null]);
     }
 
     private make(): Shown {
@@ -154,10 +179,10 @@ export class Content {
                 const terminal = this.terminal;
                 if (terminal === undefined) {
                     const ref = pane.contentRef as { terminalId: string };
-                    return plain(`The terminal ${ref.terminalId} is not there.`, ref.terminalId);
+                    return plain(this.found === "ambiguous" ? AMBIGUOUS : `The terminal ${ref.terminalId} is not there.`, ref.terminalId);
                 }
                 const view = new PaneView(this.app, terminal.key, { embedded: true, chord: this.on.chord, wait: (text) => this.on.wait(terminal.key, text) });
-                return { element: view.element, title: () => `${paneName(terminal)} ${this.terminal?.command ?? ""}`, focus: () => view.focus(), remove: () => view.remove() };
+                return { element: view.element, title: () => `${paneName(terminal)} ${this.terminal?.command ?? ""}`, focus: () => view.focus(), commands: () => view.commands(), remove: () => view.remove() };
             }
             case "browser":
                 return this.browser(pane.url ?? "");

@@ -21,6 +21,8 @@ export interface DeviceAround {
     write(state: string): void;
     allowed(): string[];
     allow(device: string): void;
+    /** Files with text that is not saved, by their panes' ids. */
+    unsaved(): Map<string, string>;
 }
 
 /** What another device asks for, for the person to decide. */
@@ -44,7 +46,11 @@ export interface DeviceEvents {
 
 const HEARTBEAT_MS = 5000;
 const ASK_MS = 30_000;
-const RETRY_MS = 2000;
+/** Milliseconds before a new try, at first and at most. */
+const RETRY_MS = 500;
+const LAST_RETRY_MS = 30_000;
+/** Of so many heartbeats one is a question: the relay's pings are not seen by a page. */
+const QUESTION = 3;
 
 export class Device {
     workspace: Workspace;
@@ -54,6 +60,11 @@ export class Device {
     private release: (() => void) | null = null;
     private open = new Map<string, () => void>();
     private reservedBy = new Map<string, string>();
+    private retry = RETRY_MS;
+    private heard = true;
+    private beats = 0;
+    /** The revision since which panes were only chosen, not changed. */
+    private steady = 0;
 
     constructor(
         readonly id: string,
@@ -68,9 +79,14 @@ export class Device {
     connect(): void {
         this.drop();
         this.workspace = this.read();
+        this.steady = this.workspace.revision;
         this.become("connecting");
         const socket = this.around.open();
         this.socket = socket;
+        this.heard = true;
+        this.beats = 0;
+        // A network that is gone says nothing of it.
+        this.cancels.push(this.around.after(ASK_MS, () => this.state === "connecting" && this.lost()));
         socket.onopen = () => {
             this.say({
                 type: "hello",
@@ -83,12 +99,28 @@ export class Device {
             });
         };
         socket.onmessage = (event) => this.receive(JSON.parse(String(event.data)) as Record<string, unknown>);
-        socket.onclose = () => {
-            this.drop();
-            this.become("offline");
-            this.cancels.push(this.around.after(RETRY_MS, () => this.connect()));
-        };
+        socket.onclose = () => this.lost();
         this.events.changed();
+    }
+
+    private lost(): void {
+        this.drop();
+        this.become("offline");
+        this.cancels.push(this.around.after(this.retry, () => this.connect()));
+        this.retry = Math.min(this.retry * 2, LAST_RETRY_MS);
+    }
+
+    /** The page's own connection is a new one: this one may have died with the other, unheard. */
+    renew(): void {
+        if (this.state === "replaced") {
+            return;
+        }
+        if (this.state !== "online" || this.open.size === 0) {
+            this.connect();
+        } else {
+            // Somebody waits for the person's answer: the connection is asked before it is given up.
+            this.question();
+        }
     }
 
     disconnect(): void {
@@ -103,8 +135,15 @@ export class Device {
         }
         const key = `page-${this.around.now()}-${Math.random().toString(36).slice(2)}`;
         const applied = this.workspace.apply(command, args, this.id, this.around.now(), this.workspace.revision, key);
+        this.settled(command);
         this.changed();
         return applied;
+    }
+
+    private settled(command: string): void {
+        if (command !== "select-pane" && command !== "select-tab") {
+            this.steady = this.workspace.revision;
+        }
     }
 
     private read(): Workspace {
@@ -171,15 +210,32 @@ export class Device {
     private beat(): void {
         this.cancels.push(
             this.around.after(HEARTBEAT_MS, () => {
-                this.say({ type: "heartbeat" });
+                if (!this.heard) {
+                    this.lost();
+                    return;
+                }
+                this.beats += 1;
+                if (this.beats % QUESTION === 0) {
+                    this.question();
+                } else {
+                    this.say({ type: "heartbeat" });
+                }
                 this.beat();
             }),
         );
     }
 
+    /** Asks the relay for any answer, which the next heartbeat looks for: a request that names no device is refused by it alone. */
+    private question(): void {
+        this.heard = false;
+        this.say({ type: "layout.rpc.request", requestId: "alive" });
+    }
+
     private receive(message: Record<string, unknown>): void {
+        this.heard = true;
         switch (message.type) {
             case "welcome":
+                this.retry = RETRY_MS;
                 this.become("online");
                 this.publish();
                 this.watchReserved();
@@ -205,6 +261,13 @@ export class Device {
             return;
         }
         const carryOut = () => this.carryOut(requestId, caller, command, message);
+        const lost = this.lostBy(command, message.args);
+        if (lost !== null) {
+            this.refuse(requestId, lost);
+            return;
+        }
+        const expected = message.expectedRevision;
+        const seen = this.workspace.revision;
         // What ends a change that was allowed is not asked for again.
         const ends = command === "finalize" || command === "release";
         const reserved = String((message.args as { pane?: unknown } | undefined)?.pane ?? "");
@@ -239,6 +302,10 @@ export class Device {
                 if (answer === "always") {
                     this.around.allow(caller);
                 }
+                // The person has looked at other panes meanwhile, as one does before an answer: that is no conflict.
+                if (expected === seen && this.steady <= seen) {
+                    message.expectedRevision = this.workspace.revision;
+                }
                 carryOut();
             },
         });
@@ -258,6 +325,10 @@ export class Device {
         const number = typeof message.expectedRevision === "number" ? message.expectedRevision : undefined;
         const key = typeof message.idempotencyKey === "string" ? message.idempotencyKey : undefined;
         try {
+            const lost = this.lostBy(command, message.args);
+            if (lost !== null) {
+                throw lost;
+            }
             const before = this.workspace.revision;
             const { appliedRevision, ...result } = this.workspace.apply(command, message.args, caller, this.around.now(), number, key);
             this.answer(requestId, { ok: true, result, appliedRevision });
@@ -265,15 +336,42 @@ export class Device {
                 this.reservedBy.set(`pane:${result.pane.id}`, caller);
             }
             if (this.workspace.revision !== before) {
+                this.settled(command);
                 this.changed();
             }
         } catch (error) {
-            const said = error instanceof WorkspaceError ? error : new WorkspaceError("INTERNAL_ERROR", String(error));
-            this.answer(requestId, {
-                ok: false,
-                error: { code: said.code, message: said.message, ...(said.details === undefined ? {} : { details: said.details }) },
-            });
+            this.refuse(requestId, error);
         }
+    }
+
+    /** The error for a change that would throw away text that nobody has saved; null: it would not. */
+    private lostBy(command: string, args: unknown): WorkspaceError | null {
+        const unsaved = this.around.unsaved();
+        if (unsaved.size === 0) {
+            return null;
+        }
+        const after = Workspace.read(this.workspace.write(), this.id);
+        try {
+            after?.apply(command, args, "", this.around.now(), this.workspace.revision, "unsaved");
+        } catch {
+            // It fails by itself, and says why.
+            return null;
+        }
+        for (const [id, file] of unsaved) {
+            const pane = after?.layout.panes.find((one) => one.id === id);
+            if (pane?.kind !== "editor" || pane.file !== file) {
+                return new WorkspaceError("CONFLICT", `${file} has text that is not saved: its person saves or closes it first`);
+            }
+        }
+        return null;
+    }
+
+    private refuse(requestId: string, error: unknown): void {
+        const said = error instanceof WorkspaceError ? error : new WorkspaceError("INTERNAL_ERROR", String(error));
+        this.answer(requestId, {
+            ok: false,
+            error: { code: said.code, message: said.message, ...(said.details === undefined ? {} : { details: said.details }) },
+        });
     }
 
     private answer(requestId: string, result: object): void {

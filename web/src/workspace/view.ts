@@ -3,10 +3,12 @@
 
 import { type App, paneName } from "../app";
 import { button, clean, fill, h } from "../dom";
+import { AMBIGUOUS, terminalId, terminalOf } from "../terminals";
+import { discards } from "../view/ask";
+import { type Command, openPalette } from "../view/palette";
 import { Content } from "./content";
-import { terminalId } from "./terminal";
 import { Device, type DeviceSocket, type Request } from "./device";
-import type { Pane, Place, Tab } from "./model";
+import { type Pane, panesOf, type Place, type Tab, Workspace } from "./model";
 
 interface Box {
     left: number;
@@ -37,7 +39,7 @@ export class WorkspaceView {
 
     constructor(
         private app: App,
-        private on: { chord(): void; wait(key: string, text: string): void },
+        private on: { asks(words: string, id: string): void; chord(): void; wait(key: string, text: string): void },
     ) {
         this.device = new Device(
             deviceId(),
@@ -52,13 +54,14 @@ export class WorkspaceView {
                     return () => clearTimeout(timer);
                 },
                 now: () => Date.now(),
-                read: () => localStorage.getItem("muxtap-workspace"),
+                read: readState,
                 write: (state) => localStorage.setItem("muxtap-workspace", state),
-                allowed: () => JSON.parse(localStorage.getItem("muxtap-allowed") ?? "[]") as string[],
+                allowed,
                 allow: (device) => {
-                    const all = new Set([...(JSON.parse(localStorage.getItem("muxtap-allowed") ?? "[]") as string[]), device]);
-                    localStorage.setItem("muxtap-allowed", JSON.stringify([...all]));
+                    allowOnly([...new Set([...allowed(), device])]);
+                    app.note({ kind: "info", text: `${clean(device, 64)} may change this workspace from now on.`, ms: 10_000, actions: [{ label: "Undo", press: () => this.revoke(device) }] });
                 },
+                unsaved: () => new Map([...this.contents].flatMap(([id, content]) => (content.unsaved === null ? [] : [[id, content.unsaved] as const]))),
             },
             {
                 changed: () => this.update(),
@@ -74,8 +77,8 @@ export class WorkspaceView {
         app.on("panes", () => this.refresh());
         app.on("may", () => {
             // Who only looks is no device: nobody could change what it shows.
-            if (this.device.state === "offline" && app.mayType) {
-                this.device.connect();
+            if (app.mayType) {
+                this.device.renew();
             }
         });
     }
@@ -112,6 +115,10 @@ export class WorkspaceView {
     /** Opens a pane of the wall in a new tab. */
     openTerminal(key: string): void {
         const pane = this.app.panes.get(key);
+        if (pane !== undefined && terminalOf(this.app.panes.values(), terminalId(pane)) !== pane) {
+            this.app.note({ kind: "error", text: AMBIGUOUS, ms: 8000 });
+            return;
+        }
         const made = pane === undefined ? null : this.act("new-tab", { title: clean(paneName(pane), 60) });
         if (made?.pane !== undefined && pane !== undefined) {
             this.act("attach-terminal", { target: `terminal:${terminalId(pane)}`, to: `pane:${made.pane.id}` });
@@ -126,10 +133,68 @@ export class WorkspaceView {
             fill(
                 this.notice,
                 "Another window of this browser has the workspace now. ",
-                button("Use it here", () => this.device.connect(), { cls: "primary" }),
+                button("Use it here", () => void this.takeOver(), { cls: "primary" }),
             );
         }
         this.update();
+    }
+
+    /** Takes the workspace from another window, which may have closed what is not saved here. */
+    private async takeOver(): Promise<void> {
+        const there = Workspace.read(readState() ?? "", this.device.id);
+        for (const [id, { unsaved }] of this.contents) {
+            const stays = there?.layout.panes.some((pane) => pane.id === id && pane.file === unsaved);
+            if (unsaved !== null && stays !== true && !(await discards(unsaved))) {
+                return;
+            }
+        }
+        this.device.connect();
+    }
+
+    private revoke(device: string): void {
+        allowOnly(allowed().filter((one) => one !== device));
+        this.app.note({ kind: "info", text: `${clean(device, 64)} asks again before it changes this workspace.`, ms: 5000 });
+        this.update();
+    }
+
+    /** Commands that have devices ask again that were always allowed. */
+    revocations(): Command[] {
+        return allowed().map((device) => ({ name: `Have ${clean(device, 64)} ask again before it changes the workspace`, run: () => this.revoke(device) }));
+    }
+
+    /** What the palette offers for the workspace: a terminal takes every key, Tab too. */
+    commands(): Command[] {
+        const { active } = this;
+        const make = { name: "Workspace: new tab", run: () => void this.act("new-tab", {}) };
+        if (active === undefined) {
+            return [make];
+        }
+        const { tabs } = this.device.workspace.layout;
+        const panes = panesOf(active.layout);
+        const content = this.contents.get(active.activePaneId);
+        const target = `pane:${active.activePaneId}`;
+        const pane = (step: number) => () => {
+            const next = around(panes, active.activePaneId, step);
+            this.act("select-pane", { target: `pane:${next}` });
+            this.contents.get(next)?.focus();
+        };
+        const tab = (step: number) => () => {
+            this.act("select-tab", { target: `tab:${around(tabs.map((one) => one.id), active.id, step)}` });
+            this.contents.get(this.active?.activePaneId ?? "")?.focus();
+        };
+        const split = (direction: string) => () => void this.act("split-pane", { target, direction });
+        return [
+            { name: "Workspace: next pane", run: pane(1) },
+            { name: "Workspace: previous pane", run: pane(-1) },
+            { name: "Workspace: next tab", run: tab(1) },
+            { name: "Workspace: previous tab", run: tab(-1) },
+            make,
+            { name: "Workspace: split, another pane beside", run: split("horizontal") },
+            { name: "Workspace: split, another pane below", run: split("vertical") },
+            { name: "Workspace: close this pane", run: () => void content?.close() },
+            { name: "Workspace: close this tab", run: () => void this.closeTab(active) },
+            ...(content?.commands() ?? []),
+        ];
     }
 
     private ask(request: Request): void {
@@ -143,6 +208,7 @@ export class WorkspaceView {
             h("div", { cls: "options" }, {}, answer("Allow once", "once", "primary"), answer("Always allow this device", "always"), answer("Refuse", "no")),
         );
         this.requestElements.set(request.id, element);
+        this.on.asks(requestWords(request), request.id);
         this.requests.append(element);
     }
 
@@ -221,6 +287,7 @@ export class WorkspaceView {
                 return h("div", { cls: `tab${selected ? " selected" : ""}`, "data-id": tab.id }, {}, name, close);
             }),
             button("+", () => this.act("new-tab", {}), { cls: "add", "aria-label": "New tab", title: "New tab" }),
+            allowed().length === 0 ? null : button(`${allowed().length} always allowed`, () => openPalette(this.revocations()), { cls: "allowed", title: "Devices that change this workspace without asking" }),
             h("span", { cls: "device" }, {}, this.device.state === "online" ? `${this.device.id}` : this.device.state),
         );
         if (focused) {
@@ -402,6 +469,15 @@ function nearest(node: Place, direction: string): { id: string; first: boolean }
         return null;
     }
     return nearest(node.split.first, direction) ?? nearest(node.split.second, direction);
+}
+
+const readState = (): string | null => localStorage.getItem("muxtap-workspace");
+const allowed = (): string[] => JSON.parse(localStorage.getItem("muxtap-allowed") ?? "[]") as string[];
+const allowOnly = (devices: string[]): void => localStorage.setItem("muxtap-allowed", JSON.stringify(devices));
+
+/** The one that is so many behind another one of a list, round its end. */
+function around(all: string[], from: string, step: number): string {
+    return all[(all.indexOf(from) + step + all.length) % all.length] ?? from;
 }
 
 function deviceId(): string {
