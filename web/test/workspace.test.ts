@@ -145,12 +145,17 @@ function device() {
     const timers: { ms: number; then: () => void }[] = [];
     let kept: string | null = null;
     const allowed: string[] = [];
+    const unsaved = new Map<string, string>();
+    let opened = 0;
     let now = NOW;
     const made = new Device(
         "web_1",
         "Chrome",
         {
-            open: () => socket,
+            open: () => {
+                opened += 1;
+                return socket;
+            },
             after: (ms, then) => {
                 const timer = { ms, then };
                 timers.push(timer);
@@ -168,6 +173,7 @@ function device() {
             },
             allowed: () => allowed,
             allow: (name) => allowed.push(name),
+            unsaved: () => unsaved,
         },
         { changed: () => undefined, state: () => undefined, ask: (request) => asked.push(request), asked: () => undefined },
     );
@@ -176,7 +182,7 @@ function device() {
     socket.says({ type: "welcome", devices: [] });
     const request = (command: string, args: object, more: object = {}) =>
         socket.says({ type: "layout.rpc.request", requestId: `r${socket.sent.length}`, callerDeviceId: "cli_1", callerLabel: "box", command, args, expectedRevision: made.workspace.revision, idempotencyKey: `k${socket.sent.length}`, ...more });
-    return { made, socket, asked, request, allowed, timers };
+    return { made, socket, asked, request, allowed, timers, unsaved, opened: () => opened, keep: (state: string) => (kept = state) };
 }
 
 test("a request of another device waits for the person, and is done when they allow it", () => {
@@ -248,4 +254,84 @@ test("a pane's name says on which server it is", () => {
     }
     assert.ok(isTerminal(at("box/default"), "box/%3"));
     assert.ok(!isTerminal(at("box/work"), "box/%3") && !isTerminal(at("/tmp/x/default"), "%3"));
+});
+
+test("a connection that is silent is made anew, later each time, and one that is asked and answers is kept", () => {
+    const { made, socket, timers, opened } = device();
+    const fire = (ms: number) => timers.splice(timers.findIndex((timer) => timer.ms === ms), 1)[0]?.then();
+    fire(5000);
+    const beat = socket.last("layout.rpc.request");
+    assert.match(String(beat?.requestId), /^beat-/);
+    socket.says({ type: "layout.rpc.result", requestId: beat?.requestId, ok: false });
+    for (let count = 0; count < 3; count += 1) {
+        fire(5000);
+        assert.equal(made.state, "online");
+    }
+    fire(5000);
+    assert.equal(made.state, "offline");
+    for (const ms of [1000, 2000, 4000]) {
+        fire(ms);
+        socket.onclose?.(undefined as never);
+    }
+    assert.equal(opened(), 4);
+    // The page's own connection is back: this one is made at once.
+    made.check();
+    assert.equal(opened(), 5);
+    socket.says({ type: "welcome", devices: [] });
+    made.check();
+    socket.says({ type: "layout.rpc.result", requestId: "beat-9", ok: false });
+    assert.ok(!timers.some((timer) => timer.ms === 2000));
+    made.check();
+    fire(2000);
+    assert.equal(opened(), 6);
+});
+
+test("what is allowed is done though the person clicked elsewhere first, unless it would mean something else", () => {
+    const { made, asked, request, socket } = device();
+    const error = () => (socket.last("layout.rpc.result")?.error as { code: string } | undefined)?.code;
+    made.act("new-tab", {});
+    made.act("split-pane", { target: "pane:p2", direction: "horizontal" });
+    request("kill-pane", { target: "pane-index:1", tab: "tab:t1" });
+    made.act("select-pane", { target: "pane:p2" });
+    asked[0]?.decide("once");
+    assert.equal(error(), undefined);
+    assert.deepEqual(made.workspace.layout.panes.map((pane) => pane.id), ["p2"]);
+    // An index means another pane after another change; an id does not.
+    made.act("split-pane", { target: "pane:p2", direction: "horizontal" });
+    request("kill-pane", { target: "pane-index:1", tab: "tab:t1" });
+    made.act("swap-pane", { source: "pane:p2", target: "pane:p4" });
+    asked[1]?.decide("once");
+    assert.equal(error(), "REVISION_CONFLICT");
+    request("kill-pane", { target: "pane:p4" });
+    made.act("rename-tab", { target: "tab:t1", title: "x" });
+    asked[2]?.decide("once");
+    assert.equal(error(), undefined);
+    assert.deepEqual(made.workspace.layout.panes.map((pane) => pane.id), ["p2"]);
+    // Nobody is asked about what was made for another revision.
+    request("new-tab", {}, { expectedRevision: 1 });
+    assert.equal(error(), "REVISION_CONFLICT");
+    assert.equal(asked.length, 3);
+});
+
+test("text that is not saved is closed by no request, and by no other window unasked", () => {
+    const { made, asked, request, socket, unsaved, keep } = device();
+    const before = made.workspace.write();
+    made.act("new-tab", { editor: "/notes" });
+    unsaved.set("p2", "/notes");
+    for (const [command, args] of [["kill-pane", { target: "pane:p2" }], ["kill-tab", { target: "tab:t1" }], ["open-browser", { target: "pane:p2", url: "http://x/" }]] as const) {
+        request(command, args);
+        assert.deepEqual(asked.at(-1)?.loses, ["/notes"]);
+        asked.at(-1)?.decide("once");
+        const { code, details } = socket.last("layout.rpc.result")?.error as { code: string; details: object };
+        assert.deepEqual([code, details], ["CONFLICT", { files: ["/notes"] }]);
+    }
+    request("split-pane", { target: "pane:p2", direction: "vertical" });
+    assert.deepEqual(asked.at(-1)?.loses, []);
+    asked.at(-1)?.decide("once");
+    assert.equal(socket.last("layout.rpc.result")?.ok, true);
+    keep(before);
+    made.connect();
+    assert.deepEqual([made.state, made.workspace.layout.panes.length], ["replaced", 2]);
+    made.connect(true);
+    assert.deepEqual([made.state, made.workspace.layout.panes.length], ["connecting", 0]);
 });

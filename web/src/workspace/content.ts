@@ -119,6 +119,11 @@ export class Content {
         this.element.remove();
     }
 
+    /** The file whose text is not saved, if any. */
+    get unsavedFile(): string | null {
+        return this.shown?.unsaved?.() === true ? (this.pane.file ?? "") : null;
+    }
+
     /** Asks first where something would be lost. */
     async mayClose(): Promise<boolean> {
         return this.shown?.unsaved?.() !== true || (await discards(this.pane.file ?? "This pane"));

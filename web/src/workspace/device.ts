@@ -21,6 +21,8 @@ export interface DeviceAround {
     write(state: string): void;
     allowed(): string[];
     allow(device: string): void;
+    /** Files of editors whose text is not saved, by their pane. */
+    unsaved(): ReadonlyMap<string, string>;
 }
 
 /** What another device asks for, for the person to decide. */
@@ -30,6 +32,8 @@ export interface Request {
     label: string;
     command: string;
     args: Record<string, unknown>;
+    /** Files whose text is not saved: while that is so, it is refused for them. */
+    loses: string[];
     /** `always`: this device from now on. */
     decide(answer: "once" | "always" | "no"): void;
 }
@@ -43,8 +47,18 @@ export interface DeviceEvents {
 }
 
 const HEARTBEAT_MS = 5000;
+/** Heartbeats in a row to which nothing came. They are counted, since the timers of a page that nobody sees are late. */
+const UNANSWERED = 3;
+/** Milliseconds for the answer to a question whether the connection still works, and for a welcome. */
+const CHECK_MS = 2000;
+const WELCOME_MS = 10_000;
 const ASK_MS = 30_000;
-const RETRY_MS = 2000;
+const RETRY_MS = 1000;
+const MOST_RETRY_MS = 30_000;
+/** Selectors that mean something else after another change. */
+const RELATIVE = /^(tab-index|tab-name|pane-index):/;
+/** What only moves the focus. */
+const FOCUS = new Set(["select-pane", "select-tab"]);
 
 export class Device {
     workspace: Workspace;
@@ -54,6 +68,12 @@ export class Device {
     private release: (() => void) | null = null;
     private open = new Map<string, () => void>();
     private reservedBy = new Map<string, string>();
+    private tries = 0;
+    private unanswered = 0;
+    private beats = 0;
+    private checked: (() => void) | null = null;
+    /** The revision since which only the focus has moved. */
+    private steady = 0;
 
     constructor(
         readonly id: string,
@@ -64,10 +84,18 @@ export class Device {
         this.workspace = this.read();
     }
 
-    /** Takes this device's place, from another window too. */
-    connect(): void {
+    /**
+     * Takes this device's place, from another window too. Where that would lose text that is not saved, because another
+     * window has closed its pane, it is done only with `lose`.
+     */
+    connect(lose = false): void {
         this.drop();
+        if (!lose && this.losesByTaking().length > 0) {
+            this.become("replaced");
+            return;
+        }
         this.workspace = this.read();
+        this.steady = this.workspace.revision;
         this.become("connecting");
         const socket = this.around.open();
         this.socket = socket;
@@ -83,12 +111,37 @@ export class Device {
             });
         };
         socket.onmessage = (event) => this.receive(JSON.parse(String(event.data)) as Record<string, unknown>);
-        socket.onclose = () => {
-            this.drop();
-            this.become("offline");
-            this.cancels.push(this.around.after(RETRY_MS, () => this.connect()));
-        };
+        socket.onclose = () => this.lost();
+        this.cancels.push(this.around.after(WELCOME_MS, () => this.state === "connecting" && this.lost()));
         this.events.changed();
+    }
+
+    /** The files whose text would be lost if this window took the workspace as it is kept now. */
+    losesByTaking(): string[] {
+        return this.lostBetween(this.read());
+    }
+
+    /** The page's own connection is new: this one may have been lost with the last one, which nothing has told it. */
+    check(): void {
+        if (this.state === "offline") {
+            this.tries = 0;
+            this.connect();
+        } else if (this.state === "online" && this.checked === null) {
+            this.probe();
+            this.checked = this.around.after(CHECK_MS, () => {
+                this.checked = null;
+                this.connect();
+            });
+            this.cancels.push(() => this.checked?.());
+        }
+    }
+
+    private lost(): void {
+        this.drop();
+        this.become("offline");
+        const ms = Math.min(MOST_RETRY_MS, RETRY_MS * 2 ** this.tries);
+        this.tries += 1;
+        this.cancels.push(this.around.after(ms, () => this.connect()));
     }
 
     disconnect(): void {
@@ -101,8 +154,12 @@ export class Device {
         if (this.state === "replaced") {
             throw new WorkspaceError("CONFLICT", "another window of this browser has the workspace");
         }
+        const before = this.workspace.revision;
         const key = `page-${this.around.now()}-${Math.random().toString(36).slice(2)}`;
-        const applied = this.workspace.apply(command, args, this.id, this.around.now(), this.workspace.revision, key);
+        const applied = this.workspace.apply(command, args, this.id, this.around.now(), before, key);
+        if (!FOCUS.has(command)) {
+            this.steady = this.workspace.revision;
+        }
         this.changed();
         return applied;
     }
@@ -121,6 +178,8 @@ export class Device {
         for (const cancel of this.cancels.splice(0)) {
             cancel();
         }
+        this.checked = null;
+        this.unanswered = 0;
         for (const id of [...this.open.keys()]) {
             this.finish(id);
         }
@@ -162,6 +221,7 @@ export class Device {
             const at = Math.min(...pending.map((pane) => pane.updatedAt)) + ASK_MS;
             this.release = this.around.after(Math.max(0, at - this.around.now()) + 1, () => {
                 if (this.state !== "replaced" && this.workspace.releaseOverdue(this.around.now()) > 0) {
+                    this.steady = this.workspace.revision;
                     this.changed();
                 }
             });
@@ -171,15 +231,33 @@ export class Device {
     private beat(): void {
         this.cancels.push(
             this.around.after(HEARTBEAT_MS, () => {
-                this.say({ type: "heartbeat" });
+                if (this.unanswered >= UNANSWERED) {
+                    this.lost();
+                    return;
+                }
+                this.unanswered += 1;
+                this.probe();
                 this.beat();
             }),
         );
     }
 
+    /**
+     * Says that the page is there, and has the relay answer. A heartbeat is not answered and the relay's pings are not told
+     * to a page; a request that says nothing but its id is refused at once, and reaches nobody.
+     */
+    private probe(): void {
+        this.beats += 1;
+        this.say({ type: "layout.rpc.request", requestId: `beat-${this.beats}` });
+    }
+
     private receive(message: Record<string, unknown>): void {
+        this.unanswered = 0;
+        this.checked?.();
+        this.checked = null;
         switch (message.type) {
             case "welcome":
+                this.tries = 0;
                 this.become("online");
                 this.publish();
                 this.watchReserved();
@@ -204,12 +282,18 @@ export class Device {
             this.answer(requestId, { ok: true, result: this.workspace.snapshot(this.around.now()) });
             return;
         }
-        const carryOut = () => this.carryOut(requestId, caller, command, message);
+        const came = this.workspace.revision;
+        const carryOut = () => this.carryOut(requestId, caller, command, message, came);
         // What ends a change that was allowed is not asked for again.
         const ends = command === "finalize" || command === "release";
         const reserved = String((message.args as { pane?: unknown } | undefined)?.pane ?? "");
         const own = ends && this.reservedBy.get(reserved) === caller;
         if (caller === this.id || own || this.around.allowed().includes(caller)) {
+            carryOut();
+            return;
+        }
+        if (message.expectedRevision !== came) {
+            // Nobody is asked what cannot be done: this refuses it, or gives a repeated key its answer.
             carryOut();
             return;
         }
@@ -228,6 +312,7 @@ export class Device {
             label: String(message.callerLabel ?? caller),
             command,
             args: (message.args ?? {}) as Record<string, unknown>,
+            loses: this.loses(command, message.args, caller),
             decide: (answer) => {
                 if (!this.finish(requestId)) {
                     return;
@@ -254,17 +339,61 @@ export class Device {
         return cancel !== undefined;
     }
 
-    private carryOut(requestId: string, caller: string, command: string, message: Record<string, unknown>): void {
-        const number = typeof message.expectedRevision === "number" ? message.expectedRevision : undefined;
+    /** The unsaved files of editors that another state has no more, or shows something else in their panes. */
+    private lostBetween(then: Workspace): string[] {
+        const lost: string[] = [];
+        for (const [id, file] of this.around.unsaved()) {
+            const pane = then.layout.panes.find((one) => one.id === id);
+            if (pane?.kind !== "editor" || pane.file !== file || pane.status !== "ready") {
+                lost.push(file);
+            }
+        }
+        return lost;
+    }
+
+    /** The unsaved files that a change would close. */
+    private loses(command: string, args: unknown, caller: string): string[] {
+        const trial = this.around.unsaved().size === 0 ? null : Workspace.read(this.workspace.write(), this.id);
+        if (trial === null) {
+            return [];
+        }
+        try {
+            trial.apply(command, args, caller, this.around.now(), trial.revision, "trial");
+            return this.lostBetween(trial);
+        } catch {
+            // It is refused anyway, by its own error.
+            return [];
+        }
+    }
+
+    /**
+     * The revision at which a request is carried out. One that was made for what there was when it came is not refused
+     * because its person has clicked into another pane before allowing it, or changed something that it does not mean.
+     */
+    private expected(message: Record<string, unknown>, came: number): number | undefined {
+        const said = typeof message.expectedRevision === "number" ? message.expectedRevision : undefined;
+        const relative = Object.values((message.args ?? {}) as object).some((value) => typeof value === "string" && RELATIVE.test(value));
+        return said === came && (!relative || this.steady <= came) ? this.workspace.revision : said;
+    }
+
+    private carryOut(requestId: string, caller: string, command: string, message: Record<string, unknown>, came: number): void {
         const key = typeof message.idempotencyKey === "string" ? message.idempotencyKey : undefined;
         try {
             const before = this.workspace.revision;
+            const number = this.expected(message, came);
+            const files = number === before && !this.workspace.answered(caller, key, this.around.now()) ? this.loses(command, message.args, caller) : [];
+            if (files.length > 0) {
+                throw new WorkspaceError("CONFLICT", `${files.join(", ")} has text that is not saved in ${this.id}`, { files });
+            }
             const { appliedRevision, ...result } = this.workspace.apply(command, message.args, caller, this.around.now(), number, key);
             this.answer(requestId, { ok: true, result, appliedRevision });
             if (command === "reserve" && result.pane !== undefined) {
                 this.reservedBy.set(`pane:${result.pane.id}`, caller);
             }
             if (this.workspace.revision !== before) {
+                if (!FOCUS.has(command)) {
+                    this.steady = this.workspace.revision;
+                }
                 this.changed();
             }
         } catch (error) {

@@ -3,6 +3,7 @@
 
 import { type App, paneName } from "../app";
 import { button, clean, fill, h } from "../dom";
+import { discards } from "../view/ask";
 import { Content } from "./content";
 import { terminalId } from "./terminal";
 import { Device, type DeviceSocket, type Request } from "./device";
@@ -54,10 +55,16 @@ export class WorkspaceView {
                 now: () => Date.now(),
                 read: () => localStorage.getItem("muxtap-workspace"),
                 write: (state) => localStorage.setItem("muxtap-workspace", state),
-                allowed: () => JSON.parse(localStorage.getItem("muxtap-allowed") ?? "[]") as string[],
+                allowed,
                 allow: (device) => {
-                    const all = new Set([...(JSON.parse(localStorage.getItem("muxtap-allowed") ?? "[]") as string[]), device]);
+                    const all = new Set([...allowed(), device]);
                     localStorage.setItem("muxtap-allowed", JSON.stringify([...all]));
+                    this.drawTabs();
+                },
+                unsaved: () => {
+                    // The first one is read before there is anything.
+                    const files = [...(this.contents ?? [])].map(([id, content]) => [id, content.unsavedFile] as const);
+                    return new Map(files.filter((one): one is readonly [string, string] => one[1] !== null));
                 },
             },
             {
@@ -74,8 +81,8 @@ export class WorkspaceView {
         app.on("panes", () => this.refresh());
         app.on("may", () => {
             // Who only looks is no device: nobody could change what it shows.
-            if (this.device.state === "offline" && app.mayType) {
-                this.device.connect();
+            if (app.mayType) {
+                this.device.check();
             }
         });
     }
@@ -126,10 +133,45 @@ export class WorkspaceView {
             fill(
                 this.notice,
                 "Another window of this browser has the workspace now. ",
-                button("Use it here", () => this.device.connect(), { cls: "primary" }),
+                button("Use it here", () => void this.takeOver(), { cls: "primary" }),
             );
         }
         this.update();
+    }
+
+    /** Takes the workspace from another window, which may have closed a pane whose text is not saved here. */
+    private async takeOver(): Promise<void> {
+        const files = this.device.losesByTaking();
+        if (files.length === 0 || (await discards(`The other window has closed ${files.join(", ")}, which`))) {
+            this.device.connect(true);
+        }
+    }
+
+    /** The devices that need not ask, each with a button that takes this away. */
+    showAllowed(): void {
+        if (document.querySelector("dialog[open]") !== null) {
+            return;
+        }
+        const list = h("ul", { cls: "cards" });
+        const words = h("p", { cls: "hint" });
+        const dialog = h("dialog", { cls: "dialog", "aria-label": "Devices that are always allowed" }, {}, h("h2", {}, {}, "Devices that are always allowed"), words, list, button("Close", () => dialog.close()));
+        const update = () => {
+            const all = allowed();
+            words.textContent = all.length === 0 ? "Each device asks before it changes this workspace." : "These change this workspace without asking.";
+            const item = (device: string) => {
+                const remove = button("Remove", () => {
+                    localStorage.setItem("muxtap-allowed", JSON.stringify(allowed().filter((one) => one !== device)));
+                    update();
+                    this.drawTabs();
+                });
+                return h("li", { cls: "card" }, {}, h("header", {}, {}, h("span", {}, {}, clean(device, 80)), remove));
+            };
+            fill(list, ...all.map(item));
+        };
+        update();
+        dialog.addEventListener("close", () => dialog.remove());
+        document.body.append(dialog);
+        dialog.showModal();
     }
 
     private ask(request: Request): void {
@@ -140,6 +182,7 @@ export class WorkspaceView {
             { cls: "request" },
             {},
             h("p", {}, {}, requestWords(request)),
+            request.loses.length > 0 ? h("p", {}, {}, clean(`It would close ${request.loses.join(", ")}, which has text that is not saved: until you save it this is refused.`, 300)) : null,
             h("div", { cls: "options" }, {}, answer("Allow once", "once", "primary"), answer("Always allow this device", "always"), answer("Refuse", "no")),
         );
         this.requestElements.set(request.id, element);
@@ -221,6 +264,7 @@ export class WorkspaceView {
                 return h("div", { cls: `tab${selected ? " selected" : ""}`, "data-id": tab.id }, {}, name, close);
             }),
             button("+", () => this.act("new-tab", {}), { cls: "add", "aria-label": "New tab", title: "New tab" }),
+            allowed().length > 0 ? button("Allowed devices", () => this.showAllowed(), { title: "Devices that change this workspace without asking" }) : null,
             h("span", { cls: "device" }, {}, this.device.state === "online" ? `${this.device.id}` : this.device.state),
         );
         if (focused) {
@@ -402,6 +446,11 @@ function nearest(node: Place, direction: string): { id: string; first: boolean }
         return null;
     }
     return nearest(node.split.first, direction) ?? nearest(node.split.second, direction);
+}
+
+/** The devices that change this workspace without asking. */
+function allowed(): string[] {
+    return JSON.parse(localStorage.getItem("muxtap-allowed") ?? "[]") as string[];
 }
 
 function deviceId(): string {
