@@ -4,7 +4,7 @@ import { Device, type DeviceSocket, type Request } from "../src/workspace/device
 import { isWhole, panesOf, Workspace } from "../src/workspace/model";
 import type { PaneInfo } from "../src/types";
 import { parseSelector, WorkspaceError } from "../src/workspace/selector";
-import { isTerminal, terminalId } from "../src/workspace/terminal";
+import { terminalId, terminals } from "../src/workspace/terminal";
 
 const NOW = 1_700_000_000_000;
 
@@ -249,11 +249,17 @@ test("a pane's name says on which server it is", () => {
         ["box/work", "box/work/%3"],
         ["box/default", "box/default/%3"],
     ] as const) {
-        assert.equal(terminalId(at(socket)), id);
-        assert.ok(isTerminal(at(socket), id));
+        assert.equal(terminalId(at(socket), [at(socket), at("/tmp/other")]), id);
+        assert.equal(terminals(id, [at(socket)]).length, 1);
     }
-    assert.ok(isTerminal(at("box/default"), "box/%3"));
-    assert.ok(!isTerminal(at("box/work"), "box/%3") && !isTerminal(at("/tmp/x/default"), "%3"));
+    assert.equal(terminals("box/%3", [at("box/default"), at("box/work")]).length, 1);
+    assert.deepEqual(terminals("%3", [at("/tmp/x/default")]), []);
+    // Of two servers of one name each is named by its path, and the name alone means neither.
+    const [one, other] = [at("/a/tmux-0/default"), at("/b/tmux-0/default")];
+    const all = [{ ...other, id: "%9" }, one, other];
+    assert.equal(terminals("%3", all).length, 2);
+    assert.equal(terminalId(one, all), "/a/tmux-0/default/%3");
+    assert.deepEqual(terminals("/a/tmux-0/default/%3", all), [one]);
 });
 
 test("a connection that is silent is made anew, later each time, and one that is asked and answers is kept", () => {

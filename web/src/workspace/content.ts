@@ -8,7 +8,7 @@ import { PaneView } from "../view/pane";
 import { Chat } from "./chat";
 import { EditorPane } from "./editor";
 import type { Pane } from "./model";
-import { isTerminal } from "./terminal";
+import { terminals } from "./terminal";
 import { Picker } from "./picker";
 
 export interface ContentOn {
@@ -136,15 +136,21 @@ export class Content {
         }
     }
 
-    private get terminal(): PaneInfo | undefined {
+    /** The panes that its name may mean. */
+    private get terminals(): PaneInfo[] {
         const ref = this.pane.contentRef;
-        const id = ref !== undefined && "terminalId" in ref ? ref.terminalId : null;
-        return id === null ? undefined : [...this.app.panes.values()].find((one) => isTerminal(one, id));
+        return ref !== undefined && "terminalId" in ref ? terminals(ref.terminalId, this.app.panes.values()) : [];
+    }
+
+    /** The pane that is shown; none where the name may mean several, since what is typed must not reach another one. */
+    private get terminal(): PaneInfo | undefined {
+        const fitting = this.terminals;
+        return fitting.length === 1 ? fitting[0] : undefined;
     }
 
     private describe(): string {
         const { kind, url, file, contentRef, status } = this.pane;
-        return JSON.stringify([kind, status, url, file, contentRef, kind === "terminal" ? (this.terminal?.key ?? null) : null]);
+        return JSON.stringify([kind, status, url, file, contentRef, kind === "terminal" ? this.terminals.map((one) => one.key) : null]);
     }
 
     private make(): Shown {
@@ -159,6 +165,10 @@ export class Content {
                 const terminal = this.terminal;
                 if (terminal === undefined) {
                     const ref = pane.contentRef as { terminalId: string };
+                    const servers = this.terminals.map((one) => one.socket);
+                    if (servers.length > 1) {
+                        return plain(`${ref.terminalId} is a terminal on each of ${servers.join(", ")}. Attach the one that is meant by its server's path, as terminal:${servers[0]}/${this.terminals[0]?.id}.`, ref.terminalId);
+                    }
                     return plain(`The terminal ${ref.terminalId} is not there.`, ref.terminalId);
                 }
                 const view = new PaneView(this.app, terminal.key, { embedded: true, chord: this.on.chord, wait: (text) => this.on.wait(terminal.key, text) });

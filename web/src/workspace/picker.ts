@@ -79,7 +79,7 @@ export class Picker implements Shown {
     }
 
     private readonly offered = new Keyed<PaneInfo>(this.terminals, (pane) => {
-        const element = button("", () => this.bind({ terminalId: terminalId(pane) }));
+        const element = button("", () => this.bind({ terminalId: terminalId(pane, this.app.panes.values()) }));
         return { element, update: (now) => write(element, clean(`${paneName(now)}  ${now.command}`, 80)) };
     });
 

@@ -5,7 +5,7 @@ import { type App, paneName } from "../app";
 import { button, clean, fill, h } from "../dom";
 import { discards } from "../view/ask";
 import { Content } from "./content";
-import { terminalId } from "./terminal";
+import { isNamed, terminalId } from "./terminal";
 import { Device, type DeviceSocket, type Request } from "./device";
 import type { Pane, Place, Tab } from "./model";
 
@@ -119,9 +119,14 @@ export class WorkspaceView {
     /** Opens a pane of the wall in a new tab. */
     openTerminal(key: string): void {
         const pane = this.app.panes.get(key);
+        const id = pane === undefined ? "" : terminalId(pane, this.app.panes.values());
+        if (!isNamed(id)) {
+            this.app.note({ kind: "error", text: `A workspace cannot name this terminal: ${clean(id, 200)}`, ms: 8000 });
+            return;
+        }
         const made = pane === undefined ? null : this.act("new-tab", { title: clean(paneName(pane), 60) });
         if (made?.pane !== undefined && pane !== undefined) {
-            this.act("attach-terminal", { target: `terminal:${terminalId(pane)}`, to: `pane:${made.pane.id}` });
+            this.act("attach-terminal", { target: `terminal:${id}`, to: `pane:${made.pane.id}` });
         }
     }
 
