@@ -376,6 +376,53 @@ test("a workspace: an agent's page opens when the person allows it; a reload kee
     await home();
 });
 
+test("a workspace by keys alone: out of a terminal and an editor, from pane to pane and tab to tab", async () => {
+    const own = await world.page();
+    const layout = () => own.evaluate(() => JSON.parse(localStorage.getItem("muxtap-workspace") ?? "null")?.layout);
+    const command = async (words) => {
+        await own.keyboard.press("Control+Shift+Space");
+        await own.locator("dialog.palette").waitFor();
+        await own.keyboard.type(words);
+        await own.keyboard.press("Enter");
+        await own.locator("dialog.palette").waitFor({ state: "detached" });
+    };
+    const within = (selector) => until(() => own.evaluate((selector) => document.activeElement?.closest(selector) !== null && document.activeElement !== document.body, selector), `the keys in ${selector}`);
+    await command("show: workspace");
+    await command("workspace new tab");
+    await within(".picker");
+    await own.keyboard.press("Enter");
+    await own.locator(".place .screen .row").first().waitFor();
+    await command("split beside");
+    await within(".picker");
+    await own.locator(".picker:visible input[aria-label=File]").fill(join(world.env.HOME, "keys.txt"));
+    await own.keyboard.press("Enter");
+    await own.locator(".place .editor .cm-content").click();
+    await own.keyboard.type("abc");
+    // The editor keeps its keys to itself, the terminal takes each, Tab too.
+    await command("workspace next pane");
+    await within(".place .pane");
+    const before = (await layout()).workspaceRevision;
+    await own.keyboard.press("Tab");
+    await within(".place .pane");
+    assert.equal((await layout()).workspaceRevision, before);
+    await command("this terminal search");
+    await own.locator(".place .finder, .place [role=search], .place .find").first().waitFor();
+    await own.keyboard.press("Escape");
+    await command("this terminal wait");
+    await own.getByRole("button", { name: "Cancel" }).click();
+    await command("workspace new tab");
+    await command("workspace previous tab");
+    await within(".place .pane");
+    await command("workspace next pane");
+    await command("close this pane");
+    await own.getByRole("button", { name: "Keep" }).click();
+    assert.equal((await layout()).panes.length, 3);
+    await command("close this pane");
+    await own.getByRole("button", { name: "Discard" }).click();
+    await until(async () => (await layout()).panes.length === 2, "two panes");
+    await own.context().close();
+});
+
 test("a file in a pane: it is saved, not over what something else has written, and made where it was not there", async () => {
     const file = join(world.env.HOME, "notes.txt");
     writeFileSync(file, "one\n");

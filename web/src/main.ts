@@ -116,6 +116,18 @@ class Page {
             this.route();
         });
         addEventListener("keydown", (event) => this.key(event));
+        // Before an editor, a conversation or a form keeps its keys to itself: this is the way out of each.
+        addEventListener(
+            "keydown",
+            (event) => {
+                if (isChord(event) && document.querySelector("dialog[open]") === null) {
+                    event.preventDefault();
+                    event.stopPropagation();
+                    this.palette();
+                }
+            },
+            true,
+        );
         addEventListener("online", () => app.connection.probe());
         addEventListener("pageshow", (event) => {
             if (event.persisted) {
@@ -312,6 +324,9 @@ class Page {
             const at = order.indexOf(pane.key);
             const [next, previous] = [order[at + 1] ?? order[0], order[at - 1] ?? order[order.length - 1]];
             commands.push({ name: "Next pane", run: () => this.go(`pane/${next}`) }, { name: "Previous pane", run: () => this.go(`pane/${previous}`) });
+        }
+        if (!this.workspace.element.hidden) {
+            commands.push(...this.workspace.commands());
         }
         commands.push(view("wall", "wall"), view("agents", "agents"), view("waits", "waits"), view("workspace", "workspace"));
         commands.push({ name: "Change the theme: system, light, dark", run: () => this.theme.click() });

@@ -81,10 +81,11 @@ export class Content {
     private several = false;
     private workspaceSeen = true;
 
-    show(pane: Pane, visible: boolean, marked: boolean): void {
+    /** `marked`: it is the active one of several. */
+    show(pane: Pane, visible: boolean, active: boolean, marked: boolean): void {
         this.pane = pane;
         this.element.hidden = !visible;
-        this.active = marked;
+        this.active = active;
         this.several = true;
         this.element.classList.toggle("active", marked);
         this.refresh();
@@ -118,6 +119,18 @@ export class Content {
         this.shown?.remove();
         this.element.remove();
     }
+
+    /** Gives it the keys; a web page would keep them, so there its bar has them. */
+    focus(): void {
+        if (this.shown?.focus === undefined) {
+            this.element.querySelector<HTMLElement>("header button")?.focus();
+        } else {
+            this.shown.focus();
+        }
+    }
+
+    /** The terminal that it shows, for the page's commands. */
+    view: { pane: PaneView; key: string } | null = null;
 
     /** The file whose text is not saved, if any. */
     get unsavedFile(): string | null {
@@ -155,6 +168,7 @@ export class Content {
 
     private make(): Shown {
         const { pane } = this;
+        this.view = null;
         this.address.hidden = pane.kind !== "browser";
         if (pane.status === "pending") {
             return plain("Being made…", "pending");
@@ -172,6 +186,7 @@ export class Content {
                     return plain(`The terminal ${ref.terminalId} is not there.`, ref.terminalId);
                 }
                 const view = new PaneView(this.app, terminal.key, { embedded: true, chord: this.on.chord, wait: (text) => this.on.wait(terminal.key, text) });
+                this.view = { pane: view, key: terminal.key };
                 return { element: view.element, title: () => `${paneName(terminal)} ${this.terminal?.command ?? ""}`, focus: () => view.focus(), remove: () => view.remove() };
             }
             case "browser":

@@ -4,10 +4,11 @@
 import { type App, paneName } from "../app";
 import { button, clean, fill, h } from "../dom";
 import { discards } from "../view/ask";
+import type { Command } from "../view/palette";
 import { Content } from "./content";
 import { isNamed, terminalId } from "./terminal";
 import { Device, type DeviceSocket, type Request } from "./device";
-import type { Pane, Place, Tab } from "./model";
+import { type Pane, panesOf, type Place, type Tab } from "./model";
 
 interface Box {
     left: number;
@@ -149,6 +150,66 @@ export class WorkspaceView {
         const files = this.device.losesByTaking();
         if (files.length === 0 || (await discards(`The other window has closed ${files.join(", ")}, which`))) {
             this.device.connect(true);
+        }
+    }
+
+    /** What the page's commands do with the tab in front: a terminal takes every other key, Tab too. */
+    commands(): Command[] {
+        const tab = this.active;
+        const all: Command[] = [{ name: "Workspace: new tab", run: () => this.open("new-tab", {}) }];
+        const { tabs } = this.device.workspace.layout;
+        const at = tabs.findIndex((one) => one.id === tab?.id);
+        const step = (name: string, by: number) => {
+            const to = tabs[(at + by + tabs.length) % tabs.length];
+            if (to !== undefined && tabs.length > 1) {
+                all.push({ name: `Workspace: ${name} tab`, hint: to.title, run: () => this.act("select-tab", { target: `tab:${to.id}` }) && this.focusPane(to.activePaneId) });
+            }
+        };
+        step("next", 1);
+        step("previous", -1);
+        if (tab !== undefined) {
+            const panes = panesOf(tab.layout);
+            const target = `pane:${tab.activePaneId}`;
+            const go = (name: string, by: number) => {
+                const to = panes[(panes.indexOf(tab.activePaneId) + by + panes.length) % panes.length];
+                if (to !== undefined && panes.length > 1) {
+                    all.push({ name: `Workspace: ${name} pane`, run: () => this.act("select-pane", { target: `pane:${to}` }) && this.focusPane(to) });
+                }
+            };
+            go("next", 1);
+            go("previous", -1);
+            const content = this.contents.get(tab.activePaneId);
+            all.push(
+                { name: "Workspace: split, another pane beside this one", run: () => this.open("split-pane", { target, direction: "horizontal" }) },
+                { name: "Workspace: split, another pane below this one", run: () => this.open("split-pane", { target, direction: "vertical" }) },
+                { name: "Workspace: close this pane", run: () => void content?.mayClose().then((may) => may && this.open("kill-pane", { target })) },
+                { name: "Workspace: close this tab", run: () => void this.closeTab(tab).then(() => this.focusPane(this.active?.activePaneId)) },
+            );
+            const view = content?.view;
+            if (view) {
+                all.push(
+                    { name: "This terminal: search in what it printed", run: () => view.pane.find() },
+                    { name: "This terminal: reading view", run: () => view.pane.toggleReading() },
+                    { name: "This terminal: larger text", run: () => view.pane.resizeText(1) },
+                    { name: "This terminal: smaller text", run: () => view.pane.resizeText(-1) },
+                    { name: "This terminal: wait for something…", run: () => this.on.wait(view.key, "") },
+                );
+            }
+        }
+        all.push({ name: "Workspace: devices that are always allowed", run: () => this.showAllowed() });
+        return all;
+    }
+
+    /** Makes a change, and gives the keys to the pane that is active then. */
+    private open(command: string, args: object): void {
+        if (this.act(command, args) !== null) {
+            this.focusPane(this.active?.activePaneId);
+        }
+    }
+
+    private focusPane(id: string | undefined): void {
+        if (id !== undefined) {
+            this.contents.get(id)?.focus();
         }
     }
 
@@ -321,7 +382,7 @@ export class WorkspaceView {
             this.area.append(content.element);
         }
         const active = tab.id === this.active?.id;
-        content.show(pane, active, tab.activePaneId === pane.id && count > 1);
+        content.show(pane, active, tab.activePaneId === pane.id, tab.activePaneId === pane.id && count > 1);
         const style = content.element.style;
         style.left = `${box.left}%`;
         style.top = `${box.top}%`;
