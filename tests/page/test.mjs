@@ -504,6 +504,35 @@ test("an agent session in a pane: what it says, its question answered by a butto
     await home();
 });
 
+test("a session's question is notified, and is among the agents with its own answers", async () => {
+    const own = await world.page();
+    await own.evaluate(() => {
+        location.hash = "agents";
+        globalThis.notified = [];
+        globalThis.Notification = class {
+            static permission = "granted";
+            constructor(title, { body }) {
+                globalThis.notified.push(`${title}: ${body}`);
+            }
+        };
+        Object.defineProperty(document, "hidden", { value: true });
+    });
+    const { session } = await world.ask("POST", "/v1/agent-sessions", { provider: "claude", cwd: world.dir });
+    const path = `/v1/agent-sessions/${encodeURIComponent(session)}`;
+    await world.ask("POST", `${path}/prompts`, { text: "test it" });
+    const card = own.locator(".approvals .card", { hasText: "cargo test" });
+    await card.getByRole("button", { name: "Yes, proceed" }).waitFor();
+    assert.equal(await card.getByRole("heading").textContent(), "cargo test");
+    assert.deepEqual(await card.locator(".options button").allTextContents(), ["Yes, proceed", "No"]);
+    assert.deepEqual(await own.evaluate(() => globalThis.notified), ["muxtap: a question: An agent session asks: cargo test"]);
+    assert.match(await own.title(), /^\(1\)/);
+    await card.getByRole("button", { name: "Yes, proceed" }).click();
+    await card.waitFor({ state: "detached" });
+    await until(async () => !(await own.title()).startsWith("("), "the title without a count");
+    await world.ask("DELETE", path);
+    await own.context().close();
+});
+
 test("a page that draws nothing is sent nothing, and then what is true", async () => {
     const pane = await world.window("exec sh -c 'read -r _; i=0; while [ $i -lt 200000 ]; do echo $i; i=$((i+1)); done; exec cat'");
     let frames = 0;

@@ -82,8 +82,8 @@ class Page {
         this.wall = new Wall(app, open);
         this.agents = new Agents(app, open);
         this.waits = new Waits(app, open);
-        this.bell = new Bell(app, open);
-        this.workspace = new WorkspaceView(app, { chord: () => this.palette(), wait: (key, text) => waitDialog(app, key, text) });
+        this.bell = new Bell(app, open, (view) => this.go(view));
+        this.workspace = new WorkspaceView(app, { chord: () => this.palette(), wait: (key, text) => waitDialog(app, key, text), asks: (requests) => this.bell.ask(requests) });
         const link = (name: string, label: string, more?: HTMLElement) => {
             const element = h("a", { href: `#${name}` }, {}, label, more ?? null);
             this.nav.set(name, element);

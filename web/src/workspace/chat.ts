@@ -3,7 +3,7 @@
 
 import { type App, http, messageOf } from "../app";
 import { button, clean, fill, h } from "../dom";
-import { Streams } from "../streams";
+import { againAfter, Streams } from "../streams";
 import type { Shown } from "./content";
 
 interface Question {
@@ -91,11 +91,26 @@ export class Chat implements Shown {
                 this.take(JSON.parse(event.data) as Entry);
             }
         };
-        source.onerror = () => this.say(source.readyState === EventSource.CLOSED ? "ended" : "no link, trying again");
-        source.onopen = () => this.say("");
+        source.onerror = () => {
+            this.say("no link, trying again");
+            // A browser tries again after a break, but not after an answer that is no stream: 502 of a proxy, a daemon that starts.
+            if (source.readyState === EventSource.CLOSED) {
+                this.tries += 1;
+                this.retry = setTimeout(() => this.start(), againAfter(this.tries));
+            }
+        };
+        source.onopen = () => {
+            this.tries = 0;
+            this.say("");
+        };
     }
 
+    private tries = 0;
+    private retry: ReturnType<typeof setTimeout> | undefined;
+
     stop(): void {
+        clearTimeout(this.retry);
+        this.tries = 0;
         this.source?.close();
         this.source = null;
         this.say("stands still: click here to go on");
@@ -135,7 +150,12 @@ export class Chat implements Shown {
         const element = h("div", { cls }, {}, ...children);
         this.log.append(element);
         while (this.log.children.length > MOST) {
-            this.log.firstElementChild?.remove();
+            const gone = this.log.firstElementChild as HTMLElement;
+            gone.remove();
+            const { tool } = gone.dataset;
+            if (tool !== undefined && this.tools.get(tool) === gone) {
+                this.tools.delete(tool);
+            }
         }
         if (atEnd) {
             this.log.scrollTop = this.log.scrollHeight;
@@ -209,6 +229,7 @@ export class Chat implements Shown {
         let element = this.tools.get(id);
         if (element === undefined) {
             element = this.add("tool", h("span", { cls: "tool-title" }), h("span", { cls: "tool-status" }), h("pre", { hidden: true }));
+            element.dataset.tool = id;
             this.tools.set(id, element);
         }
         const [title, status, body] = [...element.children] as HTMLElement[];

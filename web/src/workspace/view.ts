@@ -35,11 +35,12 @@ export class WorkspaceView {
     private readonly notice = h("div", { cls: "notice", hidden: true });
     private contents = new Map<string, Content>();
     private bars = new Map<string, HTMLElement>();
+    private requested = new Map<string, string>();
     private requestElements = new Map<string, HTMLElement>();
 
     constructor(
         private app: App,
-        private on: { chord(): void; wait(key: string, text: string): void },
+        private on: { chord(): void; wait(key: string, text: string): void; asks(requests: ReadonlyMap<string, string>): void },
     ) {
         this.device = new Device(
             deviceId(),
@@ -75,6 +76,8 @@ export class WorkspaceView {
                 asked: (id) => {
                     this.requestElements.get(id)?.remove();
                     this.requestElements.delete(id);
+                    this.requested.delete(id);
+                    this.on.asks(this.requested);
                 },
             },
         );
@@ -253,6 +256,8 @@ export class WorkspaceView {
         );
         this.requestElements.set(request.id, element);
         this.requests.append(element);
+        this.requested.set(request.id, requestWords(request));
+        this.on.asks(this.requested);
     }
 
     private refresh(): void {
