@@ -22,7 +22,9 @@ async function make() {
     await world.tmux("rename-window", "-t", "work:0", "edit");
     await world.window(shell(CARGO));
     const agent = await world.window(`exec ${at("bin/claude")}`);
-    await world.window("exec htop -d 100").catch(() => undefined);
+    // What this machine runs is nobody's business: a program that shows a file of the picture's own.
+    write("src/RELEASE.md", RELEASE);
+    await world.window(`cd ${at("src")}; exec less RELEASE.md`);
     await world.tmux("new-session", "-d", "-s", "ops", ...world.size, shell(LOG));
     await world.window(`exec ${at("bin/codex")}`, "ops");
     await world.window(shell(GIT), "ops");
@@ -57,7 +59,11 @@ async function make() {
     await take(light, "workspace-light");
 
     const phone = await world.page({ colorScheme: "dark", viewport: { width: 390, height: 780 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 });
-    await front(phone, world, agent);
+    // A pane as wide as a phone shows it, in the place of the one that the other pictures have.
+    await world.tmux("kill-pane", "-t", agent);
+    const narrow = await world.tmux("new-session", "-d", "-P", "-F", "#{pane_id}", "-s", "phone", "-x", "52", "-y", "36", `exec ${at("bin/claude")}`);
+    await until(async () => (await world.capture(narrow)).some((row) => row.includes("1. Yes")), "the question");
+    await front(phone, world, narrow);
     await phone.locator(".front .scroller").tap();
     await take(phone, "phone-pane");
     await phone.getByRole("link", { name: /Agents/ }).click();
@@ -116,7 +122,33 @@ impl fmt::Display for Cursor {
 }
 `;
 
-const CLAUDE = `printf '\\033[2m> the test in src/lib.rs fails, have a look\\033[0m\\n\\n\\342\\227\\217 The subtraction in \\033[1madd\\033[0m is the wrong way round. I mend it and run the tests.\\n\\n\\342\\227\\217 \\033[1mUpdate\\033[0m(src/lib.rs)\\n  \\342\\216\\277  Updated with 1 addition and 1 removal\\n       12    pub fn add(a: u32, b: u32) -> u32 {\\n       13  \\033[31m-     a - b\\033[0m\\n       13  \\033[32m+     a + b\\033[0m\\n       14    }\\n\\n\\033[34mBash command\\033[0m\\n\\n  cargo test --lib\\n  \\033[2mRun the unit tests\\033[0m\\n\\nDo you want to proceed?\\n\\033[36m\\342\\235\\257 1. Yes\\033[0m\\n  2. Yes, and don\\047t ask again for cargo test\\n  3. No, and tell Claude what to do differently (esc)\\n'`;
+const RELEASE = `# Releases
+
+A release is a tag. What it needs, in this order:
+
+1. The tests pass on Linux and macOS.
+2. CHANGELOG.md says what is new, for people who use it.
+3. The version in Cargo.toml is the tag's.
+4. cargo publish --dry-run says nothing.
+
+## 0.3.0
+
+- Panes in a browser: a wall of tiles, one in front.
+- A workspace holds terminals, web pages and files.
+- Waits end with the line that met them.
+
+## 0.2.1
+
+- A paste keeps its brackets on slow links.
+- History is found from its beginning on.
+
+## 0.2.0
+
+- Agents are listed with what they ask.
+- Reads go on from a cursor, after a reconnect too.
+`;
+
+const CLAUDE = `printf '\\033[2m> the test in src/lib.rs fails, have a look\\033[0m\\n\\n\\342\\227\\217 The subtraction in \\033[1madd\\033[0m is the wrong way round. I mend it and run the tests.\\n\\n\\342\\227\\217 \\033[1mUpdate\\033[0m(src/lib.rs)\\n  \\342\\224\\224  Updated with 1 addition and 1 removal\\n       12    pub fn add(a: u32, b: u32) -> u32 {\\n       13  \\033[31m-     a - b\\033[0m\\n       13  \\033[32m+     a + b\\033[0m\\n       14    }\\n\\n\\033[34mBash command\\033[0m\\n\\n  cargo test --lib\\n  \\033[2mRun the unit tests\\033[0m\\n\\nDo you want to proceed?\\n\\033[36m\\342\\235\\257 1. Yes\\033[0m\\n  2. Yes, and don\\047t ask again for cargo test\\n  3. No, and tell Claude what to do differently (esc)\\n'`;
 
 const CARGO = [
     "$ cargo nextest run",

@@ -376,6 +376,129 @@ test("a workspace: an agent's page opens when the person allows it; a reload kee
     await home();
 });
 
+test("a workspace by keys alone: out of a terminal and an editor, from pane to pane and tab to tab", async () => {
+    const own = await world.page();
+    const layout = () => own.evaluate(() => JSON.parse(localStorage.getItem("muxtap-workspace") ?? "null")?.layout);
+    const command = async (words) => {
+        await own.keyboard.press("Control+Shift+Space");
+        await own.locator("dialog.palette").waitFor();
+        await own.keyboard.type(words);
+        await own.keyboard.press("Enter");
+        await own.locator("dialog.palette").waitFor({ state: "detached" });
+    };
+    const within = (selector) => until(() => own.evaluate((selector) => document.activeElement?.closest(selector) !== null && document.activeElement !== document.body, selector), `the keys in ${selector}`);
+    await command("show: workspace");
+    await command("workspace new tab");
+    await within(".picker");
+    await own.keyboard.press("Enter");
+    await own.locator(".place .screen .row").first().waitFor();
+    await command("split beside");
+    await within(".picker");
+    await own.locator(".picker:visible input[aria-label=File]").fill(join(world.env.HOME, "keys.txt"));
+    await own.keyboard.press("Enter");
+    await own.locator(".place .editor .cm-content").click();
+    await own.keyboard.type("abc");
+    // The editor keeps its keys to itself, the terminal takes each, Tab too.
+    await command("workspace next pane");
+    await within(".place .pane");
+    const before = (await layout()).workspaceRevision;
+    await own.keyboard.press("Tab");
+    await within(".place .pane");
+    assert.equal((await layout()).workspaceRevision, before);
+    await command("this terminal search");
+    await own.locator(".place .finder, .place [role=search], .place .find").first().waitFor();
+    await own.keyboard.press("Escape");
+    await command("this terminal wait");
+    await own.getByRole("button", { name: "Cancel" }).click();
+    await command("workspace new tab");
+    await command("workspace previous tab");
+    await within(".place .pane");
+    await command("workspace next pane");
+    await command("close this pane");
+    await own.getByRole("button", { name: "Keep" }).click();
+    assert.equal((await layout()).panes.length, 3);
+    await command("close this pane");
+    await own.getByRole("button", { name: "Discard" }).click();
+    await until(async () => (await layout()).panes.length === 2, "two panes");
+    await own.context().close();
+});
+
+test("each command of a workspace reaches a page, once its person allows the device", async () => {
+    const server = createServer((_, answer) => answer.setHeader("content-type", "text/html").end("<h1>site</h1>")).listen(0, "127.0.0.1");
+    await new Promise((resolve) => server.once("listening", resolve));
+    const url = `http://127.0.0.1:${server.address().port}/`;
+    const file = join(world.env.HOME, "commands.txt");
+    writeFileSync(file, "in the file\n");
+    const own = await world.page();
+    await own.getByRole("link", { name: "Workspace" }).click();
+    const device = await own.evaluate(() => localStorage.getItem("muxtap-device"));
+    const call = (name, ...args) => world.muxtap("workspace", name, "--device", device, ...args, "--json").then((text) => JSON.parse(text || "null"));
+    const layout = () => own.evaluate(() => JSON.parse(localStorage.getItem("muxtap-workspace")).layout);
+    const made = call("new-tab", "-n", "build", "--shell", "exec cat");
+    await own.getByRole("button", { name: "Always allow this device" }).click();
+    const { tab, pane } = await made;
+    const at = `pane:${pane.id}`;
+    await own.locator(".place .screen .row").first().waitFor();
+    // Its terminal, which the page names.
+    const terminal = (await layout()).panes[0].contentRef.terminalId;
+    await call("send-keys", "--target", at, "hello", "Enter");
+    await call("wait-for", "--target", at, "-p", "hello", "-T", "10");
+    assert.match(JSON.stringify(await call("capture-pane", "--target", at)), /hello/);
+    await own.locator(".place .screen .row", { hasText: "hello" }).first().waitFor();
+    // Tabs.
+    const second = (await call("new-tab", "-n", "second", "--shell", "exec cat")).tab.id;
+    assert.deepEqual((await call("list-tabs")).tabs.map((one) => one.title), ["build", "second"]);
+    await call("select-tab", "--target", `tab:${tab.id}`);
+    await own.locator(".tab.selected", { hasText: "build" }).waitFor();
+    await call("rename-tab", "--target", "tab-index:1", "logs");
+    await own.locator(".tab", { hasText: "logs" }).waitFor();
+    await call("kill-tab", "--target", `tab:${second}`);
+    await until(async () => (await own.locator(".tabs .tab").count()) === 1, "one tab");
+    // Panes, of each kind.
+    const web = (await call("split-pane", "--target", at, "--direction", "horizontal", "--browser", url)).pane.id;
+    await own.frameLocator(".place iframe").getByText("site").waitFor();
+    const text = (await call("split-pane", "--target", `pane:${web}`, "--direction", "vertical", "--editor", file)).pane.id;
+    await own.locator(".place .cm-content", { hasText: "in the file" }).waitFor();
+    const shell = (await call("split-pane", "--target", at, "--direction", "vertical", "--shell", "echo below; exec cat")).pane.id;
+    await own.locator(".place .screen .row", { hasText: "below" }).first().waitFor();
+    await call("resize-pane", "--target", at, "-x", "30");
+    assert.equal((await layout()).tabs[0].layout.split.percent, 30);
+    await call("swap-pane", "--source", at, "--target", `pane:${web}`);
+    await call("select-pane", "--target", `pane:${text}`);
+    assert.equal((await layout()).tabs[0].activePaneId, text);
+    await call("navigate", "--target", `pane:${web}`, `${url}?next`);
+    await own.locator(`.place iframe[src="${url}?next"]`).waitFor();
+    await call("open-browser", "--target", `pane:${shell}`, url);
+    await call("open-editor", "--target", `pane:${shell}`, file);
+    await call("attach-terminal", "--target", `terminal:${terminal}`, "--to", `pane:${shell}`);
+    await until(async () => (await own.locator(".place .screen .row", { hasText: "hello" }).count()) >= 2, "the terminal in two panes");
+    // What is written there is closed by nobody.
+    await own.locator(".place .cm-content").click();
+    await own.keyboard.type("mine ");
+    const refused = await call("kill-pane", "--target", `pane:${text}`).then(() => "done", (error) => `${error.stdout}${error.stderr}`);
+    assert.match(refused, /CONFLICT.*commands\.txt/s);
+    await own.keyboard.press("Control+s");
+    await own.locator(".editor").getByText("saved").waitFor();
+    await call("kill-pane", "--target", `pane:${text}`);
+    await own.locator(".place .editor").waitFor({ state: "detached" });
+    // About it.
+    const format = await world.muxtap("workspace", "display", "--device", device, "-t", at, "-p", "%tabTitle %paneKind %terminalId %ownerOnline");
+    assert.equal(format.trim(), `build terminal ${terminal} true`);
+    assert.match(JSON.stringify(await call("device-status")), /"online":true/);
+    assert.equal((await call("list-panes")).panes.length, 3);
+    // A yes for always is taken back.
+    await own.getByRole("button", { name: "Allowed devices" }).click();
+    await own.getByRole("button", { name: "Remove" }).click();
+    await own.getByRole("button", { name: "Close", exact: true }).click();
+    const asked = call("rename-tab", "--target", "tab-index:0", "no").then(() => "done", (error) => `${error.stdout}${error.stderr}`);
+    await own.getByRole("button", { name: "Refuse" }).click();
+    assert.match(await asked, /UNAUTHORIZED/);
+    assert.deepEqual(own.failures, []);
+    await own.context().close();
+    server.close();
+});
+
+
 test("a file in a pane: it is saved, not over what something else has written, and made where it was not there", async () => {
     const file = join(world.env.HOME, "notes.txt");
     writeFileSync(file, "one\n");
@@ -455,6 +578,35 @@ test("an agent session in a pane: what it says, its question answered by a butto
     await world.ask("DELETE", `/v1/agent-sessions/${encodeURIComponent(session)}`);
     await page.locator(".fact", { hasText: "The agent has ended." }).waitFor();
     await home();
+});
+
+test("a session's question is notified, and is among the agents with its own answers", async () => {
+    const own = await world.page();
+    await own.evaluate(() => {
+        location.hash = "agents";
+        globalThis.notified = [];
+        globalThis.Notification = class {
+            static permission = "granted";
+            constructor(title, { body }) {
+                globalThis.notified.push(`${title}: ${body}`);
+            }
+        };
+        Object.defineProperty(document, "hidden", { value: true });
+    });
+    const { session } = await world.ask("POST", "/v1/agent-sessions", { provider: "claude", cwd: world.dir });
+    const path = `/v1/agent-sessions/${encodeURIComponent(session)}`;
+    await world.ask("POST", `${path}/prompts`, { text: "test it" });
+    const card = own.locator(".approvals .card", { hasText: "cargo test" });
+    await card.getByRole("button", { name: "Yes, proceed" }).waitFor();
+    assert.equal(await card.getByRole("heading").textContent(), "cargo test");
+    assert.deepEqual(await card.locator(".options button").allTextContents(), ["Yes, proceed", "No"]);
+    assert.deepEqual(await own.evaluate(() => globalThis.notified), ["muxtap: a question: An agent session asks: cargo test"]);
+    assert.match(await own.title(), /^\(1\)/);
+    await card.getByRole("button", { name: "Yes, proceed" }).click();
+    await card.waitFor({ state: "detached" });
+    await until(async () => !(await own.title()).startsWith("("), "the title without a count");
+    await world.ask("DELETE", path);
+    await own.context().close();
 });
 
 test("a page that draws nothing is sent nothing, and then what is true", async () => {

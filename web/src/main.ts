@@ -91,8 +91,8 @@ class Page {
         this.wall = new Wall(app, open);
         this.agents = new Agents(app, open);
         this.waits = new Waits(app, open);
-        this.bell = new Bell(app, open);
-        this.workspace = new WorkspaceView(app, { asks: (words, id) => this.bell.say(words, "Your workspace", id), chord: () => this.palette(), wait: (key, text) => waitDialog(app, key, text) });
+        this.bell = new Bell(app, open, (view) => this.go(view));
+        this.workspace = new WorkspaceView(app, { chord: () => this.palette(), wait: (key, text) => waitDialog(app, key, text), asks: (requests) => this.bell.ask(requests) });
         const link = (name: string, label: string, more?: HTMLElement) => {
             const element = h("a", { href: `#${name}` }, {}, label, more ?? null);
             this.nav.set(name, element);
@@ -130,6 +130,18 @@ class Page {
             this.route();
         });
         addEventListener("keydown", (event) => this.key(event));
+        // Before an editor, a conversation or a form keeps its keys to itself: this is the way out of each.
+        addEventListener(
+            "keydown",
+            (event) => {
+                if (isChord(event) && document.querySelector("dialog[open]") === null) {
+                    event.preventDefault();
+                    event.stopPropagation();
+                    this.palette();
+                }
+            },
+            true,
+        );
         addEventListener("online", () => app.connection.probe());
         addEventListener("pageshow", (event) => {
             if (event.persisted) {
@@ -348,7 +360,6 @@ class Page {
         if (!this.workspace.element.hidden) {
             commands.push(...this.workspace.commands());
         }
-        commands.push(...this.workspace.revocations());
         commands.push(view("wall", "wall"), view("agents", "agents"), view("waits", "waits"), view("workspace", "workspace"));
         commands.push({ name: "Change the theme: system, light, dark", run: () => this.theme.click() });
         commands.push({ name: "Keys", hint: "?", run: () => openHelp(this.app.version) });

@@ -5,6 +5,11 @@ export interface Stream {
     stop(): void;
 }
 
+/** Milliseconds until a stream that was refused so many times is asked for again. */
+export function againAfter(tries: number): number {
+    return Math.min(30_000, 1000 * 2 ** Math.max(0, tries - 1));
+}
+
 export class Streams<S extends Stream> {
     /** Those that somebody looks at, the last one last; the last `most` of them are open. */
     private wanted: S[] = [];

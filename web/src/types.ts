@@ -93,6 +93,8 @@ export interface Approval {
     name: string;
     prompt?: string;
     working_dir?: string;
+    /** The agent session that asks, for a `permission`. */
+    session?: string;
     until?: string;
 }
 

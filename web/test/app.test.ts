@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { samePane } from "../src/app";
 import { pasteable } from "../src/keys";
-import { terminalOf } from "../src/terminals";
 import type { PaneInfo } from "../src/types";
 
 const pane = (key: string, id: string, socket: string, session = "work") => ({ key, id, socket, session }) as PaneInfo;
@@ -14,14 +13,6 @@ test("a pane is found again by its id and its server, when another daemon has na
     assert.equal(samePane(now, "o9", pane("o9", "%7", "/b")), null);
     assert.equal(samePane(now, "o9", undefined), null);
     assert.equal(samePane(now, "o9", pane("o9", "%1", "/b", "play")), null);
-});
-
-test("a terminal that two servers name alike is none of the two", () => {
-    const [one, other, third] = [pane("k1", "%3", "/a/tmux-0/default"), pane("k2", "%3", "/b/tmux-0/default"), pane("k3", "%4", "/b/tmux-0/default")];
-    assert.equal(terminalOf([one, third], "%3"), one);
-    assert.equal(terminalOf([one, other, third], "%3"), "ambiguous");
-    assert.equal(terminalOf([one, other, third], "%4"), third);
-    assert.equal(terminalOf([one], "%9"), null);
 });
 
 test("what is pasted ends no brackets: control characters but tab and newline are replaced", () => {

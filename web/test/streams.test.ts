@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { type Stream, Streams } from "../src/streams";
+import { againAfter, test } from "node:test";
+import { againAfter, type Stream, Streams } from "../src/streams";
 
 test("no more streams are open than may be, the last ones wanted; a place that becomes free is taken", () => {
     const open = new Set<string>();
@@ -26,4 +26,8 @@ test("no more streams are open than may be, the last ones wanted; a place that b
     streams.leave(a);
     streams.leave(b);
     assert.equal(open.size, 0);
+});
+
+test("a stream that is refused is asked for again, later each time", () => {
+    assert.deepEqual([1, 2, 3, 6, 99].map(againAfter), [1000, 2000, 4000, 30_000, 30_000]);
 });

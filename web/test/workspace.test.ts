@@ -4,7 +4,7 @@ import { Device, type DeviceSocket, type Request } from "../src/workspace/device
 import { isWhole, panesOf, Workspace } from "../src/workspace/model";
 import type { PaneInfo } from "../src/types";
 import { parseSelector, WorkspaceError } from "../src/workspace/selector";
-import { isTerminal, terminalId } from "../src/terminals";
+import { terminalId, terminals } from "../src/workspace/terminal";
 
 const NOW = 1_700_000_000_000;
 
@@ -146,12 +146,16 @@ function device() {
     let kept: string | null = null;
     const allowed: string[] = [];
     const unsaved = new Map<string, string>();
+    let opened = 0;
     let now = NOW;
     const made = new Device(
         "web_1",
         "Chrome",
         {
-            open: () => socket,
+            open: () => {
+                opened += 1;
+                return socket;
+            },
             after: (ms, then) => {
                 const timer = { ms, then };
                 timers.push(timer);
@@ -178,7 +182,7 @@ function device() {
     socket.says({ type: "welcome", devices: [] });
     const request = (command: string, args: object, more: object = {}) =>
         socket.says({ type: "layout.rpc.request", requestId: `r${socket.sent.length}`, callerDeviceId: "cli_1", callerLabel: "box", command, args, expectedRevision: made.workspace.revision, idempotencyKey: `k${socket.sent.length}`, ...more });
-    return { made, socket, asked, request, allowed, timers, unsaved };
+    return { made, socket, asked, request, allowed, timers, unsaved, opened: () => opened, keep: (state: string) => (kept = state) };
 }
 
 test("a request of another device waits for the person, and is done when they allow it", () => {
@@ -245,75 +249,95 @@ test("a pane's name says on which server it is", () => {
         ["box/work", "box/work/%3"],
         ["box/default", "box/default/%3"],
     ] as const) {
-        assert.equal(terminalId(at(socket)), id);
-        assert.ok(isTerminal(at(socket), id));
+        assert.equal(terminalId(at(socket), [at(socket), at("/tmp/other")]), id);
+        assert.equal(terminals(id, [at(socket)]).length, 1);
     }
-    assert.ok(isTerminal(at("box/default"), "box/%3"));
-    assert.ok(!isTerminal(at("box/work"), "box/%3") && !isTerminal(at("/tmp/x/default"), "%3"));
+    assert.equal(terminals("box/%3", [at("box/default"), at("box/work")]).length, 1);
+    assert.deepEqual(terminals("%3", [at("/tmp/x/default")]), []);
+    // Of two servers of one name each is named by its path, and the name alone means neither.
+    const [one, other] = [at("/a/tmux-0/default"), at("/b/tmux-0/default")];
+    const all = [{ ...other, id: "%9" }, one, other];
+    assert.equal(terminals("%3", all).length, 2);
+    assert.equal(terminalId(one, all), "/a/tmux-0/default/%3");
+    assert.deepEqual(terminals("/a/tmux-0/default/%3", all), [one]);
 });
 
-test("what the person allows is done, though they looked at other panes before they answered", () => {
-    const { made, socket, asked, request } = device();
-    const one = made.act("new-tab", {}).pane?.id;
-    made.act("split-pane", { target: `pane:${one}`, direction: "horizontal" });
-    request("new-tab", { browser: "http://localhost:3000" });
-    made.act("select-pane", { target: `pane:${one}` });
-    asked[0]?.decide("once");
-    assert.equal(socket.last("layout.rpc.result")?.ok, true);
-    // A change of their own is one that the request did not know of.
-    request("new-tab", {});
-    made.act("new-tab", {});
-    asked[1]?.decide("once");
-    assert.equal((socket.last("layout.rpc.result")?.error as { code: string }).code, "REVISION_CONFLICT");
-});
-
-test("text that is not saved is not thrown away by another device, asked or always allowed", () => {
-    const { made, socket, asked, request, allowed, unsaved } = device();
-    const pane = made.act("new-tab", { editor: "/a/notes.txt" }).pane;
-    unsaved.set(pane?.id ?? "", "/a/notes.txt");
-    const said = () => socket.last("layout.rpc.result") as { ok: boolean; error?: { code: string; message: string } };
-    for (const [command, args] of [["kill-pane", { target: `pane:${pane?.id}` }], ["open-browser", { target: `pane:${pane?.id}`, url: "http://localhost:1" }], ["kill-tab", { target: "tab-index:0" }]] as const) {
-        request(command, args);
-        assert.deepEqual([said().error?.code, asked.length], ["CONFLICT", 0], command);
-        assert.match(said().error?.message ?? "", /notes\.txt/);
-    }
-    allowed.push("cli_1");
-    request("kill-pane", { target: `pane:${pane?.id}` });
-    assert.equal(said().error?.code, "CONFLICT");
-    request("rename-tab", { target: "tab-index:0", title: "x" });
-    assert.equal(said().ok, true);
-    unsaved.clear();
-    request("kill-pane", { target: `pane:${pane?.id}` });
-    assert.equal(said().ok, true);
-});
-
-test("a device whose relay answers no more connects again, waits longer each time, and goes along with the page's connection", () => {
-    const { made, socket, timers } = device();
-    const fire = (ms: number) => {
-        const timer = timers.find((one) => one.ms === ms);
-        assert.ok(timer, `a timer of ${ms} ms`);
-        timers.splice(timers.indexOf(timer), 1);
-        timer.then();
-    };
-    for (let beat = 0; beat < 3; beat += 1) {
+test("a connection that is silent is made anew, later each time, and one that is asked and answers is kept", () => {
+    const { made, socket, timers, opened } = device();
+    const fire = (ms: number) => timers.splice(timers.findIndex((timer) => timer.ms === ms), 1)[0]?.then();
+    fire(5000);
+    const beat = socket.last("layout.rpc.request");
+    assert.match(String(beat?.requestId), /^beat-/);
+    socket.says({ type: "layout.rpc.result", requestId: beat?.requestId, ok: false });
+    for (let count = 0; count < 3; count += 1) {
         fire(5000);
+        assert.equal(made.state, "online");
     }
-    assert.equal(socket.last("layout.rpc.request")?.requestId, "alive");
-    socket.says({ type: "layout.rpc.result", requestId: "alive", ok: false });
-    for (let beat = 0; beat < 3; beat += 1) {
-        fire(5000);
-    }
-    assert.equal(made.state, "online");
     fire(5000);
     assert.equal(made.state, "offline");
-    fire(500);
-    assert.equal(made.state, "connecting");
-    socket.onclose?.(undefined as never);
-    fire(1000);
+    for (const ms of [1000, 2000, 4000]) {
+        fire(ms);
+        socket.onclose?.(undefined as never);
+    }
+    assert.equal(opened(), 4);
+    // The page's own connection is back: this one is made at once.
+    made.check();
+    assert.equal(opened(), 5);
     socket.says({ type: "welcome", devices: [] });
-    made.renew();
-    assert.equal(made.state, "connecting");
-    socket.says({ type: "replaced" });
-    made.renew();
-    assert.equal(made.state, "replaced");
+    made.check();
+    socket.says({ type: "layout.rpc.result", requestId: "beat-9", ok: false });
+    assert.ok(!timers.some((timer) => timer.ms === 2000));
+    made.check();
+    fire(2000);
+    assert.equal(opened(), 6);
+});
+
+test("what is allowed is done though the person clicked elsewhere first, unless it would mean something else", () => {
+    const { made, asked, request, socket } = device();
+    const error = () => (socket.last("layout.rpc.result")?.error as { code: string } | undefined)?.code;
+    made.act("new-tab", {});
+    made.act("split-pane", { target: "pane:p2", direction: "horizontal" });
+    request("kill-pane", { target: "pane-index:1", tab: "tab:t1" });
+    made.act("select-pane", { target: "pane:p2" });
+    asked[0]?.decide("once");
+    assert.equal(error(), undefined);
+    assert.deepEqual(made.workspace.layout.panes.map((pane) => pane.id), ["p2"]);
+    // An index means another pane after another change; an id does not.
+    made.act("split-pane", { target: "pane:p2", direction: "horizontal" });
+    request("kill-pane", { target: "pane-index:1", tab: "tab:t1" });
+    made.act("swap-pane", { source: "pane:p2", target: "pane:p4" });
+    asked[1]?.decide("once");
+    assert.equal(error(), "REVISION_CONFLICT");
+    request("kill-pane", { target: "pane:p4" });
+    made.act("rename-tab", { target: "tab:t1", title: "x" });
+    asked[2]?.decide("once");
+    assert.equal(error(), undefined);
+    assert.deepEqual(made.workspace.layout.panes.map((pane) => pane.id), ["p2"]);
+    // Nobody is asked about what was made for another revision.
+    request("new-tab", {}, { expectedRevision: 1 });
+    assert.equal(error(), "REVISION_CONFLICT");
+    assert.equal(asked.length, 3);
+});
+
+test("text that is not saved is closed by no request, and by no other window unasked", () => {
+    const { made, asked, request, socket, unsaved, keep } = device();
+    const before = made.workspace.write();
+    made.act("new-tab", { editor: "/notes" });
+    unsaved.set("p2", "/notes");
+    for (const [command, args] of [["kill-pane", { target: "pane:p2" }], ["kill-tab", { target: "tab:t1" }], ["open-browser", { target: "pane:p2", url: "http://x/" }]] as const) {
+        request(command, args);
+        assert.deepEqual(asked.at(-1)?.loses, ["/notes"]);
+        asked.at(-1)?.decide("once");
+        const { code, details } = socket.last("layout.rpc.result")?.error as { code: string; details: object };
+        assert.deepEqual([code, details], ["CONFLICT", { files: ["/notes"] }]);
+    }
+    request("split-pane", { target: "pane:p2", direction: "vertical" });
+    assert.deepEqual(asked.at(-1)?.loses, []);
+    asked.at(-1)?.decide("once");
+    assert.equal(socket.last("layout.rpc.result")?.ok, true);
+    keep(before);
+    made.connect();
+    assert.deepEqual([made.state, made.workspace.layout.panes.length], ["replaced", 2]);
+    made.connect(true);
+    assert.deepEqual([made.state, made.workspace.layout.panes.length], ["connecting", 0]);
 });

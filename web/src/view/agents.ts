@@ -166,6 +166,30 @@ export class Agents {
         this.asked.show(this.app.approvals.map((approval) => [approval.id, approval]));
     }
 
+    /** Gives a session's question its own answers; until they are known, and where they cannot be read, it has yes and no. */
+    private async ownOptions(session: string, approval: Approval, options: HTMLElement): Promise<void> {
+        const path = `/v1/agent-sessions/${encodeURIComponent(session)}/questions`;
+        try {
+            const { questions } = await http<{ questions: { id: string; title?: string; options?: { id: string; name: string }[] }[] }>("GET", path);
+            // An approval has an id of its own: of two questions of one title nobody knows which it is.
+            const same = questions.filter((one) => one.title === approval.name);
+            const [question] = same;
+            const own = question === undefined || same.length > 1 ? [] : (question.options ?? []);
+            const press = async (option: string) => {
+                try {
+                    await http("POST", `${path}/${encodeURIComponent(question?.id ?? "")}`, { option });
+                } catch (error) {
+                    this.app.note({ kind: "error", text: messageOf(error), ms: 8000 });
+                }
+            };
+            if (own.length > 0) {
+                fill(options, ...own.map((one) => button(clean(one.name, 160), () => void press(one.id))));
+            }
+        } catch {
+            // Its yes and no stay.
+        }
+    }
+
     private approval(approval: Approval): Kept<Approval> {
         const answer = async (word: "approved" | "denied") => {
             try {
@@ -174,17 +198,21 @@ export class Agents {
                 this.app.note({ kind: "error", text: messageOf(error), ms: 8000 });
             }
         };
+        const options = h("div", { cls: "options" }, {}, button("Allow", () => void answer("approved")), button("Deny", () => void answer("denied")));
+        if (approval.kind === "permission" && approval.session !== undefined) {
+            void this.ownOptions(approval.session, approval, options);
+        }
         const element = h(
             "li",
             { cls: "card asks" },
             {},
-            h("header", {}, {}, h("span", { cls: "badge permission" }, {}, "asks"), h("h2", {}, {}, clean(`to start ${approval.kind} ${approval.name}`, 120)), h("span", { cls: "where" }, {}, clean(approval.working_dir ?? "", 120))),
+            h("header", {}, {}, h("span", { cls: "badge permission" }, {}, "asks"), h("h2", {}, {}, clean(approvalWords(approval), 120)), h("span", { cls: "where" }, {}, clean(approval.working_dir ?? "", 120))),
             h(
                 "div",
                 { cls: "question" },
                 {},
                 h("p", {}, {}, clean(approval.prompt ?? "", 2000)),
-                h("div", { cls: "options" }, {}, button("Allow", () => void answer("approved")), button("Deny", () => void answer("denied"))),
+                options,
             ),
         );
         // What an id asks stays the same.
@@ -192,28 +220,53 @@ export class Agents {
     }
 }
 
+/** What is asked for, as a title. */
+export function approvalWords(approval: Approval): string {
+    return approval.kind === "permission" ? approval.name : `to start ${approval.kind} ${approval.name}`;
+}
+
 /** The title's count, a notification, and the words for a screen reader, as agents begin to ask. */
 export class Bell {
     readonly live = h("div", { cls: "sr", "aria-live": "assertive", role: "alert" });
     private known = new Set<string>();
 
+    /** `show` shows a view of the page. */
     constructor(
         private app: App,
         private open: (key: string) => void,
+        private show: (view: string) => void,
     ) {
         app.on("panes", () => this.update());
         app.on("approvals", () => this.update());
     }
 
+    private requests = new Map<string, string>();
+
+    /** What other devices ask of the workspace at the moment, in words, by the requests' ids. */
+    ask(requests: ReadonlyMap<string, string>): void {
+        this.requests = new Map(requests);
+        this.update();
+    }
+
     private update(): void {
         const asking = this.app.asking();
-        const count = asking.length + this.app.approvals.length;
+        const count = asking.length + this.app.approvals.length + this.requests.size;
         document.title = count > 0 ? `(${count}) muxtap` : "muxtap";
         const now = new Set<string>();
         for (const approval of this.app.approvals) {
-            now.add(approval.id);
-            if (!this.known.has(approval.id)) {
-                this.say(`May it start ${approval.kind} ${approval.name}?`, "An agent asks", approval.id);
+            const name = `approval ${approval.id}`;
+            now.add(name);
+            if (!this.known.has(name)) {
+                const who = approval.kind === "permission" ? "An agent session asks:" : "An agent asks";
+                this.say(name, "muxtap: a question", clean(`${who} ${approvalWords(approval)}`, 300), () => this.show("agents"));
+            }
+        }
+        for (const [id, words] of this.requests) {
+            const name = `request ${id}`;
+            now.add(name);
+            if (!this.known.has(name)) {
+                // The question itself is an alert, which is read.
+                this.notify(name, "muxtap: a device asks", words, () => this.show("workspace"));
             }
         }
         for (const pane of asking) {
@@ -228,14 +281,17 @@ export class Bell {
 
     private ring(pane: PaneInfo): void {
         const text = clean(`${pane.agent?.name} in ${paneName(pane)} asks: ${pane.agent?.question ?? ""}`, 300);
-        this.say(text, `${pane.agent?.name} asks`, pane.key, () => this.open(pane.key));
+        this.say(pane.key, `${pane.agent?.name} asks`, text, () => this.open(pane.key));
     }
 
-    /** Says it to a screen reader, and, where nobody sees the page, by a notification. */
-    say(words: string, title: string, tag: string, open?: () => void): void {
-        this.live.textContent = clean(words, 300);
+    private say(tag: string, title: string, text: string, open: () => void): void {
+        this.live.textContent = text;
+        this.notify(tag, title, text, open);
+    }
+
+    private notify(tag: string, title: string, body: string, open: () => void): void {
         if (document.hidden && typeof Notification !== "undefined" && Notification.permission === "granted") {
-            notify(title, { body: clean(words, 300), tag }, open);
+            notify(title, { body, tag }, open);
         }
     }
 }

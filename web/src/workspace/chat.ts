@@ -3,7 +3,7 @@
 
 import { type App, http, messageOf } from "../app";
 import { button, clean, fill, h } from "../dom";
-import { Streams } from "../streams";
+import { againAfter, Streams } from "../streams";
 import type { Shown } from "./content";
 
 interface Question {
@@ -21,8 +21,6 @@ interface Entry {
 
 /** Elements that are kept; older ones go. */
 const MOST = 1000;
-/** Milliseconds before a stream that was refused is asked for again. */
-const RETRY_MS = 3000;
 /** Conversations that are read at once: a browser has six connections to a host, for all of its windows. */
 const STREAMS = new Streams<Chat>(3);
 
@@ -38,7 +36,6 @@ export class Chat implements Shown {
     private open: { kind: string; element: HTMLElement } | null = null;
     private tools = new Map<string, HTMLElement>();
     private running = 0;
-    private retry: ReturnType<typeof setTimeout> | undefined;
 
     constructor(
         private app: App,
@@ -96,25 +93,24 @@ export class Chat implements Shown {
         };
         source.onerror = () => {
             this.say("no link, trying again");
-            // An answer that is none, as of a daemon that begins, ends the browser's own tries.
-            if (source.readyState === EventSource.CLOSED && this.source === source) {
-                this.retry = setTimeout(() => this.source === source && void this.again(), RETRY_MS);
+            // A browser tries again after a break, but not after an answer that is no stream: 502 of a proxy, a daemon that starts.
+            if (source.readyState === EventSource.CLOSED) {
+                this.tries += 1;
+                this.retry = setTimeout(() => this.start(), againAfter(this.tries));
             }
         };
-        source.onopen = () => this.say("");
+        source.onopen = () => {
+            this.tries = 0;
+            this.say("");
+        };
     }
 
-    private async again(): Promise<void> {
-        const answer = await fetch(this.base, { credentials: "same-origin" }).catch(() => null);
-        if (answer?.status === 404) {
-            this.say("ended");
-        } else if (this.source !== null) {
-            this.start();
-        }
-    }
+    private tries = 0;
+    private retry: ReturnType<typeof setTimeout> | undefined;
 
     stop(): void {
         clearTimeout(this.retry);
+        this.tries = 0;
         this.source?.close();
         this.source = null;
         this.say("stands still: click here to go on");
@@ -154,14 +150,12 @@ export class Chat implements Shown {
         const element = h("div", { cls }, {}, ...children);
         this.log.append(element);
         while (this.log.children.length > MOST) {
-            this.log.firstElementChild?.remove();
-        }
-        // What an agent said long ago is not kept by the names of its tools either.
-        for (const [id, tool] of this.tools) {
-            if (tool.isConnected || this.tools.size <= MOST) {
-                break;
+            const gone = this.log.firstElementChild as HTMLElement;
+            gone.remove();
+            const { tool } = gone.dataset;
+            if (tool !== undefined && this.tools.get(tool) === gone) {
+                this.tools.delete(tool);
             }
-            this.tools.delete(id);
         }
         if (atEnd) {
             this.log.scrollTop = this.log.scrollHeight;
@@ -235,6 +229,7 @@ export class Chat implements Shown {
         let element = this.tools.get(id);
         if (element === undefined) {
             element = this.add("tool", h("span", { cls: "tool-title" }), h("span", { cls: "tool-status" }), h("pre", { hidden: true }));
+            element.dataset.tool = id;
             this.tools.set(id, element);
         }
         const [title, status, body] = [...element.children] as HTMLElement[];

@@ -2,14 +2,13 @@
 
 import { type App, paneName } from "../app";
 import { button, clean, fill, h, safeUrl } from "../dom";
-import { AMBIGUOUS, terminalOf } from "../terminals";
 import type { PaneInfo } from "../types";
 import { discards } from "../view/ask";
-import type { Command } from "../view/palette";
 import { PaneView } from "../view/pane";
 import { Chat } from "./chat";
 import { EditorPane } from "./editor";
 import type { Pane } from "./model";
+import { terminals } from "./terminal";
 import { Picker } from "./picker";
 
 export interface ContentOn {
@@ -28,8 +27,6 @@ export interface Shown {
     visible?(shown: boolean): void;
     /** Whether closing it would lose what somebody wrote. */
     unsaved?(): boolean;
-    /** What the palette offers for it. */
-    commands?(): Command[];
     remove(): void;
 }
 
@@ -59,7 +56,9 @@ export class Content {
             this.address,
             tool("▯▯", "Split: another pane beside it", split("horizontal")),
             tool("⊟", "Split: another pane below it", split("vertical")),
-            tool("×", "Close this pane; a terminal lives on", () => void this.close()),
+            tool("×", "Close this pane; a terminal lives on", () => {
+                void this.mayClose().then((may) => may && this.on.act("kill-pane", { target }));
+            }),
         );
         this.element = h("article", { cls: "place" }, {}, bar, this.body);
         this.element.addEventListener("focusin", () => this.activate());
@@ -82,10 +81,11 @@ export class Content {
     private several = false;
     private workspaceSeen = true;
 
-    show(pane: Pane, visible: boolean, marked: boolean): void {
+    /** `marked`: it is the active one of several. */
+    show(pane: Pane, visible: boolean, active: boolean, marked: boolean): void {
         this.pane = pane;
         this.element.hidden = !visible;
-        this.active = marked;
+        this.active = active;
         this.several = true;
         this.element.classList.toggle("active", marked);
         this.refresh();
@@ -120,29 +120,26 @@ export class Content {
         this.element.remove();
     }
 
-    /** Asks first where something would be lost. */
-    async mayClose(): Promise<boolean> {
-        const { unsaved } = this;
-        return unsaved === null || (await discards(unsaved));
-    }
-
-    /** The file whose text is not saved, or null. */
-    get unsaved(): string | null {
-        return this.shown?.unsaved?.() === true ? (this.pane.file ?? "") : null;
-    }
-
-    async close(): Promise<void> {
-        if (await this.mayClose()) {
-            this.on.act("kill-pane", { target: `pane:${this.pane.id}` });
+    /** Gives it the keys; a web page would keep them, so there its bar has them. */
+    focus(): void {
+        if (this.shown?.focus === undefined) {
+            this.element.querySelector<HTMLElement>("header button")?.focus();
+        } else {
+            this.shown.focus();
         }
     }
 
-    focus(): void {
-        this.shown?.focus?.();
+    /** The terminal that it shows, for the page's commands. */
+    view: { pane: PaneView; key: string } | null = null;
+
+    /** The file whose text is not saved, if any. */
+    get unsavedFile(): string | null {
+        return this.shown?.unsaved?.() === true ? (this.pane.file ?? "") : null;
     }
 
-    commands(): Command[] {
-        return this.shown?.commands?.() ?? [];
+    /** Asks first where something would be lost. */
+    async mayClose(): Promise<boolean> {
+        return this.shown?.unsaved?.() !== true || (await discards(this.pane.file ?? "This pane"));
     }
 
     private activate(): void {
@@ -152,23 +149,26 @@ export class Content {
         }
     }
 
-    private get found(): PaneInfo | null | "ambiguous" {
+    /** The panes that its name may mean. */
+    private get terminals(): PaneInfo[] {
         const ref = this.pane.contentRef;
-        return ref !== undefined && "terminalId" in ref ? terminalOf(this.app.panes.values(), ref.terminalId) : null;
+        return ref !== undefined && "terminalId" in ref ? terminals(ref.terminalId, this.app.panes.values()) : [];
     }
 
+    /** The pane that is shown; none where the name may mean several, since what is typed must not reach another one. */
     private get terminal(): PaneInfo | undefined {
-        const { found } = this;
-        return found === null || found === "ambiguous" ? undefined : found;
+        const fitting = this.terminals;
+        return fitting.length === 1 ? fitting[0] : undefined;
     }
 
     private describe(): string {
         const { kind, url, file, contentRef, status } = this.pane;
-        return JSON.stringify([kind, status, url, file, contentRef, kind === "terminal" ? (this.terminal?.key ?? this.found) : null]);
+        return JSON.stringify([kind, status, url, file, contentRef, kind === "terminal" ? this.terminals.map((one) => one.key) : null]);
     }
 
     private make(): Shown {
         const { pane } = this;
+        this.view = null;
         this.address.hidden = pane.kind !== "browser";
         if (pane.status === "pending") {
             return plain("Being made…", "pending");
@@ -179,10 +179,15 @@ export class Content {
                 const terminal = this.terminal;
                 if (terminal === undefined) {
                     const ref = pane.contentRef as { terminalId: string };
-                    return plain(this.found === "ambiguous" ? AMBIGUOUS : `The terminal ${ref.terminalId} is not there.`, ref.terminalId);
+                    const servers = this.terminals.map((one) => one.socket);
+                    if (servers.length > 1) {
+                        return plain(`${ref.terminalId} is a terminal on each of ${servers.join(", ")}. Attach the one that is meant by its server's path, as terminal:${servers[0]}/${this.terminals[0]?.id}.`, ref.terminalId);
+                    }
+                    return plain(`The terminal ${ref.terminalId} is not there.`, ref.terminalId);
                 }
                 const view = new PaneView(this.app, terminal.key, { embedded: true, chord: this.on.chord, wait: (text) => this.on.wait(terminal.key, text) });
-                return { element: view.element, title: () => `${paneName(terminal)} ${this.terminal?.command ?? ""}`, focus: () => view.focus(), commands: () => view.commands(), remove: () => view.remove() };
+                this.view = { pane: view, key: terminal.key };
+                return { element: view.element, title: () => `${paneName(terminal)} ${this.terminal?.command ?? ""}`, focus: () => view.focus(), remove: () => view.remove() };
             }
             case "browser":
                 return this.browser(pane.url ?? "");

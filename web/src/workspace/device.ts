@@ -21,8 +21,8 @@ export interface DeviceAround {
     write(state: string): void;
     allowed(): string[];
     allow(device: string): void;
-    /** Files with text that is not saved, by their panes' ids. */
-    unsaved(): Map<string, string>;
+    /** Files of editors whose text is not saved, by their pane. */
+    unsaved(): ReadonlyMap<string, string>;
 }
 
 /** What another device asks for, for the person to decide. */
@@ -32,6 +32,8 @@ export interface Request {
     label: string;
     command: string;
     args: Record<string, unknown>;
+    /** Files whose text is not saved: while that is so, it is refused for them. */
+    loses: string[];
     /** `always`: this device from now on. */
     decide(answer: "once" | "always" | "no"): void;
 }
@@ -45,12 +47,18 @@ export interface DeviceEvents {
 }
 
 const HEARTBEAT_MS = 5000;
+/** Heartbeats in a row to which nothing came. They are counted, since the timers of a page that nobody sees are late. */
+const UNANSWERED = 3;
+/** Milliseconds for the answer to a question whether the connection still works, and for a welcome. */
+const CHECK_MS = 2000;
+const WELCOME_MS = 10_000;
 const ASK_MS = 30_000;
-/** Milliseconds before a new try, at first and at most. */
-const RETRY_MS = 500;
-const LAST_RETRY_MS = 30_000;
-/** Of so many heartbeats one is a question: the relay's pings are not seen by a page. */
-const QUESTION = 3;
+const RETRY_MS = 1000;
+const MOST_RETRY_MS = 30_000;
+/** Selectors that mean something else after another change. */
+const RELATIVE = /^(tab-index|tab-name|pane-index):/;
+/** What only moves the focus. */
+const FOCUS = new Set(["select-pane", "select-tab"]);
 
 export class Device {
     workspace: Workspace;
@@ -60,10 +68,11 @@ export class Device {
     private release: (() => void) | null = null;
     private open = new Map<string, () => void>();
     private reservedBy = new Map<string, string>();
-    private retry = RETRY_MS;
-    private heard = true;
+    private tries = 0;
+    private unanswered = 0;
     private beats = 0;
-    /** The revision since which panes were only chosen, not changed. */
+    private checked: (() => void) | null = null;
+    /** The revision since which only the focus has moved. */
     private steady = 0;
 
     constructor(
@@ -75,18 +84,21 @@ export class Device {
         this.workspace = this.read();
     }
 
-    /** Takes this device's place, from another window too. */
-    connect(): void {
+    /**
+     * Takes this device's place, from another window too. Where that would lose text that is not saved, because another
+     * window has closed its pane, it is done only with `lose`.
+     */
+    connect(lose = false): void {
         this.drop();
+        if (!lose && this.losesByTaking().length > 0) {
+            this.become("replaced");
+            return;
+        }
         this.workspace = this.read();
         this.steady = this.workspace.revision;
         this.become("connecting");
         const socket = this.around.open();
         this.socket = socket;
-        this.heard = true;
-        this.beats = 0;
-        // A network that is gone says nothing of it.
-        this.cancels.push(this.around.after(ASK_MS, () => this.state === "connecting" && this.lost()));
         socket.onopen = () => {
             this.say({
                 type: "hello",
@@ -100,27 +112,36 @@ export class Device {
         };
         socket.onmessage = (event) => this.receive(JSON.parse(String(event.data)) as Record<string, unknown>);
         socket.onclose = () => this.lost();
+        this.cancels.push(this.around.after(WELCOME_MS, () => this.state === "connecting" && this.lost()));
         this.events.changed();
+    }
+
+    /** The files whose text would be lost if this window took the workspace as it is kept now. */
+    losesByTaking(): string[] {
+        return this.lostBetween(this.read());
+    }
+
+    /** The page's own connection is new: this one may have been lost with the last one, which nothing has told it. */
+    check(): void {
+        if (this.state === "offline") {
+            this.tries = 0;
+            this.connect();
+        } else if (this.state === "online" && this.checked === null) {
+            this.probe();
+            this.checked = this.around.after(CHECK_MS, () => {
+                this.checked = null;
+                this.connect();
+            });
+            this.cancels.push(() => this.checked?.());
+        }
     }
 
     private lost(): void {
         this.drop();
         this.become("offline");
-        this.cancels.push(this.around.after(this.retry, () => this.connect()));
-        this.retry = Math.min(this.retry * 2, LAST_RETRY_MS);
-    }
-
-    /** The page's own connection is a new one: this one may have died with the other, unheard. */
-    renew(): void {
-        if (this.state === "replaced") {
-            return;
-        }
-        if (this.state !== "online" || this.open.size === 0) {
-            this.connect();
-        } else {
-            // Somebody waits for the person's answer: the connection is asked before it is given up.
-            this.question();
-        }
+        const ms = Math.min(MOST_RETRY_MS, RETRY_MS * 2 ** this.tries);
+        this.tries += 1;
+        this.cancels.push(this.around.after(ms, () => this.connect()));
     }
 
     disconnect(): void {
@@ -133,17 +154,14 @@ export class Device {
         if (this.state === "replaced") {
             throw new WorkspaceError("CONFLICT", "another window of this browser has the workspace");
         }
+        const before = this.workspace.revision;
         const key = `page-${this.around.now()}-${Math.random().toString(36).slice(2)}`;
-        const applied = this.workspace.apply(command, args, this.id, this.around.now(), this.workspace.revision, key);
-        this.settled(command);
-        this.changed();
-        return applied;
-    }
-
-    private settled(command: string): void {
-        if (command !== "select-pane" && command !== "select-tab") {
+        const applied = this.workspace.apply(command, args, this.id, this.around.now(), before, key);
+        if (!FOCUS.has(command)) {
             this.steady = this.workspace.revision;
         }
+        this.changed();
+        return applied;
     }
 
     private read(): Workspace {
@@ -160,6 +178,8 @@ export class Device {
         for (const cancel of this.cancels.splice(0)) {
             cancel();
         }
+        this.checked = null;
+        this.unanswered = 0;
         for (const id of [...this.open.keys()]) {
             this.finish(id);
         }
@@ -201,6 +221,7 @@ export class Device {
             const at = Math.min(...pending.map((pane) => pane.updatedAt)) + ASK_MS;
             this.release = this.around.after(Math.max(0, at - this.around.now()) + 1, () => {
                 if (this.state !== "replaced" && this.workspace.releaseOverdue(this.around.now()) > 0) {
+                    this.steady = this.workspace.revision;
                     this.changed();
                 }
             });
@@ -210,32 +231,33 @@ export class Device {
     private beat(): void {
         this.cancels.push(
             this.around.after(HEARTBEAT_MS, () => {
-                if (!this.heard) {
+                if (this.unanswered >= UNANSWERED) {
                     this.lost();
                     return;
                 }
-                this.beats += 1;
-                if (this.beats % QUESTION === 0) {
-                    this.question();
-                } else {
-                    this.say({ type: "heartbeat" });
-                }
+                this.unanswered += 1;
+                this.probe();
                 this.beat();
             }),
         );
     }
 
-    /** Asks the relay for any answer, which the next heartbeat looks for: a request that names no device is refused by it alone. */
-    private question(): void {
-        this.heard = false;
-        this.say({ type: "layout.rpc.request", requestId: "alive" });
+    /**
+     * Says that the page is there, and has the relay answer. A heartbeat is not answered and the relay's pings are not told
+     * to a page; a request that says nothing but its id is refused at once, and reaches nobody.
+     */
+    private probe(): void {
+        this.beats += 1;
+        this.say({ type: "layout.rpc.request", requestId: `beat-${this.beats}` });
     }
 
     private receive(message: Record<string, unknown>): void {
-        this.heard = true;
+        this.unanswered = 0;
+        this.checked?.();
+        this.checked = null;
         switch (message.type) {
             case "welcome":
-                this.retry = RETRY_MS;
+                this.tries = 0;
                 this.become("online");
                 this.publish();
                 this.watchReserved();
@@ -260,19 +282,18 @@ export class Device {
             this.answer(requestId, { ok: true, result: this.workspace.snapshot(this.around.now()) });
             return;
         }
-        const carryOut = () => this.carryOut(requestId, caller, command, message);
-        const lost = this.lostBy(command, message.args);
-        if (lost !== null) {
-            this.refuse(requestId, lost);
-            return;
-        }
-        const expected = message.expectedRevision;
-        const seen = this.workspace.revision;
+        const came = this.workspace.revision;
+        const carryOut = () => this.carryOut(requestId, caller, command, message, came);
         // What ends a change that was allowed is not asked for again.
         const ends = command === "finalize" || command === "release";
         const reserved = String((message.args as { pane?: unknown } | undefined)?.pane ?? "");
         const own = ends && this.reservedBy.get(reserved) === caller;
         if (caller === this.id || own || this.around.allowed().includes(caller)) {
+            carryOut();
+            return;
+        }
+        if (message.expectedRevision !== came) {
+            // Nobody is asked what cannot be done: this refuses it, or gives a repeated key its answer.
             carryOut();
             return;
         }
@@ -291,6 +312,7 @@ export class Device {
             label: String(message.callerLabel ?? caller),
             command,
             args: (message.args ?? {}) as Record<string, unknown>,
+            loses: this.loses(command, message.args, caller),
             decide: (answer) => {
                 if (!this.finish(requestId)) {
                     return;
@@ -301,10 +323,6 @@ export class Device {
                 }
                 if (answer === "always") {
                     this.around.allow(caller);
-                }
-                // The person has looked at other panes meanwhile, as one does before an answer: that is no conflict.
-                if (expected === seen && this.steady <= seen) {
-                    message.expectedRevision = this.workspace.revision;
                 }
                 carryOut();
             },
@@ -321,57 +339,70 @@ export class Device {
         return cancel !== undefined;
     }
 
-    private carryOut(requestId: string, caller: string, command: string, message: Record<string, unknown>): void {
-        const number = typeof message.expectedRevision === "number" ? message.expectedRevision : undefined;
+    /** The unsaved files of editors that another state has no more, or shows something else in their panes. */
+    private lostBetween(then: Workspace): string[] {
+        const lost: string[] = [];
+        for (const [id, file] of this.around.unsaved()) {
+            const pane = then.layout.panes.find((one) => one.id === id);
+            if (pane?.kind !== "editor" || pane.file !== file || pane.status !== "ready") {
+                lost.push(file);
+            }
+        }
+        return lost;
+    }
+
+    /** The unsaved files that a change would close. */
+    private loses(command: string, args: unknown, caller: string): string[] {
+        const trial = this.around.unsaved().size === 0 ? null : Workspace.read(this.workspace.write(), this.id);
+        if (trial === null) {
+            return [];
+        }
+        try {
+            trial.apply(command, args, caller, this.around.now(), trial.revision, "trial");
+            return this.lostBetween(trial);
+        } catch {
+            // It is refused anyway, by its own error.
+            return [];
+        }
+    }
+
+    /**
+     * The revision at which a request is carried out. One that was made for what there was when it came is not refused
+     * because its person has clicked into another pane before allowing it, or changed something that it does not mean.
+     */
+    private expected(message: Record<string, unknown>, came: number): number | undefined {
+        const said = typeof message.expectedRevision === "number" ? message.expectedRevision : undefined;
+        const relative = Object.values((message.args ?? {}) as object).some((value) => typeof value === "string" && RELATIVE.test(value));
+        return said === came && (!relative || this.steady <= came) ? this.workspace.revision : said;
+    }
+
+    private carryOut(requestId: string, caller: string, command: string, message: Record<string, unknown>, came: number): void {
         const key = typeof message.idempotencyKey === "string" ? message.idempotencyKey : undefined;
         try {
-            const lost = this.lostBy(command, message.args);
-            if (lost !== null) {
-                throw lost;
-            }
             const before = this.workspace.revision;
+            const number = this.expected(message, came);
+            const files = number === before && !this.workspace.answered(caller, key, this.around.now()) ? this.loses(command, message.args, caller) : [];
+            if (files.length > 0) {
+                throw new WorkspaceError("CONFLICT", `${files.join(", ")} has text that is not saved in ${this.id}`, { files });
+            }
             const { appliedRevision, ...result } = this.workspace.apply(command, message.args, caller, this.around.now(), number, key);
             this.answer(requestId, { ok: true, result, appliedRevision });
             if (command === "reserve" && result.pane !== undefined) {
                 this.reservedBy.set(`pane:${result.pane.id}`, caller);
             }
             if (this.workspace.revision !== before) {
-                this.settled(command);
+                if (!FOCUS.has(command)) {
+                    this.steady = this.workspace.revision;
+                }
                 this.changed();
             }
         } catch (error) {
-            this.refuse(requestId, error);
+            const said = error instanceof WorkspaceError ? error : new WorkspaceError("INTERNAL_ERROR", String(error));
+            this.answer(requestId, {
+                ok: false,
+                error: { code: said.code, message: said.message, ...(said.details === undefined ? {} : { details: said.details }) },
+            });
         }
-    }
-
-    /** The error for a change that would throw away text that nobody has saved; null: it would not. */
-    private lostBy(command: string, args: unknown): WorkspaceError | null {
-        const unsaved = this.around.unsaved();
-        if (unsaved.size === 0) {
-            return null;
-        }
-        const after = Workspace.read(this.workspace.write(), this.id);
-        try {
-            after?.apply(command, args, "", this.around.now(), this.workspace.revision, "unsaved");
-        } catch {
-            // It fails by itself, and says why.
-            return null;
-        }
-        for (const [id, file] of unsaved) {
-            const pane = after?.layout.panes.find((one) => one.id === id);
-            if (pane?.kind !== "editor" || pane.file !== file) {
-                return new WorkspaceError("CONFLICT", `${file} has text that is not saved: its person saves or closes it first`);
-            }
-        }
-        return null;
-    }
-
-    private refuse(requestId: string, error: unknown): void {
-        const said = error instanceof WorkspaceError ? error : new WorkspaceError("INTERNAL_ERROR", String(error));
-        this.answer(requestId, {
-            ok: false,
-            error: { code: said.code, message: said.message, ...(said.details === undefined ? {} : { details: said.details }) },
-        });
     }
 
     private answer(requestId: string, result: object): void {

@@ -627,6 +627,11 @@ export class Workspace {
         return this.state.layout.workspaceRevision;
     }
 
+    /** The answer that this key of a caller has had. */
+    answered(caller: string, key: string | undefined, now: number): Answer | undefined {
+        return this.state.answers.find((one) => one.caller === caller && one.key === key && now - one.at <= ANSWER_MS);
+    }
+
     /** Makes a change for a caller. Throws a `WorkspaceError`, and then nothing has changed. */
     apply(command: string, args: unknown, caller: string, now: number, expected?: number, key?: string): Applied {
         const values = checkArgs(command, args);
@@ -634,7 +639,7 @@ export class Workspace {
             if (key === "" || utf8(key) > 128 || HAS_CONTROL.test(key)) {
                 throw invalid("idempotencyKey: expected 1 to 128 visible bytes");
             }
-            const first = this.state.answers.find((one) => one.caller === caller && one.key === key && now - one.at <= ANSWER_MS);
+            const first = this.answered(caller, key, now);
             if (first !== undefined) {
                 return { ...first.applied, replayed: true };
             }

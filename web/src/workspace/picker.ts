@@ -2,9 +2,9 @@
 
 import { type App, http, messageOf, paneName, serverName } from "../app";
 import { button, clean, fill, h, Keyed, write } from "../dom";
-import { AMBIGUOUS, terminalId, terminalOf } from "../terminals";
 import type { PaneInfo } from "../types";
 import type { Shown } from "./content";
+import { terminalId } from "./terminal";
 
 interface SessionInfo {
     session: string;
@@ -79,13 +79,7 @@ export class Picker implements Shown {
     }
 
     private readonly offered = new Keyed<PaneInfo>(this.terminals, (pane) => {
-        const element = button("", () => {
-            if (terminalOf(this.app.panes.values(), terminalId(pane)) === "ambiguous") {
-                this.app.note({ kind: "error", text: AMBIGUOUS, ms: 8000 });
-            } else {
-                this.bind({ terminalId: terminalId(pane) });
-            }
-        });
+        const element = button("", () => this.bind({ terminalId: terminalId(pane, this.app.panes.values()) }));
         return { element, update: (now) => write(element, clean(`${paneName(now)}  ${now.command}`, 80)) };
     });
 

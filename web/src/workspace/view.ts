@@ -3,12 +3,12 @@
 
 import { type App, paneName } from "../app";
 import { button, clean, fill, h } from "../dom";
-import { AMBIGUOUS, terminalId, terminalOf } from "../terminals";
 import { discards } from "../view/ask";
-import { type Command, openPalette } from "../view/palette";
+import type { Command } from "../view/palette";
 import { Content } from "./content";
+import { isNamed, terminalId } from "./terminal";
 import { Device, type DeviceSocket, type Request } from "./device";
-import { type Pane, panesOf, type Place, type Tab, Workspace } from "./model";
+import { type Pane, panesOf, type Place, type Tab } from "./model";
 
 interface Box {
     left: number;
@@ -35,11 +35,12 @@ export class WorkspaceView {
     private readonly notice = h("div", { cls: "notice", hidden: true });
     private contents = new Map<string, Content>();
     private bars = new Map<string, HTMLElement>();
+    private requested = new Map<string, string>();
     private requestElements = new Map<string, HTMLElement>();
 
     constructor(
         private app: App,
-        private on: { asks(words: string, id: string): void; chord(): void; wait(key: string, text: string): void },
+        private on: { chord(): void; wait(key: string, text: string): void; asks(requests: ReadonlyMap<string, string>): void },
     ) {
         this.device = new Device(
             deviceId(),
@@ -54,14 +55,19 @@ export class WorkspaceView {
                     return () => clearTimeout(timer);
                 },
                 now: () => Date.now(),
-                read: readState,
+                read: () => localStorage.getItem("muxtap-workspace"),
                 write: (state) => localStorage.setItem("muxtap-workspace", state),
                 allowed,
                 allow: (device) => {
-                    allowOnly([...new Set([...allowed(), device])]);
-                    app.note({ kind: "info", text: `${clean(device, 64)} may change this workspace from now on.`, ms: 10_000, actions: [{ label: "Undo", press: () => this.revoke(device) }] });
+                    const all = new Set([...allowed(), device]);
+                    localStorage.setItem("muxtap-allowed", JSON.stringify([...all]));
+                    this.drawTabs();
                 },
-                unsaved: () => new Map([...this.contents].flatMap(([id, content]) => (content.unsaved === null ? [] : [[id, content.unsaved] as const]))),
+                unsaved: () => {
+                    // The first one is read before there is anything.
+                    const files = [...(this.contents ?? [])].map(([id, content]) => [id, content.unsavedFile] as const);
+                    return new Map(files.filter((one): one is readonly [string, string] => one[1] !== null));
+                },
             },
             {
                 changed: () => this.update(),
@@ -70,6 +76,8 @@ export class WorkspaceView {
                 asked: (id) => {
                     this.requestElements.get(id)?.remove();
                     this.requestElements.delete(id);
+                    this.requested.delete(id);
+                    this.on.asks(this.requested);
                 },
             },
         );
@@ -78,7 +86,7 @@ export class WorkspaceView {
         app.on("may", () => {
             // Who only looks is no device: nobody could change what it shows.
             if (app.mayType) {
-                this.device.renew();
+                this.device.check();
             }
         });
     }
@@ -115,13 +123,14 @@ export class WorkspaceView {
     /** Opens a pane of the wall in a new tab. */
     openTerminal(key: string): void {
         const pane = this.app.panes.get(key);
-        if (pane !== undefined && terminalOf(this.app.panes.values(), terminalId(pane)) !== pane) {
-            this.app.note({ kind: "error", text: AMBIGUOUS, ms: 8000 });
+        const id = pane === undefined ? "" : terminalId(pane, this.app.panes.values());
+        if (!isNamed(id)) {
+            this.app.note({ kind: "error", text: `A workspace cannot name this terminal: ${clean(id, 200)}`, ms: 8000 });
             return;
         }
         const made = pane === undefined ? null : this.act("new-tab", { title: clean(paneName(pane), 60) });
         if (made?.pane !== undefined && pane !== undefined) {
-            this.act("attach-terminal", { target: `terminal:${terminalId(pane)}`, to: `pane:${made.pane.id}` });
+            this.act("attach-terminal", { target: `terminal:${id}`, to: `pane:${made.pane.id}` });
         }
     }
 
@@ -139,62 +148,99 @@ export class WorkspaceView {
         this.update();
     }
 
-    /** Takes the workspace from another window, which may have closed what is not saved here. */
+    /** Takes the workspace from another window, which may have closed a pane whose text is not saved here. */
     private async takeOver(): Promise<void> {
-        const there = Workspace.read(readState() ?? "", this.device.id);
-        for (const [id, { unsaved }] of this.contents) {
-            const stays = there?.layout.panes.some((pane) => pane.id === id && pane.file === unsaved);
-            if (unsaved !== null && stays !== true && !(await discards(unsaved))) {
-                return;
+        const files = this.device.losesByTaking();
+        if (files.length === 0 || (await discards(`The other window has closed ${files.join(", ")}, which`))) {
+            this.device.connect(true);
+        }
+    }
+
+    /** What the page's commands do with the tab in front: a terminal takes every other key, Tab too. */
+    commands(): Command[] {
+        const tab = this.active;
+        const all: Command[] = [{ name: "Workspace: new tab", run: () => this.open("new-tab", {}) }];
+        const { tabs } = this.device.workspace.layout;
+        const at = tabs.findIndex((one) => one.id === tab?.id);
+        const step = (name: string, by: number) => {
+            const to = tabs[(at + by + tabs.length) % tabs.length];
+            if (to !== undefined && tabs.length > 1) {
+                all.push({ name: `Workspace: ${name} tab`, hint: to.title, run: () => this.act("select-tab", { target: `tab:${to.id}` }) && this.focusPane(to.activePaneId) });
+            }
+        };
+        step("next", 1);
+        step("previous", -1);
+        if (tab !== undefined) {
+            const panes = panesOf(tab.layout);
+            const target = `pane:${tab.activePaneId}`;
+            const go = (name: string, by: number) => {
+                const to = panes[(panes.indexOf(tab.activePaneId) + by + panes.length) % panes.length];
+                if (to !== undefined && panes.length > 1) {
+                    all.push({ name: `Workspace: ${name} pane`, run: () => this.act("select-pane", { target: `pane:${to}` }) && this.focusPane(to) });
+                }
+            };
+            go("next", 1);
+            go("previous", -1);
+            const content = this.contents.get(tab.activePaneId);
+            all.push(
+                { name: "Workspace: split, another pane beside this one", run: () => this.open("split-pane", { target, direction: "horizontal" }) },
+                { name: "Workspace: split, another pane below this one", run: () => this.open("split-pane", { target, direction: "vertical" }) },
+                { name: "Workspace: close this pane", run: () => void content?.mayClose().then((may) => may && this.open("kill-pane", { target })) },
+                { name: "Workspace: close this tab", run: () => void this.closeTab(tab).then(() => this.focusPane(this.active?.activePaneId)) },
+            );
+            const view = content?.view;
+            if (view) {
+                all.push(
+                    { name: "This terminal: search in what it printed", run: () => view.pane.find() },
+                    { name: "This terminal: reading view", run: () => view.pane.toggleReading() },
+                    { name: "This terminal: larger text", run: () => view.pane.resizeText(1) },
+                    { name: "This terminal: smaller text", run: () => view.pane.resizeText(-1) },
+                    { name: "This terminal: wait for something…", run: () => this.on.wait(view.key, "") },
+                );
             }
         }
-        this.device.connect();
+        all.push({ name: "Workspace: devices that are always allowed", run: () => this.showAllowed() });
+        return all;
     }
 
-    private revoke(device: string): void {
-        allowOnly(allowed().filter((one) => one !== device));
-        this.app.note({ kind: "info", text: `${clean(device, 64)} asks again before it changes this workspace.`, ms: 5000 });
-        this.update();
-    }
-
-    /** Commands that have devices ask again that were always allowed. */
-    revocations(): Command[] {
-        return allowed().map((device) => ({ name: `Have ${clean(device, 64)} ask again before it changes the workspace`, run: () => this.revoke(device) }));
-    }
-
-    /** What the palette offers for the workspace: a terminal takes every key, Tab too. */
-    commands(): Command[] {
-        const { active } = this;
-        const make = { name: "Workspace: new tab", run: () => void this.act("new-tab", {}) };
-        if (active === undefined) {
-            return [make];
+    /** Makes a change, and gives the keys to the pane that is active then. */
+    private open(command: string, args: object): void {
+        if (this.act(command, args) !== null) {
+            this.focusPane(this.active?.activePaneId);
         }
-        const { tabs } = this.device.workspace.layout;
-        const panes = panesOf(active.layout);
-        const content = this.contents.get(active.activePaneId);
-        const target = `pane:${active.activePaneId}`;
-        const pane = (step: number) => () => {
-            const next = around(panes, active.activePaneId, step);
-            this.act("select-pane", { target: `pane:${next}` });
-            this.contents.get(next)?.focus();
+    }
+
+    private focusPane(id: string | undefined): void {
+        if (id !== undefined) {
+            this.contents.get(id)?.focus();
+        }
+    }
+
+    /** The devices that need not ask, each with a button that takes this away. */
+    showAllowed(): void {
+        if (document.querySelector("dialog[open]") !== null) {
+            return;
+        }
+        const list = h("ul", { cls: "cards" });
+        const words = h("p", { cls: "hint" });
+        const dialog = h("dialog", { cls: "dialog", "aria-label": "Devices that are always allowed" }, {}, h("h2", {}, {}, "Devices that are always allowed"), words, list, button("Close", () => dialog.close()));
+        const update = () => {
+            const all = allowed();
+            words.textContent = all.length === 0 ? "Each device asks before it changes this workspace." : "These change this workspace without asking.";
+            const item = (device: string) => {
+                const remove = button("Remove", () => {
+                    localStorage.setItem("muxtap-allowed", JSON.stringify(allowed().filter((one) => one !== device)));
+                    update();
+                    this.drawTabs();
+                });
+                return h("li", { cls: "card" }, {}, h("header", {}, {}, h("span", {}, {}, clean(device, 80)), remove));
+            };
+            fill(list, ...all.map(item));
         };
-        const tab = (step: number) => () => {
-            this.act("select-tab", { target: `tab:${around(tabs.map((one) => one.id), active.id, step)}` });
-            this.contents.get(this.active?.activePaneId ?? "")?.focus();
-        };
-        const split = (direction: string) => () => void this.act("split-pane", { target, direction });
-        return [
-            { name: "Workspace: next pane", run: pane(1) },
-            { name: "Workspace: previous pane", run: pane(-1) },
-            { name: "Workspace: next tab", run: tab(1) },
-            { name: "Workspace: previous tab", run: tab(-1) },
-            make,
-            { name: "Workspace: split, another pane beside", run: split("horizontal") },
-            { name: "Workspace: split, another pane below", run: split("vertical") },
-            { name: "Workspace: close this pane", run: () => void content?.close() },
-            { name: "Workspace: close this tab", run: () => void this.closeTab(active) },
-            ...(content?.commands() ?? []),
-        ];
+        update();
+        dialog.addEventListener("close", () => dialog.remove());
+        document.body.append(dialog);
+        dialog.showModal();
     }
 
     private ask(request: Request): void {
@@ -205,11 +251,13 @@ export class WorkspaceView {
             { cls: "request" },
             {},
             h("p", {}, {}, requestWords(request)),
+            request.loses.length > 0 ? h("p", {}, {}, clean(`It would close ${request.loses.join(", ")}, which has text that is not saved: until you save it this is refused.`, 300)) : null,
             h("div", { cls: "options" }, {}, answer("Allow once", "once", "primary"), answer("Always allow this device", "always"), answer("Refuse", "no")),
         );
         this.requestElements.set(request.id, element);
-        this.on.asks(requestWords(request), request.id);
         this.requests.append(element);
+        this.requested.set(request.id, requestWords(request));
+        this.on.asks(this.requested);
     }
 
     private refresh(): void {
@@ -287,7 +335,7 @@ export class WorkspaceView {
                 return h("div", { cls: `tab${selected ? " selected" : ""}`, "data-id": tab.id }, {}, name, close);
             }),
             button("+", () => this.act("new-tab", {}), { cls: "add", "aria-label": "New tab", title: "New tab" }),
-            allowed().length === 0 ? null : button(`${allowed().length} always allowed`, () => openPalette(this.revocations()), { cls: "allowed", title: "Devices that change this workspace without asking" }),
+            allowed().length > 0 ? button("Allowed devices", () => this.showAllowed(), { title: "Devices that change this workspace without asking" }) : null,
             h("span", { cls: "device" }, {}, this.device.state === "online" ? `${this.device.id}` : this.device.state),
         );
         if (focused) {
@@ -339,7 +387,7 @@ export class WorkspaceView {
             this.area.append(content.element);
         }
         const active = tab.id === this.active?.id;
-        content.show(pane, active, tab.activePaneId === pane.id && count > 1);
+        content.show(pane, active, tab.activePaneId === pane.id, tab.activePaneId === pane.id && count > 1);
         const style = content.element.style;
         style.left = `${box.left}%`;
         style.top = `${box.top}%`;
@@ -471,13 +519,9 @@ function nearest(node: Place, direction: string): { id: string; first: boolean }
     return nearest(node.split.first, direction) ?? nearest(node.split.second, direction);
 }
 
-const readState = (): string | null => localStorage.getItem("muxtap-workspace");
-const allowed = (): string[] => JSON.parse(localStorage.getItem("muxtap-allowed") ?? "[]") as string[];
-const allowOnly = (devices: string[]): void => localStorage.setItem("muxtap-allowed", JSON.stringify(devices));
-
-/** The one that is so many behind another one of a list, round its end. */
-function around(all: string[], from: string, step: number): string {
-    return all[(all.indexOf(from) + step + all.length) % all.length] ?? from;
+/** The devices that change this workspace without asking. */
+function allowed(): string[] {
+    return JSON.parse(localStorage.getItem("muxtap-allowed") ?? "[]") as string[];
 }
 
 function deviceId(): string {
