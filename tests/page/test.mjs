@@ -304,6 +304,11 @@ test("an agent's question is on the badge and in the title, and a button answers
     await until(async () => (await page.title()).startsWith("(1)"), "the title's count");
     await page.locator(".count-badge", { hasText: "1" }).waitFor();
     assert.match(await page.locator("[role=alert].sr").textContent(), /asks: Do you want to proceed\?/);
+    // Its tile has its last lines, and that it asks.
+    const tile = page.locator(`li[data-key$=".${pane.slice(1)}"] .tile`);
+    await tile.getByText("Do you want to proceed?").waitFor();
+    await tile.getByText("2. No, and tell Claude").waitFor();
+    await tile.getByText("Claude Code asks").waitFor();
     await page.getByRole("link", { name: /Agents/ }).click();
     await page.locator(".card.asks", { hasText: "Do you want to proceed?" }).waitFor();
     await page.getByRole("button", { name: "1. Yes" }).click();
