@@ -58,10 +58,10 @@ async function make() {
     await workspace(light);
     await take(light, "workspace-light");
 
-    const phone = await world.page({ colorScheme: "dark", viewport: { width: 390, height: 780 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 });
+    const phone = await world.page({ colorScheme: "dark", viewport: { width: 390, height: 660 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 });
     // A pane as wide as a phone shows it, in the place of the one that the other pictures have.
     await world.tmux("kill-pane", "-t", agent);
-    const narrow = await world.tmux("new-session", "-d", "-P", "-F", "#{pane_id}", "-s", "phone", "-x", "52", "-y", "36", `exec ${at("bin/claude")}`);
+    const narrow = await world.tmux("new-session", "-d", "-P", "-F", "#{pane_id}", "-s", "phone", "-x", "54", "-y", "36", `exec ${at("bin/claude")}`);
     await until(async () => (await world.capture(narrow)).some((row) => row.includes("1. Yes")), "the question");
     await front(phone, world, narrow);
     await phone.locator(".front .scroller").tap();
@@ -106,7 +106,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Returns how many bytes lie between two places, or none where they are of two servers.
+    /// Returns the bytes between two places, or none where they are of two servers.
     pub fn distance(self, other: Self) -> Option<u64> {
         if self.epoch != other.epoch {
             return None;

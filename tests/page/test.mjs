@@ -304,6 +304,11 @@ test("an agent's question is on the badge and in the title, and a button answers
     await until(async () => (await page.title()).startsWith("(1)"), "the title's count");
     await page.locator(".count-badge", { hasText: "1" }).waitFor();
     assert.match(await page.locator("[role=alert].sr").textContent(), /asks: Do you want to proceed\?/);
+    // Its tile has its last lines, and that it asks.
+    const tile = page.locator(`li[data-key$=".${pane.slice(1)}"] .tile`);
+    await tile.getByText("Do you want to proceed?").waitFor();
+    await tile.getByText("2. No, and tell Claude").waitFor();
+    await tile.getByText("Claude Code asks").waitFor();
     await page.getByRole("link", { name: /Agents/ }).click();
     await page.locator(".card.asks", { hasText: "Do you want to proceed?" }).waitFor();
     await page.getByRole("button", { name: "1. Yes" }).click();
@@ -498,6 +503,45 @@ test("each command of a workspace reaches a page, once its person allows the dev
     server.close();
 });
 
+
+test("a device whose connection died unnoticed is there again once the page's own link is new", async () => {
+    const own = await world.page({ breaks: true });
+    const ends = [];
+    await own.routeWebSocket(/\/v1\/devices\/ws/, (link) => {
+        const daemon = link.connectToServer();
+        // The page is not told of its end, as where a network has gone.
+        daemon.onClose(() => undefined);
+        ends.push(daemon);
+    });
+    await own.reload();
+    await own.locator(".status.open").waitFor();
+    const device = await own.evaluate(() => localStorage.getItem("muxtap-device"));
+    const online = async () => (await world.muxtap("workspace", "device-status", "--device", device, "--json")).includes('"online":true');
+    await until(online, "the device");
+    await ends.at(-1).close({ code: 3001 });
+    await until(async () => !(await online()), "its end");
+    assert.equal(ends.length, 1);
+    const { link, daemon } = own.links.at(-1);
+    await Promise.all([link.close({ code: 1001 }), daemon.close({ code: 1001 })]);
+    await until(online, "the device, again", 10_000);
+    await own.context().close();
+});
+
+test("over TLS a link logs a browser in, by a cookie that no open connection carries", async () => {
+    const own = await World.start({ config: "tls = true" });
+    try {
+        assert.match(own.url, /^https:/);
+        const browser = await own.page({ ignoreHTTPSErrors: true });
+        const cookie = (await browser.context().cookies()).find((one) => one.name === "muxtap_page");
+        assert.ok(cookie.secure && cookie.httpOnly && cookie.sameSite === "Strict");
+        await browser.locator(".tile").first().waitFor();
+        await browser.getByRole("link", { name: "Workspace" }).click();
+        await browser.locator(".tabs .device", { hasText: /^web_/ }).waitFor();
+        assert.deepEqual(browser.failures, []);
+    } finally {
+        await own.end();
+    }
+});
 
 test("a file in a pane: it is saved, not over what something else has written, and made where it was not there", async () => {
     const file = join(world.env.HOME, "notes.txt");

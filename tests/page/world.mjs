@@ -20,7 +20,7 @@ const FILES = process.env.MUXTAP_PAGE_FILES;
 const LIMIT = 30_000;
 
 export class World {
-    static async start({ columns = 80, rows = 24, env = {} } = {}) {
+    static async start({ columns = 80, rows = 24, env = {}, config = "" } = {}) {
         const world = new World();
         world.dir = mkdtempSync("/tmp/mt-page-");
         for (const name of ["run", "state", "home"]) {
@@ -45,7 +45,7 @@ export class World {
         // An agent that speaks ACP and says always the same.
         mkdirSync(join(world.dir, "home", "muxtap"), { mode: 0o700 });
         const agent = [process.execPath, new URL("agent.mjs", import.meta.url).pathname];
-        writeFileSync(join(world.dir, "home", "muxtap", "config.toml"), `[agent.claude]\ncommand = ${JSON.stringify(agent)}\ndefault = true\n`);
+        writeFileSync(join(world.dir, "home", "muxtap", "config.toml"), `${config}\n[agent.claude]\ncommand = ${JSON.stringify(agent)}\ndefault = true\n`);
         world.size = ["-x", String(columns), "-y", String(rows)];
         await world.tmux("-f", "/dev/null", "new-session", "-d", "-s", "work", ...world.size, "exec sh");
         world.daemon = spawn(MUXTAP, ["serve", "--http", "127.0.0.1:0"], { env: world.env, stdio: ["ignore", "ignore", "inherit"] });
@@ -160,7 +160,7 @@ const TYPES = { html: "text/html", js: "text/javascript", css: "text/css", svg: 
 
 /** Gives a browser the files of `FILES`, with the daemon's policy. */
 async function served(context) {
-    await context.route(/http:\/\/127\.0\.0\.1:\d+\/page\/[\w.]+$/, async (route) => {
+    await context.route(/https?:\/\/127\.0\.0\.1:\d+\/page\/[\w.]+$/, async (route) => {
         const name = new URL(route.request().url()).pathname.replace("/page/", "");
         const headers = { "content-security-policy": POLICY, "content-type": TYPES[name.split(".").pop()] };
         return route.fulfill({ headers, body: gunzipSync(readFileSync(join(FILES, `${name}.gz`))) });

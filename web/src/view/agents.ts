@@ -167,7 +167,7 @@ export class Agents {
     }
 
     /** Gives a session's question its own answers; until they are known, and where they cannot be read, it has yes and no. */
-    private async ownOptions(session: string, approval: Approval, options: HTMLElement): Promise<void> {
+    private async ownOptions(session: string, approval: Approval, options: HTMLElement, prompt: HTMLElement): Promise<void> {
         const path = `/v1/agent-sessions/${encodeURIComponent(session)}/questions`;
         try {
             const { questions } = await http<{ questions: { id: string; title?: string; options?: { id: string; name: string }[] }[] }>("GET", path);
@@ -183,6 +183,10 @@ export class Agents {
                 }
             };
             if (own.length > 0) {
+                // The answers are at the prompt's end, which says what yes and no would mean.
+                const rest = (approval.prompt ?? "").split("\n").filter((line) => !own.some((one) => line.startsWith(`${one.id}: ${one.name} (`)));
+                prompt.textContent = clean(rest.join(" "), 2000);
+                prompt.hidden = rest.length === 0;
                 fill(options, ...own.map((one) => button(clean(one.name, 160), () => void press(one.id))));
             }
         } catch {
@@ -199,8 +203,9 @@ export class Agents {
             }
         };
         const options = h("div", { cls: "options" }, {}, button("Allow", () => void answer("approved")), button("Deny", () => void answer("denied")));
+        const prompt = h("p", {}, {}, clean(approval.prompt ?? "", 2000));
         if (approval.kind === "permission" && approval.session !== undefined) {
-            void this.ownOptions(approval.session, approval, options);
+            void this.ownOptions(approval.session, approval, options, prompt);
         }
         const element = h(
             "li",
@@ -211,7 +216,7 @@ export class Agents {
                 "div",
                 { cls: "question" },
                 {},
-                h("p", {}, {}, clean(approval.prompt ?? "", 2000)),
+                prompt,
                 options,
             ),
         );

@@ -54,7 +54,7 @@ export class Content {
             {},
             this.name,
             this.address,
-            tool("▯▯", "Split: another pane beside it", split("horizontal")),
+            tool("◫", "Split: another pane beside it", split("horizontal")),
             tool("⊟", "Split: another pane below it", split("vertical")),
             tool("×", "Close this pane; a terminal lives on", () => {
                 void this.mayClose().then((may) => may && this.on.act("kill-pane", { target }));
