@@ -48,16 +48,27 @@ export class World {
         writeFileSync(join(world.dir, "home", "muxtap", "config.toml"), `[agent.claude]\ncommand = ${JSON.stringify(agent)}\ndefault = true\n`);
         world.size = ["-x", String(columns), "-y", String(rows)];
         await world.tmux("-f", "/dev/null", "new-session", "-d", "-s", "work", ...world.size, "exec sh");
-        world.daemon = spawn(MUXTAP, ["serve", "--http", "127.0.0.1:0"], { env: world.env, stdio: ["ignore", "ignore", "inherit"] });
         world.socket = at("m.sock");
+        await world.serve("127.0.0.1:0");
+        return world;
+    }
+
+    async serve(address) {
+        this.daemon = spawn(MUXTAP, ["serve", "--http", address], { env: this.env, stdio: ["ignore", "ignore", "inherit"] });
         const status = await until(async () => {
-            const status = await world.ask("GET", "/v1/status").catch(() => null);
+            const status = await this.ask("GET", "/v1/status").catch(() => null);
             return status?.http?.length > 0 ? status : null;
         }, "the daemon");
-        world.url = status.http[0];
+        this.url = status.http[0];
         // From this on the default server is followed.
-        await world.ask("GET", "/v1/panes");
-        return world;
+        await this.ask("GET", "/v1/panes");
+    }
+
+    /** Ends the daemon, and starts another one on the same port. */
+    async restart() {
+        this.daemon.kill("SIGTERM");
+        await new Promise((resolve) => this.daemon.on("exit", resolve));
+        await this.serve(new URL(this.url).host);
     }
 
     async browser() {
@@ -68,15 +79,20 @@ export class World {
         return this.chromium;
     }
 
-    /** A browser's page that is logged in. `failures`: what went wrong in it. */
-    async page({ readOnly = false, breaks = false, ...options } = {}) {
+    async context(options = {}) {
         const browser = await this.browser();
         const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
-        const page = await context.newPage();
-        page.setDefaultTimeout(LIMIT);
         if (FILES !== undefined) {
             await served(context);
         }
+        return context;
+    }
+
+    /** A browser's page that is logged in. `failures`: what went wrong in it. */
+    async page({ readOnly = false, breaks = false, ...options } = {}) {
+        const context = await this.context(options);
+        const page = await context.newPage();
+        page.setDefaultTimeout(LIMIT);
         page.failures = [];
         page.links = [];
         if (breaks) {
