@@ -22,7 +22,7 @@ async function make() {
     await world.tmux("rename-window", "-t", "work:0", "edit");
     await world.window(shell(CARGO));
     const agent = await world.window(`exec ${at("bin/claude")}`);
-    await world.window("exec htop -d 100").catch(() => undefined);
+    await world.window(`exec less -S ${new URL("../../README.md", import.meta.url).pathname}`);
     await world.tmux("new-session", "-d", "-s", "ops", ...world.size, shell(LOG));
     await world.window(`exec ${at("bin/codex")}`, "ops");
     await world.window(shell(GIT), "ops");
@@ -58,7 +58,8 @@ async function make() {
 
     const phone = await world.page({ colorScheme: "dark", viewport: { width: 390, height: 780 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 });
     await front(phone, world, agent);
-    await phone.locator(".front .scroller").tap();
+    await phone.getByRole("button", { name: /Reading view/ }).tap();
+    await phone.locator(".reading-now p").first().waitFor();
     await take(phone, "phone-pane");
     await phone.getByRole("link", { name: /Agents/ }).click();
     await take(phone, "phone-question");
@@ -116,7 +117,7 @@ impl fmt::Display for Cursor {
 }
 `;
 
-const CLAUDE = `printf '\\033[2m> the test in src/lib.rs fails, have a look\\033[0m\\n\\n\\342\\227\\217 The subtraction in \\033[1madd\\033[0m is the wrong way round. I mend it and run the tests.\\n\\n\\342\\227\\217 \\033[1mUpdate\\033[0m(src/lib.rs)\\n  \\342\\216\\277  Updated with 1 addition and 1 removal\\n       12    pub fn add(a: u32, b: u32) -> u32 {\\n       13  \\033[31m-     a - b\\033[0m\\n       13  \\033[32m+     a + b\\033[0m\\n       14    }\\n\\n\\033[34mBash command\\033[0m\\n\\n  cargo test --lib\\n  \\033[2mRun the unit tests\\033[0m\\n\\nDo you want to proceed?\\n\\033[36m\\342\\235\\257 1. Yes\\033[0m\\n  2. Yes, and don\\047t ask again for cargo test\\n  3. No, and tell Claude what to do differently (esc)\\n'`;
+const CLAUDE = `printf '\\033[2m> the test in src/lib.rs fails, have a look\\033[0m\\n\\n\\342\\227\\217 The subtraction in \\033[1madd\\033[0m is the wrong way round. I mend it and run the tests.\\n\\n\\342\\227\\217 \\033[1mUpdate\\033[0m(src/lib.rs)\\n  \\342\\224\\224  Updated with 1 addition and 1 removal\\n       12    pub fn add(a: u32, b: u32) -> u32 {\\n       13  \\033[31m-     a - b\\033[0m\\n       13  \\033[32m+     a + b\\033[0m\\n       14    }\\n\\n\\033[34mBash command\\033[0m\\n\\n  cargo test --lib\\n  \\033[2mRun the unit tests\\033[0m\\n\\nDo you want to proceed?\\n\\033[36m\\342\\235\\257 1. Yes\\033[0m\\n  2. Yes, and don\\047t ask again for cargo test\\n  3. No, and tell Claude what to do differently (esc)\\n'`;
 
 const CARGO = [
     "$ cargo nextest run",

@@ -630,10 +630,18 @@ test("a page that comes back from the back/forward cache, or anew, is live", asy
     const pane = await world.window("exec cat");
     const own = await world.page();
     await front(own, world, pane);
+    await own.evaluate(() => {
+        globalThis.stayed = "here";
+        addEventListener("pageshow", (event) => {
+            globalThis.persisted = event.persisted;
+        });
+    });
     const there = own.url();
-    await own.goto("about:blank");
-    await own.goBack();
+    await own.goto(`${world.url}/page/icon.svg`);
+    await own.goBack({ waitUntil: "commit" });
     assert.equal(own.url(), there);
+    // The very page that was left, not a new one.
+    assert.deepEqual(await own.evaluate(() => [globalThis.stayed, globalThis.persisted]), ["here", true]);
     await own.locator(".status.open").waitFor();
     await own.locator(".front .screen .row").first().waitFor();
     await own.locator(".front .scroller").click();
@@ -647,15 +655,14 @@ test("a page that comes back from the back/forward cache, or anew, is live", asy
 
 test("over a slow link each key arrives once, and the picture is tmux's", async () => {
     const pane = await world.window("exec cat");
-    const own = await world.page();
+    const own = await world.page({ delay: 300 });
     await front(own, world, pane);
-    const client = await own.context().newCDPSession(own);
-    await client.send("Network.enable");
-    await client.send("Network.emulateNetworkConditions", { offline: false, latency: 400, downloadThroughput: 4000, uploadThroughput: 4000 });
     const text = "slow but each key once, 0123456789";
+    const begin = Date.now();
     await own.keyboard.type(text);
     await own.keyboard.press("Enter");
-    await until(async () => (await world.capture(pane)).filter((row) => row !== "").length === 2, "the echo");
+    await until(async () => (await shown(own)).filter((row) => row === text).length === 2, "the echo");
+    assert.ok(Date.now() - begin >= 600, "the link is slow");
     assert.deepEqual((await world.capture(pane)).slice(0, 2), [text, text]);
     await same(pane, own);
     await own.context().close();

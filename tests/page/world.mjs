@@ -74,6 +74,7 @@ export class World {
     async browser() {
         this.chromium ??= await chromium.launch({
             executablePath: CHROMIUM,
+            ignoreDefaultArgs: ["--disable-back-forward-cache"],
             args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
         });
         return this.chromium;
@@ -89,7 +90,7 @@ export class World {
     }
 
     /** A browser's page that is logged in. `failures`: what went wrong in it. */
-    async page({ readOnly = false, breaks = false, ...options } = {}) {
+    async page({ readOnly = false, breaks = false, delay = 0, ...options } = {}) {
         const context = await this.context(options);
         const page = await context.newPage();
         page.setDefaultTimeout(LIMIT);
@@ -100,6 +101,14 @@ export class World {
             await page.routeWebSocket(/\/v1\/page\/ws/, (link) => {
                 const daemon = link.connectToServer();
                 page.links.push({ link, daemon });
+            });
+        }
+        if (delay > 0) {
+            // Chromium's own throttling leaves WebSockets alone: each message is late here, both ways, in its order.
+            await page.routeWebSocket(/\/v1\/page\/ws/, (link) => {
+                const daemon = link.connectToServer();
+                link.onMessage((text) => setTimeout(() => daemon.send(text), delay));
+                daemon.onMessage((text) => setTimeout(() => link.send(text), delay));
             });
         }
         page.on("pageerror", (error) => page.failures.push(String(error.stack)));
