@@ -48,35 +48,52 @@ export class World {
         writeFileSync(join(world.dir, "home", "muxtap", "config.toml"), `${config}\n[agent.claude]\ncommand = ${JSON.stringify(agent)}\ndefault = true\n`);
         world.size = ["-x", String(columns), "-y", String(rows)];
         await world.tmux("-f", "/dev/null", "new-session", "-d", "-s", "work", ...world.size, "exec sh");
-        world.daemon = spawn(MUXTAP, ["serve", "--http", "127.0.0.1:0"], { env: world.env, stdio: ["ignore", "ignore", "inherit"] });
         world.socket = at("m.sock");
+        await world.serve("127.0.0.1:0");
+        return world;
+    }
+
+    async serve(address) {
+        this.daemon = spawn(MUXTAP, ["serve", "--http", address], { env: this.env, stdio: ["ignore", "ignore", "inherit"] });
         const status = await until(async () => {
-            const status = await world.ask("GET", "/v1/status").catch(() => null);
+            const status = await this.ask("GET", "/v1/status").catch(() => null);
             return status?.http?.length > 0 ? status : null;
         }, "the daemon");
-        world.url = status.http[0];
+        this.url = status.http[0];
         // From this on the default server is followed.
-        await world.ask("GET", "/v1/panes");
-        return world;
+        await this.ask("GET", "/v1/panes");
+    }
+
+    /** Ends the daemon, and starts another one on the same port. */
+    async restart() {
+        this.daemon.kill("SIGTERM");
+        await new Promise((resolve) => this.daemon.on("exit", resolve));
+        await this.serve(new URL(this.url).host);
     }
 
     async browser() {
         this.chromium ??= await chromium.launch({
             executablePath: CHROMIUM,
+            ignoreDefaultArgs: ["--disable-back-forward-cache"],
             args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
         });
         return this.chromium;
     }
 
-    /** A browser's page that is logged in. `failures`: what went wrong in it. */
-    async page({ readOnly = false, breaks = false, ...options } = {}) {
+    async context(options = {}) {
         const browser = await this.browser();
         const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
-        const page = await context.newPage();
-        page.setDefaultTimeout(LIMIT);
         if (FILES !== undefined) {
             await served(context);
         }
+        return context;
+    }
+
+    /** A browser's page that is logged in. `failures`: what went wrong in it. */
+    async page({ readOnly = false, breaks = false, delay = 0, ...options } = {}) {
+        const context = await this.context(options);
+        const page = await context.newPage();
+        page.setDefaultTimeout(LIMIT);
         page.failures = [];
         page.links = [];
         if (breaks) {
@@ -84,6 +101,14 @@ export class World {
             await page.routeWebSocket(/\/v1\/page\/ws/, (link) => {
                 const daemon = link.connectToServer();
                 page.links.push({ link, daemon });
+            });
+        }
+        if (delay > 0) {
+            // Chromium's own throttling leaves WebSockets alone: each message is late here, both ways, in its order.
+            await page.routeWebSocket(/\/v1\/page\/ws/, (link) => {
+                const daemon = link.connectToServer();
+                link.onMessage((text) => setTimeout(() => daemon.send(text), delay));
+                daemon.onMessage((text) => setTimeout(() => link.send(text), delay));
             });
         }
         page.on("pageerror", (error) => page.failures.push(String(error.stack)));

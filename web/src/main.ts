@@ -207,6 +207,7 @@ class Page {
                 });
                 this.front.append(this.pane.element);
             }
+            this.was = key === null ? undefined : this.app.panes.get(key);
             this.wall.setFront(key);
         }
         this.pane?.focus();
