@@ -345,15 +345,14 @@ impl Connection {
             Message::Fit { id, key, columns, rows } => {
                 let size = Size { width: columns, height: rows };
                 let (engine, fits, page) = (self.engine.clone(), attached.fits.clone(), attached.line.id.clone());
-                match self.engine.pane_of_key(&key) {
-                    Some(pane) => self.work(id, async move {
+                if let Some(pane) = self.engine.pane_of_key(&key) {
+                    self.work(id, async move {
                         fits.fit(&engine, &page, pane, size).await?;
                         Ok(json!({ "columns": columns, "rows": rows }))
-                    }),
-                    None => {
-                        let answer = json!({ "type": "result", "id": id, "error": gone(&key) });
-                        self.answers.push_back(answer.to_string());
-                    }
+                    });
+                } else {
+                    let answer = json!({ "type": "result", "id": id, "error": gone(&key) });
+                    self.answers.push_back(answer.to_string());
                 }
             }
             Message::Unfit { id, key } => {

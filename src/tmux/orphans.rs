@@ -40,8 +40,8 @@ impl ClientName {
         hash.update(&boot);
         hash.update(rustix::process::getuid().as_raw().to_le_bytes());
         hash.update(socket.as_os_str().as_encoded_bytes());
-        let number: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let daemon = format!("muxtap-{number}-");
+        let number = hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let daemon = format!("muxtap-{number:016x}-");
         let whole = format!("{daemon}{}", nonce::hex32());
         Some(Self { daemon: daemon.into(), whole: whole.into() })
     }

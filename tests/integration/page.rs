@@ -294,8 +294,8 @@ impl<S: Read + Write> Page<S> {
     /// Compares a view with what tmux shows.
     fn check(&mut self, view: u64, world: &World, pane: &str) {
         let ((ours, at), theirs, text) = self.both(view, world, pane);
-        for (row, (ours, theirs)) in ours.iter().zip(&theirs.0).enumerate().filter(|(_, (ours, theirs))| ours != theirs)
-        {
+        let differs = ours.iter().zip(&theirs.0).enumerate().find(|(_, (ours, theirs))| ours != theirs);
+        if let Some((row, (ours, theirs))) = differs {
             let at = ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs);
             let cells = at.map(|at| (at, &ours[at], &theirs[at]));
             panic!("row {row}: column, ours, tmux's: {cells:?}, of {} and {} cells\n{text}", ours.len(), theirs.len());
