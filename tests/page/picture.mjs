@@ -58,13 +58,10 @@ async function make() {
     await workspace(light);
     await take(light, "workspace-light");
 
-    const phone = await world.page({ colorScheme: "dark", viewport: { width: 390, height: 660 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 });
-    // A pane as wide as a phone shows it, in the place of the one that the other pictures have.
-    await world.tmux("kill-pane", "-t", agent);
-    const narrow = await world.tmux("new-session", "-d", "-P", "-F", "#{pane_id}", "-s", "phone", "-x", "54", "-y", "36", `exec ${at("bin/claude")}`);
-    await until(async () => (await world.capture(narrow)).some((row) => row.includes("1. Yes")), "the question");
-    await front(phone, world, narrow);
-    await phone.locator(".front .scroller").tap();
+    const phone = await world.page({ colorScheme: "dark", viewport: { width: 390, height: 780 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 });
+    await front(phone, world, agent);
+    await phone.getByRole("button", { name: /Reading view/ }).tap();
+    await phone.locator(".reading-now p").first().waitFor();
     await take(phone, "phone-pane");
     await phone.getByRole("link", { name: /Agents/ }).click();
     await take(phone, "phone-question");
