@@ -46,8 +46,9 @@ pub const HELLO_TIME: Duration = Duration::from_secs(10);
 pub const STALE_PACE: Duration = Duration::from_millis(100);
 /// How long changes of lists are collected.
 const LIST_PACE: Duration = Duration::from_millis(100);
-/// By how much longer the list of panes rests than it takes.
+/// By how much longer the list of panes rests than it takes, and the longest rest: a server that hangs is slow for all.
 const LIST_SHARE: u32 = 20;
+const LIST_REST: Duration = Duration::from_secs(2);
 /// Answers that wait for a page that takes none; with more it is cut off.
 pub const ANSWERS: usize = 8192;
 
@@ -516,7 +517,7 @@ impl Connection {
                 if let Some(list) = &mut self.list {
                     list.asking = false;
                     // tmux lists all of them for it: where titles change all the time it has time for other things.
-                    list.pace.next = list.pace.next.max(Instant::now() + took * LIST_SHARE);
+                    list.pace.next = list.pace.next.max(Instant::now() + (took * LIST_SHARE).min(LIST_REST));
                     list.next = Some(found);
                 }
             }

@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    api::{Error, Result, Size},
+    api::{Error, ErrorCode, Result, Size},
     engine::{Engine, Pane, WindowFit},
 };
 
@@ -121,24 +121,20 @@ async fn keep(engine: Engine, mut orders: mpsc::UnboundedReceiver<Order>) {
                 let _ = done.send(fit(&mut held, &pane, size, page).await);
             }
             Some(Order::Unfit { pane, page, done }) => {
-                let mut windows = held.extract_if(|_, held| held.pane == pane && held.page == page);
-                let window = windows.next().map(|(_, window)| window);
-                drop(windows);
-                let _ = done.send(match window {
-                    Some(window) => window.before.undo().await,
-                    None => Ok(()),
-                });
+                let windows = held.extract_if(|_, held| held.pane == pane && held.page == page).collect();
+                let _ = done.send(give_back(&mut held, windows).await);
             }
             Some(Order::Left { page }) => set_until(&mut held, &page, Some(Instant::now() + KEPT)),
             Some(Order::Back { page }) => set_until(&mut held, &page, None),
             Some(Order::End { done }) => {
-                give_back(held.drain().map(|(_, held)| held)).await;
+                let windows = held.drain().collect();
+                let _ = give_back(&mut held, windows).await;
                 let _ = done.send(());
             }
             None => {
                 let now = Instant::now();
-                give_back(held.extract_if(|_, held| held.until.is_some_and(|until| until <= now)).map(|(_, it)| it))
-                    .await;
+                let windows = held.extract_if(|_, held| held.until.is_some_and(|until| until <= now)).collect();
+                let _ = give_back(&mut held, windows).await;
             }
         }
     }
@@ -167,10 +163,16 @@ async fn fit(held: &mut HashMap<String, Held>, pane: &Pane, size: Size, page: St
     Ok(())
 }
 
-async fn give_back(windows: impl Iterator<Item = Held>) {
-    for window in windows.collect::<Vec<_>>() {
-        if let Err(error) = window.before.undo().await {
-            tracing::debug!("a window keeps a page's size: {error}");
+/// Gives windows what they had. Those of a tmux that does not answer are kept, and given back later. Error: the last one.
+async fn give_back(held: &mut HashMap<String, Held>, windows: Vec<(String, Held)>) -> Result<()> {
+    let mut given = Ok(());
+    for (key, window) in windows {
+        let Err(error) = window.before.undo().await else { continue };
+        tracing::debug!("a window keeps a page's size: {error}");
+        if error.code != ErrorCode::NotFound {
+            held.insert(key, Held { until: Some(Instant::now() + KEPT), ..window });
+            given = Err(error);
         }
     }
+    given
 }

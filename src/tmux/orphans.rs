@@ -5,7 +5,7 @@
 //! `TERM`, which a control client has no other use for, and the next daemon of the same socket detaches what its
 //! predecessors have left.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{os::unix::fs::MetadataExt as _, path::Path, sync::Arc, time::Duration};
 
 use sha2::{Digest as _, Sha256};
 
@@ -36,8 +36,12 @@ impl ClientName {
     /// this machine has been started anew, so that other daemons could be meant.
     pub fn of_daemon(socket: &Path) -> Option<Self> {
         let boot = std::fs::read(BOOT_ID).ok()?;
+        // Containers of one machine share its boot, and may have sockets of one name.
+        let place = std::fs::metadata(socket.parent()?).ok()?;
         let mut hash = Sha256::new();
         hash.update(&boot);
+        hash.update(place.dev().to_le_bytes());
+        hash.update(place.ino().to_le_bytes());
         hash.update(rustix::process::getuid().as_raw().to_le_bytes());
         hash.update(socket.as_os_str().as_encoded_bytes());
         let number = hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
@@ -100,7 +104,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn a_daemon_knows_what_its_predecessors_left_and_nothing_else() {
         let name = |socket: &str| ClientName::of_daemon(Path::new(socket)).unwrap();
-        let (mine, before, other) = (name("/run/a"), name("/run/a"), name("/run/b"));
+        let (mine, before, other) = (name("/tmp/a"), name("/tmp/a"), name("/tmp/b"));
         assert!(mine.left(before.term()));
         assert!(!mine.left(mine.term()) && !mine.left(other.term()) && !mine.left("screen-256color"));
     }

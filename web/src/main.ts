@@ -228,13 +228,17 @@ class Page {
         if (key !== null) {
             location.replace(`#pane/${key}`);
         } else if (Date.now() - app.readyAt < LIST_TIME) {
-            setTimeout(() => this.gone(), LIST_TIME);
+            this.goneTimer ??= setTimeout(() => {
+                this.goneTimer = null;
+                this.gone();
+            }, LIST_TIME);
         } else {
             app.note({ kind: "info", text: "That pane is gone.", ms: 4000 });
             this.go("wall");
         }
     }
 
+    private goneTimer: ReturnType<typeof setTimeout> | null = null;
     /** What the list said last of the pane in front. */
     private was: PaneInfo | undefined;
 

@@ -147,7 +147,8 @@ export class Connection {
         if (!this.welcomed) {
             this.connect();
         } else if (this.cancelDoubt === null) {
-            this.send({ type: this.may.includes("input") ? "waits" : "list" });
+            // Refused at once, from memory, whoever asks: there is no view of this number.
+            this.send({ type: "history", id: 0, view: 0, from: 0, count: 0 });
             this.doubt(DOUBT_TIME);
         }
     }

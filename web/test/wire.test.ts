@@ -301,7 +301,7 @@ test("a link that is only watched is asked after a silence, and taken for dead w
     const { daemon, connection, socket, welcome, fire, timers } = world();
     connection.connect();
     welcome("A", 0);
-    const asked = () => socket().of("waits").length;
+    const asked = () => socket().of("history").length;
     const before = asked();
     daemon.seen = false;
     fire();

@@ -72,7 +72,7 @@ impl WindowFit {
     }
 
     async fn order(&self, action: &'static str, commands: impl IntoIterator<Item = Command>) -> Result<()> {
-        if self.server.epoch_now() != Some(self.epoch) {
+        if self.server.epoch_now().is_some_and(|epoch| epoch != self.epoch) {
             return Err(Error::not_found(format!("{}: its server has ended", self.window)));
         }
         self.server.orders(action, &self.window, commands).await?;

@@ -60,6 +60,14 @@ const RELATIVE = /^(tab-index|tab-name|pane-index):/;
 /** What only moves the focus. */
 const FOCUS = new Set(["select-pane", "select-tab"]);
 
+/** How long a change that was allowed may take until it is complete. */
+const BOUND_MS = 60_000;
+
+function boundKey(args: unknown): string {
+    const { pane, target, contentRef } = (args ?? {}) as Record<string, unknown>;
+    return JSON.stringify([pane ?? target, contentRef]);
+}
+
 export class Device {
     workspace: Workspace;
     state: "connecting" | "online" | "offline" | "replaced" = "offline";
@@ -68,6 +76,8 @@ export class Device {
     private release: (() => void) | null = null;
     private open = new Map<string, () => void>();
     private reservedBy = new Map<string, string>();
+    /** Who bound a pane to what, for a while. */
+    private boundBy = new Map<string, string>();
     private tries = 0;
     private unanswered = 0;
     private beats = 0;
@@ -287,7 +297,13 @@ export class Device {
         // What ends a change that was allowed is not asked for again.
         const ends = command === "finalize" || command === "release";
         const reserved = String((message.args as { pane?: unknown } | undefined)?.pane ?? "");
-        const own = ends && this.reservedBy.get(reserved) === caller;
+        // A respawn binds its pane once more, to what it started.
+        const bound = command === "bind" ? boundKey(message.args) : "";
+        const again = bound !== "" && this.boundBy.get(bound) === caller;
+        if (again) {
+            this.boundBy.delete(bound);
+        }
+        const own = again || (ends && this.reservedBy.get(reserved) === caller);
         if (caller === this.id || own || this.around.allowed().includes(caller)) {
             carryOut();
             return;
@@ -389,6 +405,11 @@ export class Device {
             this.answer(requestId, { ok: true, result, appliedRevision });
             if (command === "reserve" && result.pane !== undefined) {
                 this.reservedBy.set(`pane:${result.pane.id}`, caller);
+            }
+            if (command === "bind" && this.workspace.revision !== before && caller !== this.id) {
+                const bound = boundKey(message.args);
+                this.boundBy.set(bound, caller);
+                this.around.after(BOUND_MS, () => this.boundBy.delete(bound));
             }
             if (this.workspace.revision !== before) {
                 if (!FOCUS.has(command)) {
