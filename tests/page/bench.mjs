@@ -50,8 +50,9 @@ async function figures() {
 
     // The flood, with nobody who looks, with the page, and with the stream.
     const file = join(world.dir, "flood");
+    // Each line is another one: of rows that are the same nothing would be drawn.
     const line = `${"0123456789abcdefghijklmnopqrstuvwxyz ".repeat(2)}\n`;
-    writeFileSync(file, line.repeat(Math.ceil((FLOOD << 20) / line.length)));
+    writeFileSync(file, Array.from({ length: Math.ceil((FLOOD << 20) / line.length) }, (_, number) => `${String(number).padStart(9, "0")}${line.slice(9)}`).join(""));
     await xterm.goto("about:blank");
     await page.evaluate(() => {
         location.hash = "waits";

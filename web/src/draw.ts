@@ -123,10 +123,13 @@ export class Drawing {
         const rows = this.rowsElement;
         if (this.epoch === screen.epoch) {
             const up = Math.min(screen.scrolled - this.scrolled, this.drawn.length);
-            for (let row = 0; row < up; row += 1) {
-                rows.firstElementChild?.remove();
+            // Where most rows are new anyway, as in a flood, they are written where they stand.
+            if (up * 2 < this.drawn.length) {
+                for (let row = 0; row < up && rows.firstElementChild !== null; row += 1) {
+                    rows.append(rows.firstElementChild);
+                }
+                this.drawn.push(...this.drawn.splice(0, up));
             }
-            this.drawn.splice(0, up);
         }
         this.epoch = screen.epoch;
         this.scrolled = screen.scrolled;

@@ -43,6 +43,9 @@ export class PaneView {
     private size: number | "fit" = "fit";
     private fontSize = 13;
     private rowPixels = 16;
+    /** The scroller's room: it is measured when it changes, as asking for it in a frame has the page laid out twice. */
+    private room = { width: 0, height: 0 };
+    private placed = "";
     private following = true;
     private lastFirst = 0;
     private reading: Reading | null = null;
@@ -75,7 +78,10 @@ export class PaneView {
             h("div", { cls: "pane-body" }, {}, this.scroller, this.down, this.says, this.pendingMark, this.fitMark),
             this.input.bar,
         );
-        this.observer = new ResizeObserver(() => this.layout());
+        this.observer = new ResizeObserver(() => {
+            this.measure();
+            this.layout();
+        });
         this.observer.observe(this.scroller);
         this.ends.push(
             used.end,
@@ -141,7 +147,8 @@ export class PaneView {
             this.reading.remove();
             this.reading = null;
             this.scroller.hidden = false;
-            // What came while it was read was not drawn.
+            // Nothing was drawn on the screen while it was read.
+            this.measure();
             this.draw();
             this.focus();
         } else {
@@ -319,13 +326,18 @@ export class PaneView {
         this.layout();
     }
 
+    private measure(): void {
+        this.room = { width: this.scroller.clientWidth, height: this.scroller.clientHeight };
+        this.placed = "";
+    }
+
     /** Chooses the font's size, then places everything. */
     private layout(): void {
         const screen = this.feed.screen;
-        if (!screen.known || this.scroller.hidden || this.scroller.clientWidth === 0) {
+        if (!screen.known || this.scroller.hidden || this.room.width === 0) {
             return;
         }
-        const [width, height] = [this.scroller.clientWidth - 12, this.scroller.clientHeight - 4];
+        const [width, height] = [this.room.width - 12, this.room.height - 4];
         const ratio = cellRatio();
         this.fontSize = this.size === "fit" ? fittingSize(screen.columns, screen.rows, width, height, ratio) : this.size;
         this.rowPixels = rowHeight(this.fontSize);
@@ -350,22 +362,42 @@ export class PaneView {
         this.drawing.element.style.top = `${top}px`;
         const [column, row] = screen.at;
         this.input.field.style.transform = `translate(${Math.min(column, screen.columns - 1) * this.fontSize * cellRatio()}px, ${top + row * this.rowPixels}px)`;
-        if (this.following) {
-            this.scroller.scrollTop = this.scroller.scrollHeight;
-        } else if (origin !== this.lastFirst && origin > this.lastFirst) {
-            this.scroller.scrollTop -= (origin - this.lastFirst) * this.rowPixels;
-        }
+        const behind = origin - this.lastFirst;
         this.lastFirst = origin;
+        if (this.following) {
+            this.showPast(origin);
+            // Last, and only where it moves: it has the page laid out.
+            const placed = `${this.paper.style.height} ${this.rowPixels}`;
+            if (this.placed !== placed) {
+                this.placed = placed;
+                this.scroller.scrollTop = this.scroller.scrollHeight;
+            }
+            return;
+        }
+        this.placed = "";
+        if (behind > 0) {
+            this.scroller.scrollTop -= behind * this.rowPixels;
+        }
         this.showPast(origin);
     }
 
     private showPast(origin: number): void {
+        const { screen } = this.feed;
+        const count = Math.ceil(this.room.height / this.rowPixels);
+        if (this.scroller.hidden || count === 0) {
+            return;
+        }
+        if (this.following) {
+            // No more than what is seen: a flood would have it read anew with each frame.
+            const above = Math.min(this.above, count - screen.rows + 1);
+            if (above > 0) {
+                this.history.show(screen.top - above, screen.top, origin, this.rowPixels, true);
+            }
+            return;
+        }
         const from = origin + Math.floor(this.scroller.scrollTop / this.rowPixels);
-        const count = Math.ceil(this.scroller.clientHeight / this.rowPixels);
-        if (this.above > 0 && from < this.feed.screen.top) {
-            // While the newest is looked at, no more than what is seen: a flood would have it read anew with each frame.
-            const [begin, end] = this.following ? [from, this.feed.screen.top] : [from - count, Math.min(from + 2 * count, this.feed.screen.top)];
-            this.history.show(begin, end, origin, this.rowPixels, this.following);
+        if (this.above > 0 && from < screen.top) {
+            this.history.show(from - count, Math.min(from + 2 * count, screen.top), origin, this.rowPixels, false);
         }
     }
 
@@ -373,12 +405,19 @@ export class PaneView {
         const scroller = this.scroller;
         this.following = scroller.scrollTop + scroller.clientHeight >= scroller.scrollHeight - this.rowPixels;
         this.down.hidden = this.following;
-        this.showPast(this.lastFirst);
+        if (!this.following) {
+            this.placed = "";
+        }
+        // A screen that is not drawn yet has other numbers: its frame shows what is above it.
+        if (this.lastFirst === this.feed.screen.top - this.above) {
+            this.showPast(this.lastFirst);
+        }
     }
 
     private follow(): void {
         if (!this.following) {
             this.following = true;
+            this.placed = "";
             this.down.hidden = true;
             this.place();
         }
