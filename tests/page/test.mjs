@@ -946,6 +946,8 @@ test("a daemon that begins anew keeps the pane in front, though its key is anoth
         await own.restart();
         await until(() => viewer.url() !== before, "another key", 20_000);
         assert.match(viewer.url(), /#pane\//);
+        // The address is another one before the pane is.
+        await until(async () => (await shown(viewer)).length > 0 && (await viewer.evaluate(() => document.activeElement?.classList.contains("keys") === true)), "the pane");
         await viewer.keyboard.type("echo still-here");
         await viewer.keyboard.press("Enter");
         await until(async () => (await shown(viewer)).includes("still-here"), "the keys");
