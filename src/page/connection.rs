@@ -233,7 +233,6 @@ impl Connection {
         let attached = match hello {
             Ok(mut attached) => {
                 attached.fits = self.pages.fits.clone();
-                attached.fits.back(&attached.line.id);
                 attached
             }
             Err(error) => {

@@ -32,8 +32,6 @@ enum Order {
     Unfit { pane: String, page: String, done: oneshot::Sender<Result<()>> },
     /// A page's connection has ended.
     Left { page: String },
-    /// A page is back.
-    Back { page: String },
     /// All windows are given back.
     End { done: oneshot::Sender<()> },
 }
@@ -68,11 +66,6 @@ impl Fits {
     /// Notes that a page's connection has ended.
     pub(super) fn left(&self, page: &str) {
         self.note(Order::Left { page: page.into() });
-    }
-
-    /// Notes that a page is back.
-    pub(super) fn back(&self, page: &str) {
-        self.note(Order::Back { page: page.into() });
     }
 
     /// Gives all windows back.
@@ -124,8 +117,12 @@ async fn keep(engine: Engine, mut orders: mpsc::UnboundedReceiver<Order>) {
                 let windows = held.extract_if(|_, held| held.pane == pane && held.page == page).collect();
                 let _ = done.send(give_back(&mut held, windows).await);
             }
-            Some(Order::Left { page }) => set_until(&mut held, &page, Some(Instant::now() + KEPT)),
-            Some(Order::Back { page }) => set_until(&mut held, &page, None),
+            // One that is back says again what it wants.
+            Some(Order::Left { page }) => {
+                for window in held.values_mut().filter(|held| held.page == page) {
+                    window.until = Some(Instant::now() + KEPT);
+                }
+            }
             Some(Order::End { done }) => {
                 let windows = held.drain().collect();
                 let _ = give_back(&mut held, windows).await;
@@ -144,12 +141,6 @@ async fn until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due.into()).await,
         None => std::future::pending().await,
-    }
-}
-
-fn set_until(held: &mut HashMap<String, Held>, page: &str, until: Option<Instant>) {
-    for held in held.values_mut().filter(|held| held.page == page) {
-        held.until = until;
     }
 }
 

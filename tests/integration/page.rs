@@ -643,8 +643,9 @@ fn a_window_has_a_pages_size_as_long_as_it_is_asked_to() {
     ask(&mut one, "fit", 70, 18);
     let client = one.client.clone();
     drop(one);
-    let _one = again(&world, Some(&client));
+    let mut one = again(&world, Some(&client));
     assert_eq!(size(), "70x18");
+    ask(&mut one, "fit", 70, 18);
     world.ok(&["stop"]);
     eventually("it is given back", || size() == before && option() == "smallest");
 }

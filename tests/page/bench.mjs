@@ -93,6 +93,7 @@ async function figures() {
             location.hash = "workspace";
         });
         await page.waitForTimeout(100);
+        await until(() => page.evaluate((name) => [...document.querySelectorAll("li[data-key]")].some((one) => one.querySelector(".name").textContent === name), name), "its tile");
         const took = await page.evaluate(async (name) => {
             const tile = [...document.querySelectorAll("li[data-key]")].find((one) => one.querySelector(".name").textContent === name);
             const begin = performance.now();
@@ -161,7 +162,11 @@ async function echoes(page, selector) {
 async function flood(pane, file) {
     const done = join(world.dir, "done");
     writeFileSync(done, "");
-    await world.tmux("respawn-pane", "-k", "-t", pane, `begin=$(date +%s%N); cat ${file}; end=$(date +%s%N); echo $(((end-begin)/1000000)) > ${done}; exec cat`);
+    // Begun by a key, as floods are: a screen that was just cleared for another program is asked of tmux for a while.
+    await world.tmux("respawn-pane", "-k", "-t", pane, "exec sh");
+    await until(async () => /[$#] *$/.test((await world.capture(pane)).join("\n").trimEnd()), "a prompt");
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    await world.tmux("send-keys", "-t", pane, `begin=$(date +%s%N); cat ${file}; end=$(date +%s%N); echo $(((end-begin)/1000000)) > ${done}`, "Enter");
     const { readFileSync } = await import("node:fs");
     return until(() => Number(readFileSync(done, "utf8")) || null, "the flood", 300_000);
 }

@@ -221,10 +221,12 @@ class Page {
         }
         if (app.panes.has(pane.key)) {
             this.was = app.panes.get(pane.key);
+            this.wasAt = app.readyAt;
             return;
         }
-        // A daemon that began anew has other keys for the same panes.
-        const key = this.was?.key === pane.key ? samePane(app.panes, pane.key, this.was) : null;
+        // A daemon that began anew has other keys for the same panes. Under one that goes on, tmux has begun anew: then
+        // a pane of this name is another one.
+        const key = this.was?.key === pane.key && this.wasAt !== app.readyAt ? samePane(app.panes, pane.key, this.was) : null;
         if (key !== null) {
             location.replace(`#pane/${key}`);
         } else if (Date.now() - app.readyAt < LIST_TIME) {
@@ -241,6 +243,7 @@ class Page {
     private goneTimer: ReturnType<typeof setTimeout> | null = null;
     /** What the list said last of the pane in front. */
     private was: PaneInfo | undefined;
+    private wasAt = 0;
 
     /** The login was taken away. What is open stays as it is behind the words: a file may have text that is not saved. */
     private bar(): void {
