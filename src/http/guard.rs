@@ -249,7 +249,7 @@ pub(super) struct DeviceToken {
     device: crate::devices::BoundDevice,
 }
 
-/// What let a request in and can end before it is answered.
+/// A login that let a request in and can end before that is answered.
 #[cfg(any(feature = "devices", feature = "page"))]
 #[derive(Clone)]
 pub(super) enum Login {

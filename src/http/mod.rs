@@ -63,7 +63,7 @@ pub(crate) struct App {
     pub(crate) engine: Engine,
     /// Behind one pointer: every request has an `App` of its own.
     pub(crate) daemon: Arc<Daemon>,
-    /// What let this request in, where that can end.
+    /// The login that let this request in, where that can end.
     #[cfg(any(feature = "devices", feature = "page"))]
     login: Option<guard::Login>,
 }

@@ -154,7 +154,9 @@ async fn fit(held: &mut HashMap<String, Held>, pane: &Pane, size: Size, page: St
     Ok(())
 }
 
-/// Gives windows what they had. Those of a tmux that does not answer are kept, and given back later. Error: the last one.
+/// Gives windows what they had. Those of a tmux that does not answer are kept, and given back later.
+///
+/// Error: the last one.
 async fn give_back(held: &mut HashMap<String, Held>, windows: Vec<(String, Held)>) -> Result<()> {
     let mut given = Ok(());
     for (key, window) in windows {

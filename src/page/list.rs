@@ -22,7 +22,7 @@ pub(super) type List = BTreeMap<String, Entry>;
 pub(super) struct Entry {
     id: PaneId,
     socket: Arc<str>,
-    /// What the page is sent, as JSON.
+    /// The pane as it is sent, in JSON.
     text: String,
 }
 

@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The name of one daemon's control clients on other hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientName {
-    /// What daemons of one socket share, from one boot to the next.
+    /// The part of the name that daemons of one socket share, from one boot to the next.
     daemon: Arc<str>,
     /// The whole name.
     whole: Arc<str>,

@@ -694,7 +694,7 @@ fn what_a_hostile_pane_prints_stays_text() {
     let key = page.keys()[&pane].clone();
     page.show(1, &key);
     let markup = "<script>alert(1)</script>\"\\u0000\\\"]},{";
-    // 3.2a gives C1 characters cells of their own and prints them as they are: the terminal that reads that takes them for controls.
+    // 3.2a gives C1 characters cells of their own and prints them as they are: a terminal takes that for controls.
     let controls = if world.tmux(&["display-message", "-p", "#{version}"]) == "3.2a" { "" } else { "\u{85}\u{9b}" };
     let hostile = format!(
         "{markup}\r\n\x1b]2;<b>\x01\x07\x1b]8;;javascript:alert(1)\x07link\x1b]8;;\x07\x1b]52;c;aGk=\x07\r\n{controls}1m\x1b[8mx\

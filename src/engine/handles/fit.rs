@@ -16,7 +16,7 @@ pub(crate) struct WindowFit {
     /// The window's id.
     window: String,
     size: Size,
-    /// What the window itself had as `window-size`; `None`: nothing.
+    /// The window's own `window-size`; `None`: it had none.
     option: Option<String>,
 }
 
