@@ -285,8 +285,9 @@ fn a_wait_that_is_asked_for_again_under_its_key_is_the_same() {
 
 #[test]
 fn a_host_without_muxtap_is_used_by_its_tmux() {
-    let world = World::new();
     let far = Far::new();
+    // Made last, so that it ends first: its daemon looks for the far server again as soon as that is gone.
+    let world = World::new();
     // A shell over there finds none.
     let env = format!("env TMUX_TMPDIR={} HOME={1} PATH=/usr/bin:/bin", far.world.path("run").display(), "/nowhere");
     let folder = world.path("home/muxtap");
