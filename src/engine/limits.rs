@@ -59,6 +59,11 @@ pub const COMMAND_BYTES: usize = 256 * 1024;
 /// A stream that printed nothing for this long rests: a `$` at its end matches, an open match is
 /// complete.
 pub const REST: Duration = Duration::from_millis(30);
+/// A stale screen of a pane that does not rest is asked for again after this many times what tmux
+/// took to reply, or [`REST`] if that is more; each time after twice as many.
+pub const RESYNC_PAUSE: u32 = 4;
+/// At most after this many.
+pub const RESYNC_PAUSE_MOST: u32 = 64;
 /// How long a string (OSC, DCS, title …) may stay unterminated before tmux gives it up (N57).
 pub const STRING: Duration = Duration::from_secs(5);
 /// Bytes that come this close to that timeout may have reached tmux on its other side.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use axum::{
     Extension, Json, Router,
-    body::to_bytes,
+    body::{Bytes, to_bytes},
     extract::{FromRequestParts as _, Path, Query, Request},
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header},
     response::{IntoResponse as _, Response},
@@ -200,7 +200,7 @@ pub(super) async fn forward(
     let path = route.path_there(&parts.uri)?;
     let again = Again::of(&parts.headers)?;
     let hold = again.hold.map(|hold| Instant::now() + hold.min(POLL_LONGEST));
-    let question = Question::new(parts.method.clone(), path, body.clone());
+    let question = Question::new(parts.method.clone(), path, without_caller(&body));
     let question = Question { resume, key: again.key, hold, ..question };
     if !peer.is_there().await? {
         return Ok(Err(Request::from_parts(parts, body.into())));
@@ -248,6 +248,14 @@ pub(super) fn with_info(app: &App, mut host: HostInfo) -> HostInfo {
 
 fn is_json(kind: &HeaderValue) -> bool {
     kind.as_bytes().to_ascii_lowercase().starts_with(b"application/json")
+}
+
+/// Returns a request's body without what it says of the caller here: his directory is none over there, and his
+/// variables stay here.
+fn without_caller(body: &Bytes) -> Bytes {
+    let Ok(Value::Object(mut fields)) = serde_json::from_slice(body) else { return body.clone() };
+    let known = ["caller_env", "caller_cwd"].map(|name| fields.remove(name).is_some());
+    if known.contains(&true) { Value::Object(fields).to_string().into() } else { body.clone() }
 }
 
 /// A route that a peer answers.

@@ -222,6 +222,43 @@ fn what_the_stream_does_not_tell_is_found_out() {
     }
 }
 
+/// A screen that is doubted in the middle of a flood is known again before the flood is over, beside another that tmux has
+/// to tell of as well.
+#[test]
+fn a_flood_that_goes_on_is_followed_again_after_a_doubt() {
+    let world = World::new();
+    // Each line sets its colours and has characters of several bytes.
+    let script = r#"awk 'BEGIN { while (1) printf "\033[%dmline %d é漢\033[1m\n", 31 + i++ % 6, i }'"#;
+    let pane = world.ok(&["new-session", "-x", "60", "-y", "15", "--", "cat"]);
+    let beside = world.ok(&["new-window", "-t", &pane, "--", "sh", "-c", &format!("exec {script}")]);
+    if !followed_in_memory(&world) {
+        return;
+    }
+    let from_memory = |what: &str| {
+        eventually(what, || world.json(&["capture-pane", "-t", &pane])["source"] == "model");
+    };
+    world.tmux(&["respawn-pane", "-k", "-t", &pane, &format!("exec {script}")]);
+    world.ok(&["wait-for", "-t", &pane, "-p", "line 1000 ", "--since", "start"]);
+    from_memory("a program that prints without a rest from its begin");
+    world.tmux(&["resize-window", "-t", &pane, "-x", "47", "-y", "9"]);
+    from_memory("another size while it prints");
+    world.tmux(&["clear-history", "-t", &pane]);
+    from_memory("a history that was cleared while it prints");
+    let doubts = || world.metric("muxtap_screen_doubts_total{reason=\"restarted\"}");
+    assert!(doubts() > 0);
+    let refused = world.error("CONFLICT", &["capture-pane", "-t", &pane, "--verify"]);
+    assert!(refused.contains("does not rest"), "{refused}");
+    // At rest nothing has to be corrected. (A program that is stopped tmux continues, a terminal it does not.)
+    for pane in [&pane, &beside] {
+        world.tmux(&["send-keys", "-t", pane, "C-s"]);
+    }
+    world.ok(&["wait-for", "-t", &pane, "--stable", "0.5", "-T", "60"]);
+    let differences = world.metric("muxtap_screen_differences_total");
+    let verified = world.json(&["capture-pane", "-e", "-S", "-", "-t", &pane, "--verify"]);
+    assert_eq!((&verified["source"], &verified["verified"]["same"]), (&"model".into(), &true.into()), "{verified}");
+    assert_eq!(world.metric("muxtap_screen_differences_total"), differences);
+}
+
 /// tmux does not look at panes that nobody uses, so the first use asks it.
 #[test]
 fn what_was_changed_by_a_command_is_known_when_a_pane_is_used_after_it_was_left_alone() {

@@ -562,6 +562,16 @@ impl World {
         self.tmux(&["display-message", "-p", "#{pid}"]).parse().unwrap()
     }
 
+    /// Ends this world's tmux servers.
+    pub fn end_servers(&self) {
+        let sockets = self.extra_sockets.lock().unwrap().clone();
+        for socket in sockets.iter().chain([&self.socket]) {
+            if socket.exists() {
+                end_server(self.tmux_command(socket).arg("kill-server").stdout(Stdio::null()).stderr(Stdio::null()));
+            }
+        }
+    }
+
     /// Everything of this world that still runs: process ids and command lines.
     pub fn processes(&self) -> Vec<(u32, String)> {
         let mut found = Vec::new();
@@ -592,12 +602,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         let _ = run(self.plain_muxtap_command().arg("stop"));
-        let sockets = self.extra_sockets.lock().unwrap().clone();
-        for socket in sockets.iter().chain([&self.socket]) {
-            if socket.exists() {
-                end_server(self.tmux_command(socket).arg("kill-server").stdout(Stdio::null()).stderr(Stdio::null()));
-            }
-        }
+        self.end_servers();
         // The programs in the panes end on their own once their terminals are gone; nobody tells us when.
         let start = Instant::now();
         while !self.processes().is_empty() && start.elapsed() < Duration::from_secs(10) {

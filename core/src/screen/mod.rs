@@ -151,6 +151,12 @@ impl Screen {
         KeptModes { input: self.terminal.modes.input, shape: self.terminal.shape }
     }
 
+    /// Takes what a seed cannot tell and the stream did: a character that is half read, and, where
+    /// nothing can have reset it, the pen. `before`: the screen that was fed with the stream so far.
+    pub fn take_stream_state(&mut self, before: &Screen, pen: bool) {
+        self.terminal.take_stream_state(&before.terminal, pen);
+    }
+
     /// Takes output of the pane. How it is cut into pieces changes nothing.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.parser.feed(bytes, &mut self.terminal);

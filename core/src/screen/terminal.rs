@@ -237,6 +237,17 @@ impl Terminal {
         self.last = None;
     }
 
+    /// Takes a half-read character, and the pen with what DECSC kept and REP repeats.
+    pub(super) fn take_stream_state(&mut self, before: &Self, pen: bool) {
+        self.utf8 = before.utf8;
+        if pen {
+            self.set_style(before.pen.style);
+            self.pen = before.pen;
+            self.decsc = before.decsc;
+            self.last = before.last;
+        }
+    }
+
     /// Resets the terminal: RIS, and `send-keys -R`.
     pub(super) fn reset(&mut self) {
         self.set_style(Style::DEFAULT);

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     engine::{
-        Host, PaneState,
+        Host, PaneState, limits,
         pane::{
             Resync,
             resync::{ResyncOutcome, until_rest},
@@ -16,9 +16,8 @@ use crate::{
 };
 
 impl Host {
-    /// Compares a pane's screen with tmux's and corrects it: now, or, if the pane prints meanwhile,
-    /// as soon as it rests. The screen of a pane that never rests stays stale; its captures come
-    /// from tmux.
+    /// Compares a pane's screen with tmux's and corrects it: now, and, if the pane prints meanwhile,
+    /// again and again until two replies agree or it rests. Until then its captures come from tmux.
     pub(in crate::engine) fn resync(self: &Arc<Self>, pane: &Arc<PaneState>) {
         self.resync_when(pane, Resync::Now);
     }
@@ -43,14 +42,17 @@ impl Host {
         if when == Resync::AtRest {
             until_rest(pane).await;
         }
+        let mut pause = limits::RESYNC_PAUSE;
         loop {
             let begun = Instant::now();
             let outcome = self.resync_once(pane).await;
             if outcome == ResyncOutcome::Moving {
                 // A long history is work for tmux: while a user drags a border, resyncs take half
-                // of its time at most.
-                tokio::time::sleep(begun.elapsed()).await;
-                until_rest(pane).await;
+                // of its time at most; of a pane that prints on, less and less.
+                let took = begun.elapsed();
+                tokio::time::sleep(took).await;
+                let _ = tokio::time::timeout(took.max(limits::REST) * pause, until_rest(pane)).await;
+                pause = (pause * 2).min(limits::RESYNC_PAUSE_MOST);
                 continue;
             }
             let mut state = pane.lock();

@@ -45,6 +45,11 @@ pub(in crate::engine) enum Staleness {
 }
 
 impl Staleness {
+    /// Returns whether the pen is what the stream told: nothing else reset it.
+    fn keeps_pen(self) -> bool {
+        matches!(self, Self::Resized | Self::CursorLost | Self::Image | Self::Build | Self::Layout | Self::Uncovered)
+    }
+
     fn as_str(self) -> &'static str {
         match self {
             Self::Resized => "resized",
@@ -73,6 +78,8 @@ pub(in crate::engine) enum Reconciled {
     /// The screen was known not to be followed (an image, a lost cursor, an open string), or had
     /// been dropped.
     Unknown,
+    /// The pane printed meanwhile, and nothing agrees with what tmux said: the next reply will.
+    Unsettled,
 }
 
 /// A pane's screen and how far it can be trusted.
@@ -94,6 +101,8 @@ pub(in crate::engine) struct ScreenModel {
     covered: bool,
     /// Whether the screen is the program's last one, and tmux draws a row of its own below it (N65).
     kept: bool,
+    /// The screen of tmux's last reply, fed since, where the pane printed between question and reply.
+    candidate: Option<Box<Screen>>,
     /// Whether a resync is in progress.
     pub(in crate::engine) resyncing: bool,
     /// The string that has not ended, or the last one that was given up.
@@ -132,6 +141,7 @@ impl ScreenModel {
         self.generation += 1;
         self.made += 1;
         self.staleness = None;
+        self.candidate = None;
         self.kept = false;
         self.covered = screen.as_ref().is_some_and(Screen::alternate);
         let open = screen.as_ref().and_then(Screen::open_string);
@@ -149,6 +159,12 @@ impl ScreenModel {
         let near =
             self.string.is_some_and(|string| string.since.elapsed().abs_diff(limits::STRING) <= limits::STRING_NEAR);
         screen.feed(data);
+        if let Some(candidate) = &mut self.candidate {
+            if quiet {
+                candidate.read_ended();
+            }
+            candidate.feed(data);
+        }
         let trouble = screen.trusted().err();
         self.string = match (screen.open_string(), self.string) {
             (Some(number), Some(string)) if string.number == number => Some(OpenString { fed: true, ..string }),
@@ -181,6 +197,7 @@ impl ScreenModel {
         let due = self.string_due()?;
         let string = self.string.as_mut().filter(|_| now >= due)?;
         string.given_up = true;
+        self.candidate = None;
         self.screen.as_mut()?.give_up();
         // When a string from a seed began is not known: what came meanwhile may have been text for
         // tmux.
@@ -194,6 +211,7 @@ impl ScreenModel {
             return false;
         }
         self.generation += 1;
+        self.candidate = None;
         self.staleness = Some(staleness);
         metrics::screen_doubt(staleness.as_str());
         true
@@ -313,13 +331,7 @@ impl ScreenModel {
             // What was asked for before the program ended may show tmux's row.
             return Reconciled::Same;
         }
-        let mut theirs = Screen::from_seed(seed, rules, Settings::default());
-        // What is started anew begins with the modes of a new pane.
-        let restarted = self.staleness == Some(Staleness::Restarted);
-        let modes = self.screen.as_deref().filter(|_| !restarted).map(Screen::kept_modes);
-        for screen in self.screen.as_deref_mut().into_iter().chain(&mut theirs) {
-            screen.take_modes(seed, modes);
-        }
+        let theirs = self.seeded(seed, rules);
         let ours = self.screen.as_deref().filter(|screen| screen.trusted().is_ok());
         let outcome = match (ours, &theirs) {
             (None, _) => Reconciled::Unknown,
@@ -329,9 +341,54 @@ impl ScreenModel {
         if outcome != Reconciled::Same {
             self.set(theirs);
         }
-        self.generation += 1;
-        self.staleness = None;
+        self.settle();
         outcome
+    }
+
+    /// Reconciles the screen with tmux's, where the pane printed between question and reply. Where
+    /// other panes print as well the reply may come late, behind output that tmux read after it
+    /// (N92): so what it shows proves nothing by itself. The screen, or the last reply with what was
+    /// printed since, proves it by being the same.
+    pub(in crate::engine) fn reconcile_moving(&mut self, seed: &screen::Seed, rules: Rules) -> Reconciled {
+        if self.kept {
+            return Reconciled::Same;
+        }
+        let Some(theirs) = self.seeded(seed, rules) else { return Reconciled::Unsettled };
+        let agrees = |screen: &Box<Screen>| screen.trusted().is_ok() && is_same(screen, &theirs, rules);
+        if self.screen.as_ref().is_some_and(agrees) {
+            self.settle();
+            return Reconciled::Same;
+        }
+        if self.candidate.as_ref().is_some_and(agrees) {
+            let candidate = self.candidate.take();
+            self.set(candidate.map(|screen| *screen));
+            self.settle();
+            return Reconciled::Different;
+        }
+        self.candidate = Some(Box::new(theirs));
+        Reconciled::Unsettled
+    }
+
+    /// Makes a screen from what tmux reported, with what only the stream told. The screen in memory
+    /// takes the modes that were reported.
+    fn seeded(&mut self, seed: &screen::Seed, rules: Rules) -> Option<Screen> {
+        let mut theirs = Screen::from_seed(seed, rules, Settings::default());
+        // What is started anew begins with the modes of a new pane.
+        let restarted = self.staleness == Some(Staleness::Restarted);
+        let modes = self.screen.as_deref().filter(|_| !restarted).map(Screen::kept_modes);
+        for screen in self.screen.as_deref_mut().into_iter().chain(&mut theirs) {
+            screen.take_modes(seed, modes);
+        }
+        if let Some((ours, theirs)) = self.screen.as_deref().zip(theirs.as_mut()).filter(|_| !restarted) {
+            theirs.take_stream_state(ours, self.staleness.is_some_and(Staleness::keeps_pen));
+        }
+        theirs
+    }
+
+    fn settle(&mut self) {
+        self.generation += 1;
+        self.candidate = None;
+        self.staleness = None;
     }
 
     /// Drops the screen and frees its memory.
@@ -344,7 +401,7 @@ impl ScreenModel {
 
     /// Bytes held.
     pub(in crate::engine) fn memory(&self) -> usize {
-        self.screen.as_ref().map_or(0, |screen| screen.memory())
+        self.screen.iter().chain(&self.candidate).map(|screen| screen.memory()).sum()
     }
 }
 

@@ -178,7 +178,7 @@ impl PaneState {
     }
 
     /// Reconciles the screen with a seed that was requested at revision `since`. Returns `Moving`
-    /// if the pane has changed since then.
+    /// if the pane became stale since then, or printed and nothing proves yet where the seed belongs.
     pub(in crate::engine) fn reconcile(
         &self,
         since: Revision,
@@ -188,11 +188,18 @@ impl PaneState {
         let mut state = self.lock();
         let before = state.held_bytes();
         let outcome = match &seed.screen {
-            Some(_) if state.revision() != since => ResyncOutcome::Moving,
+            Some(_) if state.screen.generation() != since.generation => ResyncOutcome::Moving,
             Some(seed) if state.screen.can_reconcile() => {
-                let outcome = state.screen.reconcile(seed, rules);
-                state.notify_redrawn();
+                let outcome = if state.revision() == since {
+                    state.screen.reconcile(seed, rules)
+                } else {
+                    state.screen.reconcile_moving(seed, rules)
+                };
+                if outcome != Reconciled::Unsettled {
+                    state.notify_redrawn();
+                }
                 match outcome {
+                    Reconciled::Unsettled => ResyncOutcome::Moving,
                     Reconciled::Same => ResyncOutcome::Same,
                     Reconciled::Different => {
                         metrics::SCREEN_DIFFERENCES.increment(1);

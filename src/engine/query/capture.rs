@@ -69,7 +69,8 @@ impl Server {
             };
             let (theirs, _) = self.ask_screen(pane, || capture_command(pane, options)).await?;
             if pane.revision() != before {
-                resync::until_rest(pane).await;
+                let left = VERIFY_LIMIT.saturating_sub(begun.elapsed());
+                let _ = tokio::time::timeout(left, resync::until_rest(pane)).await;
                 continue;
             }
             let verified = compare(&ours, &theirs);
