@@ -334,6 +334,41 @@ fn smug_files_are_read() {
     assert_eq!(session.environment["A"], "b");
 }
 
+/// Each key that smug's README has.
+#[test]
+fn each_key_of_smug_is_read_or_left_out() {
+    let text = "session: blog\nroot: ~/blog\nbefore_start:\n  - docker-compose up -d\nenv:\n  FOO: BAR\nstop:\n  - docker stop \
+                $(docker ps -q)\nwindows:\n  - name: code\n    root: app # relative\n    manual: true\n    layout: \
+                main-vertical\n    commands:\n      - docker-compose start\n    panes:\n      - type: horizontal\n        root: .\n        \
+                commands:\n          - docker-compose exec php /bin/sh\n          - clear\n  - name: infrastructure\n    root: \
+                ~/blog/services\n    layout: tiled\n    panes:\n      - type: vertical\n        root: .\n        commands:\n          - clear\n";
+    let (format, snapshot) = import::read(text, None).unwrap();
+    assert_eq!(format, ImportFormat::Smug);
+    let session = &snapshot.sessions[0];
+    assert_eq!((session.name.as_str(), session.directory.as_str()), ("blog", "~/blog"));
+    assert_eq!(
+        session.environment.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>(),
+        ["FOO=BAR"]
+    );
+    let windows: Vec<_> = session.windows.iter().map(|window| (window.name.as_str(), window.layout.as_str())).collect();
+    assert_eq!(windows, [("code", "main-vertical"), ("infrastructure", "tiled")]);
+    let panes = |at: usize| {
+        let panes = session.windows[at].panes.iter();
+        panes.map(|pane| (pane.directory.as_str(), pane.lines.join("|"))).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        panes(0),
+        [
+            ("~/blog/app", "docker-compose start".to_owned()),
+            ("~/blog/app", "docker-compose exec php /bin/sh|clear".to_owned())
+        ]
+    );
+    assert_eq!(panes(1), [("~/blog/services", String::new()), ("~/blog/services", "clear".to_owned())]);
+    // What runs before and after stands nowhere.
+    let written = file::write(&snapshot).to_string();
+    assert!(!written.contains("up -d") && !written.contains("docker stop"), "{written}");
+}
+
 #[test]
 fn a_file_that_nobody_wrote_is_refused_in_words() {
     for text in ["", "[]", "{}", "a: b", "3", "session_name: []"] {

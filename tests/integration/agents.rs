@@ -22,7 +22,7 @@ done
 "#;
 
 /// A screen of `tests/golden/agents`, and what is to be said of it.
-struct Golden {
+pub struct Golden {
     agent: String,
     title: String,
     screen: String,
@@ -32,7 +32,7 @@ struct Golden {
     options: Vec<String>,
 }
 
-fn golden(name: &str) -> Golden {
+pub fn golden(name: &str) -> Golden {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/agents/{name}.txt"));
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let (title, rest) = text.split_once('\n').unwrap();
@@ -66,7 +66,7 @@ fn all_golden() -> Vec<String> {
 
 /// A world in whose `PATH` there are such agents, and the pane of its session `wide`. This session
 /// of 120x40 runs `sh` (not as a login shell, which would set a `PATH` of its own).
-fn stage(names: &[&str]) -> (World, String) {
+pub fn stage(names: &[&str]) -> (World, String) {
     let mut world = World::new();
     let bin = world.path("bin");
     fs::create_dir(&bin).unwrap();
@@ -89,7 +89,7 @@ fn type_line(world: &World, pane: &str, line: &str) {
 }
 
 /// Lets the fake agent draw a golden screen.
-fn show(world: &World, pane: &str, golden: &Golden) {
+pub fn show(world: &World, pane: &str, golden: &Golden) {
     type_line(world, pane, &format!("title {}", if golden.title.is_empty() { "none" } else { &golden.title }));
     show_text(world, pane, &golden.screen);
 }
@@ -100,7 +100,7 @@ fn show_text(world: &World, pane: &str, text: &str) {
     type_line(world, pane, &format!("show {}", file.display()));
 }
 
-fn watch(world: &World) -> Background {
+pub fn watch(world: &World) -> Background {
     world.spawn(&["--json", "agents", "--watch"])
 }
 
@@ -121,7 +121,7 @@ fn options(agent: &Value) -> Vec<String> {
 }
 
 /// Reads events until one says this of the pane: in between may stand what the screen was before all of it was drawn.
-fn until(watch: &mut Background, state: &str) -> Value {
+pub fn until(watch: &mut Background, state: &str) -> Value {
     loop {
         let agent = next(watch);
         if agent["state"] == state {

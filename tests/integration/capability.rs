@@ -448,3 +448,46 @@ fn a_person_is_asked_before_it_types_where_that_is_configured() {
     let read = client.call("tmux", &json!({ "action": "read", "pane": pane }));
     assert!(!read["data"]["output"].as_str().unwrap().contains("typed"), "{read}");
 }
+
+#[test]
+fn without_a_name_the_container_is_the_assistants_own() {
+    for (named, container) in [(None, "coachartie-sandbox"), (Some(""), "coachartie-sandbox"), (Some("box"), "box")] {
+        let mut world = World::new();
+        let bin = world.path("bin");
+        std::fs::create_dir(&bin).unwrap();
+        let docker = bin.join("docker");
+        std::fs::write(&docker, "#!/bin/sh\necho \"$@\" >>\"$HOME/asked\"\nexit 1\n").unwrap();
+        std::fs::set_permissions(&docker, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        world.set("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
+        if let Some(named) = named {
+            world.set("SANDBOX_CONTAINER_NAME", named);
+        }
+        Capability::start(&world, &[]).refused(r#"{"action":"list"}"#);
+        let asked = std::fs::read_to_string(world.path("home/asked")).unwrap();
+        assert!(asked.lines().all(|line| line.starts_with(&format!("exec -i {container} "))), "{named:?}: {asked}");
+        assert_eq!(world.http("GET", "/v1/hosts", None).json()["hosts"][0]["name"], container);
+    }
+}
+
+#[test]
+fn since_says_where_more_was_printed_than_is_kept() {
+    let mut world = World::new();
+    world.set("MUXTAP_RING_BYTES", "65536");
+    world.session("main");
+    let pane = world.window("stty -echo; echo ready; while read -r line; do eval \"$line\"; done");
+    world.await_output(&pane, "^ready");
+    let place = world.tmux(&["display-message", "-p", "-t", &pane, "#{window_index}.#{pane_index}"]);
+    let path = format!("/v1/capability{}&session=main", world.query());
+    let read = || {
+        let request = json!({ "action": "read", "pane": place, "since": true });
+        world.http("POST", &path, Some(&request)).json()["data"].clone()
+    };
+    assert_eq!(read().get("missing_before"), None);
+    world.tmux(&["send-keys", "-t", &pane, "seq 1 60000; echo over", "Enter"]);
+    world.ok(&["wait-for", "-t", &pane, "-p", "^over", "--since", "start", "-T", "30"]);
+    let after = read();
+    assert_eq!(after["missing_before"], "trimmed", "{after}");
+    assert!(!after["output"].as_str().unwrap().starts_with("1\n2\n"), "{after}");
+    while read()["has_more"] == true {}
+    assert_eq!(read().get("missing_before"), None);
+}

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Writes a configuration that names hosts.
-fn configure(world: &World, hosts: &[(&str, &str)]) {
+pub fn configure(world: &World, hosts: &[(&str, &str)]) {
     let folder = world.path("home/muxtap");
     fs::create_dir_all(&folder).unwrap();
     let tables = hosts.iter().map(|(name, via)| {
@@ -28,12 +28,12 @@ fn configure(world: &World, hosts: &[(&str, &str)]) {
 }
 
 /// Starts an sshd whose tmux servers are this world's.
-fn started(world: &World) -> Option<Sshd> {
+pub fn started(world: &World) -> Option<Sshd> {
     Sshd::start(world.dir(), &[("TMUX_TMPDIR", world.dir().to_str().unwrap())])
 }
 
 /// Makes the place in which somebody else's default server can be started, which ends with the world.
-fn place_for_a_server(world: &World) -> PathBuf {
+pub fn place_for_a_server(world: &World) -> PathBuf {
     let socket = world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw()));
     world.also_end(&socket);
     fs::create_dir(socket.parent().unwrap()).unwrap();

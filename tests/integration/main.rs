@@ -40,6 +40,7 @@ mod disconnect;
 mod docs;
 mod doctor;
 mod echo;
+mod elsewhere;
 mod faults;
 mod guest;
 mod hostile;

@@ -206,6 +206,36 @@ fn a_cut_of_the_link_loses_no_byte() {
     assert_eq!((lines, &read["gap"]), (counted, &Value::Null));
 }
 
+/// The connections stay open, and nothing comes through them any more.
+#[test]
+fn a_link_that_falls_silent_is_made_again_and_loses_no_byte() {
+    let world = World::new();
+    let Some(sshd) = Sshd::start(world.dir(), &[]) else { return };
+    let proxy = Proxy::before(sshd.port());
+    let far = Far::new();
+    far.configure(&world, &sshd.via_proxy("user", &proxy));
+    let pane = counting(&world);
+    let in_background = |args: &[&str]| Background::start(world.plain_muxtap_command().args(args));
+    let waiting = in_background(&["wait-for", "-t", &pane, "-p", "end 3000", "-T", "55"]);
+    let mut tail = in_background(&["tail", "-f", "-t", &pane, "--since", "start"]);
+    tail.line_where("its beginning", |line| line == "ready");
+    eventually("it waits there", || far.world.json(&["status"])["waits"] == 1);
+    let connections = proxy.connections();
+    let _silent = proxy.silence();
+    let id = pane.strip_prefix("far/").unwrap();
+    far.ok(&["send-keys", "-t", id, "3000", "Enter"]);
+    // It ends when the link is made again, after 30 s; a test that hangs ends after 60.
+    assert_eq!(waiting.finish().status, 0);
+    assert!(proxy.connections() > connections, "by another connection");
+    for number in 1..=3000 {
+        assert_eq!(tail.line(), Some(number.to_string()));
+    }
+    assert_eq!(tail.line().as_deref(), Some("end 3000"));
+    drop(tail);
+    // What was silent ends over there as well.
+    proxy.cut();
+}
+
 /// The pipe behind one of a process's descriptors.
 #[cfg(target_os = "linux")]
 fn pipe_of(pid: u32, descriptor: u32) -> PathBuf {

@@ -26,6 +26,11 @@ impl Sshd {
     /// Starts it in this directory, with this environment for what it runs. `None`: no sshd is installed, or this user
     /// cannot run one.
     pub fn start(world: &Path, env: &[(&str, &str)]) -> Option<Self> {
+        Self::start_with(world, env, "")
+    }
+
+    /// The same with further lines of configuration, which count before its own.
+    pub fn start_with(world: &Path, env: &[(&str, &str)], lines: &str) -> Option<Self> {
         let sshd = ["/usr/sbin/sshd", "/usr/local/sbin/sshd"].into_iter().find(|path| Path::new(path).is_file());
         let Some(sshd) = sshd else {
             println!("skipped: no sshd is installed; scripts/setup sshd installs it");
@@ -46,7 +51,7 @@ impl Sshd {
         drop(free);
         let env: Vec<_> = env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let config = format!(
-            "ListenAddress 127.0.0.1\nPort {port}\nHostKey {0}/host\nAuthorizedKeysFile {0}/authorized\nStrictModes no\n\
+            "{lines}ListenAddress 127.0.0.1\nPort {port}\nHostKey {0}/host\nAuthorizedKeysFile {0}/authorized\nStrictModes no\n\
              UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPidFile none\nMaxStartups 100\n\
              {1}",
             dir.display(),
@@ -107,6 +112,8 @@ pub struct Proxy {
     pub port: u16,
     connections: Arc<Mutex<Vec<TcpStream>>>,
     closed: Arc<AtomicBool>,
+    /// Whether the connections that came last pass nothing on.
+    silent: Arc<Mutex<Arc<AtomicBool>>>,
 }
 
 impl Proxy {
@@ -118,9 +125,11 @@ impl Proxy {
     /// Listens before this port; each byte takes so long, in each direction.
     pub fn delaying(port: u16, delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port_of_its_own = listener.local_addr().unwrap().port();
         let proxy =
-            Self { port: listener.local_addr().unwrap().port(), connections: Arc::default(), closed: Arc::default() };
+            Self { port: port_of_its_own, connections: Arc::default(), closed: Arc::default(), silent: Arc::default() };
         let (connections, closed) = (proxy.connections.clone(), proxy.closed.clone());
+        let silence = proxy.silent.clone();
         thread::spawn(move || {
             for one in listener.incoming().map(Result::unwrap) {
                 if closed.load(Ordering::SeqCst) {
@@ -131,8 +140,9 @@ impl Proxy {
                     stream.set_nodelay(true).unwrap();
                 }
                 connections.lock().unwrap().extend([one.try_clone().unwrap(), other.try_clone().unwrap()]);
+                let silent = silence.lock().unwrap().clone();
                 for (from, to) in [(one.try_clone().unwrap(), other.try_clone().unwrap()), (other, one)] {
-                    pass(from, to, delay);
+                    pass(from, to, delay, silent.clone());
                 }
             }
         });
@@ -152,6 +162,13 @@ impl Proxy {
         }
     }
 
+    /// Has the connections that are there pass nothing on, though they stay open. Later ones are as ever.
+    pub fn silence(&self) -> Arc<AtomicBool> {
+        let silent = std::mem::take(&mut *self.silent.lock().unwrap());
+        silent.store(true, Ordering::SeqCst);
+        silent
+    }
+
     /// Lets connections through again.
     pub fn mend(&self) {
         self.closed.store(false, Ordering::SeqCst);
@@ -159,7 +176,7 @@ impl Proxy {
 }
 
 /// Passes on what is read, each byte so much later.
-fn pass(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
+fn pass(mut from: TcpStream, mut to: TcpStream, delay: Duration, silent: Arc<AtomicBool>) {
     let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
     thread::spawn(move || {
         let mut chunk = vec![0; 64 << 10];
@@ -172,6 +189,9 @@ fn pass(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
     thread::spawn(move || {
         for (due, bytes) in receiver {
             thread::sleep(due.saturating_duration_since(Instant::now()));
+            while silent.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(10));
+            }
             if to.write_all(&bytes).is_err() {
                 break;
             }

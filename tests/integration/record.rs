@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Parses a file. Each line of it must be whole.
-fn cast(path: &Path) -> Asciicast<V3> {
+pub fn cast(path: &Path) -> Asciicast<V3> {
     let bytes = fs::read(path).unwrap();
     assert_eq!(bytes.last(), Some(&b'\n'), "{}", path.display());
     Asciicast::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -36,12 +36,12 @@ fn output(cast: &Asciicast<V3>) -> String {
     cast.events.iter().filter_map(v3::Event::as_output).collect()
 }
 
-fn markers(cast: &Asciicast<V3>) -> Vec<&str> {
+pub fn markers(cast: &Asciicast<V3>) -> Vec<&str> {
     cast.events.iter().filter_map(v3::Event::as_marker).collect()
 }
 
 /// The screen that a player would show at the end, as a capture with its looks.
-fn last_frame(cast: &Asciicast<V3>) -> String {
+pub fn last_frame(cast: &Asciicast<V3>) -> String {
     let version = run(Command::new(tmux_program()).arg("-V")).text();
     let version = version.trim().trim_start_matches("tmux ").to_owned();
     let rules = Rules::for_version(Version::parse(version.as_bytes()).unwrap());
@@ -58,7 +58,7 @@ fn last_frame(cast: &Asciicast<V3>) -> String {
 }
 
 /// The text of the last frame, by an emulator that muxtap has nothing to do with.
-fn last_text(cast: &Asciicast<V3>) -> Vec<String> {
+pub fn last_text(cast: &Asciicast<V3>) -> Vec<String> {
     let size = |size: u16| NonZero::new(size).unwrap();
     let mut parser = vt100::Parser::new(size(cast.header.term.rows), size(cast.header.term.cols), 0);
     for event in &cast.events {
@@ -742,4 +742,32 @@ fn agents_record_where_the_tool_is_asked_for() {
     assert_eq!(refused["isError"], true, "{refused}");
     let refused = record(json!({"action": "stop"}));
     assert!(refused.to_string().contains("id: this field is needed"), "{refused}");
+}
+
+#[test]
+fn what_an_agent_does_is_marked() {
+    let (world, pane) = crate::agents::stage(&["claude"]);
+    let mut watch = crate::agents::watch(&world);
+    world.tmux(&["send-keys", "-t", &pane, "claude", "Enter"]);
+    crate::agents::until(&mut watch, "idle");
+    let file = world.path("agent.cast");
+    let recording = start(&world, &json!({"pane": pane, "file": file}));
+    let marked = |what: &str| fs::read_to_string(&file).unwrap().contains(what);
+    for (screen, state) in
+        [("claude-working", "working"), ("claude-permission-bash", "permission"), ("claude-errored", "errored")]
+    {
+        crate::agents::show(&world, &pane, &crate::agents::golden(screen));
+        crate::agents::until(&mut watch, state);
+        eventually("it is marked", || marked(&format!("Claude Code {state}")));
+    }
+    stop(&world, &recording);
+    let cast = cast(&file);
+    let markers = markers(&cast);
+    let at = |state: &str| {
+        let begin = format!("Claude Code {state}");
+        markers.iter().position(|marker| marker.starts_with(&begin)).unwrap_or_else(|| panic!("{state}: {markers:?}"))
+    };
+    assert!(at("working") < at("permission") && at("permission") < at("errored"), "{markers:?}");
+    // What it asks stands behind its state.
+    assert!(markers[at("permission")].contains(": "), "{markers:?}");
 }

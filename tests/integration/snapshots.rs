@@ -27,14 +27,14 @@ impl Random {
 }
 
 /// A server whose panes run `cat`, and whose windows keep their names.
-fn quiet_server(world: &World) {
+pub fn quiet_server(world: &World) {
     world.tmux(&["new-session", "-d", "-s", "keep", "-x", "80", "-y", "24", "cat"]);
     world.tmux(&["set", "-g", "default-command", "exec cat", ";", "set", "-g", "automatic-rename", "off"]);
 }
 
 /// A snapshot's sessions without what differs by nature: when it was saved, the sessions' names, and
 /// programs that may still be about to begin.
-fn shape(world: &World, name: &str) -> Value {
+pub fn shape(world: &World, name: &str) -> Value {
     fn strip(value: &mut Value) {
         match value {
             Value::Array(items) => items.iter_mut().for_each(strip),
@@ -144,7 +144,7 @@ fn what_is_saved_restored_and_saved_again_is_the_same_on_random_layouts() {
 const TITLE: &str = "a #[bold] ##[x] #{pane_id} #(id) %H ü \\ \" ' ; ~";
 
 /// Two sessions with all that a snapshot holds.
-fn rich(world: &World) {
+pub fn rich(world: &World) {
     for name in ["one #x dir", "two"] {
         fs::create_dir_all(world.path(name)).unwrap();
     }
