@@ -347,7 +347,7 @@ impl ScreenModel {
 
     /// Reconciles the screen with tmux's, where the pane printed between question and reply. Where
     /// other panes print as well the reply may come late, behind output that tmux read after it
-    /// (N92): so what it shows proves nothing by itself. The screen, or the last reply with what was
+    /// (N93): so what it shows proves nothing by itself. The screen, or the last reply with what was
     /// printed since, proves it by being the same.
     pub(in crate::engine) fn reconcile_moving(&mut self, seed: &screen::Seed, rules: Rules) -> Reconciled {
         if self.kept {
@@ -579,6 +579,62 @@ mod tests {
         assert_eq!(outcome(b"ab"), Reconciled::Same);
         assert_eq!(outcome(b"ac"), Reconciled::Different);
         assert_eq!(outcome(b"ab\x1bPq#0~\x1b\\"), Reconciled::Unknown);
+    }
+
+    #[test]
+    fn a_reply_in_the_middle_of_output_counts_once_another_agrees_with_it() {
+        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        // Two rows of twenty columns, and the history above them; no mode, no region of its own.
+        let seed = |history: usize, lines: &str| {
+            let fields = format!("0|1|{history}|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n");
+            let parts = [lines, "\n", &fields, lines, "\n"].map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
+            screen::seed::parse(&parts).unwrap()
+        };
+        let mut model = ScreenModel { rules: Some(rules), ..ScreenModel::default() };
+        model.set(Some(Screen::new(screen::Size { columns: 20, rows: 2 }, rules, Settings::default())));
+        model.feed(b"of before\r\n1\r\n", false);
+        assert!(model.restart());
+        // Late: `2` had come ahead of it.
+        model.feed(b"2\r\n", false);
+        assert_eq!(model.reconcile_moving(&seed(0, "1\n\n"), rules), Reconciled::Unsettled);
+        model.feed(b"3\r\n", false);
+        assert_eq!(model.reconcile_moving(&seed(2, "1\n2\n3\n\n"), rules), Reconciled::Unsettled, "2 is missing");
+        assert_eq!(shown(&model), None);
+        model.feed(b"4\r\n", false);
+        assert_eq!(model.reconcile_moving(&seed(3, "1\n2\n3\n4\n\n"), rules), Reconciled::Different);
+        assert_eq!((shown(&model).as_deref(), model.is_stale()), (Some("4"), false));
+        // One that was right all the time needs no second.
+        assert!(model.mark_stale(Staleness::Moved));
+        model.feed(b"5\r\n", false);
+        assert_eq!(model.reconcile_moving(&seed(4, "1\n2\n3\n4\n5\n\n"), rules), Reconciled::Same);
+        // A doubt in between makes the last reply worth nothing.
+        assert!(model.restart());
+        let of_before = seed(0, "x\n\n");
+        assert_eq!(model.reconcile_moving(&of_before, rules), Reconciled::Unsettled);
+        assert!(model.mark_stale(Staleness::Moved));
+        assert_eq!(model.reconcile_moving(&of_before, rules), Reconciled::Unsettled);
+    }
+
+    #[test]
+    fn a_new_screen_keeps_the_pen_that_the_stream_told() {
+        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        let fields = "2|0|0|2|0|0|||7|30|2000|4294967295|4294967295|0|1|0|0|1|1|\n";
+        let parts = ["ab\n\n", "\n", fields, "ab\n\n", "\n"].map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
+        let seed = screen::seed::parse(&parts).unwrap();
+        let coloured = |doubt: Staleness| {
+            let mut model = model();
+            // The last byte is half a character.
+            model.feed(b"xx\x1b[31m\xc3", false);
+            model.mark_stale(doubt);
+            assert_eq!(model.reconcile(&seed, rules), Reconciled::Different);
+            model.feed(b"\xa9", false);
+            let captured = model.capture(&CaptureOptions { escapes: true, ..CaptureOptions::default() }).unwrap();
+            String::from_utf8(captured).unwrap()
+        };
+        assert!(coloured(Staleness::Resized).starts_with("ab\x1b[31mé"), "{:?}", coloured(Staleness::Resized));
+        // `send-keys -R` resets it, and a new program begins without one.
+        assert!(coloured(Staleness::Moved).starts_with("abé"));
+        assert!(!coloured(Staleness::Restarted).contains('é'));
     }
 
     #[test]
