@@ -651,6 +651,37 @@ fn a_window_has_a_pages_size_as_long_as_it_is_asked_to() {
 }
 
 #[test]
+fn a_window_that_a_killed_daemon_has_fitted_is_given_back_by_the_next_one() {
+    let world = World::with_server();
+    let (pane, _terminal) = silent_pane(&world);
+    let other = world.window("exec cat");
+    let size = |pane: &str| world.tmux(&["display-message", "-p", "-t", pane, "#{window_width}x#{window_height}"]);
+    let option = |pane: &str, name: &str| world.tmux(&["show-options", "-wqv", "-t", pane, name]);
+    let before = size(&pane);
+    let fit = |page: &mut Page<UnixStream>, pane: &str, columns: u16| {
+        let key = page.keys()[pane].clone();
+        page.say(&json!({"type": "fit", "id": 1, "key": key, "columns": columns, "rows": 18}));
+        assert_eq!(page.next_of("result")["result"], json!({"columns": columns, "rows": 18}));
+    };
+    world.tmux(&["set-option", "-w", "-t", &pane, "window-size", "smallest"]);
+    let mut killed = page(&world);
+    fit(&mut killed, &pane, 70);
+    world.kill_daemon(rustix::process::Signal::KILL);
+    assert_eq!((size(&pane), option(&pane, "window-size")), ("70x18".into(), "manual".into()));
+    // Somebody else's text is no size: such a window stays as it is.
+    world.tmux(&["set-option", "-w", "-t", &other, "@muxtap-fit", "x 1 10 10 ;kill-server"]);
+    let mut next = page(&world);
+    eventually("it is given back", || size(&pane) == before && option(&pane, "window-size") == "smallest");
+    eventually("its mark is gone", || option(&pane, "@muxtap-fit").is_empty());
+    assert_eq!(size(&other), before);
+    // What a page has taken since has a mark of its own, and is given back by its daemon.
+    fit(&mut next, &pane, 60);
+    assert!(option(&pane, "@muxtap-fit").ends_with(" smallest"));
+    world.ok(&["stop"]);
+    eventually("it is given back", || size(&pane) == before && option(&pane, "@muxtap-fit").is_empty());
+}
+
+#[test]
 fn a_server_that_does_not_answer_keeps_its_panes_in_the_list() {
     let world = World::with_server();
     let mut first = page(&world);
