@@ -105,6 +105,13 @@ fn surroundings(settings: &Settings, paths: &Paths) -> ClientContext {
     }
 }
 
+/// Returns the pages of this daemon. Windows that one before it left with a page's size have their own again.
+#[cfg(feature = "page")]
+fn pages(settings: &Settings, paths: &Paths, engine: &Engine) -> crate::page::Pages {
+    engine.spawn(engine.clone().give_back_orphaned_fits());
+    crate::page::Pages::new(paths.page_sessions_file(), &settings.page_folders)
+}
+
 /// Returns the engine that the settings ask for.
 fn engine(settings: &Settings, paths: &Paths) -> Result<Engine> {
     Ok(Engine::new(Options {
@@ -151,7 +158,7 @@ async fn run(
     #[cfg(feature = "sessions")]
     let sessions = mcp.sessions.clone();
     #[cfg(feature = "page")]
-    let pages = crate::page::Pages::new(paths.page_sessions_file(), &settings.page_folders);
+    let pages = pages(settings, paths, &engine);
     #[cfg(feature = "page")]
     let mut wanted_ports = pages.open_requests();
     let about = http::DaemonInfo {

@@ -421,7 +421,12 @@ impl Host {
     fn link(&self, link: &LinkState) {
         let state = match link {
             LinkState::Connecting => return,
-            LinkState::Connected(_) => "connected",
+            LinkState::Connected(_) => {
+                if let Some(shared) = self.shared() {
+                    shared.links.send_modify(|links| *links += 1);
+                }
+                "connected"
+            }
             LinkState::Down { ended: true, .. } => {
                 self.end_all();
                 "gone"

@@ -88,6 +88,8 @@ pub struct Shared {
     runs: input::runs::Runs,
     /// Events of all servers, each with its server's socket.
     pub(crate) events: broadcast::Sender<(Arc<Path>, Event)>,
+    /// How often a server was connected to, whichever.
+    links: tokio::sync::watch::Sender<u64>,
     /// Notes of what muxtap does with panes.
     activity: broadcast::Sender<Arc<activity::Activity>>,
     pub(crate) cancel: CancellationToken,
@@ -162,6 +164,7 @@ impl Engine {
             #[cfg(feature = "mcp")]
             runs: input::runs::Runs::default(),
             events: broadcast::Sender::new(1024),
+            links: tokio::sync::watch::Sender::new(0),
             activity: activity::channel(),
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),

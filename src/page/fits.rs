@@ -4,10 +4,13 @@
 use std::{
     collections::HashMap,
     sync::{Arc, OnceLock},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 
 use crate::{
     api::{Error, ErrorCode, Result, Size},
@@ -23,11 +26,56 @@ const GIVE_BACK_LIMIT: Duration = Duration::from_secs(2);
 
 /// The windows of all pages; clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Fits(Arc<OnceLock<mpsc::UnboundedSender<Order>>>);
+pub(super) struct Fits(Arc<OnceLock<mpsc::UnboundedSender<Order<Pane>>>>);
 
-enum Order {
+/// A pane as [`keep`] needs it.
+trait FitPane {
+    type Window: FitWindow + Clone;
+    fn name(&self) -> String;
+    async fn window(&self) -> Result<Self::Window>;
+}
+
+/// A window as [`keep`] needs it: as it was before it was given a size.
+trait FitWindow {
+    fn name(&self) -> String;
+    fn is(&self, other: &Self) -> bool;
+    async fn give(&self, size: Size) -> Result<()>;
+    async fn give_back(&self) -> Result<()>;
+}
+
+impl FitPane for Pane {
+    type Window = WindowFit;
+
+    fn name(&self) -> String {
+        self.key()
+    }
+
+    async fn window(&self) -> Result<WindowFit> {
+        self.window_as_it_is().await
+    }
+}
+
+impl FitWindow for WindowFit {
+    fn name(&self) -> String {
+        self.key()
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.is_of(other)
+    }
+
+    async fn give(&self, size: Size) -> Result<()> {
+        self.resize(size).await
+    }
+
+    async fn give_back(&self) -> Result<()> {
+        self.undo().await
+    }
+}
+
+enum Order<P> {
     /// Gives a pane's window a size, for the page of this name.
-    Fit { pane: Pane, size: Size, page: String, done: oneshot::Sender<Result<()>> },
+    Fit { pane: P, size: Size, page: String, done: oneshot::Sender<Result<()>> },
     /// Gives the window back what it had that was fitted by way of the pane of this key.
     Unfit { pane: String, page: String, done: oneshot::Sender<Result<()>> },
     /// A page's connection has ended.
@@ -37,8 +85,8 @@ enum Order {
 }
 
 /// A window with a page's size.
-struct Held {
-    before: WindowFit,
+struct Held<W> {
+    before: W,
     /// The key of the pane by way of which it was fitted. It may have ended.
     pane: String,
     page: String,
@@ -81,16 +129,22 @@ impl Fits {
     }
 
     /// Where no window was ever fitted there is nobody to tell.
-    fn note(&self, order: Order) {
+    fn note(&self, order: Order<Pane>) {
         if let Some(queue) = self.0.get() {
             let _ = queue.send(order);
         }
     }
 
-    async fn order(&self, engine: &Engine, order: Order, answer: oneshot::Receiver<Result<()>>) -> Result<()> {
+    async fn order(&self, engine: &Engine, order: Order<Pane>, answer: oneshot::Receiver<Result<()>>) -> Result<()> {
         let queue = self.0.get_or_init(|| {
             let (queue, orders) = mpsc::unbounded_channel();
-            engine.spawn(keep(engine.clone(), orders));
+            let ending = engine.clone();
+            engine.spawn(async move {
+                tokio::select! {
+                    () = keep(orders) => {}
+                    () = ending.stopping() => {}
+                }
+            });
             queue
         });
         // A caller waits for each, so that few can be under way.
@@ -99,15 +153,17 @@ impl Fits {
     }
 }
 
-/// Carries out orders until the engine ends.
-async fn keep(engine: Engine, mut orders: mpsc::UnboundedReceiver<Order>) {
-    let mut held: HashMap<String, Held> = HashMap::new();
+/// Carries out orders, until nobody can give any.
+async fn keep<P: FitPane>(mut orders: mpsc::UnboundedReceiver<Order<P>>) {
+    let mut held: HashMap<String, Held<P::Window>> = HashMap::new();
     loop {
         let due = held.values().filter_map(|held| held.until).min();
         let order = tokio::select! {
-            order = orders.recv() => order,
+            order = orders.recv() => match order {
+                None => return,
+                order => order,
+            },
             () = until(due) => None,
-            () = engine.stopping() => return,
         };
         match order {
             Some(Order::Fit { pane, size, page, done }) => {
@@ -139,28 +195,33 @@ async fn keep(engine: Engine, mut orders: mpsc::UnboundedReceiver<Order>) {
 
 async fn until(due: Option<Instant>) {
     match due {
-        Some(due) => tokio::time::sleep_until(due.into()).await,
+        Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,
     }
 }
 
-async fn fit(held: &mut HashMap<String, Held>, pane: &Pane, size: Size, page: String) -> Result<()> {
-    let now = pane.window_as_it_is().await?;
-    let key = now.key();
+async fn fit<P: FitPane>(
+    held: &mut HashMap<String, Held<P::Window>>,
+    pane: &P,
+    size: Size,
+    page: String,
+) -> Result<()> {
+    let now = pane.window().await?;
+    let key = now.name();
     // What it was before any page came.
-    let before = held.get(&key).filter(|held| held.before.is_of(&now)).map_or(now, |held| held.before.clone());
-    before.resize(size).await?;
-    held.insert(key, Held { before, pane: pane.key(), page, until: None });
+    let before = held.get(&key).filter(|held| held.before.is(&now)).map_or(now, |held| held.before.clone());
+    before.give(size).await?;
+    held.insert(key, Held { before, pane: pane.name(), page, until: None });
     Ok(())
 }
 
 /// Gives windows what they had. Those of a tmux that does not answer are kept, and given back later.
 ///
 /// Error: the last one.
-async fn give_back(held: &mut HashMap<String, Held>, windows: Vec<(String, Held)>) -> Result<()> {
+async fn give_back<W: FitWindow>(held: &mut HashMap<String, Held<W>>, windows: Vec<(String, Held<W>)>) -> Result<()> {
     let mut given = Ok(());
     for (key, window) in windows {
-        let Err(error) = window.before.undo().await else { continue };
+        let Err(error) = window.before.give_back().await else { continue };
         tracing::debug!("a window keeps a page's size: {error}");
         if error.code != ErrorCode::NotFound {
             held.insert(key, Held { until: Some(Instant::now() + KEPT), ..window });
@@ -168,4 +229,77 @@ async fn give_back(held: &mut HashMap<String, Held>, windows: Vec<(String, Held)
         }
     }
     given
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A window with one pane that notes its sizes; `None`: its own again.
+    #[derive(Clone)]
+    struct Noting(mpsc::UnboundedSender<(Instant, Option<Size>)>);
+
+    impl FitPane for Noting {
+        type Window = Self;
+
+        fn name(&self) -> String {
+            "pane".into()
+        }
+
+        async fn window(&self) -> Result<Self> {
+            Ok(self.clone())
+        }
+    }
+
+    impl FitWindow for Noting {
+        fn name(&self) -> String {
+            "window".into()
+        }
+
+        fn is(&self, _: &Self) -> bool {
+            true
+        }
+
+        async fn give(&self, size: Size) -> Result<()> {
+            self.0.send((Instant::now(), Some(size))).map_err(|_| Error::unavailable("nobody notes"))
+        }
+
+        async fn give_back(&self) -> Result<()> {
+            self.0.send((Instant::now(), None)).map_err(|_| Error::unavailable("nobody notes"))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_window_keeps_a_pages_size_for_a_while_after_its_connection_ended() {
+        let (orders, queue) = mpsc::unbounded_channel();
+        let (notes, mut noted) = mpsc::unbounded_channel();
+        tokio::spawn(keep::<Noting>(queue));
+        let size = Size { width: 70, height: 18 };
+        let fit = async || {
+            let (done, answer) = oneshot::channel();
+            orders.send(Order::Fit { pane: Noting(notes.clone()), size, page: "one".into(), done }).ok().unwrap();
+            answer.await.unwrap().unwrap();
+        };
+        let left = |page: &str| orders.send(Order::Left { page: page.into() }).ok().unwrap();
+        fit().await;
+        assert_eq!(noted.recv().await.unwrap().1, Some(size));
+        // Another page's end is nothing to it; one that is back in time keeps what it has.
+        left("other");
+        left("one");
+        tokio::time::sleep(KEPT.checked_sub(Duration::from_millis(10)).unwrap()).await;
+        fit().await;
+        assert_eq!(noted.recv().await.unwrap().1, Some(size));
+        tokio::time::sleep(KEPT * 2).await;
+        assert!(noted.try_recv().is_err());
+        // One that is not back does not.
+        let gone = Instant::now();
+        left("one");
+        let (at, what) = noted.recv().await.unwrap();
+        assert_eq!(what, None);
+        // The clock has milliseconds.
+        let kept = at - gone;
+        assert!(kept >= KEPT && kept < KEPT + Duration::from_millis(10), "{kept:?}");
+        tokio::time::sleep(KEPT * 2).await;
+        assert!(noted.try_recv().is_err());
+    }
 }

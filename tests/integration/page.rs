@@ -14,7 +14,7 @@ use std::{
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{self, Message, WebSocket, client::IntoClientRequest as _};
 
-use crate::common::{Http, LIMIT, World, eventually, signal};
+use crate::common::{Background, Http, LIMIT, World, eventually, signal};
 
 /// A cell: its text, and how it looks.
 type Cell = (String, String);
@@ -648,6 +648,84 @@ fn a_window_has_a_pages_size_as_long_as_it_is_asked_to() {
     ask(&mut one, "fit", 70, 18);
     world.ok(&["stop"]);
     eventually("it is given back", || size() == before && option() == "smallest");
+}
+
+#[test]
+fn a_window_that_a_killed_daemon_has_fitted_is_given_back_by_the_next_one() {
+    let world = World::with_server();
+    let (pane, _terminal) = silent_pane(&world);
+    let other = world.window("exec cat");
+    let size = |pane: &str| world.tmux(&["display-message", "-p", "-t", pane, "#{window_width}x#{window_height}"]);
+    let option = |pane: &str, name: &str| world.tmux(&["show-options", "-wqv", "-t", pane, name]);
+    let before = size(&pane);
+    let fit = |page: &mut Page<UnixStream>, pane: &str, columns: u16| {
+        let key = page.keys()[pane].clone();
+        page.say(&json!({"type": "fit", "id": 1, "key": key, "columns": columns, "rows": 18}));
+        assert_eq!(page.next_of("result")["result"], json!({"columns": columns, "rows": 18}));
+    };
+    world.tmux(&["set-option", "-w", "-t", &pane, "window-size", "smallest"]);
+    let mut killed = page(&world);
+    fit(&mut killed, &pane, 70);
+    world.kill_daemon(rustix::process::Signal::KILL);
+    assert_eq!((size(&pane), option(&pane, "window-size")), ("70x18".into(), "manual".into()));
+    // Somebody else's text is no size: such a window stays as it is.
+    world.tmux(&["set-option", "-w", "-t", &other, "@muxtap-fit", "x 1 10 10 ;kill-server"]);
+    let mut next = page(&world);
+    eventually("it is given back", || size(&pane) == before && option(&pane, "window-size") == "smallest");
+    eventually("its mark is gone", || option(&pane, "@muxtap-fit").is_empty());
+    assert_eq!(size(&other), before);
+    // What a page has taken since has a mark of its own, and is given back by its daemon.
+    fit(&mut next, &pane, 60);
+    assert!(option(&pane, "@muxtap-fit").ends_with(" smallest"));
+    world.ok(&["stop"]);
+    eventually("it is given back", || size(&pane) == before && option(&pane, "@muxtap-fit").is_empty());
+}
+
+#[test]
+fn a_qr_code_holds_the_link_for_another_machine() {
+    let world = World::with_server();
+    // The daemon names an address beyond this machine only where the system has one.
+    let probe = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    if probe.connect("192.0.2.1:9").is_err() {
+        println!("no way to another network: no address for a QR code");
+        return;
+    }
+    let ip = probe.local_addr().unwrap().ip();
+    let _daemon = Background::start(world.plain_muxtap_command().args([
+        "serve",
+        "--tls",
+        "--http",
+        "0.0.0.0:0",
+        "--http",
+        "127.0.0.1:0",
+    ]));
+    eventually("the daemon answers", || world.daemon_pid().is_some());
+    let printed = world.ok(&["open", "--qr", "--read-only"]);
+    let (link, drawn) = printed.split_once('\n').unwrap();
+    assert!(link.starts_with(&format!("https://{ip}:")) && link.contains("/#code="), "{link}");
+    // Each character is two modules, one above the other.
+    let rows: Vec<Vec<bool>> = drawn
+        .lines()
+        .flat_map(|line| {
+            let half = |upper: bool| {
+                let dark = move |block| match block {
+                    ' ' => false,
+                    '\u{2588}' => true,
+                    '\u{2580}' => upper,
+                    '\u{2584}' => !upper,
+                    other => panic!("{other:?} is no block"),
+                };
+                line.chars().map(dark).collect()
+            };
+            [half(true), half(false)]
+        })
+        .collect();
+    let quiet = rows.iter().take_while(|row| !row.contains(&true)).count();
+    assert!(quiet >= 4, "a reader needs four empty modules around it:\n{drawn}");
+    let side = rows[quiet].len() - 2 * quiet;
+    let grid = rqrr::SimpleGrid::from_func(side, |x, y| rows[quiet + y][quiet + x]);
+    let (_, read) = rqrr::Grid::new(grid).decode().unwrap();
+    assert_eq!(read, link);
 }
 
 #[test]

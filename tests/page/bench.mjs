@@ -122,16 +122,14 @@ async function figures() {
     await wall.waitForTimeout(2000);
     const metrics = await wall.context().newCDPSession(wall);
     await metrics.send("Performance.enable");
-    await metrics.send("Network.enable");
-    let bytes = 0;
-    metrics.on("Network.webSocketFrameReceived", ({ response }) => {
-        bytes += response.payloadData.length;
-    });
     const busy = async () => (await metrics.send("Performance.getMetrics")).metrics.find((one) => one.name === "TaskDuration").value;
+    const came = { ...wall.came };
     const before = await busy();
     await wall.waitForTimeout(10_000);
     const share = ((await busy()) - before) / 10;
-    row("200 tiles, quiet for 10 s: share of a core, bytes", `${(share * 100).toFixed(2)} %, ${bytes}`);
+    row("200 tiles, quiet for 10 s: share of a core", `${(share * 100).toFixed(2)} %`);
+    const bytes = (path) => (wall.came[path] ?? 0) - (came[path] ?? 0);
+    row("  bytes of the page's connection, of its device's", `${bytes("/v1/page/ws")}, ${bytes("/v1/devices/ws")}`);
 }
 
 /** Types keys one by one; returns p50 and p99 of the milliseconds from the key to the frame that has its echo. */

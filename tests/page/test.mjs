@@ -8,6 +8,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { Tabs } from "./tabs.mjs";
 import { front, shown, until, World } from "./world.mjs";
 
 const BREAKS = Number(process.env.MUXTAP_PAGE_BREAKS ?? 25);
@@ -719,6 +720,52 @@ test("a session's question is notified, and is among the agents with its own ans
     await until(async () => !(await own.title()).startsWith("("), "the title without a count");
     await world.ask("DELETE", path);
     await own.context().close();
+});
+
+test("a tab behind another one is sent no screens, frozen or not, and shows what is true when it is in front again", async () => {
+    const tabs = await Tabs.start(world.dir);
+    try {
+        const count = (word) => `i=0; while [ $i -lt 50000 ]; do echo ${word}-$i; i=$((i+1)); done`;
+        const pane = await world.window(`exec sh -c 'read -r _; ${count("hidden")}; read -r _; ${count("frozen")}; exec cat'`);
+        const tab = await tabs.tab(await world.link());
+        const tile = `document.querySelector('li[data-key$=".${pane.slice(1)}"] .tile')`;
+        await tab.until(`${tile} !== null`, "the pane's tile");
+        await tab.evaluate(`${tile}.click()`);
+        await tab.until("document.querySelector('.front .paper > .screen .row') !== null", "the pane");
+        const other = await tabs.tab("about:blank");
+        await other.front();
+        await tab.until("document.visibilityState === 'hidden'", "a tab that is hidden");
+        // What was drawn while it was seen is paid: one screen more, and no other.
+        const screens = () => tab.messages.filter((message) => message.type === "screen").length;
+        const before = screens();
+        const views = await tab.evaluate("document.querySelectorAll('.tile .screen, .front .screen').length");
+        const flood = async (word) => {
+            await world.tmux("send-keys", "-t", pane, "Enter");
+            await until(async () => (await world.capture(pane)).includes(`${word}-49999`), `the end of ${word}`);
+        };
+        await flood("hidden");
+        const sent = screens() - before;
+        assert.ok(sent >= 1 && sent <= views, `${sent} screens of ${views} views`);
+        await tab.send("Page.setWebLifecycleState", { state: "frozen" });
+        await flood("frozen");
+        assert.equal(screens() - before, sent, "screens without a credit");
+        await tab.send("Page.setWebLifecycleState", { state: "active" });
+        assert.equal(await tab.evaluate("document.visibilityState"), "hidden");
+        await tab.front();
+        const rows = "JSON.stringify([...document.querySelectorAll('.front .paper > .screen .row')].map((row) => row.textContent.trimEnd()))";
+        const shows = (text) => until(async () => {
+            const there = await world.capture(pane);
+            return there.some((row) => row.includes(text)) && (await tab.evaluate(rows)) === JSON.stringify(there);
+        }, `what tmux shows, with ${text}`);
+        await shows("frozen-49999");
+        // It is typed into as before.
+        await tab.evaluate("document.querySelector('.front textarea').focus()");
+        await tab.send("Input.insertText", { text: "in front again" });
+        await shows("in front again");
+        assert.equal(tab.connections, 1, "its connection has survived");
+    } finally {
+        await tabs.end();
+    }
 });
 
 test("a page that draws nothing is sent nothing, and then what is true", async () => {

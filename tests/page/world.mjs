@@ -96,6 +96,14 @@ export class World {
         page.setDefaultTimeout(LIMIT);
         page.failures = [];
         page.links = [];
+        // Characters that came, by the path of their WebSocket.
+        page.came = {};
+        page.on("websocket", (socket) => {
+            const path = new URL(socket.url()).pathname;
+            socket.on("framereceived", ({ payload }) => {
+                page.came[path] = (page.came[path] ?? 0) + payload.length;
+            });
+        });
         if (breaks) {
             // A link that can be broken: what the page says reaches the daemon through here.
             await page.routeWebSocket(/\/v1\/page\/ws/, (link) => {

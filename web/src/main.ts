@@ -92,7 +92,7 @@ class Page {
         this.agents = new Agents(app, open);
         this.waits = new Waits(app, open);
         this.bell = new Bell(app, open, (view) => this.go(view));
-        this.workspace = new WorkspaceView(app, { chord: () => this.palette(), wait: (key, text) => waitDialog(app, key, text), asks: (requests) => this.bell.ask(requests) });
+        this.workspace = new WorkspaceView(app, { wait: (key, text) => waitDialog(app, key, text), asks: (requests) => this.bell.ask(requests) });
         const link = (name: string, label: string, more?: HTMLElement) => {
             const element = h("a", { href: `#${name}` }, {}, label, more ?? null);
             this.nav.set(name, element);
@@ -202,7 +202,6 @@ class Page {
             if (key !== null) {
                 this.pane = new PaneView(this.app, key, {
                     close: () => this.go("wall"),
-                    chord: () => this.palette(),
                     wait: (text) => waitDialog(this.app, key, text),
                 });
                 this.front.append(this.pane.element);
@@ -316,7 +315,7 @@ class Page {
         if (event.defaultPrevented || (target as Element).closest("dialog") !== null) {
             return;
         }
-        if (isChord(event) || (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !target.classList.contains("keys"))) {
+        if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !target.classList.contains("keys")) {
             event.preventDefault();
             this.palette();
             return;

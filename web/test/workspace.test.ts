@@ -146,6 +146,7 @@ function device() {
     let kept: string | null = null;
     const allowed: string[] = [];
     const unsaved = new Map<string, string>();
+    const person = { sees: true };
     let opened = 0;
     let now = NOW;
     const made = new Device(
@@ -167,6 +168,7 @@ function device() {
                 };
             },
             now: () => (now += 1),
+            seen: () => person.sees,
             read: () => kept,
             write: (state) => {
                 kept = state;
@@ -182,7 +184,7 @@ function device() {
     socket.says({ type: "welcome", devices: [] });
     const request = (command: string, args: object, more: object = {}) =>
         socket.says({ type: "layout.rpc.request", requestId: `r${socket.sent.length}`, callerDeviceId: "cli_1", callerLabel: "box", command, args, expectedRevision: made.workspace.revision, idempotencyKey: `k${socket.sent.length}`, ...more });
-    return { made, socket, asked, request, allowed, timers, unsaved, opened: () => opened, keep: (state: string) => (kept = state) };
+    return { made, socket, asked, request, allowed, timers, unsaved, person, opened: () => opened, keep: (state: string) => (kept = state) };
 }
 
 test("a request of another device waits for the person, and is done when they allow it", () => {
@@ -263,9 +265,17 @@ test("a pane's name says on which server it is", () => {
 });
 
 test("a connection that is silent is made anew, later each time, and one that is asked and answers is kept", () => {
-    const { made, socket, timers, opened } = device();
+    const { made, socket, timers, opened, person } = device();
     const fire = (ms: number) => timers.splice(timers.findIndex((timer) => timer.ms === ms), 1)[0]?.then();
+    // While the page is seen, its own connection finds out: nothing is sent.
+    const beats = () => socket.sent.filter((message) => message.type === "layout.rpc.request").length;
+    for (let count = 0; count < 5; count += 1) {
+        fire(5000);
+    }
+    assert.deepEqual([made.state, beats()], ["online", 0]);
+    person.sees = false;
     fire(5000);
+    assert.equal(beats(), 1);
     const beat = socket.last("layout.rpc.request");
     assert.match(String(beat?.requestId), /^beat-/);
     socket.says({ type: "layout.rpc.result", requestId: beat?.requestId, ok: false });

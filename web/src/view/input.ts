@@ -2,7 +2,7 @@
 
 import type { App } from "../app";
 import { button, h } from "../dom";
-import { isChord, keyName, pasteable, typedText } from "../keys";
+import { keyName, pasteable, typedText } from "../keys";
 import { composedChange } from "../compose";
 import { fitting } from "../fit";
 import type { Typed } from "../types";
@@ -17,7 +17,6 @@ export interface Keyboard {
     bracketed(): boolean;
     /** Copies what is selected; `false`: nothing is. */
     copy(): boolean;
-    chord(): void;
 }
 
 export class Input {
@@ -159,11 +158,6 @@ export class Input {
     }
 
     keydown(event: KeyboardEvent): void {
-        if (isChord(event)) {
-            event.preventDefault();
-            this.keyboard.chord();
-            return;
-        }
         // Safari ends a composition before the key that ended it: 229 is a key of an input method.
         if (event.isComposing || this.composing || event.keyCode === 229) {
             return;

@@ -19,8 +19,6 @@ export interface PaneOptions {
     /** In a workspace: without a bar of its own. */
     embedded?: boolean;
     close?(): void;
-    /** The page's own commands, by the chord. */
-    chord(): void;
     wait?(text: string): void;
 }
 
@@ -65,7 +63,6 @@ export class PaneView {
             type: (typed) => this.type(typed),
             bracketed: () => this.feed.screen.modes.paste,
             copy: () => this.copy(),
-            chord: () => options.chord(),
         });
         this.paper.append(this.history.element, this.drawing.element, this.input.field);
         this.scroller = h("div", { cls: "scroller", role: "region", tabindex: "-1" }, { scroll: () => this.scrolled() }, this.paper);

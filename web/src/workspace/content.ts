@@ -13,7 +13,6 @@ import { Picker } from "./picker";
 
 export interface ContentOn {
     act(command: string, args: object): unknown;
-    chord(): void;
     wait(key: string, text: string): void;
     deviceId: string;
 }
@@ -185,7 +184,7 @@ export class Content {
                     }
                     return plain(`The terminal ${ref.terminalId} is not there.`, ref.terminalId);
                 }
-                const view = new PaneView(this.app, terminal.key, { embedded: true, chord: this.on.chord, wait: (text) => this.on.wait(terminal.key, text) });
+                const view = new PaneView(this.app, terminal.key, { embedded: true, wait: (text) => this.on.wait(terminal.key, text) });
                 this.view = { pane: view, key: terminal.key };
                 return { element: view.element, title: () => `${paneName(terminal)} ${this.terminal?.command ?? ""}`, focus: () => view.focus(), remove: () => view.remove() };
             }

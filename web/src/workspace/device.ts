@@ -16,6 +16,8 @@ export interface DeviceAround {
     open(): DeviceSocket;
     after(ms: number, then: () => void): () => void;
     now(): number;
+    /** Whether the person can see the page. */
+    seen(): boolean;
     /** The state is read anew at each take-over: another window may have changed it. */
     read(): string | null;
     write(state: string): void;
@@ -238,22 +240,29 @@ export class Device {
         }
     }
 
+    /**
+     * Asks whether the connection works while nobody sees the page. That the page is there, the browser tells the relay by
+     * itself, which pings it; and the connection of a page that is seen asks for both (`check`).
+     */
     private beat(): void {
         this.cancels.push(
             this.around.after(HEARTBEAT_MS, () => {
-                if (this.unanswered >= UNANSWERED) {
+                if (this.around.seen()) {
+                    this.unanswered = 0;
+                } else if (this.unanswered >= UNANSWERED) {
                     this.lost();
                     return;
+                } else {
+                    this.unanswered += 1;
+                    this.probe();
                 }
-                this.unanswered += 1;
-                this.probe();
                 this.beat();
             }),
         );
     }
 
     /**
-     * Says that the page is there, and has the relay answer. A heartbeat is not answered and the relay's pings are not told
+     * Has the relay answer. A heartbeat is not answered and the relay's pings are not told
      * to a page; a request that says nothing but its id is refused at once, and reaches nobody.
      */
     private probe(): void {

@@ -40,7 +40,7 @@ export class WorkspaceView {
 
     constructor(
         private app: App,
-        private on: { chord(): void; wait(key: string, text: string): void; asks(requests: ReadonlyMap<string, string>): void },
+        private on: { wait(key: string, text: string): void; asks(requests: ReadonlyMap<string, string>): void },
     ) {
         this.device = new Device(
             deviceId(),
@@ -55,6 +55,7 @@ export class WorkspaceView {
                     return () => clearTimeout(timer);
                 },
                 now: () => Date.now(),
+                seen: () => !document.hidden,
                 read: () => localStorage.getItem("muxtap-workspace"),
                 write: (state) => localStorage.setItem("muxtap-workspace", state),
                 allowed,
@@ -379,7 +380,6 @@ export class WorkspaceView {
         if (content === undefined) {
             content = new Content(this.app, pane, {
                 act: (command, args) => this.act(command, args),
-                chord: this.on.chord,
                 wait: this.on.wait,
                 deviceId: this.device.id,
             });
