@@ -135,6 +135,11 @@ impl Messages {
                     }
                 }
             }
+            Item::Redrawn { at, screen } => {
+                self.flush(at);
+                let shown = super::recorder::shown(self.redactor.as_mut(), &screen);
+                self.ready.extend(self.alis.output(at, &shown));
+            }
             Item::Resized { at, size } => {
                 if let Some(redactor) = &mut self.redactor {
                     redactor.resize(size.width);

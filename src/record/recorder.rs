@@ -165,6 +165,14 @@ impl Recorder {
                     self.record(at, bytes, given_up).await?;
                     self.cursor = self.source.cursor();
                 }
+                Item::Redrawn { at, screen } => {
+                    self.flush(at);
+                    // A text has lines, and no screen that they could be missing on.
+                    if self.plan.format != RecordFormat::Text {
+                        let shown = shown(self.output.as_mut(), &screen);
+                        self.print(at, &shown);
+                    }
+                }
                 Item::Resized { at, size } => {
                     self.size = size;
                     self.cast.resize(at, size, &mut self.lines);

@@ -37,6 +37,8 @@ const PUT_OFF: u32 = 50;
 pub(super) enum Item {
     /// Output, what is missing before it, and the places in it at which tmux gave up a string.
     Output { at: Duration, bytes: Vec<u8>, gap: Option<Gap>, given_up: Vec<usize> },
+    /// The screen behind a gap, once all output has been read: what is missing may have drawn on it.
+    Redrawn { at: Duration, screen: Box<Screen> },
     /// The pane has another size.
     Resized { at: Duration, size: Size },
     /// muxtap typed something. `None`: the terminal does not show it.
@@ -70,6 +72,8 @@ pub(super) struct Source {
     /// Notes that are still to be told.
     notes: VecDeque<Item>,
     size: Size,
+    /// Whether there was a gap since the screen was told.
+    gapped: bool,
     /// Where the last string was given up that was told.
     given_up: Option<u64>,
     /// When past output was printed: offsets, and times since the recording's beginning.
@@ -137,6 +141,7 @@ impl Source {
             events,
             notes: VecDeque::new(),
             size,
+            gapped: false,
             given_up,
             past,
             past_end: (!live).then_some(began_at),
@@ -220,6 +225,9 @@ impl Source {
             if self.ended.is_some() {
                 continue;
             }
+            if let Some(screen) = self.redrawn() {
+                return Ok(Some(Item::Redrawn { at: self.now(), screen }));
+            }
             if until.is_some_and(|until| until <= Instant::now()) {
                 return Ok(Some(Item::Due { at: self.now() }));
             }
@@ -246,6 +254,17 @@ impl Source {
         }
     }
 
+    /// Returns the screen behind a gap, if it is known and all output before it was read.
+    fn redrawn(&mut self) -> Option<Box<Screen>> {
+        if !self.gapped || !self.pane.look(|pane| pane.is_followed) {
+            return None;
+        }
+        let (screen, cursor) = self.pane.screen()?;
+        let is_here = cursor.offset == self.cursor.offset && screen.at_rest();
+        self.gapped &= !is_here;
+        is_here.then(|| Box::new(screen))
+    }
+
     /// Reads what the pane has printed.
     async fn read(&mut self) -> Result<Option<Item>> {
         // Past output has the times of its marks: each piece ends where the next one begins.
@@ -260,6 +279,7 @@ impl Source {
         let output = self.pane.read().since(self.cursor).at_most(most).await?;
         let at = self.now();
         self.cursor = output.cursor;
+        self.gapped |= output.gap.is_some();
         self.ended = output.exit.map(|exit| (exit, Instant::now()));
         let told = self.given_up;
         let given_up: Vec<u64> =

@@ -81,7 +81,8 @@ fn programs_that_draw() {
         (&["less", "-N"], "q"),
         (&["vi"], ":q!"),
         (&["vim", "-u", "NONE"], ":q!"),
-        (&["top"], "q"),
+        // It must not draw anew between two looks.
+        (&["top", "-d", "3600"], "q"),
     ] {
         if std::process::Command::new(program[0]).arg("--version").output().is_err() {
             eprintln!("{program:?} is not there: not tested");

@@ -1,6 +1,7 @@
 //! `open`: the page with all panes, in a browser.
 
 use std::{
+    io::IsTerminal as _,
     net::{IpAddr, SocketAddr, UdpSocket},
     path::Path,
     process::Stdio,
@@ -74,7 +75,7 @@ impl Open {
             let code = QrCode::new(&url).map_err(|error| Error::internal(format!("no QR code: {error}")))?;
             let drawn = code.render::<unicode::Dense1x2>().build();
             if !caller.json {
-                output::print(format!("{drawn}\n"))?;
+                output::print(in_ink(&drawn, std::io::stdout().is_terminal()))?;
             }
         } else if !self.print && !caller.json {
             let file = caller.paths.page_link_file();
@@ -84,6 +85,13 @@ impl Open {
         }
         Ok(0)
     }
+}
+
+/// Returns the lines of a QR code; on a terminal dark on white, whatever its colours are: not every reader takes one that
+/// is light on dark.
+fn in_ink(drawn: &str, is_terminal: bool) -> String {
+    let (ink, end) = if is_terminal { ("\x1b[38;5;16;48;5;231m", "\x1b[m") } else { ("", "") };
+    drawn.lines().flat_map(|line| [ink, line, end, "\n"]).collect()
 }
 
 /// Returns the address for a browser of this machine.
@@ -162,6 +170,12 @@ async fn open_browser(file: &Path, url: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_qr_code_is_dark_on_white_on_any_terminal() {
+        assert_eq!(in_ink("██\n▀▄", true), "\x1b[38;5;16;48;5;231m██\x1b[m\n\x1b[38;5;16;48;5;231m▀▄\x1b[m\n");
+        assert_eq!(in_ink("██\n▀▄", false), "██\n▀▄\n");
+    }
 
     #[test]
     fn links_lead_to_where_the_browser_is() {

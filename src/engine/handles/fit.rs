@@ -61,7 +61,9 @@ impl Mark {
         let (nonce, client) = (words.next()?.to_owned(), words.next()?.to_owned());
         let size = Size { width: words.next()?.parse().ok()?, height: words.next()?.parse().ok()? };
         let option = words.next().filter(|option| !option.is_empty()).map(str::to_owned);
-        let is_known = option.as_deref().is_none_or(|option| OPTIONS.contains(&option));
+        let is_known = option.as_deref().is_none_or(|option| OPTIONS.contains(&option))
+            && nonce.bytes().all(|byte| byte.is_ascii_hexdigit())
+            && client.bytes().all(|byte| byte.is_ascii_digit());
         (is_known && words.next().is_none()).then_some(Self { nonce, client, before: Before { size, option } })
     }
 }
@@ -219,9 +221,15 @@ mod tests {
             |option: Option<&str>| Before { size: Size { width: 80, height: 24 }, option: option.map(str::to_owned) };
         assert_eq!(read("00ff 12 80 24 "), Some(before(None)));
         assert_eq!(read("00ff 12 80 24 smallest"), Some(before(Some("smallest"))));
-        for text in
-            ["", "00ff", "00ff 12 80", "00ff 12 80 x ", "00ff 12 80 24 largest more", "00ff 12 80 24 ;kill-server"]
-        {
+        for text in [
+            "",
+            "00ff",
+            "00ff 12 80",
+            "00ff 12 80 x ",
+            "00ff 12 80 24 largest more",
+            "00ff 12 80 24 ;kill-server",
+            "#(id) 12 80 24 ",
+        ] {
             assert_eq!(read(text), None, "{text}");
         }
     }

@@ -354,12 +354,12 @@ impl ScreenModel {
             return Reconciled::Same;
         }
         let Some(theirs) = self.seeded(seed, rules) else { return Reconciled::Unsettled };
-        let agrees = |screen: &Box<Screen>| screen.trusted().is_ok() && is_same(screen, &theirs, rules);
-        if self.screen.as_ref().is_some_and(agrees) {
+        let agrees = |screen: &Screen| screen.trusted().is_ok() && is_same(screen, &theirs, rules);
+        if self.screen.as_deref().is_some_and(agrees) {
             self.settle();
             return Reconciled::Same;
         }
-        if self.candidate.as_ref().is_some_and(agrees) {
+        if self.candidate.as_deref().is_some_and(agrees) {
             let candidate = self.candidate.take();
             self.set(candidate.map(|screen| *screen));
             self.settle();
