@@ -2,6 +2,7 @@
 //! reads from a container, beside a process for each request.
 
 use std::{
+    io::{Read as _, Write as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -26,6 +27,10 @@ const ROUNDS: usize = 20;
 const SAMPLES: usize = 25;
 /// Attachments of each kind.
 const ATTACHMENTS: usize = 10;
+/// Bytes of the answer to a wait, as it is sent over a link.
+const ANSWER: usize = 400;
+/// Between two of them: processes on the way have gone to sleep, as between two waits.
+const PAUSE: Duration = Duration::from_millis(2);
 /// How long a byte takes in each direction where the round trips are counted.
 const DELAY: Duration = Duration::from_millis(25);
 
@@ -89,10 +94,36 @@ fn waits(dir: &Path) {
         figure(&format!("over {name} / there, p50"), times.p50() / there.p50(), "x", Goal::AtMost(1.5));
     }
     if let Some(sshd) = &sshd {
+        let own = one_way(sshd);
+        figure("one way of `ssh HOST cat`, half of there and back, p50", own, "us", Goal::None);
+        if let Some((_, _, times)) = ways.last() {
+            figure("over ssh, less that / there, p50", (times.p50() - own) / there.p50(), "x", Goal::AtMost(1.5));
+        }
         attach(sshd, &near, &tmux);
     } else {
         println!("  no sshd is installed: nothing is measured over ssh");
     }
+}
+
+/// What ssh itself takes for an answer of a wait's length: half of there and back, in microseconds.
+fn one_way(sshd: &Sshd) -> f64 {
+    let via = sshd.via("user", None);
+    let mut words = via.split(' ');
+    let mut ssh = Command::new(words.next().expect("ssh"));
+    let mut ssh = ssh.args(words).arg("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("ssh runs");
+    let (mut to, mut from) = (ssh.stdin.take().expect("a pipe"), ssh.stdout.take().expect("a pipe"));
+    let mut times = Times::default();
+    let (sent, mut back) = ([b'x'; ANSWER], [0; ANSWER]);
+    for _ in 0..ROUNDS * SAMPLES {
+        std::thread::sleep(PAUSE);
+        let begun = Instant::now();
+        to.write_all(&sent).expect("ssh reads");
+        from.read_exact(&mut back).expect("ssh answers");
+        times.push(begun.elapsed());
+    }
+    drop(to);
+    ssh.wait().expect("ssh ends");
+    times.p50() / 2.0
 }
 
 /// How long the first list of panes takes over a connection whose round trips are long, beside `ssh HOST true`.

@@ -94,7 +94,7 @@ pub enum HostState {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Unreachable {
-    /// There is no connection to it.
+    /// There is no connection to it, or its command cannot be run here.
     NoConnection,
     /// Its host key is not known, or is another one now.
     HostKey,
@@ -104,7 +104,7 @@ pub enum Unreachable {
     NoContainer,
     /// The container does not run.
     ContainerStopped,
-    /// The container runtime does not answer.
+    /// The container runtime does not answer, or is not installed here.
     NoRuntime,
     /// No tmux is there.
     NoTmux,

@@ -109,7 +109,7 @@ fn surroundings(settings: &Settings, paths: &Paths) -> ClientContext {
 #[cfg(feature = "page")]
 fn pages(settings: &Settings, paths: &Paths, engine: &Engine) -> crate::page::Pages {
     engine.spawn(engine.clone().give_back_orphaned_fits());
-    crate::page::Pages::new(paths.page_sessions_file(), &settings.page_folders)
+    crate::page::Pages::new(paths.page_sessions_file(), &settings.page_folders, own_socket_dir())
 }
 
 /// Returns the engine that the settings ask for.

@@ -243,7 +243,7 @@ impl Connection {
         let may: Vec<_> = self.engine.tiers().map(Tier::as_str).collect();
         let welcome = json!({
             "type": "welcome", "version": env!("CARGO_PKG_VERSION"), "client": attached.line.id, "input": attached.taken,
-            "may": may, "fps": FPS,
+            "may": may, "fps": FPS, "sockets": self.pages.sockets.to_string_lossy(),
         });
         self.answers.push_back(welcome.to_string());
         self.answers.extend(attached.refused.iter().map(settled_message));

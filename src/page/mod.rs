@@ -34,6 +34,8 @@ pub struct Pages {
     pub sessions: PageSessions,
     /// The files that its editors open.
     pub files: Files,
+    /// Where tmux servers lie that a name alone means.
+    sockets: PathBuf,
     lines: lines::Lines,
     fits: fits::Fits,
     /// The panes as they were listed last, for any page.
@@ -51,9 +53,10 @@ struct Port {
 }
 
 impl Pages {
-    /// Prepares pages whose cookies are kept in this file, and whose editors open files below these folders.
-    pub fn new(file: PathBuf, folders: &[PathBuf]) -> Self {
-        Self { sessions: PageSessions::open(Some(file)), files: Files::below(folders), ..Self::default() }
+    /// Prepares pages whose cookies are kept in this file, and whose editors open files below these folders. `sockets`: the
+    /// folder of the daemon's own tmux sockets.
+    pub fn new(file: PathBuf, folders: &[PathBuf], sockets: PathBuf) -> Self {
+        Self { sessions: PageSessions::open(Some(file)), files: Files::below(folders), sockets, ..Self::default() }
     }
 
     /// Returns requests for a port: whoever takes them opens one and answers its address. One of them can be served.

@@ -64,12 +64,12 @@ impl View {
 }
 
 /// Messages in a row after which a view has fewer of them.
-const STREAK: u32 = 30;
+const STREAK: u32 = 12;
 /// How late a message of a row may be.
 const ROW: Duration = Duration::from_millis(12);
-/// From message to message of a pane that prints without a pause: two of three frames of a display, so that what draws
-/// them leaves processors to what prints.
-const PAUSELESS: Duration = Duration::from_millis(25);
+/// From message to message of a pane that prints without a pause: a little more than each second frame of a display, so
+/// that what draws them leaves processors to what prints.
+const PAUSELESS: Duration = Duration::from_millis(31);
 
 impl View {
     /// Notes that a message was sent.

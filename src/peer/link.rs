@@ -339,7 +339,7 @@ impl PeerHost {
             Failure::Down(Error::unavailable(message))
         };
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| unable(&error))?;
+        let mut child = command.spawn().map_err(|error| Failure::Down(self.transport.cannot_run(&error)))?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err(unable(&"it has no pipes"));

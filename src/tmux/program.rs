@@ -404,17 +404,13 @@ impl Program {
 
     /// Returns the error for a tmux that cannot be started at all.
     fn cannot_run(&self, error: &io::Error) -> Error {
+        if let Some(transport) = &self.transport {
+            return transport.cannot_run(error);
+        }
         if descriptors::are_out(error) {
             let mut error = descriptors::error();
             error.message = format!("cannot run {}: {}", self.tmux.display(), error.message);
             return error;
-        }
-        if let Some(transport) = &self.transport {
-            return Error::unavailable(format!(
-                "host {}: cannot run `{}`: {error}; is that program installed here?",
-                transport.name(),
-                transport.prefix()
-            ));
         }
         let name = self.tmux.display();
         let hint = match error.kind() {

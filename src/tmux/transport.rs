@@ -13,6 +13,7 @@ use tokio::process::Command;
 use super::orphans::ClientName;
 use crate::{
     api::{Error, Result, Unreachable},
+    descriptors,
     quoting::shell_word,
 };
 
@@ -281,6 +282,23 @@ impl Transport {
     /// Returns why a command failed, by what was said on stderr; `None` where that is tmux's own.
     pub(crate) fn reason(&self, said: &str) -> Option<Unreachable> {
         reason(said, self.words.iter().any(|word| RUNTIMES.contains(&program_name(word))))
+    }
+
+    /// Returns the error for a command that does not start.
+    pub(crate) fn cannot_run(&self, error: &std::io::Error) -> Error {
+        if descriptors::are_out(error) {
+            let mut error = descriptors::error();
+            error.message = format!("host {}: cannot run `{}`: {}", self.name, self.prefix(), error.message);
+            return error;
+        }
+        let is_runtime = self.words.first().is_some_and(|word| RUNTIMES.contains(&program_name(word)));
+        let reason = if is_runtime { Unreachable::NoRuntime } else { Unreachable::NoConnection };
+        Error::unavailable(format!(
+            "host {}: cannot run `{}`: {error}; is that program installed here?",
+            self.name,
+            self.prefix()
+        ))
+        .with_details(serde_json::json!({ "host": self.name, "reason": reason }))
     }
 
     /// Returns the error for a host that cannot be reached for this reason.

@@ -264,11 +264,15 @@ fn what_keeps_an_ssh_host_away_is_said() {
             ("stranger", &sshd.via("stranger", None)),
             ("far", &sshd.via("user", None)),
             ("changed", &sshd.via("user", None)),
+            ("uninstalled", "/nowhere/docker exec -i web"),
+            ("mistyped", "/nowhere/shs box"),
         ],
     );
     let reason = |host: &str| error(&world, &["list-panes", "-L", &format!("{host}/")]).2;
     assert_eq!(reason("closed"), "no-connection");
     assert_eq!(reason("stranger"), "login");
+    assert_eq!(reason("uninstalled"), "no-runtime");
+    assert_eq!(reason("mistyped"), "no-connection");
     let (_, absent, _) = error(&world, &["list-panes", "-L", "far/"]);
     assert!(absent.contains("no tmux server runs on far/default"), "{absent}");
     sshd.know("other");
@@ -310,6 +314,36 @@ fn a_link_that_is_cut_is_a_gap_that_says_so() {
         "either the gap is named or nothing is missing: {all}"
     );
     assert!(ok(&world, &["capture-pane", "-t", &pane]).contains("got unheard"));
+}
+
+/// The connections stay open, and nothing comes through them any more.
+#[test]
+fn a_link_that_falls_silent_is_a_gap_and_a_wait_goes_on() {
+    let world = World::new();
+    let Some(sshd) = started(&world) else { return };
+    let proxy = Proxy::before(sshd.port());
+    // Alone ssh takes a minute to notice.
+    let via = sshd.via_proxy("user", &proxy).replace("ssh ", "ssh -o ServerAliveInterval=1 ");
+    configure(&world, &[("far", &via)]);
+    let socket = place_for_a_server(&world);
+    let made = ["new-session", "-d", "-s", "work", "-P", "-F", "far/#{pane_id}", crate::common::ANSWERS];
+    let pane = world.tmux_at(&socket, &made);
+    ok(&world, &["wait-for", "-t", &pane, "-p", "^ready", "--since", "start", "-T", "30"]);
+    let command = ["wait-for", "-t", &pane, "-p", "got later", "-T", "55"];
+    let waiting = Background::start(world.plain_muxtap_command().args(command));
+    eventually("it waits", || world.json(&["status"])["waits"] == 1);
+    let connections = proxy.connections();
+    let _silent = proxy.silence();
+    let id = pane.strip_prefix("far/").unwrap();
+    world.tmux_at(&socket, &["send-keys", "-t", id, "unheard", "Enter"]);
+    eventually("the link is known to be lost", || world.json(&["status"])["servers"][0]["state"] != "connected");
+    eventually("it is reached again", || world.json(&["status"])["servers"][0]["state"] == "connected");
+    assert!(proxy.connections() > connections, "by another connection");
+    assert!(ok(&world, &["capture-pane", "-t", &pane]).contains("got unheard"));
+    ok(&world, &["send-keys", "-t", &pane, "later", "Enter"]);
+    assert_eq!(waiting.finish().status, 0);
+    // What was silent ends over there as well.
+    proxy.cut();
 }
 
 #[test]

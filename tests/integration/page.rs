@@ -212,6 +212,8 @@ impl<S: Read + Write> Page<S> {
         let welcome = page.next_of("welcome");
         welcome["client"].as_str().unwrap().clone_into(&mut page.client);
         page.taken = welcome["input"].as_u64().unwrap();
+        let own = format!("/run/tmux-{}", rustix::process::getuid().as_raw());
+        assert!(welcome["sockets"].as_str().unwrap().ends_with(&own), "{welcome}");
         page.may = welcome["may"].as_array().unwrap().iter().map(|tier| tier.as_str().unwrap().to_owned()).collect();
         page
     }

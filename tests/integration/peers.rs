@@ -236,6 +236,32 @@ fn a_link_that_falls_silent_is_made_again_and_loses_no_byte() {
     proxy.cut();
 }
 
+/// A network that holds everything up for a moment.
+#[test]
+fn a_link_that_stalls_goes_on_and_holds_up_no_list() {
+    let world = World::with_server();
+    let Some(sshd) = Sshd::start(world.dir(), &[]) else { return };
+    let proxy = Proxy::before(sshd.port());
+    let far = Far::new();
+    far.configure(&world, &sshd.via_proxy("user", &proxy));
+    let pane = counting(&world);
+    let command = ["wait-for", "-t", &pane, "-p", "end 40", "-T", "55"];
+    let waiting = Background::start(world.plain_muxtap_command().args(command));
+    eventually("it waits there", || far.world.json(&["status"])["waits"] == 1);
+    let list = || world.http("GET", &format!("/v1/panes{}&everywhere=true", world.query()), None).json();
+    assert_eq!(list()["panes"].as_array().unwrap().len(), 2);
+    let connections = proxy.connections();
+    let stall = proxy.silence();
+    far.ok(&["send-keys", "-t", pane.strip_prefix("far/").unwrap(), "40", "Enter"]);
+    let listed = list();
+    assert_eq!(listed["panes"].as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed["unreachable"][0]["name"], "far", "{listed}");
+    stall.store(false, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(waiting.finish().status, 0);
+    assert_eq!(list()["panes"].as_array().unwrap().len(), 2);
+    assert_eq!(proxy.connections(), connections, "by the same connection");
+}
+
 /// The pipe behind one of a process's descriptors.
 #[cfg(target_os = "linux")]
 fn pipe_of(pid: u32, descriptor: u32) -> PathBuf {

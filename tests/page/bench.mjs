@@ -2,6 +2,7 @@
 //
 // MUXTAP_FLOOD_MB   megabytes of the flood (default 60)
 
+import { spawn } from "node:child_process";
 import { statSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { serve } from "./rawterm.mjs";
@@ -46,7 +47,10 @@ async function figures() {
     await xterm.bringToFront();
     await xterm.click("#t");
     const other = await echoes(xterm, ".xterm-rows");
-    row("key pressed to its echo painted, p50 / p99", `${own[0]} / ${own[1]} ms`, `${other[0]} / ${other[1]} ms`);
+    const [at50, at99] = await ofThePane(pane);
+    const both = (times) => `${times[0].toFixed(1)} / ${times[1].toFixed(1)} ms`;
+    row("key pressed to its echo painted, p50 / p99", both(own), both(other));
+    row(`  beyond what the pane takes (${both([at50, at99])})`, both([own[0] - at50, own[1] - at99]), both([other[0] - at50, other[1] - at99]));
 
     // The flood, with nobody who looks, with the page, and with the stream.
     const file = join(world.dir, "flood");
@@ -63,7 +67,7 @@ async function figures() {
         location.hash = "wall";
     });
     await front(page, world, pane);
-    const watched = await watch(page, ".front .rows", () => flood(pane, file));
+    const watched = await watch(page, ".front .rows", (begins) => flood(pane, file, begins));
     await until(async () => (await shown(page)).join("\n") === (await world.capture(pane)).join("\n"), "the last screen");
     await page.evaluate(() => {
         location.hash = "waits";
@@ -71,7 +75,7 @@ async function figures() {
     await xterm.goto(raw.url);
     await xterm.bringToFront();
     await xterm.waitForFunction(() => window.bytes > 0);
-    const streamed = await watch(xterm, ".xterm-rows", () => flood(pane, file));
+    const streamed = await watch(xterm, ".xterm-rows", (begins) => flood(pane, file, begins));
     await xterm.goto("about:blank");
     row(`flood of ${FLOOD} MB: its own time (alone ${alone} ms)`, `${watched.result} ms, ${(watched.result / alone).toFixed(2)} x`, `${streamed.result} ms, ${(streamed.result / alone).toFixed(2)} x`);
     row("  frames a second", watched.fps, streamed.fps);
@@ -132,18 +136,65 @@ async function figures() {
     row("  bytes of the page's connection, of its device's", `${bytes("/v1/page/ws")}, ${bytes("/v1/devices/ws")}`);
 }
 
+/** The p50 and the p99 of times. */
+function middleAndLate(times) {
+    times.sort((one, other) => one - other);
+    return [times[Math.floor(times.length / 2)], times[Math.floor(times.length * 0.99)]];
+}
+
+/** Types keys one by one in a client that is attached in a terminal; returns p50 and p99 of the milliseconds from the key to its echo. */
+async function ofThePane(pane) {
+    await world.tmux("respawn-pane", "-k", "-t", pane, "exec cat");
+    const client = spawn("script", ["-qfc", "stty rows 25 cols 80; exec tmux attach -t work", "/dev/null"], { env: world.env });
+    const times = [];
+    try {
+        let heard = () => {};
+        client.stdout.on("data", () => heard());
+        // What it draws first.
+        await new Promise((resolve) => setTimeout(resolve, 1000));
+        for (let key = 0; key < KEYS; key += 1) {
+            const begin = performance.now();
+            const echo = new Promise((resolve) => {
+                heard = resolve;
+            });
+            client.stdin.write("x");
+            await echo;
+            times.push(performance.now() - begin);
+            heard = () => {};
+            await new Promise((resolve) => setTimeout(resolve, 15 + (key % 7)));
+        }
+    } finally {
+        client.kill();
+    }
+    return middleAndLate(times);
+}
+
 /** Types keys one by one; returns p50 and p99 of the milliseconds from the key to the frame that has its echo. */
 async function echoes(page, selector) {
     await page.evaluate((selector) => {
         window.times = [];
         let at = 0;
+        // What is changed in a frame's own callbacks is drawn in that frame.
+        let framing = false;
+        const request = window.requestAnimationFrame.bind(window);
+        window.requestAnimationFrame = (then) =>
+            request((now) => {
+                framing = true;
+                queueMicrotask(() => queueMicrotask(() => { framing = false; }));
+                then(now);
+            });
         addEventListener("keydown", () => { at = performance.now(); }, true);
         new MutationObserver(() => {
             if (at > 0) {
                 const begin = at;
                 at = 0;
                 // The frame in which it is drawn ends when the next task begins.
-                requestAnimationFrame(() => setTimeout(() => window.times.push(performance.now() - begin)));
+                const drawn = () => setTimeout(() => window.times.push(performance.now() - begin));
+                if (framing) {
+                    drawn();
+                } else {
+                    request(drawn);
+                }
             }
         }).observe(document.querySelector(selector), { childList: true, subtree: true, characterData: true });
     }, selector);
@@ -152,24 +203,24 @@ async function echoes(page, selector) {
         await page.waitForTimeout(15 + (key % 7));
     }
     await page.waitForTimeout(300);
-    const times = (await page.evaluate(() => window.times)).sort((one, other) => one - other);
-    return [times[Math.floor(times.length / 2)].toFixed(1), times[Math.floor(times.length * 0.99)].toFixed(1)];
+    return middleAndLate(await page.evaluate(() => window.times));
 }
 
 /** Prints a file in a pane; returns the milliseconds that it took. */
-async function flood(pane, file) {
+async function flood(pane, file, begins = async () => {}) {
     const done = join(world.dir, "done");
     writeFileSync(done, "");
     // Begun by a key, as floods are: a screen that was just cleared for another program is asked of tmux for a while.
     await world.tmux("respawn-pane", "-k", "-t", pane, "exec sh");
     await until(async () => /[$#] *$/.test((await world.capture(pane)).join("\n").trimEnd()), "a prompt");
     await new Promise((resolve) => setTimeout(resolve, 1000));
+    await begins();
     await world.tmux("send-keys", "-t", pane, `begin=$(date +%s%N); cat ${file}; end=$(date +%s%N); echo $(((end-begin)/1000000)) > ${done}`, "Enter");
     const { readFileSync } = await import("node:fs");
     return until(() => Number(readFileSync(done, "utf8")) || null, "the flood", 300_000);
 }
 
-/** Counts frames in which something was drawn, and bytes, while something runs. */
+/** Counts frames in which something was drawn, and bytes, while something runs that says when it begins and how many milliseconds it took. */
 async function watch(page, selector, what) {
     const client = await page.context().newCDPSession(page);
     await client.send("Network.enable");
@@ -194,9 +245,11 @@ async function watch(page, selector, what) {
         });
         window.counter.observe(document.querySelector(selector), { childList: true, subtree: true, characterData: true });
     }, selector);
-    const begin = Date.now();
-    const result = await what();
-    const seconds = (Date.now() - begin) / 1000;
+    const result = await what(() => {
+        bytes = 0;
+        return page.evaluate(() => { window.drawn = 0; });
+    });
+    const seconds = result / 1000;
     const drawn = await page.evaluate(() => window.drawn);
     await page.waitForTimeout(500);
     return { result, seconds, fps: (drawn / seconds).toFixed(0), bytes, heap: [before, await heap()] };

@@ -183,6 +183,51 @@ test("history is there when it is scrolled to, and is found", async () => {
     await page.locator(".note", { hasText: "That pane is gone" }).waitFor();
 });
 
+test("scrolled up step by step nothing is left out, and what is read stays where it is while the pane prints", async () => {
+    const pane = await world.window("i=1; while :; do while [ $i -le ${to:=900} ]; do echo line-$i; i=$((i+1)); done; read -r to; done");
+    await until(async () => (await world.capture(pane)).includes("line-900"), "900 lines");
+    await front(page, world, pane);
+    await same(pane);
+    await page.locator(".front .scroller").hover();
+    // The lines that are seen, by their numbers.
+    const seen = () =>
+        page.evaluate(() => {
+            const room = document.querySelector(".front .scroller").getBoundingClientRect();
+            const rows = [...document.querySelectorAll(".front .row")].filter((row) => {
+                const { top, bottom } = row.getBoundingClientRect();
+                return top >= room.top && bottom <= room.bottom && /^line-\d+$/.test(row.textContent);
+            });
+            return rows.map((row) => [row.getBoundingClientRect().top, Number(row.textContent.slice(5))]).sort(([one], [other]) => one - other).map(([, number]) => number);
+        });
+    const whole = (numbers) => numbers.length > 5 && numbers.every((number, at) => at === 0 || number === numbers[at - 1] + 1);
+    let last = await seen();
+    let printed = 900;
+    for (let step = 0; last[0] > 1; step += 1) {
+        const ended = page.evaluate(() => new Promise((resolve) => document.querySelector(".front .scroller").addEventListener("scrollend", resolve, { once: true })));
+        await page.mouse.wheel(0, -300);
+        await ended;
+        let now = [];
+        await until(async () => {
+            now = await seen();
+            return whole(now) && now[0] < last[0];
+        }, `lines before ${last}`);
+        assert.ok(now.at(-1) >= last[0] - 1, `${now} and then ${last}`);
+        if (step === 3) {
+            printed = 1200;
+            await world.tmux("send-keys", "-t", pane, "1200", "Enter");
+            await until(async () => (await world.capture(pane)).includes("line-1200"), "more lines");
+            await page.waitForFunction(() => [...document.querySelectorAll(".front .rows .row")].some((row) => row.textContent === "line-1200"));
+            assert.deepEqual(await seen(), now, "it moved");
+        }
+        last = now;
+    }
+    await page.locator(".front .down").click();
+    await same(pane);
+    await until(async () => (await seen()).at(-1) === printed, "the end");
+    await world.tmux("kill-pane", "-t", pane);
+    await page.locator(".note", { hasText: "That pane is gone" }).waitFor();
+});
+
 test("a program on the alternate screen, its colours, and the mouse that it asked for", async () => {
     const pane = await world.window("printf '\\033[?1049h\\033[?1000h\\033[?1006h\\033[2;3H\\033[31;1mred\\033[0m \\033[7mreverse\\033[0m'; exec cat -v");
     await front(page, world, pane);

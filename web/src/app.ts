@@ -20,6 +20,8 @@ export class App {
     waits: Wait[] = [];
     approvals: Approval[] = [];
     may: string[] = [];
+    /** The folder of the daemon's own tmux sockets. */
+    sockets = "";
     version = "";
     link: Link = "closed";
     retryAt = 0;
@@ -77,9 +79,10 @@ export class App {
                     this.note({ kind: "error", text: `Not typed into ${this.name(pending.key)}: ${error.message}`, ms: 8000 }),
                 error: (error) => this.note({ kind: "error", text: error.message, ms: 8000 }),
                 barred: () => this.barred(),
-                ready: (may, version) => {
+                ready: ({ may, version, sockets }) => {
                     this.may = may;
                     this.version = version;
+                    this.sockets = sockets;
                     this.readyAt = Date.now();
                     // A server may be another one since.
                     this.asked.clear();
@@ -220,13 +223,16 @@ export function paneName(pane: PaneInfo): string {
     return `${pane.session}:${pane.window}.${pane.pane}`;
 }
 
-/** The tmux server's name, where it is not the default one; with its host. */
-export function serverName(socket: string): string {
-    const name = socket.split("/").pop() ?? socket;
+/** The tmux server's name, where it is not the daemon's own default one; with its host. */
+export function serverName(socket: string, sockets: string): string {
     if (!socket.startsWith("/")) {
         return socket;
     }
-    return name === "default" ? "" : name;
+    const name = socket.split("/").pop() ?? socket;
+    if (name !== "default") {
+        return name;
+    }
+    return socket === `${sockets}/default` ? "" : socket;
 }
 
 export function describe(pending: Pending): string {

@@ -105,6 +105,8 @@ export interface Welcome {
     input: number;
     may: string[];
     fps: number;
+    /** The folder of the daemon's own tmux sockets. */
+    sockets: string;
 }
 
 export interface HistoryMessage {

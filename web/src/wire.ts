@@ -10,6 +10,7 @@ import type {
     ServerMessage,
     Typed,
     Wait,
+    Welcome,
 } from "./types";
 
 /** The part of a WebSocket that is used. */
@@ -70,7 +71,7 @@ export interface ConnectionEvents {
     /** The daemon lets this browser in no more: nothing is tried again until `connect`. */
     barred(): void;
     /** A connection is there: what may be done, and whether it is the first. */
-    ready(may: string[], version: string): void;
+    ready(welcome: Welcome): void;
 }
 
 /** Milliseconds before the first new try, and at most. */
@@ -242,7 +243,7 @@ export class Connection {
         const message = JSON.parse(text) as ServerMessage;
         switch (message.type) {
             case "welcome":
-                this.welcome(message.client, message.input, message.may, message.fps, message.version);
+                this.welcome(message);
                 break;
             case "screen":
                 this.views.get(message.view)?.events.screen(message);
@@ -280,7 +281,8 @@ export class Connection {
         }
     }
 
-    private welcome(client: string, input: number, may: string[], fps: number, version: string): void {
+    private welcome(welcome: Welcome): void {
+        const { client, input, may, fps, version } = welcome;
         const known = client === this.client;
         this.client = client;
         this.around.remember(client);
@@ -303,7 +305,7 @@ export class Connection {
         for (const key of this.unfits) {
             this.unfit(key);
         }
-        this.events.ready(may, version);
+        this.events.ready(welcome);
     }
 
     private failed(error: ApiError, view?: number, id?: number): void {
@@ -341,28 +343,24 @@ export class Connection {
         }
     }
 
-    /** Gives a view's credit back with the next frame: what came was drawn in this one. */
+    /** Notes that what came for a view is drawn in this frame. Its credit goes back with `giveCredits`. */
     drew(view: number): void {
         this.drawn.add(view);
-        this.askFrame();
     }
 
     private drawnList(): void {
         this.listDrawn = true;
-        this.askFrame();
-    }
-
-    private askFrame(): void {
-        if (this.frameAsked) {
-            return;
+        if (!this.frameAsked) {
+            this.frameAsked = true;
+            this.around.frame(() => {
+                this.frameAsked = false;
+                this.giveCredits();
+            });
         }
-        this.frameAsked = true;
-        this.around.frame(() => this.giveCredits());
     }
 
-    /** Says what was drawn. Called by whoever draws, in the frame itself. */
+    /** Says what was drawn. Called by whoever draws, in the frame itself: one more frame for it would cost as much. */
     giveCredits(): void {
-        this.frameAsked = false;
         const views = [...this.drawn].filter((view) => this.views.has(view));
         this.drawn.clear();
         const list = this.listDrawn;

@@ -193,7 +193,9 @@ test("a credit is given back once, in the frame in which it was drawn, and not f
     connection.drew(other);
     connection.hide(other);
     frame();
-    frame();
+    assert.deepEqual(socket().of("drawn"), [], "no frame is asked for: there is one");
+    connection.giveCredits();
+    connection.giveCredits();
     assert.deepEqual(socket().of("drawn"), [{ type: "drawn", views: [view] }]);
 });
 

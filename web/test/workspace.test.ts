@@ -4,7 +4,7 @@ import { Device, type DeviceSocket, type Request } from "../src/workspace/device
 import { isWhole, panesOf, Workspace } from "../src/workspace/model";
 import type { PaneInfo } from "../src/types";
 import { parseSelector, WorkspaceError } from "../src/workspace/selector";
-import { terminalId, terminals } from "../src/workspace/terminal";
+import { terminal, terminalId } from "../src/workspace/terminal";
 
 const NOW = 1_700_000_000_000;
 
@@ -243,25 +243,26 @@ test("a page that was replaced changes nothing until it takes over, and then has
 
 test("a pane's name says on which server it is", () => {
     const at = (socket: string) => ({ id: "%3", socket }) as unknown as PaneInfo;
+    const sockets = "/run/user/tmux-1000";
     for (const [socket, id] of [
-        ["/tmp/tmux-0/default", "%3"],
+        ["/run/user/tmux-1000/default", "%3"],
+        ["/tmp/tmux-1000/default", "/tmp/tmux-1000/default/%3"],
         ["/run/user/tmux-1000/work", "work/%3"],
         ["/tmp/x/t", "/tmp/x/t/%3"],
         ["/tmp/default", "/tmp/default/%3"],
         ["box/work", "box/work/%3"],
         ["box/default", "box/default/%3"],
     ] as const) {
-        assert.equal(terminalId(at(socket), [at(socket), at("/tmp/other")]), id);
-        assert.equal(terminals(id, [at(socket)]).length, 1);
+        assert.equal(terminalId(at(socket), sockets), id);
+        assert.equal(terminal(id, [at("/tmp/y/other"), at(socket)], sockets)?.socket, socket);
+        // The whole address is always good.
+        assert.equal(terminal(`${socket}/%3`, [at(socket)], sockets)?.socket, socket);
     }
-    assert.equal(terminals("box/%3", [at("box/default"), at("box/work")]).length, 1);
-    assert.deepEqual(terminals("%3", [at("/tmp/x/default")]), []);
-    // Of two servers of one name each is named by its path, and the name alone means neither.
-    const [one, other] = [at("/a/tmux-0/default"), at("/b/tmux-0/default")];
-    const all = [{ ...other, id: "%9" }, one, other];
-    assert.equal(terminals("%3", all).length, 2);
-    assert.equal(terminalId(one, all), "/a/tmux-0/default/%3");
-    assert.deepEqual(terminals("/a/tmux-0/default/%3", all), [one]);
+    assert.equal(terminal("box/%3", [at("box/work"), at("box/default")], sockets)?.socket, "box/default");
+    // A server of the same name in another folder is none that a short name means.
+    const [own, other] = [at("/run/user/tmux-1000/default"), at("/tmp/tmux-1000/default")];
+    assert.equal(terminal("%3", [other, own], sockets), own);
+    assert.equal(terminal("%3", [other], sockets), undefined);
 });
 
 test("a connection that is silent is made anew, later each time, and one that is asked and answers is kept", () => {

@@ -73,7 +73,7 @@ class Card {
         this.badge.className = `badge ${agent.state}`;
         write(this.badge, badgeText(pane));
         write(this.name, clean(paneName(pane), 60));
-        write(this.where, clean([serverName(pane.socket), pane.cwd].filter((word) => word !== "").join(" "), 120));
+        write(this.where, clean([serverName(pane.socket, this.app.sockets), pane.cwd].filter((word) => word !== "").join(" "), 120));
         // Another question has other buttons; nothing else makes them anew.
         const now = JSON.stringify([isAsking(pane), agent.question, agent.question_id, agent.options, this.app.mayType]);
         if (now === this.shown) {

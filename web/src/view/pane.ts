@@ -22,6 +22,9 @@ export interface PaneOptions {
     wait?(text: string): void;
 }
 
+/** By so many lines at once what is above the screen grows while its end is followed. */
+const STEP = 256;
+
 const SIZES = [7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 24, 28, 32];
 
 export class PaneView {
@@ -46,6 +49,8 @@ export class PaneView {
     private placed = "";
     private following = true;
     private lastFirst = 0;
+    /** The oldest lines that cannot be scrolled to yet: while the end is followed, that there are more is not to move all. */
+    private beyond = 0;
     private reading: Reading | null = null;
     private finder: Finder | null = null;
     private buttons: Record<string, HTMLButtonElement> = {};
@@ -344,14 +349,22 @@ export class PaneView {
         this.place();
     }
 
-    /** Lines above the screen that can be scrolled to. */
-    private get above(): number {
+    /** Lines above the screen that could be scrolled to. */
+    private get past(): number {
         const screen = this.feed.screen;
         return screen.modes.alternate ? 0 : Math.min(screen.history, REACH);
     }
 
+    /** Lines above the screen that can be scrolled to. */
+    private get above(): number {
+        return Math.max(0, this.past - this.beyond);
+    }
+
     private place(): void {
         const screen = this.feed.screen;
+        if (this.following) {
+            this.beyond = this.past < 2 * STEP ? 0 : this.past % STEP;
+        }
         const top = this.above * this.rowPixels;
         const origin = screen.top - this.above;
         this.paper.style.height = `${top + screen.rows * this.rowPixels}px`;
@@ -372,7 +385,7 @@ export class PaneView {
             return;
         }
         this.placed = "";
-        if (behind > 0) {
+        if (behind !== 0) {
             this.scroller.scrollTop -= behind * this.rowPixels;
         }
         this.showPast(origin);
@@ -404,10 +417,24 @@ export class PaneView {
         this.down.hidden = this.following;
         if (!this.following) {
             this.placed = "";
+            this.reachAll();
         }
         // A screen that is not drawn yet has other numbers: its frame shows what is above it.
         if (this.lastFirst === this.feed.screen.top - this.above) {
             this.showPast(this.lastFirst);
+        }
+    }
+
+    /** Lets the oldest lines be scrolled to once they are near. */
+    private reachAll(): void {
+        const { scrollTop } = this.scroller;
+        if (this.beyond > 0 && scrollTop < 2 * this.room.height) {
+            this.beyond = 0;
+            this.place();
+            // Who went to the very beginning is there.
+            if (scrollTop === 0) {
+                this.scroller.scrollTop = 0;
+            }
         }
     }
 
@@ -424,6 +451,9 @@ export class PaneView {
         if (this.reading !== null) {
             this.toggleReading();
         }
+        this.following = false;
+        this.beyond = 0;
+        this.place();
         const origin = this.lastFirst;
         const target = Math.max(0, (line - origin) * this.rowPixels - this.scroller.clientHeight / 3);
         this.scroller.scrollTop = target;

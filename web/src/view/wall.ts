@@ -62,7 +62,7 @@ export class Wall {
 
     update(): void {
         const words = this.filter.value.toLowerCase().split(/\s+/).filter((word) => word !== "");
-        const shown = [...this.app.panes.values()].filter((pane) => fits(pane, words)).sort(compare);
+        const shown = [...this.app.panes.values()].filter((pane) => fits(pane, words, this.app.sockets)).sort(compare);
         const kept = new Set(shown.map((pane) => pane.key));
         for (const [key, tile] of this.tiles) {
             if (!kept.has(key)) {
@@ -115,7 +115,7 @@ export class Wall {
         }
         const list = h("ul", { cls: "tiles" });
         const count = h("span", { cls: "count" });
-        const server = pane === undefined ? "" : serverName(pane.socket);
+        const server = pane === undefined ? "" : serverName(pane.socket, this.app.sockets);
         const heading = h("h2", {}, {}, clean(pane?.session ?? name, 80), server === "" ? null : h("span", { cls: "server" }, {}, clean(server, 80)), count);
         const element = h("section", { cls: "group", "aria-label": clean(`session ${pane?.session ?? name}`, 100) }, {}, heading, list);
         const made = { element, list, count };
@@ -200,8 +200,8 @@ export class Wall {
     }
 }
 
-function fits(pane: PaneInfo, words: string[]): boolean {
-    const text = [pane.session, pane.window_name, pane.title, pane.command, pane.cwd, pane.id, serverName(pane.socket), badgeText(pane), isAsking(pane) ? "asks" : ""]
+function fits(pane: PaneInfo, words: string[], sockets: string): boolean {
+    const text = [pane.session, pane.window_name, pane.title, pane.command, pane.cwd, pane.id, serverName(pane.socket, sockets), badgeText(pane), isAsking(pane) ? "asks" : ""]
         .join(" ")
         .toLowerCase();
     return words.every((word) => text.includes(word));

@@ -8,8 +8,8 @@ import { PaneView } from "../view/pane";
 import { Chat } from "./chat";
 import { EditorPane } from "./editor";
 import type { Pane } from "./model";
-import { terminals } from "./terminal";
 import { Picker } from "./picker";
+import { terminal } from "./terminal";
 
 export interface ContentOn {
     act(command: string, args: object): unknown;
@@ -148,21 +148,15 @@ export class Content {
         }
     }
 
-    /** The panes that its name may mean. */
-    private get terminals(): PaneInfo[] {
-        const ref = this.pane.contentRef;
-        return ref !== undefined && "terminalId" in ref ? terminals(ref.terminalId, this.app.panes.values()) : [];
-    }
-
-    /** The pane that is shown; none where the name may mean several, since what is typed must not reach another one. */
+    /** The pane that is shown. */
     private get terminal(): PaneInfo | undefined {
-        const fitting = this.terminals;
-        return fitting.length === 1 ? fitting[0] : undefined;
+        const ref = this.pane.contentRef;
+        return ref !== undefined && "terminalId" in ref ? terminal(ref.terminalId, this.app.panes.values(), this.app.sockets) : undefined;
     }
 
     private describe(): string {
         const { kind, url, file, contentRef, status } = this.pane;
-        return JSON.stringify([kind, status, url, file, contentRef, kind === "terminal" ? this.terminals.map((one) => one.key) : null]);
+        return JSON.stringify([kind, status, url, file, contentRef, kind === "terminal" ? this.terminal?.key : null]);
     }
 
     private make(): Shown {
@@ -178,10 +172,6 @@ export class Content {
                 const terminal = this.terminal;
                 if (terminal === undefined) {
                     const ref = pane.contentRef as { terminalId: string };
-                    const servers = this.terminals.map((one) => one.socket);
-                    if (servers.length > 1) {
-                        return plain(`${ref.terminalId} is a terminal on each of ${servers.join(", ")}. Attach the one that is meant by its server's path, as terminal:${servers[0]}/${this.terminals[0]?.id}.`, ref.terminalId);
-                    }
                     return plain(`The terminal ${ref.terminalId} is not there.`, ref.terminalId);
                 }
                 const view = new PaneView(this.app, terminal.key, { embedded: true, wait: (text) => this.on.wait(terminal.key, text) });

@@ -79,7 +79,7 @@ export class Picker implements Shown {
     }
 
     private readonly offered = new Keyed<PaneInfo>(this.terminals, (pane) => {
-        const element = button("", () => this.bind({ terminalId: terminalId(pane, this.app.panes.values()) }));
+        const element = button("", () => this.bind({ terminalId: terminalId(pane, this.app.sockets) }));
         return { element, update: (now) => write(element, clean(`${paneName(now)}  ${now.command}`, 80)) };
     });
 
@@ -94,7 +94,7 @@ export class Picker implements Shown {
     private async newTerminal(): Promise<void> {
         const name = `device-${this.on.deviceId}`;
         try {
-            const there = [...this.app.panes.values()].some((pane) => pane.session === name && serverName(pane.socket) === "");
+            const there = [...this.app.panes.values()].some((pane) => pane.session === name && serverName(pane.socket, this.app.sockets) === "");
             const made = there
                 ? await http<{ pane: string }>("POST", "/v1/windows", { session: name })
                 : await http<{ pane: string }>("POST", "/v1/sessions", { name, or_existing: true });

@@ -124,7 +124,7 @@ export class WorkspaceView {
     /** Opens a pane of the wall in a new tab. */
     openTerminal(key: string): void {
         const pane = this.app.panes.get(key);
-        const id = pane === undefined ? "" : terminalId(pane, this.app.panes.values());
+        const id = pane === undefined ? "" : terminalId(pane, this.app.sockets);
         if (!isNamed(id)) {
             this.app.note({ kind: "error", text: `A workspace cannot name this terminal: ${clean(id, 200)}`, ms: 8000 });
             return;
