@@ -389,10 +389,10 @@ impl Connection {
             return;
         }
         view.queued = true;
-        if view.next <= Instant::now() {
+        if view.turns.next <= Instant::now() {
             self.ready.push_back(number);
         } else {
-            self.timed.insert((view.next, number));
+            self.timed.insert((view.turns.next, number));
         }
     }
 
@@ -479,10 +479,11 @@ impl Connection {
         } else if frame.exit.is_none() {
             view.ended = false;
         }
+        let is_drawn_anew = frame.is_drawn_anew(view.last.as_ref());
         view.last = Some(frame);
         if message.is_some() {
             view.credit = false;
-            view.sent(Instant::now());
+            view.turns.sent(Instant::now(), is_drawn_anew);
         }
         message.or_else(|| self.answers.pop_front())
     }

@@ -149,6 +149,13 @@ impl Frame {
         Some(out)
     }
 
+    /// Returns whether most rows show something else than those of the last frame in their places.
+    pub(super) fn is_drawn_anew(&self, last: Option<&Self>) -> bool {
+        let before = |y: usize| last.and_then(|last| last.rows.get(y));
+        let anew = self.rows.iter().enumerate().filter(|(y, row)| before(*y) != Some(*row)).count();
+        anew * 2 > self.rows.len()
+    }
+
     /// Returns all but the rows.
     fn clone_head(&self) -> Self {
         Self { rows: Vec::new(), title: self.title.clone(), ..*self }
@@ -279,6 +286,23 @@ mod tests {
         assert_eq!((moved["lines"].as_object().unwrap().len(), &moved["at"][1]), (0, &0.into()));
         let other = view.step("\x1b[?1049h").unwrap();
         assert_eq!((&other["whole"], &other["modes"]["alternate"]), (&true.into(), &true.into()));
+    }
+
+    #[test]
+    fn an_echo_is_not_most_of_a_screen_and_a_line_that_scrolls_it_is() {
+        let mut view = View::new(20, 6);
+        let mut is_anew = |output: &str| {
+            let before = view.last.take();
+            view.screen.feed(output.as_bytes());
+            let frame = view.frame();
+            let is_anew = frame.is_drawn_anew(before.as_ref());
+            view.last = Some(frame);
+            is_anew
+        };
+        assert!(is_anew("1\r\n2\r\n3\r\n4\r\n5\r\n6"), "the first one");
+        assert!(!is_anew("x"));
+        assert!(!is_anew("\x1b[1;1Hx\x1b[2;1Hx\x1b[3;1Hx"));
+        assert!(is_anew("\x1b[6;1H\r\n7"));
     }
 
     #[test]

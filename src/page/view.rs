@@ -20,9 +20,7 @@ pub(super) struct View {
     /// Whether the page has drawn the last message.
     pub(super) credit: bool,
     /// When the next message may be sent.
-    pub(super) next: Instant,
-    /// Messages that were due one after the other: its pane prints without a pause.
-    streak: u32,
+    pub(super) turns: Turns,
     /// Whether the pane may have changed since it was last looked at.
     pub(super) dirty: bool,
     /// Whether the view waits for its turn, or for the time of it.
@@ -50,8 +48,7 @@ impl View {
             last: None,
             asked: None,
             credit: true,
-            next: now,
-            streak: 0,
+            turns: Turns::new(now),
             dirty: true,
             queued: false,
             asking: false,
@@ -63,26 +60,81 @@ impl View {
     }
 }
 
+/// The times at which a view has its messages.
+pub(super) struct Turns {
+    /// When the next one may be sent.
+    pub(super) next: Instant,
+    /// Messages that were due one after the other, each of them most of the screen: its pane prints without a pause.
+    streak: u32,
+}
+
 /// Messages in a row after which a view has fewer of them.
 const STREAK: u32 = 12;
 /// How late a message of a row may be.
 const ROW: Duration = Duration::from_millis(12);
-/// From message to message of a pane that prints without a pause: a little more than each second frame of a display, so
+/// From message to message of a pane that prints without a pause: each second frame of a display, so
 /// that what draws them leaves processors to what prints.
-const PAUSELESS: Duration = Duration::from_millis(31);
+const PAUSELESS: Duration = Duration::from_millis(33);
 
-impl View {
-    /// Notes that a message was sent.
-    pub(super) fn sent(&mut self, now: Instant) {
-        self.streak = if now < self.next + ROW { self.streak.saturating_add(1) } else { 0 };
+impl Turns {
+    fn new(now: Instant) -> Self {
+        Self { next: now, streak: 0 }
+    }
+
+    /// Notes that a message was sent, and whether it has most of the screen drawn anew: an echo does not.
+    pub(super) fn sent(&mut self, now: Instant, is_drawn_anew: bool) {
+        self.streak = if is_drawn_anew && now < self.next + ROW { self.streak.saturating_add(1) } else { 0 };
         let frame = Duration::from_secs(1) / FPS;
-        // Counted from when it was due, so that frames of a display are met as often as said.
-        self.next = if self.streak < STREAK { now + frame } else { (self.next + PAUSELESS).max(now) };
+        self.next = if self.streak >= STREAK {
+            // Counted from when it was due, so that frames of a display are met as often as said.
+            (self.next + PAUSELESS).max(now)
+        } else if is_drawn_anew {
+            now + frame
+        } else {
+            // Credits hold it to the display's frames: with a whole one an echo would miss every other of them.
+            now + frame / 2
+        };
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
         self.end.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends messages as soon as each is due; returns the time between the last two.
+    fn paced(messages: u32, is_drawn_anew: bool) -> Duration {
+        let mut turns = Turns::new(Instant::now());
+        let mut before = turns.next;
+        for _ in 0..messages {
+            before = turns.next;
+            turns.sent(before, is_drawn_anew);
+        }
+        turns.next - before
+    }
+
+    #[test]
+    fn a_pane_that_prints_without_a_pause_has_fewer_frames_and_an_echo_has_all() {
+        let frame = Duration::from_secs(1) / FPS;
+        assert_eq!(paced(STREAK - 1, true), frame);
+        assert_eq!(paced(STREAK, true), PAUSELESS);
+        assert_eq!(paced(10 * STREAK, true), PAUSELESS);
+        assert_eq!(paced(10 * STREAK, false), frame / 2, "somebody types, or a clock ticks");
+    }
+
+    #[test]
+    fn a_pause_ends_a_row() {
+        let mut turns = Turns::new(Instant::now());
+        for _ in 0..2 * STREAK {
+            turns.sent(turns.next, true);
+        }
+        let late = turns.next + ROW;
+        turns.sent(late, true);
+        assert_eq!(turns.next - late, Duration::from_secs(1) / FPS);
     }
 }

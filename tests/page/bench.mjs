@@ -10,6 +10,7 @@ import { front, shown, until, World } from "./world.mjs";
 
 const FLOOD = Number(process.env.MUXTAP_FLOOD_MB ?? 60);
 const KEYS = 200;
+const FLOODS = 5;
 
 const world = await World.start();
 const raw = await serve(world.env, "work");
@@ -36,6 +37,14 @@ async function figures() {
     const pane = await world.tmux("list-panes", "-t", "work:0", "-F", "#{pane_id}");
     await world.tmux("respawn-pane", "-k", "-t", pane, "exec cat");
     const page = await world.page();
+    // The connection, by what is said over it.
+    await page.evaluate(() => {
+        const send = WebSocket.prototype.send;
+        WebSocket.prototype.send = function (text) {
+            window.link = this.url.endsWith("/v1/page/ws") ? this : window.link;
+            return send.call(this, text);
+        };
+    });
     await front(page, world, pane);
     const xterm = await (await (await world.browser()).newContext({ viewport: { width: 1280, height: 800 } })).newPage();
     await xterm.goto(raw.url);
@@ -48,39 +57,47 @@ async function figures() {
     await xterm.click("#t");
     const other = await echoes(xterm, ".xterm-rows");
     const [at50, at99] = await ofThePane(pane);
-    const both = (times) => `${times[0].toFixed(1)} / ${times[1].toFixed(1)} ms`;
-    row("key pressed to its echo painted, p50 / p99", both(own), both(other));
-    row(`  beyond what the pane takes (${both([at50, at99])})`, both([own[0] - at50, own[1] - at99]), both([other[0] - at50, other[1] - at99]));
+    const pair = ([middle, late]) => `${middle.toFixed(1)} / ${late.toFixed(1)} ms`;
+    row("key pressed to its echo painted, p50 / p99", pair(own), pair(other));
+    row(`  beyond what the pane takes (${pair([at50, at99])})`, pair([own[0] - at50, own[1] - at99]), pair([other[0] - at50, other[1] - at99]));
 
     // The flood, with nobody who looks, with the page, and with the stream.
     const file = join(world.dir, "flood");
     // Each line is another one: of rows that are the same nothing would be drawn.
     const line = `${"0123456789abcdefghijklmnopqrstuvwxyz ".repeat(2)}\n`;
     writeFileSync(file, Array.from({ length: Math.ceil((FLOOD << 20) / line.length) }, (_, number) => `${String(number).padStart(9, "0")}${line.slice(9)}`).join(""));
+    const [alones, watches, streams] = [[], [], []];
+    for (let round = 0; round < FLOODS; round += 1) {
+        await xterm.goto("about:blank");
+        await page.evaluate(() => {
+            location.hash = "waits";
+        });
+        alones.push(await flood(pane, file));
+        await page.bringToFront();
+        await page.evaluate(() => {
+            location.hash = "wall";
+        });
+        await front(page, world, pane);
+        watches.push(await watch(page, ".front .rows", (begins) => flood(pane, file, begins)));
+        await until(async () => (await shown(page)).join("\n") === (await world.capture(pane)).join("\n"), "the last screen");
+        await page.evaluate(() => {
+            location.hash = "waits";
+        });
+        await xterm.goto(raw.url);
+        await xterm.bringToFront();
+        await xterm.waitForFunction(() => window.bytes > 0);
+        streams.push(await watch(xterm, ".xterm-rows", (begins) => flood(pane, file, begins)));
+    }
     await xterm.goto("about:blank");
-    await page.evaluate(() => {
-        location.hash = "waits";
-    });
-    const alone = await flood(pane, file);
-    await page.bringToFront();
-    await page.evaluate(() => {
-        location.hash = "wall";
-    });
-    await front(page, world, pane);
-    const watched = await watch(page, ".front .rows", (begins) => flood(pane, file, begins));
-    await until(async () => (await shown(page)).join("\n") === (await world.capture(pane)).join("\n"), "the last screen");
-    await page.evaluate(() => {
-        location.hash = "waits";
-    });
-    await xterm.goto(raw.url);
-    await xterm.bringToFront();
-    await xterm.waitForFunction(() => window.bytes > 0);
-    const streamed = await watch(xterm, ".xterm-rows", (begins) => flood(pane, file, begins));
-    await xterm.goto("about:blank");
-    row(`flood of ${FLOOD} MB: its own time (alone ${alone} ms)`, `${watched.result} ms, ${(watched.result / alone).toFixed(2)} x`, `${streamed.result} ms, ${(streamed.result / alone).toFixed(2)} x`);
-    row("  frames a second", watched.fps, streamed.fps);
-    row("  to the browser", `${kb(watched.bytes)}, ${kb(watched.bytes / watched.seconds)}/s`, `${kb(streamed.bytes)}, ${kb(streamed.bytes / streamed.seconds)}/s`);
-    row("  the script's memory before, after", `${kb(watched.heap[0])}, ${kb(watched.heap[1])}`, `${kb(streamed.heap[0])}, ${kb(streamed.heap[1])}`);
+    const middle = (all, of = (one) => one) => all.map(of).sort((one, other) => one - other)[Math.floor(all.length / 2)];
+    const alone = middle(alones);
+    const both = (what) => [what(watches), what(streams)];
+    const times = (all) => `${middle(all, ({ result }) => result)} ms, ${(middle(all, ({ result }) => result) / alone).toFixed(2)} x`;
+    row(`flood of ${FLOOD} MB, of ${FLOODS} the middle one (alone ${alone} ms)`, ...both(times));
+    row("  each by the one alone before it", ...both((all) => all.map(({ result }, round) => (result / alones[round]).toFixed(2)).join(", ")));
+    row("  frames a second", ...both((all) => middle(all, ({ fps }) => fps).toFixed(0)));
+    row("  to the browser", ...both((all) => `${kb(middle(all, ({ bytes }) => bytes))}, ${kb(middle(all, ({ bytes, seconds }) => bytes / seconds))}/s`));
+    row("  the script's memory before the first, after the last", ...both((all) => `${kb(all[0].heap[0])}, ${kb(all.at(-1).heap[1])}`));
 
     // The first picture of a pane with a long history, and the one after a break.
     await world.tmux("set-option", "-g", "history-limit", "60000");
@@ -91,7 +108,7 @@ async function figures() {
         location.hash = "workspace";
     });
     const name = await world.tmux("display-message", "-p", "-t", deep, "#{session_name}:#{window_index}.#{pane_index}");
-    const times = [];
+    const pictures = [];
     for (let round = 0; round < 10; round += 1) {
         await page.evaluate(() => {
             location.hash = "workspace";
@@ -108,10 +125,45 @@ async function figures() {
             });
             return performance.now() - begin;
         }, name);
-        times.push(took);
+        pictures.push(took);
     }
-    times.sort((one, another) => one - another);
-    row("first picture of a pane with 50,000 lines, p50 / most", `${times[5].toFixed(0)} / ${times[9].toFixed(0)} ms`);
+    pictures.sort((one, another) => one - another);
+    row("first picture of a pane with 50,000 lines, p50 / most", `${pictures[5].toFixed(0)} / ${pictures[9].toFixed(0)} ms`);
+
+    // After a break: from the moment at which the connection is open to the frame that shows the pane.
+    const again = [];
+    for (let round = 0; round < 10; round += 1) {
+        again.push(
+            await page.evaluate(
+                () =>
+                    new Promise((resolve) => {
+                        const Native = window.WebSocket;
+                        window.WebSocket = class extends Native {
+                            constructor(...args) {
+                                super(...args);
+                                if (!String(args[0]).endsWith("/v1/page/ws")) {
+                                    return;
+                                }
+                                window.WebSocket = Native;
+                                let begin = 0;
+                                this.addEventListener("open", () => { begin = performance.now(); });
+                                this.addEventListener("message", ({ data }) => {
+                                    if (begin > 0 && String(data).startsWith('{"type":"screen"')) {
+                                        const opened = begin;
+                                        begin = 0;
+                                        requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - opened)));
+                                    }
+                                });
+                            }
+                        };
+                        window.link.close();
+                    }),
+            ),
+        );
+        await page.waitForTimeout(300);
+    }
+    again.sort((one, other) => one - other);
+    row("  after a break, from the connection's opening, p50 / most", `${again[5].toFixed(1)} / ${again[9].toFixed(1)} ms`);
 
     const args = [];
     for (let number = 0; number < 200; number += 1) {
@@ -252,7 +304,7 @@ async function watch(page, selector, what) {
     const seconds = result / 1000;
     const drawn = await page.evaluate(() => window.drawn);
     await page.waitForTimeout(500);
-    return { result, seconds, fps: (drawn / seconds).toFixed(0), bytes, heap: [before, await heap()] };
+    return { result, seconds, fps: drawn / seconds, bytes, heap: [before, await heap()] };
 }
 
 function kb(bytes) {

@@ -93,6 +93,8 @@ export class Connection {
     version = "";
     state: Link = "closed";
     private socket: Socket | null = null;
+    /** Whether `hello` was said: what only looks is asked for behind it, so that it is there after one round trip. */
+    private greeted = false;
     private welcomed = false;
     private retry = FIRST_RETRY;
     private cancelRetry: (() => void) | null = null;
@@ -130,11 +132,14 @@ export class Connection {
         this.say("connecting", 0);
         const socket = this.around.open();
         this.socket = socket;
-        this.welcomed = false;
         this.doubt(WELCOME_TIME);
         socket.onopen = () => {
-            const hello = this.client === null ? { type: "hello" } : { type: "hello", client: this.client };
-            socket.send(JSON.stringify(hello));
+            this.greeted = true;
+            this.send(this.client === null ? { type: "hello" } : { type: "hello", client: this.client });
+            this.send({ type: "list" });
+            for (const [view, { key }] of this.views) {
+                this.send({ type: "show", view, key });
+            }
         };
         socket.onmessage = (event) => this.receive(String(event.data));
         socket.onclose = () => this.lost();
@@ -179,6 +184,7 @@ export class Connection {
         }
         const socket = this.socket;
         this.socket = null;
+        this.greeted = false;
         this.welcomed = false;
         this.forgetCalls();
         if (socket !== null) {
@@ -214,7 +220,7 @@ export class Connection {
     }
 
     private send(message: object): void {
-        if (this.welcomed && this.socket?.readyState === OPEN) {
+        if (this.greeted && this.socket?.readyState === OPEN) {
             this.socket.send(JSON.stringify(message));
         }
     }
@@ -292,14 +298,10 @@ export class Connection {
         this.retry = FIRST_RETRY;
         this.welcomed = true;
         this.say("open", 0);
-        this.send({ type: "list" });
         // Both are for who may do everything.
         if (may.includes("input")) {
             this.send({ type: "waits" });
             this.send({ type: "approvals" });
-        }
-        for (const [view, { key }] of this.views) {
-            this.send({ type: "show", view, key });
         }
         this.resume(known, input);
         for (const key of this.unfits) {

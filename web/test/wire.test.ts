@@ -199,6 +199,26 @@ test("a credit is given back once, in the frame in which it was drawn, and not f
     assert.deepEqual(socket().of("drawn"), [{ type: "drawn", views: [view] }]);
 });
 
+test("what is shown is asked for together with the hello, once", () => {
+    const { connection, socket, welcome, fire } = world();
+    connection.connect();
+    welcome("A", 0);
+    const view = connection.show("k", { screen: () => undefined });
+    socket().breaks();
+    fire();
+    socket().onopen?.(undefined as never);
+    assert.deepEqual(socket().sent.map((one) => one.type), ["hello", "list", "show"]);
+    // What is shown and hidden meanwhile is said at once, too; what changes something waits.
+    const other = connection.show("l", { screen: () => undefined });
+    connection.hide(view);
+    connection.type("l", { keys: ["a"] });
+    assert.deepEqual(socket().sent.slice(3).map((one) => [one.type, one.view]), [["show", other], ["hide", view]]);
+    socket().says({ type: "welcome", version: "1", client: "A", input: 0, may: ["read", "input"], fps: 60 });
+    assert.equal(socket().of("show").length, 2);
+    assert.equal(socket().of("list").length, 1);
+    assert.equal(socket().of("input").length, 1);
+});
+
 test("views are shown again after a break; calls are told that it broke, and are not made twice", async () => {
     const { connection, socket, welcome, fire } = world();
     connection.connect();

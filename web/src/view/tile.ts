@@ -8,6 +8,8 @@ import type { PaneInfo } from "../types";
 
 /** The font's size in a tile before it is scaled. */
 const SIZE = 12;
+/** Milliseconds from drawing to drawing of a pane that is seen large beside its tile. */
+const PACE = 250;
 
 export class Tile {
     readonly element: HTMLLIElement;
@@ -22,6 +24,8 @@ export class Tile {
     private height = 0;
     private shape = "";
     private shown = "";
+    private isFront = false;
+    private due: number | null = null;
 
     constructor(
         private app: App,
@@ -66,6 +70,7 @@ export class Tile {
     }
 
     set front(front: boolean) {
+        this.isFront = front;
         this.button.classList.toggle("current", front);
         if (front) {
             this.button.setAttribute("aria-current", "true");
@@ -78,7 +83,7 @@ export class Tile {
     /** Shows its screen, or stops to, as it comes into sight or leaves it. */
     set seen(seen: boolean) {
         if (seen && this.use === null) {
-            this.use = this.app.feeds.use(this.key, () => this.draw());
+            this.use = this.app.feeds.use(this.key, () => this.changed());
         } else if (!seen && this.use !== null) {
             this.use.end();
             this.use = null;
@@ -97,6 +102,7 @@ export class Tile {
     }
 
     remove(): void {
+        clearTimeout(this.due ?? undefined);
         this.seen = false;
         this.element.remove();
     }
@@ -104,6 +110,18 @@ export class Tile {
     private subtitle(pane: PaneInfo): string {
         const plain = pane.title === "" || pane.title === pane.command || this.app.isCommonTitle(pane);
         return plain ? pane.command : `${pane.command} — ${pane.title}`;
+    }
+
+    /** Draws what came, later where it is seen large: a flood would be drawn twice. */
+    private changed(): void {
+        if (!this.isFront) {
+            this.draw();
+        } else {
+            this.due ??= window.setTimeout(() => {
+                this.due = null;
+                this.draw();
+            }, PACE);
+        }
     }
 
     private draw(): void {
