@@ -64,6 +64,8 @@ impl View {
 pub(super) struct Turns {
     /// When the next one may be sent.
     pub(super) next: Instant,
+    /// When it is due at an even pace of [`FPS`].
+    even: Instant,
     /// Messages that were due one after the other, each of them most of the screen: its pane prints without a pause.
     streak: u32,
 }
@@ -78,21 +80,20 @@ const PAUSELESS: Duration = Duration::from_millis(33);
 
 impl Turns {
     fn new(now: Instant) -> Self {
-        Self { next: now, streak: 0 }
+        Self { next: now, even: now, streak: 0 }
     }
 
     /// Notes that a message was sent, and whether it has most of the screen drawn anew: an echo does not.
     pub(super) fn sent(&mut self, now: Instant, is_drawn_anew: bool) {
         self.streak = if is_drawn_anew && now < self.next + ROW { self.streak.saturating_add(1) } else { 0 };
         let frame = Duration::from_secs(1) / FPS;
+        self.even = self.even.max(now) + frame;
         self.next = if self.streak >= STREAK {
             // Counted from when it was due, so that frames of a display are met as often as said.
             (self.next + PAUSELESS).max(now)
-        } else if is_drawn_anew {
-            now + frame
         } else {
-            // Credits hold it to the display's frames: with a whole one an echo would miss every other of them.
-            now + frame / 2
+            // Half a frame before its time at most: what came right behind the last one would else miss a frame.
+            self.even - frame / 2
         };
     }
 }
@@ -124,7 +125,19 @@ mod tests {
         assert_eq!(paced(STREAK - 1, true), frame);
         assert_eq!(paced(STREAK, true), PAUSELESS);
         assert_eq!(paced(10 * STREAK, true), PAUSELESS);
-        assert_eq!(paced(10 * STREAK, false), frame / 2, "somebody types, or a clock ticks");
+        assert_eq!(paced(10 * STREAK, false), frame, "somebody types, or a clock ticks");
+    }
+
+    #[test]
+    fn an_echo_right_behind_the_last_one_is_in_the_next_frame() {
+        let frame = Duration::from_secs(1) / FPS;
+        let mut turns = Turns::new(Instant::now());
+        let mut key = turns.next;
+        for _ in 0..3 * STREAK {
+            turns.sent(key, false);
+            assert_eq!(turns.next, key + frame / 2);
+            key += frame;
+        }
     }
 
     #[test]
@@ -135,6 +148,6 @@ mod tests {
         }
         let late = turns.next + ROW;
         turns.sent(late, true);
-        assert_eq!(turns.next - late, Duration::from_secs(1) / FPS);
+        assert_eq!(turns.next - late, Duration::from_secs(1) / FPS / 2);
     }
 }
