@@ -87,13 +87,14 @@ impl Turns {
     pub(super) fn sent(&mut self, now: Instant, is_drawn_anew: bool) {
         self.streak = if is_drawn_anew && now < self.next + ROW { self.streak.saturating_add(1) } else { 0 };
         let frame = Duration::from_secs(1) / FPS;
-        self.even = self.even.max(now) + frame;
+        let even = self.even.max(now);
+        self.even = even + frame;
         self.next = if self.streak >= STREAK {
             // Counted from when it was due, so that frames of a display are met as often as said.
             (self.next + PAUSELESS).max(now)
         } else {
             // Half a frame before its time at most: what came right behind the last one would else miss a frame.
-            self.even - frame / 2
+            even + frame / 2
         };
     }
 }
