@@ -139,7 +139,13 @@ impl Proxy {
                 for stream in [&one, &other] {
                     stream.set_nodelay(true).unwrap();
                 }
-                connections.lock().unwrap().extend([one.try_clone().unwrap(), other.try_clone().unwrap()]);
+                let mut all = connections.lock().unwrap();
+                // It may have been cut while this one was made.
+                if closed.load(Ordering::SeqCst) {
+                    continue;
+                }
+                all.extend([one.try_clone().unwrap(), other.try_clone().unwrap()]);
+                drop(all);
                 let silent = silence.lock().unwrap().clone();
                 for (from, to) in [(one.try_clone().unwrap(), other.try_clone().unwrap()), (other, one)] {
                     pass(from, to, delay, silent.clone());
