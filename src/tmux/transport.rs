@@ -336,6 +336,11 @@ fn reason(said: &str, by_runtime: bool) -> Option<Unreachable> {
     let any = |signs: &[&str]| signs.iter().any(|sign| said.contains(sign));
     // The words of a container runtime are plain English, which a profile over ssh may print as well.
     let runtime = |signs: &[&str]| by_runtime && any(signs);
+    // As `sudo` and `env` say it of the program behind them.
+    let is_missing = |name: &&str| {
+        let words = [": command not found", "': No such file or directory", "\u{2019}: No such file or directory"];
+        words.iter().any(|words| said.contains(&format!("{name}{words}")))
+    };
     // The first that fits: a dead link is told by what ssh says last.
     Some(if any(&["Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED"]) {
         Unreachable::HostKey
@@ -354,7 +359,8 @@ fn reason(said: &str, by_runtime: bool) -> Option<Unreachable> {
     } else if runtime(&[
         "Cannot connect to the Docker daemon",
         "permission denied while trying to connect to the Docker",
-    ]) {
+    ]) || by_runtime && RUNTIMES.iter().any(is_missing)
+    {
         Unreachable::NoRuntime
     } else if any(&[
         "Could not resolve hostname",
@@ -559,6 +565,8 @@ mod tests {
                 "Error: can only create exec sessions on running containers: container state improper",
                 Unreachable::ContainerStopped,
             ),
+            ("sudo: docker: command not found", Unreachable::NoRuntime),
+            ("env: \u{2018}podman\u{2019}: No such file or directory", Unreachable::NoRuntime),
             ("sh: 1: tmux: not found", Unreachable::NoTmux),
             ("bash: line 1: tmux: command not found", Unreachable::NoTmux),
             ("OCI runtime exec failed: exec: \"tmux\": executable file not found in $PATH", Unreachable::NoTmux),

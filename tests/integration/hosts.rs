@@ -318,7 +318,7 @@ fn a_link_that_is_cut_is_a_gap_that_says_so() {
 
 /// The connections stay open, and nothing comes through them any more.
 #[test]
-fn a_link_that_falls_silent_is_a_gap_and_a_wait_goes_on() {
+fn a_link_that_falls_silent_is_made_again_names_what_it_missed_and_a_wait_goes_on() {
     let world = World::new();
     let Some(sshd) = started(&world) else { return };
     let proxy = Proxy::before(sshd.port());
@@ -332,6 +332,7 @@ fn a_link_that_falls_silent_is_a_gap_and_a_wait_goes_on() {
     let command = ["wait-for", "-t", &pane, "-p", "got later", "-T", "55"];
     let waiting = Background::start(world.plain_muxtap_command().args(command));
     eventually("it waits", || world.json(&["status"])["waits"] == 1);
+    let cursor = ok(&world, &["cursor", "-t", &pane]);
     let connections = proxy.connections();
     let silent = proxy.silence();
     let id = pane.strip_prefix("far/").unwrap();
@@ -342,6 +343,11 @@ fn a_link_that_falls_silent_is_a_gap_and_a_wait_goes_on() {
     assert!(ok(&world, &["capture-pane", "-t", &pane]).contains("got unheard"));
     ok(&world, &["send-keys", "-t", &pane, "later", "Enter"]);
     assert_eq!(waiting.finish().status, 0);
+    let read = ok(&world, &["--json", "read", "-t", &pane, "--since", &cursor]);
+    assert!(
+        read.contains("\"reconnected\"") || read.contains("got unheard"),
+        "the gap is named, or nothing is missing: {read}"
+    );
     // What was silent learns of its end. Nothing is printed meanwhile: the client would stay for ever (N94).
     silent.store(false, std::sync::atomic::Ordering::SeqCst);
     eventually("the lost client has left", || world.tmux_at(&socket, &["list-clients"]).lines().count() == 1);

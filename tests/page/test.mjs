@@ -224,6 +224,8 @@ test("scrolled up step by step nothing is left out, and what is read stays where
     await page.locator(".front .down").click();
     await same(pane);
     await until(async () => (await seen()).at(-1) === printed, "the end");
+    // The tile beside it, which is drawn less often.
+    await page.locator(".tile.current .row", { hasText: `line-${printed}` }).waitFor();
     await world.tmux("kill-pane", "-t", pane);
     await page.locator(".note", { hasText: "That pane is gone" }).waitFor();
 });
