@@ -1,7 +1,9 @@
 //! Serves muxtap's routes inside another axum application, under `/tmux`.
 //!
 //! `cargo run --example serve -- 127.0.0.1:7000`, then
-//! `curl 'http://127.0.0.1:7000/tmux/v1/panes?socket=/tmp/tmux-1000/default'`
+//! `curl 'http://127.0.0.1:7000/tmux/v1/panes?socket=default'`
+//!
+//! Callers reach the servers of the user's tmux folder by their names. Further arguments are the sockets of others.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
@@ -11,6 +13,9 @@ use axum::{Router, routing::get};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).ok_or("where to listen? give an address of this machine, 127.0.0.1:7000")?;
     let engine = muxtap::Engine::start(muxtap::Options::default().allow(muxtap::api::Tiers::READ_ONLY))?;
+    for socket in std::env::args().skip(2) {
+        engine.server(socket).await?;
+    }
 
     let app = Router::new()
         .route("/", get(async || "an application that also knows what terminals do\n"))

@@ -22,6 +22,22 @@ pub(crate) fn jittered(pause: Duration) -> Duration {
     pause / 2 + pause / 2 * random as u32 / 1000
 }
 
+/// Returns what some work costs: this thread's time on a processor, the least of three tries. Other load does not
+/// count, and machines differ, so costs are compared with each other.
+#[cfg(all(test, feature = "engine"))]
+pub(crate) fn cost(work: impl Fn()) -> std::time::Duration {
+    let now = || {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        std::time::Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or_default())
+    };
+    let once = |_| {
+        let began = now();
+        work();
+        now().saturating_sub(began)
+    };
+    (0..3).map(once).min().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -41,6 +41,8 @@
     reason = "`held` and `hold`, `carries` and `carriers` are words with their own meaning"
 )]
 
+#[cfg(feature = "engine")]
+mod address;
 pub mod api;
 #[cfg(any(feature = "page", feature = "sessions"))]
 mod below;
@@ -114,4 +116,4 @@ pub use engine::{
 };
 pub use protocol::ids::{PaneId, SessionId, WindowId};
 #[cfg(feature = "engine")]
-pub use tmux::{CoverageMode, Exit};
+pub use tmux::{CoverageMode, Exit, Floods};

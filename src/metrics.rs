@@ -36,6 +36,8 @@ metric! {
     OUTPUT_BYTES: Counter = counter!("muxtap_output_bytes_total");
     #[doc = "Lines from tmux that are no known notification, and stray text."]
     LINES_UNKNOWN: Counter = counter!("muxtap_lines_unknown_total");
+    #[doc = "Times that a pane which flooded was held."]
+    FLOODS: Counter = counter!("muxtap_floods_held_total");
     #[doc = "Screens that were trusted and not what tmux had when it was looked at."]
     SCREEN_DIFFERENCES: Counter = counter!("muxtap_screen_differences_total");
     #[doc = "Waits that are open."]
@@ -48,6 +50,8 @@ metric! {
     RING_BYTES: Gauge = gauge!("muxtap_ring_bytes");
     #[doc = "Entries of the audit log that could not be written."]
     AUDIT_LOST: Counter = counter!("muxtap_audit_lost_total");
+    #[doc = "Refused actions that the audit log counts and does not record each."]
+    AUDIT_OMITTED: Counter = counter!("muxtap_audit_omitted_total");
     #[doc = "Event streams that are open: Server-Sent Events and WebSocket connections."]
     STREAMS: Gauge = gauge!("muxtap_streams");
     #[doc = "Control clients that are attached."]
@@ -128,7 +132,7 @@ pub fn install() {
         && metrics::set_global_recorder(recorder).is_ok()
     {
         describe();
-        for metric in [&TMUX_COMMANDS, &PROCESS_SPAWNS, &OUTPUT_BYTES, &LINES_UNKNOWN, &SCREEN_DIFFERENCES] {
+        for metric in [&TMUX_COMMANDS, &PROCESS_SPAWNS, &OUTPUT_BYTES, &LINES_UNKNOWN, &FLOODS, &SCREEN_DIFFERENCES] {
             metric.increment(0);
         }
         WAITS_ACTIVE.set(0.0);

@@ -169,6 +169,9 @@ impl Daemon {
             .arg("serve")
             .args(args)
             .env("MUXTAP_SOCKET", &socket)
+            // What is measured is the engine, not the arrival of its clients.
+            .env("MUXTAP_COVERAGE", "sessions")
+            .env("MUXTAP_FLOODS", "follow")
             .env_remove("TMUX")
             .env_remove("TMUX_PANE")
             .stdin(Stdio::null())

@@ -114,7 +114,8 @@ pub struct AgentInfo {
     pub state: AgentState,
     /// Since when, in milliseconds since 1970.
     pub since_ms: u64,
-    /// The question that it asks (`permission` and `question`).
+    /// The question that it asks (`permission` and `question`), with what it is about: the text of its dialog above the
+    /// answers, line by line. `…` stands for what is not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
     /// Names this question, where it offers answers: another one, and the same one asked again, has

@@ -692,6 +692,9 @@ pub struct ServerProgram {
     pub program: String,
     /// Whether that is the server's own one.
     pub own: bool,
+    /// What is set on the server by which a person may notice muxtap while a pane is in use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub noticed: Vec<String>,
     /// Why it cannot be spoken to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -711,7 +714,7 @@ pub struct ServerStatus {
     /// Its tmux version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// `hub` or `sessions`.
+    /// How the server is followed: `used`, `sessions` or `hub` (`docs/unnoticed.md`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<String>,
     /// Control clients that are attached.

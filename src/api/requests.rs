@@ -13,7 +13,8 @@ use crate::protocol::ids::PaneId;
 #[into_params(parameter_in = Query)]
 #[non_exhaustive]
 pub struct ServerQuery {
-    /// The tmux server: the absolute path of its socket, or its name as for `tmux -L`. Absent: the
+    /// The tmux server: its name as for `tmux -L`, or the absolute path of its socket (over TCP: of one that is
+    /// followed, configured, or in the folder of the user's tmux). Absent: the
     /// only server that is followed, else the one named `default` of the daemon's user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,

@@ -1,7 +1,13 @@
 //! The HTTP handler: who may ask, which routes there are, in which order both are checked, and the
 //! backend that carries requests out.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     body::{Body, Bytes, HttpBody as _},
@@ -13,14 +19,18 @@ use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 
 use super::{
-    js,
+    host, js,
     live::Live,
     pattern::PatternCache,
     request::{BODY_BYTES, Request},
     response::{self, ActionOutput, Health, HttpError},
     stub::Stub,
 };
-use crate::net::Peer;
+use crate::net::{
+    ConnectionPermit, Credential, Peer,
+    owner::{Ends, Owner},
+    token::Token,
+};
 
 /// How long a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
@@ -62,17 +72,34 @@ impl Backend {
     }
 }
 
+/// What a client's bearer token must be.
+pub enum Secret {
+    /// No token is asked for.
+    None,
+    /// This text.
+    Given(String),
+    /// What a file holds now.
+    File(Token),
+}
+
 /// The state that all requests share.
 pub struct BridgeState {
     pub(super) backend: Backend,
     /// Origins whose pages may ask.
     pub(super) origins: Vec<String>,
     /// The bearer token that clients must send.
-    pub(super) token: Option<String>,
+    pub(super) secret: Secret,
+    /// The host where the bridge listens: a name of it.
+    pub(super) host: String,
+    /// Whether the system tells which user connects.
+    pub(super) owners_told: bool,
+    /// Whether a refused user was logged: one line, however many come.
+    pub(super) refusal_logged: AtomicBool,
     pub(super) patterns: PatternCache,
 }
 
-/// Handles one request. The order of the checks is the contract's.
+/// Handles one request. The order of the checks is the contract's; the peer's user and `Host` belong
+/// to its first.
 pub async fn handle(State(state): State<Arc<BridgeState>>, request: axum::extract::Request) -> Response<Body> {
     let (parts, mut body) = request.into_parts();
     let response = state.handle(&parts, &mut body).await;
@@ -82,7 +109,10 @@ pub async fn handle(State(state): State<Arc<BridgeState>>, request: axum::extrac
 
 impl BridgeState {
     async fn handle(&self, parts: &Parts, body: &mut Body) -> Response<Body> {
-        if !is_loopback(parts) {
+        if !is_loopback(parts) || !self.is_trusted(parts).await {
+            return response::forbidden();
+        }
+        if !host::is_own(&parts.headers, &parts.uri, &self.host) {
             return response::forbidden();
         }
         let Some(origin) = self.origin(&parts.headers) else {
@@ -112,6 +142,12 @@ impl BridgeState {
             "/v1/tmux" => {
                 only(Method::POST)?;
                 self.authorize(&parts.headers)?;
+                // The connection keeps its place; a page that is listed may ask without a token where there is none.
+                if let Some(permit) = parts.extensions.get::<ConnectionPermit>()
+                    && !permit.authenticate(Credential::Token)
+                {
+                    return Err(HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "Too many connections."));
+                }
                 let request = Request::parse(&read_body(body).await?, &self.patterns).await?;
                 let output = self.backend.execute(&request, origin).await?;
                 Ok(response::json(StatusCode::OK, &output.body(request.action.as_str())))
@@ -130,13 +166,34 @@ impl BridgeState {
     }
 
     fn authorize(&self, headers: &HeaderMap) -> Result<(), HttpError> {
-        let Some(token) = &self.token else { return Ok(()) };
         let given = headers.get(header::AUTHORIZATION).map(latin1);
         let shown = given.as_deref().and_then(|given| given.strip_prefix("Bearer ")).map(js::trim);
-        match shown {
-            Some(shown) if bool::from(shown.as_bytes().ct_eq(token.as_bytes())) => Ok(()),
-            _ => Err(HttpError::new(StatusCode::UNAUTHORIZED, "Unauthorized.")),
+        let is_right = match &self.secret {
+            Secret::None => true,
+            Secret::Given(token) => shown.is_some_and(|shown| shown.as_bytes().ct_eq(token.as_bytes()).into()),
+            Secret::File(token) => shown.is_some_and(|shown| token.matches(shown)),
+        };
+        is_right.then_some(()).ok_or_else(|| HttpError::new(StatusCode::UNAUTHORIZED, "Unauthorized."))
+    }
+
+    /// Returns whether the connection's user is the bridge's own or root. A peer that the
+    /// system does not list is left to the token, where there is one.
+    async fn is_trusted(&self, parts: &Parts) -> bool {
+        if !self.owners_told || !matches!(parts.extensions.get(), Some(Peer::Tcp { .. })) {
+            return true;
         }
+        let owner = match parts.extensions.get::<Arc<Ends>>() {
+            Some(ends) => ends.owner().await,
+            None => Owner::Unlisted,
+        };
+        let is_trusted = match owner {
+            Owner::User(user) => user == 0 || user == rustix::process::geteuid().as_raw(),
+            Owner::Unlisted => !matches!(self.secret, Secret::None),
+        };
+        if !is_trusted && !self.refusal_logged.swap(true, Ordering::Relaxed) {
+            tracing::warn!("refused a connection of {owner}; further ones are not logged");
+        }
+        is_trusted
     }
 }
 

@@ -17,8 +17,8 @@ use super::{
 use crate::{
     api::{Error, ErrorCode, NewSessionRequest, Result, SpawnRequest},
     config, daemon,
-    engine::{Caller, Engine, Options, PaneState, Server},
-    tmux::{CoverageMode, Program, SessionRow, is_absent, is_unanswered},
+    engine::{Caller, Engine, Options, PaneState, Principal, Server},
+    tmux::{CoverageMode, Program, SessionRow, is_absent, is_secret, is_unanswered},
 };
 
 /// A new session's size.
@@ -60,16 +60,17 @@ impl Live {
             tmux: common.tmux.clone(),
             config: Some("/dev/null".into()),
             limit: settings.command_timeout,
-            transport: None,
             own: common.own_tmux,
-            name: None,
+            ..Program::default()
         };
         let version = program.version().await.map_err(|error| format!("tmux binary not available: {error}"))?;
         settings.make_socket_dirs()?;
         let engine = Engine::new(Options {
             program,
             transports: Vec::new(),
-            coverage: CoverageMode::Auto,
+            coverage: CoverageMode::default(),
+            follow_for: common.follow_for,
+            floods: common.floods,
             ring_bytes: common.ring_bytes,
             budget_bytes: common.budget_bytes,
             allowed: common.allowed,
@@ -101,7 +102,8 @@ impl Live {
 
     /// Carries out a request of the page `origin`.
     pub async fn execute(&self, request: &Request, origin: &str) -> Result<ActionOutput, HttpError> {
-        let server = self.server()?.called_by(Caller { face: "bridge", who: origin.to_owned() });
+        let server =
+            self.server()?.called_by(Caller { face: "bridge", who: origin.to_owned(), principal: Principal::Guest });
         match request.action {
             Action::ListSessions => Ok(ActionOutput::Sessions(self.list().await?)),
             Action::CreateSession => self.create(&server, request).await,
@@ -302,9 +304,10 @@ pub(super) fn no_such_session(name: &str) -> HttpError {
     HttpError::new(StatusCode::NOT_FOUND, format!("can't find session: {name}"))
 }
 
-/// Returns this process's environment, as far as it is text.
+/// Returns this process's environment, as far as it is text, without tokens that last.
 fn whole_environment() -> std::collections::BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| !is_secret(name))
         .collect()
 }

@@ -7,6 +7,7 @@
 
 mod capture_cache;
 mod handler;
+mod host;
 mod js;
 mod json;
 mod live;
@@ -23,7 +24,7 @@ use std::{
     io::{self, Write as _},
     net::{IpAddr, SocketAddr},
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use axum::Router;
@@ -35,16 +36,20 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    handler::{Backend, BridgeState},
+    handler::{Backend, BridgeState, Secret},
     live::Live,
     pattern::PatternCache,
-    settings::{Mode, Settings},
+    settings::{Mode, Settings, TokenSource},
     stub::Stub,
 };
-use crate::{config, net};
+use crate::{
+    config,
+    net::{self, token::Token},
+};
 
 /// Serves until a signal ends it. Error: why it could not start.
 pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(), String> {
+    let secret = secret(&settings.token)?;
     let acceptor = tls::acceptor(&settings.tls, &settings.host, &|name| std::env::var_os(name))?;
     let hangup = if hangup_is_ignored() { SignalKind::terminate() } else { SignalKind::hangup() };
     let signals = [SignalKind::terminate(), SignalKind::interrupt(), hangup].map(signal);
@@ -68,10 +73,14 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
     };
     let port =
         listeners.first().and_then(|listener| listener.local_addr().ok()).map_or(settings.port, |addr| addr.port());
+    let owners_told = listeners.iter().all(net::owner::is_told);
     let state = Arc::new(BridgeState {
         backend,
         origins: settings.origins.clone(),
-        token: settings.token.clone(),
+        secret,
+        host: settings.host.clone(),
+        owners_told,
+        refusal_logged: AtomicBool::new(false),
         patterns: PatternCache::default(),
     });
     let router = Router::new().fallback(handler::handle).with_state(state.clone());
@@ -93,6 +102,9 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
     }
     // The program that started this one may have closed its stdout.
     let _ = io::stdout().write_all(started(settings, port).as_bytes()).and_then(|()| io::stdout().flush());
+    for line in weaknesses(settings, owners_told) {
+        let _ = writeln!(io::stderr(), "{line}");
+    }
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -103,6 +115,45 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
     // Open waits are answered when the engine stops; then their connections end.
     let ((), ()) = tokio::join!(state.backend.stop(), async { while serving.join_next().await.is_some() {} });
     Ok(())
+}
+
+/// Returns what bearer tokens must be; creates a token where `--token` asks for one that is missing.
+fn secret(source: &TokenSource) -> Result<Secret, String> {
+    Ok(match source {
+        TokenSource::None => Secret::None,
+        TokenSource::Given(token) => Secret::Given(token.clone()),
+        TokenSource::File(path) => {
+            let remedy = "remove it, and the next start of the bridge makes another";
+            Secret::File(Token::open_of(path, remedy).map_err(|error| error.message)?)
+        }
+    })
+}
+
+/// Returns the lines that say where contract v1, or this system, is weaker than it could be.
+fn weaknesses(settings: &Settings, owners_told: bool) -> Vec<String> {
+    let has_token = settings.token != TokenSource::None;
+    let mut lines = Vec::new();
+    if !owners_told && !has_token {
+        lines.push(
+            "warning: this system does not tell which user connects, so every user of this machine can type into \
+             these sessions; `muxtap bridge --token` asks for a token"
+                .to_owned(),
+        );
+    } else if !has_token {
+        lines.push(
+            "note: contract v1 asks for no token and checks no content type; programs of this user and of root, and \
+             pages of the allowed origins, can type into these sessions; `muxtap bridge --token` asks for a token"
+                .to_owned(),
+        );
+    }
+    if settings.origins.iter().any(|origin| origin == "null") {
+        lines.push(
+            "warning: ALLOWED_ORIGINS has `null`, the origin of files and sandboxed frames: every web page can show \
+             such a frame"
+                .to_owned(),
+        );
+    }
+    lines
 }
 
 /// Returns the path of this program, which matches patterns in worker processes.
@@ -160,8 +211,14 @@ fn started(settings: &Settings, port: u16) -> String {
         settings.mode.as_str(),
         settings.origins.join(", ")
     );
-    if settings.token.is_some() {
-        lines.push_str("auth: bearer token required (TMUX_BRIDGE_TOKEN)\n");
+    match &settings.token {
+        TokenSource::None => {}
+        TokenSource::Given(_) => lines.push_str("auth: bearer token required (TMUX_BRIDGE_TOKEN)\n"),
+        TokenSource::File(path) => {
+            lines.push_str("auth: bearer token required (in ");
+            lines.push_str(&path.display().to_string());
+            lines.push_str(")\n");
+        }
     }
     if settings.mode == Mode::Tmux {
         lines.push_str("tmux socket: ");

@@ -3,12 +3,14 @@
 use std::{
     ffi::OsString,
     fs::{self, DirBuilder},
+    io,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use super::js;
+use crate::files::open_to_others;
 
 /// Origins that may ask when the environment names none.
 const ORIGINS: [&str; 2] = ["https://localhost:3000", "https://pi-for-excel.vercel.app"];
@@ -16,6 +18,8 @@ const PORT: u16 = 3341;
 /// The socket's folder, in the one for temporary files.
 const SOCKET_DIR: &str = "pi-for-excel-tmux-bridge";
 const SOCKET: &str = "tmux.sock";
+/// The token's file in muxtap's state folder.
+const TOKEN_FILE: &str = "bridge-token";
 /// Milliseconds that tmux may take for a command: by default, at least, and at most.
 const COMMAND_TIMEOUT: i64 = 10_000;
 const COMMAND_TIMEOUT_LEAST: i64 = 500;
@@ -56,6 +60,17 @@ pub enum Tls {
     Own,
 }
 
+/// Where the token comes from that clients must send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenSource {
+    /// No token is asked for.
+    None,
+    /// `TMUX_BRIDGE_TOKEN`.
+    Given(String),
+    /// A file of the user's, created where it is missing (`--token`).
+    File(PathBuf),
+}
+
 /// The flags of `muxtap bridge`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
@@ -63,6 +78,8 @@ pub struct Flags {
     pub https: bool,
     /// `--http`.
     pub http: bool,
+    /// `--token`.
+    pub token: bool,
     /// A tmux server that the command line names.
     pub socket: Option<PathBuf>,
 }
@@ -76,8 +93,8 @@ pub struct Settings {
     pub port: u16,
     /// The backend's mode.
     pub mode: Mode,
-    /// The token that clients must send; `None`: no token.
-    pub token: Option<String>,
+    /// The token that clients must send.
+    pub token: TokenSource,
     /// Origins that may ask, compared exactly.
     pub origins: Vec<String>,
     /// tmux's socket, absolute.
@@ -123,6 +140,19 @@ impl Settings {
                 list.split(',').map(js::trim).filter(|origin| !origin.is_empty()).map(str::to_owned).collect()
             }
         };
+        let given =
+            text("TMUX_BRIDGE_TOKEN").map(|token| js::trim(&token).to_owned()).filter(|token| !token.is_empty());
+        let token = match given {
+            Some(token) => TokenSource::Given(token),
+            None if flags.token => TokenSource::File(
+                state_dir(var)
+                    .ok_or(
+                        "--token: neither XDG_STATE_HOME nor HOME names a folder for the token; set TMUX_BRIDGE_TOKEN",
+                    )?
+                    .join(TOKEN_FILE),
+            ),
+            None => TokenSource::None,
+        };
         let named_dir = path("TMUX_BRIDGE_SOCKET_DIR");
         let is_default_dir = named_dir.is_none();
         let temporary = path("TMPDIR").unwrap_or_else(|| "/tmp".into());
@@ -133,7 +163,7 @@ impl Settings {
             host: text("HOST").unwrap_or_else(|| if tls == Tls::Off { "127.0.0.1" } else { "localhost" }.into()),
             port,
             mode,
-            token: text("TMUX_BRIDGE_TOKEN").map(|token| js::trim(&token).to_owned()).filter(|token| !token.is_empty()),
+            token,
             origins,
             socket,
             socket_dir,
@@ -143,10 +173,11 @@ impl Settings {
         })
     }
 
-    /// Creates the folders of the socket, for this user alone. A folder under the default name that
-    /// others could have created is refused.
+    /// Creates the folders of the socket, for this user alone. Error: others can put another server in
+    /// the socket's place, by its folder, by one above it, or by what stands there.
     pub fn make_socket_dirs(&self) -> Result<(), String> {
-        for dir in [Some(self.socket_dir.as_path()), self.socket.parent()].into_iter().flatten() {
+        let dir = self.socket.parent();
+        for dir in [Some(self.socket_dir.as_path()), dir].into_iter().flatten() {
             DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
@@ -154,18 +185,46 @@ impl Settings {
                 .map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
         }
         if self.is_default_dir && self.socket.starts_with(&self.socket_dir) {
-            let found = fs::symlink_metadata(&self.socket_dir)
-                .map_err(|error| format!("cannot look at {}: {error}", self.socket_dir.display()))?;
-            if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
+            let found = look_at(fs::symlink_metadata(&self.socket_dir), &self.socket_dir)?;
+            if !found.is_dir() || found.uid() != own_user() || found.mode() & 0o022 != 0 {
                 return Err(format!(
-                    "{} belongs to somebody else, or others can write there; name another folder with \
+                    "{} belongs to another user, is a link, or can be written by others; name another folder with \
                      TMUX_BRIDGE_SOCKET_DIR",
                     self.socket_dir.display()
                 ));
             }
         }
-        Ok(())
+        if let Some(why) = dir.and_then(|dir| open_to_others(dir, false)) {
+            return Err(format!(
+                "{} cannot hold tmux's socket: {why}; name another place with TMUX_BRIDGE_SOCKET_DIR or \
+                 TMUX_BRIDGE_SOCKET_PATH",
+                self.socket.display()
+            ));
+        }
+        match fs::symlink_metadata(&self.socket) {
+            Ok(found) if found.uid() != own_user() && found.uid() != 0 => Err(format!(
+                "{} belongs to user {}: tmux's socket must be this user's; name another with TMUX_BRIDGE_SOCKET_PATH",
+                self.socket.display(),
+                found.uid()
+            )),
+            _ => Ok(()),
+        }
     }
+}
+
+fn look_at(found: io::Result<fs::Metadata>, path: &Path) -> Result<fs::Metadata, String> {
+    found.map_err(|error| format!("cannot look at {}: {error}", path.display()))
+}
+
+fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Returns muxtap's folder in the user's state directory.
+pub(super) fn state_dir(var: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let set = |name: &str| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
+    state.map(|state| state.join("muxtap"))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, String> {
@@ -211,7 +270,7 @@ mod tests {
         let settings = with(&[]);
         assert_eq!((settings.host.as_str(), settings.port, settings.mode), ("127.0.0.1", 3341, Mode::Tmux));
         assert_eq!(settings.origins, ["https://localhost:3000", "https://pi-for-excel.vercel.app"]);
-        assert_eq!((settings.token, settings.tls), (None, Tls::Off));
+        assert_eq!((settings.token, settings.tls), (TokenSource::None, Tls::Off));
         assert_eq!(settings.socket, Path::new("/tmp/pi-for-excel-tmux-bridge/tmux.sock"));
         assert_eq!(settings.command_timeout, Duration::from_secs(10));
         assert_eq!(with(&[("TMPDIR", "/var/x/")]).socket, Path::new("/var/x/pi-for-excel-tmux-bridge/tmux.sock"));
@@ -222,8 +281,14 @@ mod tests {
         assert_eq!(with(&[("TMUX_BRIDGE_MODE", " STUB\n")]).mode, Mode::Stub);
         assert!(read(&[("TMUX_BRIDGE_MODE", "real")], &Flags::default()).is_err());
         assert!(read(&[("TMUX_BRIDGE_MODE", " ")], &Flags::default()).is_err());
-        assert_eq!(with(&[("TMUX_BRIDGE_TOKEN", " a b ")]).token.as_deref(), Some("a b"));
-        assert_eq!(with(&[("TMUX_BRIDGE_TOKEN", " \t")]).token, None);
+        assert_eq!(with(&[("TMUX_BRIDGE_TOKEN", " a b ")]).token, TokenSource::Given("a b".into()));
+        assert_eq!(with(&[("TMUX_BRIDGE_TOKEN", " \t")]).token, TokenSource::None);
+        let flags = Flags { token: true, ..Flags::default() };
+        let token = |vars: &[(&str, &str)]| read(vars, &flags).map(|settings| settings.token);
+        assert_eq!(token(&[("TMUX_BRIDGE_TOKEN", "a"), ("HOME", "/h")]), Ok(TokenSource::Given("a".into())));
+        assert_eq!(token(&[("HOME", "/h")]), Ok(TokenSource::File("/h/.local/state/muxtap/bridge-token".into())));
+        assert_eq!(token(&[("XDG_STATE_HOME", "/s")]), Ok(TokenSource::File("/s/muxtap/bridge-token".into())));
+        assert!(token(&[]).unwrap_err().contains("TMUX_BRIDGE_TOKEN"));
         assert_eq!(with(&[("ALLOWED_ORIGINS", " http://a ,,http://b")]).origins, ["http://a", "http://b"]);
         assert_eq!(with(&[("ALLOWED_ORIGINS", ",")]).origins, Vec::<String>::new());
         assert_eq!(with(&[("ALLOWED_ORIGINS", "")]).origins.len(), 2);
@@ -241,7 +306,7 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_environment() {
-        let flags = |https, http| Flags { https, http, socket: None };
+        let flags = |https, http| Flags { https, http, ..Flags::default() };
         assert_eq!(read(&[], &flags(true, false)).unwrap().tls, Tls::Own);
         assert_eq!(read(&[], &flags(true, false)).unwrap().host, "localhost");
         assert_eq!(read(&[("HTTPS", "1")], &flags(false, true)).unwrap().tls, Tls::Off);
@@ -283,5 +348,34 @@ mod tests {
         settings.make_socket_dirs().unwrap();
         fs::set_permissions(settings.socket.parent().unwrap(), fs::Permissions::from_mode(0o777)).unwrap();
         assert!(settings.make_socket_dirs().unwrap_err().contains("TMUX_BRIDGE_SOCKET_DIR"));
+    }
+
+    #[test]
+    fn a_folder_that_others_can_rearrange_holds_no_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = dir.path().join("open");
+        let below = open.join("own/deep");
+        fs::create_dir_all(&below).unwrap();
+        let made = |mode: u32, socket: &Path| {
+            fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
+            let at = |path: &Path| path.display().to_string();
+            let (named, folder) = (at(socket), at(&dir.path().join("unused")));
+            with(&[("TMUX_BRIDGE_SOCKET_PATH", &named), ("TMUX_BRIDGE_SOCKET_DIR", &folder)]).make_socket_dirs()
+        };
+        for socket in [open.join("s"), below.join("s")] {
+            let refused = made(0o777, &socket).unwrap_err();
+            assert!(refused.contains("mode 0777") && refused.contains("TMUX_BRIDGE_SOCKET_PATH"), "{refused}");
+            assert_eq!(made(0o1777, &socket), Ok(()));
+            assert_eq!(made(0o755, &socket), Ok(()));
+        }
+        if !rustix::process::geteuid().is_root() {
+            println!("not tested: only root can make another user's files");
+            return;
+        }
+        std::os::unix::fs::symlink("/nonexistent", open.join("theirs")).unwrap();
+        std::os::unix::fs::lchown(open.join("theirs"), Some(65534), None).unwrap();
+        assert!(made(0o1777, &open.join("theirs")).unwrap_err().contains("belongs to user 65534"));
+        std::os::unix::fs::chown(&open, Some(65534), None).unwrap();
+        assert!(made(0o755, &below.join("s")).unwrap_err().contains("belongs to user 65534"));
     }
 }

@@ -1,18 +1,15 @@
 //! Certificates: those that are named, or one that is generated for this machine.
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, fs, os::unix::fs::MetadataExt as _, path::Path};
 
 use tokio_rustls::TlsAcceptor;
 
-use super::settings::Tls;
+use super::settings::{Tls, state_dir};
 use crate::net::tls::{self, CertificateFiles, GeneratedCertificate};
 
-/// The folder under the user's state directory. The daemon's certificates stand elsewhere, since
+/// The folder in muxtap's own of the user's state directory. The daemon's certificates stand elsewhere, since
 /// they may be for other names: who trusts this one does not have to do so again.
-const DIR: &str = "muxtap/bridge-tls";
+const DIR: &str = "bridge-tls";
 
 /// Returns the TLS acceptor; `None` where nothing is encrypted. `host`: where the bridge listens.
 /// Error: why there is none.
@@ -31,6 +28,16 @@ pub fn acceptor(
                     cert.display()
                 ));
             }
+            for file in [key, cert] {
+                let mode = fs::metadata(file).map_or(0, |found| found.mode() & 0o7777);
+                if mode & 0o002 != 0 {
+                    let file = file.display();
+                    return Err(format!("cannot use {file}: every user can write it (mode {mode:04o}); chmod o-w it"));
+                }
+                if file == key && mode & 0o004 != 0 {
+                    tracing::warn!("every user can read the key {} (mode {mode:04o}): chmod 600 it", file.display());
+                }
+            }
             CertificateFiles { cert: cert.clone(), key: key.clone() }
         }
         Tls::Own => made(host, var)?.files,
@@ -40,18 +47,13 @@ pub fn acceptor(
 
 /// Returns this machine's certificate; generates it where there is none.
 pub fn made(host: &str, var: &dyn Fn(&str) -> Option<OsString>) -> Result<GeneratedCertificate, String> {
-    let dir =
-        dir(var).ok_or("HTTPS requested, but neither XDG_STATE_HOME nor HOME says where a certificate can be kept.")?;
+    let dir = state_dir(var)
+        .map(|state| state.join(DIR))
+        .ok_or("HTTPS requested, but neither XDG_STATE_HOME nor HOME says where a certificate can be kept.")?;
     let is_elsewhere =
         host.parse().map_or(host != "localhost", |ip: std::net::IpAddr| !ip.is_loopback() && !ip.is_unspecified());
     let names = if is_elsewhere { vec![host.to_owned()] } else { Vec::new() };
     tls::load_or_generate(&dir, &names).map_err(|error| error.message)
-}
-
-fn dir(var: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let set = |name: &str| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
-    state.map(|state| state.join(DIR))
 }
 
 /// Returns the text that says how each system is told to trust an authority.

@@ -46,6 +46,7 @@ use super::{
         tail::Tail,
         wait_for::WaitFor,
     },
+    output,
 };
 use crate::socket::ServerChoice;
 
@@ -187,6 +188,30 @@ pub(super) enum Command {
 
 impl Command {
     pub(super) async fn run(self, caller: &Caller) -> Outcome {
+        let goes_on = self.goes_on();
+        let run = Box::pin(self.dispatch(caller));
+        if goes_on { output::while_read(run).await } else { run.await }
+    }
+
+    /// Returns whether the command prints for as long as somebody reads, and does nothing else.
+    fn goes_on(&self) -> bool {
+        match self {
+            Self::Events(_) => true,
+            Self::Tail(args) => args.goes_on(),
+            Self::Read(args) => args.goes_on(),
+            Self::Agents(args) => args.goes_on(),
+            Self::Approvals(args) => args.goes_on(),
+            Self::Status(args) => args.goes_on(),
+            Self::ListSessions(args) => args.goes_on(),
+            Self::ListWindows(args) => args.goes_on(),
+            Self::ListPanes(args) => args.goes_on(),
+            #[cfg(feature = "sessions")]
+            Self::AgentSession(args) => args.goes_on(),
+            _ => false,
+        }
+    }
+
+    async fn dispatch(self, caller: &Caller) -> Outcome {
         match self {
             Self::Demo(args) => args.run(caller).await,
             Self::Serve(args) => args.run(),

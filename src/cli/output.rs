@@ -3,10 +3,16 @@
 use std::{
     fmt::Write as _,
     io::{self, IsTerminal as _, Write as _},
+    os::fd::{AsFd, OwnedFd},
 };
 
 use muxtap_core::width;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    fs::FileType,
+};
 use serde::Serialize;
+use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
     api::{Error, Gap, PaneInfo},
@@ -69,6 +75,49 @@ pub(super) fn print_json_line(json: &[u8]) -> Result<(), Failure> {
     Ok(stdout.flush()?)
 }
 
+/// Runs what prints until it is ended, and ends it when the reader of stdout has gone: `tail -f | head -1`
+/// would else wait for a pane that prints nothing more.
+pub(super) async fn while_read<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = reader_gone(io::stdout()) => Err(Failure::OutputClosed),
+    }
+}
+
+/// Resolves when nobody can read any more what is written to a pipe or a socket. Of a terminal a signal
+/// says that, and a file is always read.
+async fn reader_gone(output: impl AsFd) {
+    let gone = async {
+        let output = output.as_fd();
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(output).ok()?.st_mode);
+        if !matches!(kind, FileType::Fifo | FileType::Socket) {
+            return None;
+        }
+        // Not what can be read: of a socket whose other end only writes nothing more that would be told for ever.
+        let wanted = Interest::WRITABLE | Interest::ERROR;
+        // The safe constructor is deprecated because a type may lie about its descriptor; an `OwnedFd`
+        // does not.
+        #[allow(deprecated, reason = "the replacement is unsafe, and the reason for it does not apply to an OwnedFd")]
+        let register = AsyncFd::<OwnedFd>::with_interest;
+        let output = register(output.try_clone_to_owned().ok()?, wanted).ok()?;
+        loop {
+            let mut ready = output.ready(wanted).await.ok()?;
+            // Nothing is asked for: what is told in any case is that there is an error or no other end.
+            let mut polled = [PollFd::new(output.get_ref(), PollFlags::empty())];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            rustix::event::poll(&mut polled, Some(&now)).ok()?;
+            if polled.iter().any(|polled| polled.revents().intersects(PollFlags::ERR | PollFlags::HUP)) {
+                return Some(());
+            }
+            ready.clear_ready();
+        }
+    };
+    if gone.await.is_none() {
+        std::future::pending::<()>().await;
+    }
+}
+
 /// Writes a remark on stderr that is not an error.
 pub(super) fn note(text: &str) {
     line_on_stderr(&format!("muxtap: {text}"));
@@ -128,6 +177,12 @@ pub(super) fn ended(status: Option<i32>, signal: Option<i32>) -> String {
         (Some(status), None) => format!("ended (status {status})"),
         (None, None) => "ended".to_owned(),
     }
+}
+
+/// Returns the exit status that says how a process ended, as shells say it. `None`: it is not known.
+pub(super) fn exit_code(status: Option<i32>, signal: Option<i32>) -> Option<u8> {
+    let signaled = signal.map(|signal| 128 + signal);
+    status.or(signaled).map(|status| u8::try_from(status).unwrap_or(u8::MAX))
 }
 
 /// When to colour.

@@ -3,13 +3,15 @@
 use std::{
     collections::HashMap,
     ffi::OsString,
-    fs, io,
-    os::unix::fs::MetadataExt as _,
+    io,
     path::{Path, PathBuf},
 };
 
 use super::keys::KEYS;
-use crate::api::{Error, ErrorCode, Result};
+use crate::{
+    api::{Error, ErrorCode, Result},
+    files::read_configuration,
+};
 
 /// The longest configuration file, in bytes.
 const FILE_BYTES: u64 = 1 << 20;
@@ -72,21 +74,16 @@ pub(super) fn place(named: Option<&Path>, env: &dyn Fn(&str) -> Option<OsString>
 pub(super) fn read(place: Option<(PathBuf, bool)>) -> Result<FileContents> {
     let Some((path, must_exist)) = place else { return Ok(FileContents::default()) };
     let unable = |error: io::Error| {
-        Error::new(ErrorCode::Conflict, format!("cannot read the configuration {}: {error}", path.display()))
+        let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
+        let hint = if is_refused { "; the place is chosen by HOME, XDG_CONFIG_HOME or MUXTAP_CONFIG" } else { "" };
+        Error::new(ErrorCode::Conflict, format!("cannot read the configuration {}: {error}{hint}", path.display()))
     };
-    let found = match fs::metadata(&path) {
+    let text = match read_configuration(&path, FILE_BYTES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => {
             return Ok(FileContents::default());
         }
-        found => found.map_err(unable)?,
+        text => text.map_err(unable)?,
     };
-    if found.mode() & 0o002 != 0 {
-        return Err(unable(io::Error::other("anybody may write it: chmod o-w it")));
-    }
-    if found.len() > FILE_BYTES {
-        return Err(unable(io::Error::other("it is too large")));
-    }
-    let text = fs::read_to_string(&path).map_err(unable)?;
     let wrong = |why: &str| Error::invalid(format!("{}: {why}", path.display()));
     let table: toml::Table = toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end()))?;
     let mut read = FileContents::default();

@@ -37,10 +37,13 @@ const fn special(name: &'static str, env: &'static str, default: DefaultValue) -
 }
 
 /// All settings, in the order in which they are shown.
-pub const KEYS: [Key; 24] = [
+pub const KEYS: [Key; 27] = [
     one("tmux", "MUXTAP_TMUX", "tmux"),
     one("own_tmux", "MUXTAP_OWN_TMUX", "true"),
-    one("coverage", "MUXTAP_COVERAGE", "auto"),
+    list("foreign_servers", "MUXTAP_FOREIGN_SERVERS", ""),
+    one("coverage", "MUXTAP_COVERAGE", "used"),
+    one("follow_for", "MUXTAP_FOLLOW_FOR", "600"),
+    one("floods", "MUXTAP_FLOODS", "hold"),
     special("ring_bytes", "MUXTAP_RING_BYTES", DefaultValue::Bytes(limits::RING_BYTES as u64)),
     special("budget_bytes", "MUXTAP_BUDGET_BYTES", DefaultValue::Bytes(limits::BUDGET_BYTES as u64)),
     one("idle_end", "MUXTAP_IDLE_END", "600"),

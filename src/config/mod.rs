@@ -24,7 +24,7 @@ use crate::{
     api::{ConfigAnswer, Error, Result, Setting, Tier, Tiers},
     engine::agents::RulesFile,
     files::ReadFile,
-    tmux::CoverageMode,
+    tmux::{CoverageMode, Floods, ForeignServer},
 };
 
 /// All settings, as they are in force.
@@ -34,8 +34,14 @@ pub struct Settings {
     pub tmux: PathBuf,
     /// Whether a server that runs is spoken to by its own program instead.
     pub own_tmux: bool,
+    /// The tmux servers of other users that are spoken to.
+    pub foreign_servers: Vec<ForeignServer>,
     /// How control clients are spread over a server's sessions.
     pub coverage: CoverageMode,
+    /// How long a pane is followed after its last use.
+    pub follow_for: Duration,
+    /// How panes that flood are treated, before tmux 3.8.
+    pub floods: Floods,
     /// Bytes of output kept for each pane.
     pub ring_bytes: usize,
     /// Bytes of output and screens kept for all panes together.
@@ -150,7 +156,10 @@ impl Settings {
         Ok(Self {
             tmux: reader.text("tmux")?.into(),
             own_tmux: reader.one("own_tmux", values::boolean)?,
+            foreign_servers: reader.list("foreign_servers")?,
             coverage: reader.one("coverage", values::coverage)?,
+            follow_for: reader.one("follow_for", values::seconds)?,
+            floods: reader.one("floods", values::floods)?,
             ring_bytes: reader.one("ring_bytes", values::size)?,
             budget_bytes: reader.one("budget_bytes", values::size)?,
             log_level: reader.text("log_level")?,

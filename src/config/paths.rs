@@ -5,15 +5,18 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File},
     io,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
 use rustix::fs::OFlags;
 
-use crate::api::{Error, ErrorCode, Result};
+use crate::{
+    api::{Error, ErrorCode, Result},
+    files::{self, FileError, OpenToOthers},
+};
 
 /// The daemon's socket and log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,6 +173,13 @@ impl Paths {
         let (mode, owner) = (found.mode() & 0o7777, found.uid());
         if self.is_custom {
             let sticky = mode & 0o1000 != 0;
+            let link = fs::symlink_metadata(dir).map_or(owner, |link| link.uid());
+            if link != uid() && link != 0 {
+                return Err(refuse(
+                    dir,
+                    &format!("is a symbolic link of user {link}: choose another place for MUXTAP_SOCKET"),
+                ));
+            }
             if owner != uid() && owner != 0 {
                 return Err(refuse(dir, &format!("belongs to user {owner}: choose another place for MUXTAP_SOCKET")));
             }
@@ -188,20 +198,18 @@ impl Paths {
     }
 
     /// Opens the log for appending. Creates it and its directories, readable by the user alone,
-    /// where they are missing.
-    pub fn open_log(&self) -> io::Result<File> {
-        if let Some(dir) = self.log.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        }
-        open_private(OpenOptions::new().append(true), &self.log)
+    /// where they are missing. Error: `UNAUTHORIZED` where somebody else put a file, or what looks like one, there;
+    /// `CONFLICT` where it cannot be written.
+    pub fn open_log(&self) -> Result<File> {
+        let made = self.log.parent().map_or(Ok(()), files::make_private_folder);
+        let access = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+        made.and_then(|()| files::open_private(&self.log, access, OpenToOthers::Closed)).map_err(|error| match error {
+            FileError::Foreign(why) => {
+                Error::new(ErrorCode::Unauthorized, format!("the log {} {why}", self.log.display()))
+            }
+            error => Error::new(ErrorCode::Conflict, format!("cannot write the log {}: {error}", self.log.display())),
+        })
     }
-}
-
-/// Opens a file of the daemon's own. It is created with mode 0600, and never opened through a
-/// symbolic link, which in a shared directory could be another user's.
-pub(crate) fn open_private(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
-    options.create(true).mode(0o600).custom_flags(no_follow).open(path)
 }
 
 /// Returns the user that this process runs as.

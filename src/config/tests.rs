@@ -93,7 +93,7 @@ fn a_file_that_anybody_may_write_is_not_read() {
     place.write("");
     let file = place.dir.path().join("muxtap/config.toml");
     fs::set_permissions(file, fs::Permissions::from_mode(0o666)).unwrap();
-    assert!(place.error().contains("chmod o-w"));
+    assert!(place.error().contains("chmod go-w"));
 }
 
 #[test]

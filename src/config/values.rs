@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     api::{Error, Tier},
-    tmux::CoverageMode,
+    tmux::{CoverageMode, Floods},
 };
 
 /// Parses a number of bytes, with units K, M and G.
@@ -50,10 +50,18 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
 
 pub(super) fn coverage(text: &str) -> Result<CoverageMode, String> {
     match text {
-        "auto" => Ok(CoverageMode::Auto),
+        "used" => Ok(CoverageMode::Used),
         "hub" => Ok(CoverageMode::Hub),
         "sessions" => Ok(CoverageMode::Sessions),
-        _ => Err("give auto, hub or sessions".to_owned()),
+        _ => Err("give used, sessions or hub".to_owned()),
+    }
+}
+
+pub(super) fn floods(text: &str) -> Result<Floods, String> {
+    match text {
+        "hold" => Ok(Floods::Hold),
+        "follow" => Ok(Floods::Follow),
+        _ => Err("give hold or follow".to_owned()),
     }
 }
 

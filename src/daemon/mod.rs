@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::endpoints::TcpEndpoint;
 use crate::{
-    api::{Error, Result},
+    api::{Error, ErrorCode, Result},
     config::{
         HostSettings, Settings,
         paths::{self, Paths},
@@ -120,9 +120,12 @@ fn engine(settings: &Settings, paths: &Paths) -> Result<Engine> {
             tmux: settings.tmux.clone(),
             own: settings.own_tmux,
             name: ClientName::of_daemon(&paths.socket),
+            foreign: settings.foreign_servers.clone().into(),
             ..Program::default()
         },
         coverage: settings.coverage,
+        follow_for: settings.follow_for,
+        floods: settings.floods,
         ring_bytes: settings.ring_bytes,
         budget_bytes: settings.budget_bytes,
         allowed: settings.allowed,
@@ -303,12 +306,12 @@ fn agent_sessions(settings: &Settings, approvals: &Approvals) -> crate::sessions
 }
 
 /// Opens the audit log. A place that the user chose must be usable; the built-in one may be
-/// missing.
+/// missing. Whoever put a file of theirs there does not decide that nothing is recorded.
 pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
     let Some(path) = &settings.audit else { return Ok(None) };
     match Audit::open(path, settings.audit_bytes) {
         Ok(audit) => Ok(Some(Arc::new(audit))),
-        Err(error) if settings.audit_is_chosen() => Err(error),
+        Err(error) if settings.audit_is_chosen() || error.code == ErrorCode::Unauthorized => Err(error),
         Err(error) => {
             tracing::warn!("{error}; nothing is recorded");
             Ok(None)

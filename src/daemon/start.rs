@@ -11,7 +11,7 @@
 
 use std::{
     ffi::OsStr,
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::{
         fd::AsFd as _,
@@ -29,12 +29,13 @@ use std::{
 use notify::{RecursiveMode, Watcher as _};
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
-    fs::{FlockOperation, Mode},
+    fs::{FlockOperation, Mode, OFlags},
 };
 
 use crate::{
     api::{Error, ErrorCode, Result},
-    config::paths::{Paths, open_private},
+    config::paths::{Paths, uid},
+    files::{FileError, OpenToOthers, open_private},
 };
 
 /// How long a new daemon may take until it says `ready`.
@@ -53,10 +54,23 @@ const WARNING: &str = "ready, but ";
 /// The prefix of the error with which the daemon could not start.
 const FAILED: &str = "error ";
 
-/// Connects to the daemon. `None`: no daemon runs.
+/// Connects to the daemon. `None`: no daemon runs. Error: `UNAUTHORIZED` where another user's socket, or anything else
+/// of another user's, is in its place: nothing is sent there.
 pub fn connect(paths: &Paths) -> Result<Option<UnixStream>> {
+    if let Ok(found) = fs::symlink_metadata(&paths.socket) {
+        check_socket_owner(&paths.socket, &found)?;
+    }
     match UnixStream::connect(&paths.socket) {
-        Ok(stream) => Ok(Some(stream)),
+        Ok(stream) => {
+            // What is named may be another's by now: the connection itself tells whose it is.
+            #[cfg(target_os = "linux")]
+            if let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream)
+                && peer.uid.as_raw() != uid()
+            {
+                return Err(foreign_socket(&paths.socket, peer.uid.as_raw()));
+            }
+            Ok(Some(stream))
+        }
         Err(error) => match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Ok(None),
             _ => Err(Error::new(
@@ -65,6 +79,19 @@ pub fn connect(paths: &Paths) -> Result<Option<UnixStream>> {
             )),
         },
     }
+}
+
+/// Checks that what is in the socket's place is the user's.
+fn check_socket_owner(socket: &Path, found: &fs::Metadata) -> Result<()> {
+    if found.uid() == uid() { Ok(()) } else { Err(foreign_socket(socket, found.uid())) }
+}
+
+fn foreign_socket(socket: &Path, owner: u32) -> Error {
+    let message = format!(
+        "{} belongs to user {owner}, not to you: remove it, or set MUXTAP_SOCKET to another place",
+        socket.display()
+    );
+    Error::new(ErrorCode::Unauthorized, message)
 }
 
 /// Connects to the daemon; starts it when none runs. `warn` gets what does not work but does not
@@ -134,8 +161,7 @@ impl LockRecord {
 /// lives.
 fn killed_daemon(paths: &Paths) -> Result<Option<LockRecord>> {
     let path = paths.lock_file();
-    let mut file = open_private(OpenOptions::new().read(true).write(true), &path)
-        .map_err(|error| cannot("open", &path, &error))?;
+    let mut file = open_lock(&path)?;
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
         return Ok(None);
     }
@@ -209,16 +235,25 @@ fn folder_identity(path: &Path) -> Option<(u64, u64)> {
 pub fn lock_start(paths: &Paths) -> Result<File> {
     paths.prepare()?;
     let path = paths.start_file();
-    let file = open_private(OpenOptions::new().write(true), &path).map_err(|error| cannot("open", &path, &error))?;
+    let file = open_lock(&path)?;
     rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|error| cannot("lock", &path, &error.into()))?;
     Ok(file)
+}
+
+/// Opens a file that is there to be locked; makes it where it is missing. A lock that others could hold is no lock:
+/// error `CONFLICT` where the file is not the user's alone.
+fn open_lock(path: &Path) -> Result<File> {
+    open_private(path, OFlags::RDWR | OFlags::CREATE, OpenToOthers::Refused).map_err(|error| {
+        let more = if matches!(error, FileError::Open(_)) { ": remove it" } else { "" };
+        Error::new(ErrorCode::Conflict, format!("the lock file {} {error}{more}", path.display()))
+    })
 }
 
 /// Blocks until the daemon has ended. Hold [`lock_start`]'s lock meanwhile, lest a new daemon trips
 /// over this lock.
 pub fn wait_until_gone(paths: &Paths) -> Result<()> {
     let path = paths.lock_file();
-    let file = open_private(OpenOptions::new().write(true), &path).map_err(|error| cannot("open", &path, &error))?;
+    let file = open_lock(&path)?;
     rustix::fs::flock(&file, FlockOperation::LockShared).map_err(|error| cannot("lock", &path, &error.into()))
 }
 
@@ -265,8 +300,10 @@ fn launch(mut command: Command, paths: &Paths, warn: &mut dyn FnMut(&str)) -> Re
             let start = file.metadata().map_or(0, |found| found.len());
             (Stdio::from(file), start)
         }
+        // Whoever put it there does not decide that there is none.
+        Err(error) if error.code == ErrorCode::Unauthorized => return Err(error),
         Err(error) => {
-            warn(&format!("cannot write the log {}: {error}; the daemon runs without one", paths.log.display()));
+            warn(&format!("{}; the daemon runs without one", error.message));
             (Stdio::null(), 0)
         }
     };
@@ -329,7 +366,7 @@ fn first_line(pipe: &mut (impl io::Read + std::os::fd::AsFd), limit: Duration) -
 /// Returns the end of what was written to the log since it was `start` bytes long.
 fn log_tail(path: &Path, start: u64) -> String {
     let read = || -> io::Result<Vec<u8>> {
-        let mut file = File::open(path)?;
+        let mut file = open_private(path, OFlags::RDONLY, OpenToOthers::Kept)?;
         let end = file.metadata()?.len();
         file.seek(SeekFrom::Start(start.max(end.saturating_sub(LOG_TAIL))))?;
         let mut tail = Vec::new();
@@ -417,8 +454,7 @@ impl Drop for ClaimGuard {
 pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     paths.prepare()?;
     let path = paths.lock_file();
-    let mut lock = open_private(OpenOptions::new().read(true).write(true), &path)
-        .map_err(|error| cannot("open", &path, &error))?;
+    let mut lock = open_lock(&path)?;
     match lock_exclusive(&lock, || std::thread::sleep(READERS_PAUSE)) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -438,6 +474,7 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     let _ = lock.set_len(0);
 
     if let Ok(found) = fs::symlink_metadata(&paths.socket) {
+        check_socket_owner(&paths.socket, &found)?;
         if !found.file_type().is_socket() {
             return Err(Error::new(
                 ErrorCode::Conflict,
@@ -568,7 +605,7 @@ mod tests {
     }
 
     /// Longer than any wait of a test that does not fail.
-    const LIMIT: Duration = Duration::from_secs(30);
+    const LIMIT: Duration = Duration::from_secs(120);
 
     #[test]
     fn nobody_waits_in_a_folder_that_is_gone() {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{
     api::ErrorCode,
-    engine::audit::{LineLog, timestamp},
+    engine::audit::{LineLog, Refusals, timestamp},
 };
 
 /// Size at which the file is rotated.
@@ -52,6 +52,9 @@ struct Line<'a> {
     error_code: Option<&'static str>,
     stage: Option<&'static str>,
     timestamp: String,
+    /// How many refused requests before this one have no line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    omitted: Option<u64>,
 }
 
 /// The log; it is opened with its first line.
@@ -64,12 +67,13 @@ struct Shared {
     place: Option<fn() -> Option<PathBuf>>,
     file: Option<PathBuf>,
     log: OnceLock<Option<LineLog>>,
+    refusals: Refusals,
 }
 
 impl Audit {
     /// Uses the file that this returns when the first line is written, and otherwise `file`.
     pub fn new(place: Option<fn() -> Option<PathBuf>>, file: Option<PathBuf>) -> Self {
-        Self(Arc::new(Shared { place, file, log: OnceLock::new() }))
+        Self(Arc::new(Shared { place, file, ..Shared::default() }))
     }
 
     /// Adds a line.
@@ -80,6 +84,9 @@ impl Audit {
             opened.inspect_err(|error| tracing::error!("{error}; remote control is not recorded")).ok()
         });
         let Some(log) = log else { return };
+        // Who may ask nothing must not push out the lines of who may.
+        let is_refused = matches!(ending, Ending::Failed(code, _) if Refusals::is_refusal(code.as_str()));
+        let Some(omitted) = (if is_refused { self.0.refusals.record() } else { Some(0) }) else { return };
         let (result, error_code, stage) = match ending {
             Ending::Done => ("ok", None, None),
             Ending::Failed(code, stage) => ("error", Some(code.as_str()), Some(stage)),
@@ -95,6 +102,7 @@ impl Audit {
             error_code,
             stage,
             timestamp: timestamp(),
+            omitted: Some(omitted).filter(|omitted| *omitted > 0),
         });
     }
 }

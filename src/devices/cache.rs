@@ -10,12 +10,13 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
     api::{DeviceType, Error, ErrorCode, Result},
-    files::{self, Existing, SecretError},
+    files::{self, Existing, FileError, OpenToOthers},
 };
 
 /// Bytes of a snapshot.
@@ -63,6 +64,10 @@ impl Cache {
     /// Returns whose snapshots there are. A file that cannot be used is left alone, and logged.
     pub fn heads(&self) -> Vec<Head> {
         let Some(dir) = &self.dir else { return Vec::new() };
+        if let Err(why @ (FileError::Foreign(_) | FileError::Open(_))) = files::check_private_folder(dir) {
+            tracing::warn!("the folder of snapshots {} {why}", dir.display());
+            return Vec::new();
+        }
         let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
         let snapshots = paths.filter(|path| path.extension().is_some_and(|kind| kind == "json"));
@@ -118,11 +123,11 @@ impl Cache {
 }
 
 fn read_head(path: &Path) -> std::result::Result<Head, String> {
-    files::read_secret(path, 0).map_err(|error| match error {
-        SecretError::Open(why) => format!("{why}: chmod 600 it"),
-        SecretError::Unreadable(why) => why,
+    let file = files::open_private(path, OFlags::RDONLY, OpenToOthers::Refused).map_err(|error| match error {
+        FileError::Open(why) => format!("{why}: chmod 600 it"),
+        FileError::Foreign(why) => why,
+        FileError::Io(error) => format!("cannot be read: {error}"),
     })?;
-    let file = fs::File::open(path).map_err(|error| format!("cannot be read: {error}"))?;
     if file.metadata().is_ok_and(|found| found.size() > 2 * SNAPSHOT_BYTES as u64) {
         return Err("is too large: remove it".into());
     }

@@ -3,9 +3,9 @@
 //! A change holds a lock from reading the workspace to writing it, so that of two commands at once none is lost.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File},
     io,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     sync::mpsc,
     time::Duration,
@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::workspace::{Applied, Change, Workspace};
 use crate::{
     api::{DeviceSession, Error, ErrorCode, RemoteControl, Result},
-    files::{self, Existing, SecretError},
+    files::{self, Existing, OpenToOthers, SecretError},
     nonce,
 };
 
@@ -187,8 +187,7 @@ impl Home {
         let unable = |error: &dyn std::fmt::Display| {
             Error::new(ErrorCode::Conflict, format!("cannot lock {}: {error}", path.display()))
         };
-        let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(no_follow).open(&path);
+        let file = files::open_private(&path, OFlags::RDWR | OFlags::CREATE, OpenToOthers::Closed);
         let file = file.map_err(|error| unable(&error))?;
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             return Ok(file);
@@ -261,7 +260,7 @@ fn read_text(path: &Path, most: u64) -> Result<Option<String>> {
             ErrorCode::Conflict,
             match error {
                 SecretError::Open(why) => format!("{at} {why}: chmod 600 {at}"),
-                SecretError::Unreadable(why) => format!("{at} {why}"),
+                SecretError::Foreign(why) | SecretError::Unreadable(why) => format!("{at} {why}"),
             },
         )
     })?;

@@ -102,7 +102,7 @@ impl DeviceSessions {
                     Err(error) => format!("holds no sessions: {error}"),
                 },
                 Err(SecretError::Open(why)) => format!("{why}: its sessions have ended; chmod 600 it"),
-                Err(SecretError::Unreadable(why)) => why,
+                Err(SecretError::Foreign(why) | SecretError::Unreadable(why)) => why,
             };
             tracing::warn!("the file of device sessions {} {why}", file.display());
             Vec::new()

@@ -9,12 +9,11 @@
 
 use std::{
     fmt::Write as _,
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, File},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError, mpsc},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -25,7 +24,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
     api::{Error, ErrorCode, Result},
-    files::{self, Existing, SecretError},
+    files::{self, Existing, FileError, OpenToOthers, SecretError},
     metrics,
 };
 
@@ -39,6 +38,12 @@ const QUEUE: usize = 4096;
 const GATHER: Duration = Duration::from_millis(5);
 /// Bytes of lines that are written at once.
 const BATCH_BYTES: usize = 256 * 1024;
+/// Refused actions that are recorded at once; whoever may change nothing must not push out the records of changes.
+const REFUSED: u32 = 256;
+/// After them, the time in which one more is recorded; the others are counted in its line.
+const REFUSED_PACE: Duration = Duration::from_secs(10);
+/// Bytes of a target that are recorded.
+const TARGET_BYTES: usize = 1024;
 /// Random bytes of the key.
 const KEY_BYTES: usize = 32;
 /// The longest key's file that is read, in bytes: longer ones hold no key.
@@ -53,6 +58,9 @@ pub struct Entry<'a> {
     pub face: &'a str,
     /// The caller.
     pub who: &'a str,
+    /// What let a caller over TCP in: `token`, `page` or `device`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<&'a str>,
     /// The tmux server's socket; empty for an action that belongs to none.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub server: &'a str,
@@ -81,6 +89,42 @@ struct Stamped<'a> {
     at: String,
     #[serde(flatten)]
     entry: &'a Entry<'a>,
+    /// How many refused actions before this one have no line.
+    #[serde(skip_serializing_if = "is_zero")]
+    omitted: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Limits how many refused actions an audit log records: a caller that may change nothing could rotate it otherwise.
+#[derive(Debug, Default)]
+pub struct Refusals(Mutex<(Option<Instant>, u64)>);
+
+impl Refusals {
+    /// Returns whether a refused action is recorded now, and how many before it were not.
+    pub fn record(&self) -> Option<u64> {
+        self.record_at(Instant::now())
+    }
+
+    fn record_at(&self, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (full, omitted) = &mut *state;
+        let next = full.map_or(now, |full| full.max(now)) + REFUSED_PACE;
+        if next.saturating_duration_since(now) > REFUSED_PACE * REFUSED {
+            *omitted += 1;
+            return None;
+        }
+        *full = Some(next);
+        Some(std::mem::take(omitted))
+    }
+
+    /// Whether an error with this code says that the caller may not do what was asked.
+    pub fn is_refusal(code: &str) -> bool {
+        [ErrorCode::ReadOnly.as_str(), ErrorCode::Unauthorized.as_str()].contains(&code)
+    }
 }
 
 /// The key of an audit log's hashes.
@@ -88,15 +132,14 @@ struct Stamped<'a> {
 pub struct AuditKey(Hmac<Sha256>);
 
 impl AuditKey {
-    /// Reads the key of the log at this path. Error: `CONFLICT` where there is none, or it is not the
-    /// user's alone.
+    /// Reads the key of the log at this path. Errors: `CONFLICT` where there is none, or it is open to
+    /// others; `UNAUTHORIZED` where somebody else put it there.
     pub fn of(log: &Path) -> Result<Self> {
         let path = key_file(log);
-        let refuse = |why: &str| {
-            let path = path.display();
-            Error::new(ErrorCode::Conflict, format!("the audit log's key, {path}, {why}"))
-        };
+        let refuse_as = |code, why: &str| Error::new(code, format!("the audit log's key, {}, {why}", path.display()));
+        let refuse = |why: &str| refuse_as(ErrorCode::Conflict, why);
         let (text, _) = files::read_secret(&path, KEY_FILE_BYTES).map_err(|error| match error {
+            SecretError::Foreign(why) => refuse_as(ErrorCode::Unauthorized, &why),
             SecretError::Open(why) => refuse(&format!(
                 "{why}: remove it, and the next daemon makes another (what was typed before cannot be checked then)"
             )),
@@ -166,6 +209,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 pub struct Audit {
     key: AuditKey,
     log: LineLog,
+    refusals: Refusals,
 }
 
 /// A log of JSON objects, one a line, in a file of the user's alone that is rotated when it is full. Dropping it
@@ -177,12 +221,12 @@ pub struct LineLog {
 }
 
 impl Audit {
-    /// Opens the log and its key, or creates them. Error: `CONFLICT` where one of the files is not the
-    /// user's alone or cannot be written.
+    /// Opens the log and its key, or creates them. Errors: `CONFLICT` where one of the files is open to
+    /// others or cannot be written; `UNAUTHORIZED` where somebody else put one there.
     pub fn open(path: &Path, most: u64) -> Result<Self> {
         let log = LineLog::open(path, most)?;
         // Behind the log's lock: no two processes make a key.
-        Ok(Self { key: AuditKey::of_or_new(path)?, log })
+        Ok(Self { key: AuditKey::of_or_new(path)?, log, refusals: Refusals::default() })
     }
 
     /// Returns the key of its hashes.
@@ -190,10 +234,26 @@ impl Audit {
         &self.key
     }
 
-    /// Adds an entry.
+    /// Adds an entry. Of many refused actions it counts most, instead of recording each.
     pub fn record(&self, entry: &Entry<'_>) {
-        self.log.write(&Stamped { at: timestamp(), entry });
+        let is_refused = Refusals::is_refusal(entry.result);
+        let Some(omitted) = (if is_refused { self.refusals.record() } else { Some(0) }) else {
+            metrics::AUDIT_OMITTED.increment(1);
+            return;
+        };
+        let target = entry.target.map(|target| shortened(target, TARGET_BYTES));
+        self.log.write(&Stamped {
+            at: timestamp(),
+            entry: &Entry { target, hmac: entry.hmac.clone(), ..*entry },
+            omitted,
+        });
     }
+}
+
+/// Returns a text, cut to so many bytes at the end of a character.
+pub(crate) fn shortened(text: &str, most: usize) -> &str {
+    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).filter(|end| *end < text.len());
+    end.and_then(|end| text.get(..end)).unwrap_or(text)
 }
 
 /// Returns the time of day as the log has it.
@@ -203,11 +263,13 @@ pub fn timestamp() -> String {
 }
 
 impl LineLog {
-    /// Opens the log, or creates it; at `most` bytes it is rotated. Error: `CONFLICT` where it is not the user's
-    /// alone or cannot be written.
+    /// Opens the log, or creates it; at `most` bytes it is rotated. Errors: `CONFLICT` where it is open to others or
+    /// cannot be written; `UNAUTHORIZED` where somebody else put it, or a rotated one, there.
     pub fn open(path: &Path, most: u64) -> Result<Self> {
-        let file = LogFile::open(path, most).map_err(|error| {
-            Error::new(ErrorCode::Conflict, format!("cannot write the audit log {}: {error}", path.display()))
+        let file = LogFile::check_rotated(path).and_then(|()| LogFile::open(path, most)).map_err(|error| {
+            let code =
+                if matches!(error, FileError::Foreign(_)) { ErrorCode::Unauthorized } else { ErrorCode::Conflict };
+            Error::new(code, format!("cannot write the audit log {}: {error}", path.display()))
         })?;
         let (queue, lines) = mpsc::sync_channel(QUEUE);
         let (tell, written) = mpsc::channel();
@@ -285,26 +347,33 @@ struct LogFile {
 }
 
 impl LogFile {
-    fn open(path: &Path, most: u64) -> io::Result<Self> {
+    fn open(path: &Path, most: u64) -> Result<Self, FileError> {
         if let Some(dir) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+            files::make_private_folder(dir)?;
         }
-        let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(no_follow).open(path)?;
-        let found = file.metadata()?;
-        if found.uid() != rustix::process::getuid().as_raw() {
-            return Err(io::Error::other(format!("it belongs to user {}", found.uid())));
-        }
-        if found.mode().trailing_zeros() < 6 {
-            return Err(io::Error::other(format!(
-                "it is open to others (mode {:04o}): chmod 600 it",
-                found.mode() & 0o7777
-            )));
-        }
+        let access = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+        let file = files::open_private(path, access, OpenToOthers::Refused).map_err(|error| match error {
+            FileError::Open(why) => FileError::Open(format!("it {why}: chmod 600 it")),
+            FileError::Foreign(why) => FileError::Foreign(format!("it {why}")),
+            FileError::Io(error) => FileError::Io(error),
+        })?;
+        let found = file.metadata().map_err(FileError::Io)?;
         // Two processes that rotate one file would throw away each other's lines.
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| io::Error::other("another muxtap writes it: audit_file names another place"))?;
+            .map_err(|_| FileError::Open("another muxtap writes it: audit_file names another place".into()))?;
         Ok(Self { path: path.to_owned(), length: found.len(), file, most })
+    }
+
+    /// Checks that nobody else's file is in the place of a rotated one.
+    fn check_rotated(path: &Path) -> Result<(), FileError> {
+        for old in log_files(path).into_iter().filter(|old| old != path) {
+            match files::open_private(&old, OFlags::RDONLY, OpenToOthers::Kept) {
+                Err(FileError::Foreign(why)) => return Err(FileError::Foreign(format!("{} {why}", old.display()))),
+                // One that is missing, or that cannot be read, is in nobody's way.
+                Ok(_) | Err(FileError::Open(_) | FileError::Io(_)) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Returns whether so many bytes can be added before it is rotated.
@@ -332,6 +401,7 @@ impl LogFile {
 
     /// Rotates the files: this one becomes the youngest old one, the oldest goes.
     fn turn(&mut self) -> io::Result<()> {
+        Self::check_rotated(&self.path)?;
         let old = |number: usize| with_suffix(&self.path, &format!(".{number}"));
         for number in (1..AUDIT_FILES).rev() {
             match fs::rename(old(number), old(number + 1)) {
@@ -351,7 +421,7 @@ impl LogFile {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::{fs::OpenOptions, os::unix::fs::PermissionsExt as _};
 
     use super::*;
 
@@ -359,6 +429,7 @@ mod tests {
         Entry {
             face: "unix",
             who: "uid 1",
+            by: None,
             server: "/tmp/s",
             target: Some("work"),
             pane: Some("%1"),
@@ -392,6 +463,36 @@ mod tests {
         assert!(kept.len() > 50 && names.ends_with(&kept), "{kept:?}");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(fs::metadata(&path).unwrap().len() <= 4096);
+    }
+
+    /// S4: whoever is refused again and again pushes out no record of a change.
+    #[test]
+    fn refused_actions_do_not_rotate_the_log_and_a_long_target_is_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        let audit = Audit::open(&path, AUDIT_BYTES).unwrap();
+        audit.record(&entry("a-real-one"));
+        let long = "é".repeat(100_000);
+        for result in ["READ_ONLY", "UNAUTHORIZED"] {
+            for _ in 0..10_000 {
+                audit.record(&Entry { result, target: Some(&long), ..entry("input") });
+            }
+        }
+        drop(audit);
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 1 + REFUSED as usize);
+        assert!(text.starts_with('{') && text.lines().next().unwrap().contains("a-real-one"));
+        assert!(text.lines().all(|line| line.len() < TARGET_BYTES + 300), "a target of 200 kB is cut");
+        assert!(!Path::new(&format!("{}.1", path.display())).exists());
+    }
+
+    #[test]
+    fn refused_actions_without_a_line_are_counted_in_the_next_one() {
+        let (refusals, now) = (Refusals::default(), Instant::now());
+        assert!((0..REFUSED).all(|_| refusals.record_at(now) == Some(0)));
+        assert!((0..7).all(|_| refusals.record_at(now).is_none()));
+        assert_eq!(refusals.record_at(now + REFUSED_PACE), Some(7));
+        assert_eq!(refusals.record_at(now + REFUSED_PACE), None);
     }
 
     #[test]
@@ -453,7 +554,7 @@ mod tests {
         }
         fs::remove_file(&key).unwrap();
         fs::create_dir(&key).unwrap();
-        assert!(refused().1.contains("is no file"));
+        assert!(refused().1.contains("is a directory"));
     }
 
     #[test]

@@ -1,28 +1,9 @@
-//! Callers, what they are allowed to do, and the record of what they did.
+//! What callers are allowed to do, and the record of what they did.
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Instant,
-};
+use std::{sync::OnceLock, time::Instant};
 
-use super::{Engine, Host, audit::Entry};
+use super::{Engine, Host, audit::Entry, authority::Caller};
 use crate::api::{Error, ErrorCode, Result, Tier};
-
-/// A caller of the engine.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Caller {
-    /// The face the caller came by: `unix`, `http`, `mcp` and so on.
-    pub face: &'static str,
-    /// The process or address behind the face, as far as it is known.
-    pub who: String,
-}
-
-impl Default for Caller {
-    /// Returns the engine's owner.
-    fn default() -> Self {
-        Self { face: "engine", who: String::new() }
-    }
-}
 
 /// A change to tmux that is audited: from its authorization to its record.
 pub(super) struct AuditScope<'a> {
@@ -37,12 +18,6 @@ pub(super) struct AuditScope<'a> {
 }
 
 impl Engine {
-    /// Returns a handle of the same engine for this caller. Its requests are counted and recorded
-    /// as the caller's own.
-    pub(crate) fn with_caller(&self, caller: Caller) -> Self {
-        Self { shared: self.shared.clone(), caller: Arc::new(caller), reads_only: self.reads_only }
-    }
-
     /// Returns a handle of the same engine for a caller who may only look, whatever this muxtap allows.
     pub(crate) fn reading_only(&self) -> Self {
         Self { reads_only: true, ..self.clone() }
@@ -51,11 +26,6 @@ impl Engine {
     /// Returns the tiers that this handle's caller has.
     pub(crate) fn tiers(&self) -> impl Iterator<Item = Tier> {
         Tier::ALL.into_iter().filter(|tier| self.check_tier(*tier).is_ok())
-    }
-
-    /// Returns the caller of this handle.
-    pub(crate) fn caller(&self) -> &Caller {
-        &self.caller
     }
 
     /// Authorizes an action of this tier. Error: `READ_ONLY` where it is not allowed, which is
@@ -72,9 +42,10 @@ impl Engine {
     /// Records an action on something that is no part of a tmux server.
     pub(crate) fn record_about(&self, action: &str, target: &str, result: &str) {
         let Some(audit) = &self.shared.options.audit else { return };
-        let Caller { face, who } = self.caller();
+        let Caller { face, who, principal } = self.caller();
         let (server, target, pane) = ("", Some(target).filter(|target| !target.is_empty()), None);
-        audit.record(&Entry { face, who, server, target, pane, action, result, bytes: None, hmac: None, ms: 0 });
+        let (by, bytes, hmac) = (principal.login(), None, None);
+        audit.record(&Entry { face, who, by, server, target, pane, action, result, bytes, hmac, ms: 0 });
     }
 
     /// Begins the record of a change that another host's muxtap is asked for. Where the caller goes away before it is
@@ -177,6 +148,7 @@ impl AuditScope<'_> {
         audit.record(&Entry {
             face: caller.face,
             who: &caller.who,
+            by: caller.principal.login(),
             server: &self.host.socket().to_string_lossy(),
             target: Some(self.target).filter(|target| !target.is_empty()),
             pane: self.resolved.get().map(String::as_str),

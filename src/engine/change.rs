@@ -10,6 +10,7 @@ use crate::{
         command::{Command, CommandLine},
         ids::WindowId,
         layout::Layout,
+        names::spelled,
         version::Version,
     },
     tmux::{LinkState, Request},
@@ -30,9 +31,10 @@ impl Server {
         let host = &self.host;
         let audit = self.engine.audit(tier, "kill-pane", host, target)?;
         let done = async {
-            let pane = self.resolve_pane(target).await?;
-            audit.resolved(pane.id());
-            self.order(Some(&pane), [Command::new("kill-pane").opt("-t", pane.id().to_string())]).await
+            let pane = self.locate_pane(target).await?;
+            audit.resolved(pane);
+            let known = host.live_pane(pane);
+            self.order(known.as_deref(), [Command::new("kill-pane").opt("-t", pane.to_string())]).await
         }
         .await;
         audit.finish(done)
@@ -150,9 +152,9 @@ impl Server {
         let audit = self.engine.audit(tier, action, host, target)?;
         let done = async {
             only(patch, "a pane", &["name", "width", "height", "respawn", "select", "zoom", "leave_mode"])?;
-            let pane = self.resolve_pane(target).await?;
-            audit.resolved(pane.id());
-            let id = pane.id().to_string();
+            let pane = self.locate_pane(target).await?;
+            audit.resolved(pane);
+            let id = pane.to_string();
             let mut commands = Vec::new();
             if let Some(title) = &patch.name {
                 commands.push(Command::new("select-pane").opt("-t", &id).opt("-T", literal(title)));
@@ -173,7 +175,7 @@ impl Server {
                 } else {
                     &["#{?window_zoomed_flag,1,}"]
                 };
-                let toggle = format!("resize-pane -Z -t {id}");
+                let toggle = format!("{} -Z -t {id}", spelled("resize-pane"));
                 let toggle =
                     |condition| Command::new("if-shell").flag("-F").opt("-t", &id).format(condition).arg(&toggle);
                 commands.extend(conditions.iter().map(toggle));
@@ -182,10 +184,10 @@ impl Server {
                 return Err(nothing());
             }
             if !commands.is_empty() {
-                self.order(Some(&pane), commands).await?;
+                self.order(host.live_pane(pane).as_deref(), commands).await?;
             }
             match &patch.respawn {
-                Some(respawn) => self.respawn(&pane, respawn).await,
+                Some(respawn) => self.respawn(&self.resolve_pane(target).await?, respawn).await,
                 None => Ok(()),
             }
         }
@@ -220,7 +222,7 @@ impl Server {
         let unzoom = |window: WindowId| {
             let target = window.to_string();
             let command = Command::new("if-shell").flag("-F").opt("-t", &target).format("#{window_zoomed_flag}");
-            command.arg(format!("resize-pane -Z -t {target}"))
+            command.arg(format!("{} -Z -t {target}", spelled("resize-pane")))
         };
         windows.into_iter().map(unzoom).collect()
     }

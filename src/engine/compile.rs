@@ -1,10 +1,13 @@
 //! Compiling patterns on other threads: a set may take a second.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
 
 use tokio::sync::Semaphore;
 
-use super::{Engine, limits};
+use super::{Caller, Engine, limits};
 use crate::api::{Error, ErrorCode, Result};
 
 /// Bytes of patterns that are compiled on the calling thread.
@@ -17,12 +20,31 @@ pub struct CompileQueue {
     running: Arc<Semaphore>,
     /// One permit for each set that is being compiled or waits for it.
     queued: Arc<Semaphore>,
+    /// A permit of each caller who compiles or waits for it: one who has many large sets keeps one thread busy, and the
+    /// others have the rest.
+    of_callers: Mutex<HashMap<Caller, Weak<Semaphore>>>,
 }
 
 impl Default for CompileQueue {
     fn default() -> Self {
         let permits = |number| Arc::new(Semaphore::new(number));
-        Self { running: permits(limits::COMPILING), queued: permits(limits::COMPILING_QUEUE) }
+        let (running, queued) = (permits(limits::COMPILING), permits(limits::COMPILING_QUEUE));
+        Self { running, queued, of_callers: Mutex::default() }
+    }
+}
+
+impl CompileQueue {
+    /// Returns the permit of a caller.
+    fn of(&self, caller: &Caller) -> Arc<Semaphore> {
+        let caller = caller.counted();
+        let mut of_callers = self.of_callers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = of_callers.get(&caller).and_then(Weak::upgrade) {
+            return own;
+        }
+        of_callers.retain(|_, own| own.strong_count() > 0);
+        let own = Arc::new(Semaphore::new(1));
+        of_callers.insert(caller, Arc::downgrade(&own));
+        own
     }
 }
 
@@ -36,16 +58,19 @@ impl Engine {
         if are_words(texts) {
             return compile();
         }
-        let CompileQueue { running, queued } = &self.shared.compile_queue;
+        let queue = &self.shared.compile_queue;
+        let CompileQueue { running, queued, .. } = queue;
         let Ok(queued) = queued.clone().try_acquire_owned() else {
             let message = format!("{} sets of patterns wait to be compiled; try again later", limits::COMPILING_QUEUE);
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         };
-        let running = running.clone().acquire_owned().await;
-        let running = running.map_err(|_| Error::unavailable("muxtap is stopping"))?;
+        // The semaphores are never closed.
+        let stopping = |_| Error::unavailable("muxtap is stopping");
+        let own = queue.of(self.caller()).acquire_owned().await.map_err(stopping)?;
+        let running = running.clone().acquire_owned().await.map_err(stopping)?;
         let compiled = tokio::task::spawn_blocking(move || {
             // A blocking task goes on when its caller has left: the permits belong to the task.
-            let _permits = (queued, running);
+            let _permits = (queued, own, running);
             compile()
         });
         let compiled = compiled.await;
@@ -119,9 +144,11 @@ mod tests {
     async fn a_set_whose_caller_has_left_counts_until_it_is_compiled() {
         let engine = Engine::new(Options::default());
         let mut releases = Vec::new();
-        for _ in 0..limits::COMPILING {
+        for number in 0..limits::COMPILING {
             let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
             let (release, released) = std::sync::mpsc::channel::<()>();
+            let engine =
+                engine.with_caller(Caller { face: "unix", who: format!("process {number}"), ..Caller::default() });
             let compiled = engine.compile(["a+"], move || {
                 began.send(()).unwrap();
                 let _ = released.recv_timeout(LONG);
@@ -132,11 +159,42 @@ mod tests {
                 _ = begun.recv() => releases.push(release),
             }
         }
-        let CompileQueue { running, queued } = &engine.shared.compile_queue;
+        let CompileQueue { running, queued, .. } = &engine.shared.compile_queue;
         assert_eq!(running.available_permits(), 0);
         assert_eq!(queued.available_permits(), limits::COMPILING_QUEUE - limits::COMPILING);
         drop(releases);
         assert!(engine.compile(["a+"], || Ok(())).await.is_ok());
+    }
+
+    /// S7: whoever has large sets to compile keeps one thread busy, and others have theirs compiled.
+    #[tokio::test]
+    async fn one_caller_leaves_a_thread_to_others() {
+        let engine = Engine::new(Options::default());
+        let of = |who: &str| engine.with_caller(Caller { face: "http", who: who.into(), ..Caller::default() });
+        let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = Arc::new(std::sync::Mutex::new(released));
+        let slow: Vec<_> = ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.1"]
+            .map(|who| {
+                let (began, released, engine) = (began.clone(), released.clone(), of(who));
+                tokio::spawn(async move {
+                    let compile = move || {
+                        began.send(()).unwrap();
+                        let _ = released.lock().unwrap().recv_timeout(LONG);
+                        Ok(())
+                    };
+                    engine.compile(["a+"], compile).await
+                })
+            })
+            .into();
+        begun.recv().await.unwrap();
+        for who in ["192.0.2.1", "192.0.2.2"] {
+            tokio::time::timeout(LONG, of(who).compile(["a+"], || Ok(()))).await.unwrap().unwrap();
+        }
+        drop(release);
+        for one in slow {
+            tokio::time::timeout(LONG, one).await.unwrap().unwrap().unwrap();
+        }
     }
 
     #[tokio::test]

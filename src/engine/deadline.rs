@@ -50,20 +50,25 @@ mod tests {
     use super::*;
     use crate::api::ErrorCode;
 
-    #[tokio::test]
+    fn asked(ago: u64, given: u64) -> Deadline {
+        let begun = Instant::now().checked_sub(Duration::from_millis(ago)).unwrap();
+        Deadline::new(begun, Duration::from_millis(given))
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_time_counts_from_when_it_was_asked() {
-        let never = || std::future::pending::<Result<()>>();
-        let asked = |ago: u64, given: u64| {
-            let begun = Instant::now().checked_sub(Duration::from_millis(ago)).unwrap();
-            Deadline::new(begun, Duration::from_millis(given))
-        };
-        let begun = Instant::now();
-        let error = asked(1500, 2000).before("nothing was done", never()).await.unwrap_err();
+        let deadline = asked(1500, 2000);
+        assert_eq!(deadline.at(), deadline.begun + Duration::from_secs(2));
+        let error = deadline.before("nothing was done", std::future::pending::<Result<()>>()).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::TmuxUnavailable);
         assert!(error.message.contains("does not answer") && error.message.contains("nothing was done"));
-        // 1.5 s of the 2 s had passed.
-        assert!(begun.elapsed() < Duration::from_millis(1900), "{:?}", begun.elapsed());
-        // A time of nothing is time for one answer.
+        // The clock has gone on to that time and, but for the timer's steps, no further.
+        let late = tokio::time::Instant::now().checked_duration_since(deadline.at().into()).unwrap();
+        assert!(late < Duration::from_millis(5), "{late:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_time_of_nothing_is_time_for_one_answer() {
         let answer = asked(0, 0).before("", async {
             tokio::time::sleep(limits::ANSWER_GRACE / 2).await;
             Ok(7)

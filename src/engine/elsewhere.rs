@@ -12,7 +12,10 @@ use serde_json::{Map, Value};
 use super::{Engine, Host, Server};
 use crate::{
     api::{Error, ErrorCode, HostInfo, HostState, Result, Unreachable},
-    tmux::{Address, CoverageMode, DEFAULT_SOCKET, LinkState, OwnProgram, Program, ServerSpec, SocketFile, Transport},
+    tmux::{
+        Address, CoverageMode, DEFAULT_SOCKET, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile,
+        Transport,
+    },
 };
 
 /// The hosts that targets can name.
@@ -228,7 +231,8 @@ impl Engine {
 /// Returns what is found of a host.
 async fn look_at(mut host: HostInfo, program: Program, address: PathBuf) -> HostInfo {
     let (file, own) = (SocketFile::default(), OwnProgram::default());
-    let spec = ServerSpec { program, socket: address, coverage: CoverageMode::default(), file, own };
+    let (coverage, floods) = (CoverageMode::default(), Floods::default());
+    let spec = ServerSpec { program, socket: address, coverage, floods, file, own };
     host.error = None;
     host.reason = None;
     match spec.look_elsewhere().await {

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use super::{Engine, Host, handles::socket_dir};
 use crate::{
     api::{EnvironmentAnswer, Result, ServerProgram},
-    tmux::{CoverageMode, LinkState, OwnProgram, Program, ServerSpec, SocketFile, is_absent, same_socket},
+    tmux::{CoverageMode, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile, is_absent, same_socket},
 };
 
 /// Returns what this process sees of its surroundings. Of the servers only the one on `socket` is looked at.
@@ -31,6 +31,7 @@ async fn examine(program: &Program, socket: &Path) -> Option<ServerProgram> {
         program: program.clone(),
         socket: socket.to_owned(),
         coverage: CoverageMode::default(),
+        floods: Floods::default(),
         file: SocketFile::default(),
         own: OwnProgram::default(),
     };
@@ -57,7 +58,9 @@ async fn examine_followed(host: &Host) -> Option<ServerProgram> {
     let spec = host.server().spec();
     match host.server().state() {
         LinkState::Connected(identity) => {
-            Some(ServerProgram { version: Some(identity.version.to_string()), ..spec.spoken_to_by(Some(identity.pid)) })
+            let noticed = spec.noticed().await;
+            let found = spec.spoken_to_by(Some(identity.pid));
+            Some(ServerProgram { version: Some(identity.version.to_string()), noticed, ..found })
         }
         LinkState::Connecting => spec.examine().await,
         LinkState::Down { error, ended, .. } => {

@@ -20,7 +20,7 @@ use std::{
 use tokio::sync::broadcast;
 
 use super::{
-    Engine, PaneState, Server, limits,
+    Charge, Engine, PaneState, Server, limits,
     pane::{EncodedEvent, Notifier},
     query::scope::{Names, Scope, Scopes, is_pattern},
 };
@@ -31,6 +31,7 @@ use crate::{
     },
     protocol::ids::PaneId,
     stream::resume::{self, Place, Resume},
+    tmux::FollowAll,
 };
 
 use rate::RateLimiter;
@@ -63,7 +64,15 @@ pub struct Subscription {
     moved: BTreeSet<u32>,
     /// Why the subscription cannot go on.
     failed: Option<Error>,
+    /// What it counts for among what the caller has open.
+    charge: Option<Charge>,
+    /// The use of the whole server.
+    _following: Option<FollowAll>,
 }
+
+/// About how many bytes a subscription takes, and each of its panes in it.
+const SUBSCRIPTION_STATE: usize = 4096;
+const PANE_STATE: usize = 512;
 
 /// The events that a subscription wants.
 struct Filter {
@@ -84,10 +93,46 @@ pub struct Delivery {
 }
 
 impl Server {
-    /// Subscribes to events of one server.
+    /// Subscribes to events of one server, whose panes are followed for it.
     pub(crate) async fn subscribe(&self, request: &SubscribeRequest) -> Result<Subscription> {
         self.engine.authorize(Tier::Read)?;
         let filter = Filter::of(request, self.scopes(&request.panes).await?)?;
+        let following = self.follow_for(&filter).await?;
+        Ok(Subscription { _following: following, ..self.subscribe_to(request, filter).await? })
+    }
+
+    /// Subscribes to what is known of one server: nothing is followed for it.
+    #[cfg(feature = "mcp")]
+    pub(crate) async fn overhear(&self, request: &SubscribeRequest) -> Result<Subscription> {
+        self.engine.authorize(Tier::Read)?;
+        let filter = Filter::of(request, self.scopes(&request.panes).await?)?;
+        self.subscribe_to(request, filter).await
+    }
+
+    /// Has the panes followed that a subscription wants: those that its targets fit now, or all of the server.
+    async fn follow_for(&self, filter: &Filter) -> Result<Option<FollowAll>> {
+        let link = self.host.server();
+        if !filter.patterns.is_empty() {
+            // Panes that come later beside them are announced to the client that is there.
+            let listed = self.panes().await?;
+            let fitting = listed.iter().filter(|info| !info.window_id.is_empty() && filter.matches(*info));
+            let fitting: Vec<_> = fitting.map(|info| info.id).collect();
+            if !fitting.is_empty() {
+                for pane in fitting {
+                    match self.host.follow(link, pane).await {
+                        Err(error) if error.code != ErrorCode::NotFound => return Err(error),
+                        _ => {}
+                    }
+                }
+                return Ok(None);
+            }
+        }
+        let all = self.follow_all();
+        link.cover_all().await?;
+        Ok(Some(all))
+    }
+
+    async fn subscribe_to(&self, request: &SubscribeRequest, filter: Filter) -> Result<Subscription> {
         let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
         check_since(since, &request.panes)?;
         let resume = request.resume.as_deref().filter(|resume| !resume.is_empty()).map(str::parse).transpose()?;
@@ -106,9 +151,14 @@ impl Server {
             trail: None,
             moved: BTreeSet::new(),
             failed: None,
+            charge: None,
+            _following: None,
         };
         let from = resume.map_or(StartFrom::Since, |resume| self.engine.resolve_resume(resume));
         subscription.find_panes(since, from).await?;
+        let targets: usize = subscription.filter.patterns.iter().map(String::len).sum();
+        let bytes = SUBSCRIPTION_STATE + 2 * targets + PANE_STATE * subscription.readers.len();
+        subscription.charge = Some(self.engine.charge_open(bytes)?);
         Ok(subscription)
     }
 }

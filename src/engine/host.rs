@@ -5,12 +5,13 @@ mod strings;
 mod usage;
 
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use dashmap::DashMap;
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::{
     api::{Cursor, Epoch},
-    api::{Event, GapReason, Size},
+    api::{Event, GapReason, Result, Size},
     metrics,
     protocol::ids::PaneId,
     screen::Rules,
@@ -63,6 +64,8 @@ pub struct Host {
     published: AtomicU64,
     /// When a caller last asked for this server.
     asked: Mutex<Instant>,
+    /// Panes that are not followed and were captured, and when.
+    looks: Mutex<HashMap<PaneId, Instant>>,
     /// Ends the link to the server.
     cancel: CancellationToken,
 }
@@ -81,6 +84,7 @@ impl Host {
             rules: Mutex::default(),
             published: AtomicU64::new(0),
             asked: Mutex::new(Instant::now()),
+            looks: Mutex::default(),
             cancel: shared.cancel.child_token(),
         })
     }
@@ -149,7 +153,7 @@ impl Host {
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how many panes are followed.
+    /// Returns how many panes are followed, or were until they were left alone.
     pub fn pane_count(&self) -> usize {
         self.panes.len()
     }
@@ -206,6 +210,40 @@ impl Host {
         ended.iter().filter_map(|pane| pane.ended_at()).min().map(|at| at + limits::KEEP)
     }
 
+    /// Has a pane's output followed, until nobody has used the pane for a while. Returns the pane as soon as it is
+    /// seeded.
+    ///
+    /// Error: `NOT_FOUND` for a pane that is not there.
+    pub(super) async fn follow(&self, link: &ServerLink, id: PaneId) -> Result<Option<Arc<PaneState>>> {
+        if let Some(pane) = self.live_pane(id).filter(|pane| pane.exit().is_some() || link.touch(id)) {
+            return Ok(Some(pane));
+        }
+        link.cover(id).await?;
+        if let Some(shared) = self.shared() {
+            // The end of this use is due some time.
+            shared.retired.notify_one();
+        }
+        Ok(self.pane(id))
+    }
+
+    /// Leaves the sessions of panes whose last use was so long ago. Returns when the next is due.
+    pub(super) fn leave_unused(&self, keep: Duration) -> Option<Instant> {
+        let in_use = |id: PaneId| self.live_pane(id).is_some_and(|pane| pane.is_in_use());
+        self.server().leave_unused(keep, &in_use)
+    }
+
+    /// Whether a look at this pane is the first one for a while, which needs no client in its session.
+    pub(super) fn looks_once(&self, id: PaneId) -> bool {
+        let Some(keep) = self.shared().map(|shared| shared.options.follow_for) else { return false };
+        if self.server().is_following(id) {
+            return false;
+        }
+        let now = Instant::now();
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        looks.retain(|_, at| now.duration_since(*at) < keep);
+        looks.insert(id, now).is_none()
+    }
+
     fn ended(&self) -> MutexGuard<'_, Vec<Arc<PaneState>>> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -233,17 +271,22 @@ impl Host {
 
     fn end_all(&self) {
         for pane in self.panes() {
-            if pane.mark_exited(Exit::default()) {
-                self.publish(exit_event(&pane, Exit::default()));
-            }
+            self.mark_exited(&pane, Exit::default());
             self.retire(&pane);
+        }
+    }
+
+    fn mark_exited(&self, pane: &PaneState, exit: Exit) {
+        if let Some(memory) = pane.mark_exited(exit) {
+            self.charge(memory);
+            self.publish(exit_event(pane, exit));
         }
     }
 
     /// Handles the end of a wrapped command, all of whose output has arrived.
     pub(super) fn wrapped_command_ended(self: &Arc<Self>, pane: &Arc<PaneState>, status: i32) {
         let exit = Exit { status: Some(status), signal: None };
-        if pane.mark_exited(exit) {
+        if pane.mark_command_ended(exit) {
             self.publish(exit_event(pane, exit));
         }
         (self.hooks.command_ended)(self, pane, exit);
@@ -292,6 +335,8 @@ impl Host {
         self.charge(pushed.memory);
         if pushed.staleness.is_some() {
             self.resync(pane);
+        } else if pushed.is_unsure {
+            self.resync_unsure(pane);
         }
         if let Some(due) = pushed.string_due {
             self.give_up_string_at(pane, due);
@@ -406,9 +451,7 @@ impl Host {
 
     fn exited(self: &Arc<Self>, id: PaneId, exit: Exit) {
         let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return };
-        if pane.mark_exited(exit) {
-            self.publish(exit_event(&pane, exit));
-        }
+        self.mark_exited(&pane, exit);
         (self.hooks.process_ended)(self, &pane, exit);
     }
 
@@ -453,6 +496,10 @@ impl OutputSink for PaneOutput {
             host.pushed(&self.pane, pushed);
         }
     }
+
+    fn needs_all(&self) -> bool {
+        self.pane.awaits_marks()
+    }
 }
 
 /// Receives the events of the server's link. The link holds no strong reference.
@@ -478,6 +525,13 @@ impl Observer for Weak<Host> {
             && let Some(pane) = host.live_pane(pane)
         {
             pane.suspend_screen();
+        }
+    }
+    fn held(&self, pane: PaneId) {
+        if let Some(host) = self.upgrade()
+            && let Some(pane) = host.live_pane(pane)
+        {
+            pane.hold_screen();
         }
     }
     fn topology(&self, topology: &Topology) {

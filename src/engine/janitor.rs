@@ -1,5 +1,5 @@
-//! The janitor drops expired panes and results, and keeps output and screens within the memory
-//! budget. It sleeps until something is due.
+//! The janitor drops expired panes and results, leaves the sessions that nobody uses any more, and keeps output and screens
+//! within the memory budget. It sleeps until something is due.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -34,6 +34,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         };
         for host in &hosts {
             due = due.into_iter().chain(host.drop_ended(now)).min();
+            due = due.into_iter().chain(host.leave_unused(shared.options.follow_for)).min();
         }
         // The loop also runs whenever a wait ends. Only a drop or an exceeded budget is a reason to
         // look at every pane.

@@ -29,6 +29,12 @@ pub const RUNS: usize = 4096;
 pub const COMPILING: usize = 2;
 /// Sets of patterns that are compiled or wait for it; more are refused.
 pub const COMPILING_QUEUE: usize = 1024;
+/// Bytes of all open waits and subscriptions: compiled patterns, and what each has of its own.
+pub const OPEN_BYTES: usize = 256 * 1024 * 1024;
+/// Of them, those of one caller.
+pub const CALLER_OPEN_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of the states that the searches of all open waits have built; above it a search drops its own with each chunk.
+pub const SEARCH_BYTES: usize = 128 * 1024 * 1024;
 /// Panes that one wait may watch.
 pub const WAIT_PANES: usize = 256;
 /// Default timeout of a wait.
@@ -64,6 +70,11 @@ pub const REST: Duration = Duration::from_millis(30);
 pub const RESYNC_PAUSE: u32 = 4;
 /// At most after this many.
 pub const RESYNC_PAUSE_MOST: u32 = 64;
+/// Output behind a seed that begins in the middle of a character is held back until tmux shows the
+/// whole character: for so many replies at most.
+pub const CUT_TRIES: u8 = 3;
+/// And so many bytes.
+pub const CUT_BYTES: usize = 64 * 1024;
 /// How long a string (OSC, DCS, title …) may stay unterminated before tmux gives it up (N57).
 pub const STRING: Duration = Duration::from_secs(5);
 /// Bytes that come this close to that timeout may have reached tmux on its other side.
@@ -79,6 +90,9 @@ pub const AGENT_LOOK_LATEST: Duration = Duration::from_secs(5);
 /// The shortest interval at which tmux is asked for the screen of an agent that prints, where
 /// screens are not followed in memory.
 pub const AGENT_ASK: Duration = Duration::from_secs(1);
+/// How long a pane is followed after its last use, where nobody said otherwise
+/// ([`crate::CoverageMode::Used`]).
+pub const FOLLOW_FOR: Duration = Duration::from_secs(600);
 /// How long after its last use a pane counts as in use: as long tmux pushes what it alone knows of
 /// it.
 pub const IN_USE: Duration = Duration::from_secs(10);

@@ -8,6 +8,7 @@ pub(crate) mod activity;
 pub mod agents;
 pub mod audit;
 mod audit_scope;
+mod authority;
 mod change;
 mod changes;
 mod compile;
@@ -28,7 +29,7 @@ pub(crate) mod sync;
 mod wait;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
@@ -41,11 +42,12 @@ use crate::{
     api::{Error, ErrorCode, Event, Result, ServerStatus, WaitInfo},
     nonce,
     tmux::{
-        Address, LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject, same_socket,
+        Address, Lineage, LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject,
+        same_socket,
     },
 };
 
-pub use audit_scope::Caller;
+pub use authority::{Caller, Principal};
 pub(crate) use changes::{Changes, PaneChanges};
 pub use events::{Delivery, Subscription};
 pub use handles::{Capture, Events, Follow, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle};
@@ -61,6 +63,7 @@ pub(crate) use query::scope::{Names, is_pattern};
 pub(crate) use query::target::{SessionPart, Target, find_pane, find_session, find_window, is_number};
 pub(crate) use spawn::create::{literal, made_pane, perhaps_made};
 pub(crate) use spawn::unmanaged::{UnmanagedPlace, UnmanagedSpawn};
+pub(crate) use wait::Charge;
 use wait::Waits;
 pub(crate) use wait::{OwnedWait, id_of_key};
 
@@ -209,6 +212,7 @@ impl Engine {
             program,
             socket: socket.to_owned(),
             coverage: self.shared.options.coverage,
+            floods: self.shared.options.floods,
             file: SocketFile::default(),
             own: OwnProgram::default(),
         };
@@ -272,6 +276,17 @@ impl Engine {
         look: impl FnOnce(&Proc) -> T + Send + 'static,
     ) -> Option<T> {
         self.shared.probe.run(subject, look).await
+    }
+
+    /// Returns the process of this id, and those that it descends from, the roots of followed panes among them. `None`:
+    /// not known.
+    pub(crate) async fn lineage(&self, pid: Option<i32>) -> Option<Lineage> {
+        let pid = u32::try_from(pid?).ok().filter(|pid| *pid > 0)?;
+        let local = self.followed().into_iter().filter(|host| host.server().spec().is_local());
+        let panes: HashSet<u32> = local
+            .flat_map(|host| host.server().topology().panes.iter().map(|pane| pane.pid).collect::<Vec<_>>())
+            .collect();
+        self.probe(Subject::Process(pid), move |proc| proc.lineage_of(pid, &panes)).await.flatten()
     }
 
     /// Returns the seconds since the engine was created.
@@ -379,7 +394,7 @@ fn forget_idle(hosts: &mut HashMap<PathBuf, Arc<Host>>) {
 
 fn status(host: &Host) -> ServerStatus {
     let topology = host.server().topology().without_hubs();
-    let (clients, hub) = host.server().clients();
+    let clients = host.server().clients();
     let mut pid = None;
     let (state, version, error) = match host.server().state() {
         LinkState::Connecting => ("connecting", None, None),
@@ -402,7 +417,7 @@ fn status(host: &Host) -> ServerStatus {
         state: state.into(),
         pid,
         version,
-        coverage: (clients > 0).then(|| if hub { "hub" } else { "sessions" }.into()),
+        coverage: pid.map(|_| host.server().coverage().into()),
         clients,
         sessions: topology.sessions.len() as u32,
         panes: host.pane_count() as u32,

@@ -1,11 +1,11 @@
 //! Options of an engine.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use super::{agents, audit, limits};
 use crate::{
     api::Tiers,
-    tmux::{CoverageMode, Program, Transport},
+    tmux::{CoverageMode, Floods, Program, Transport},
 };
 
 /// Options of an engine.
@@ -17,6 +17,10 @@ pub struct Options {
     pub(crate) transports: Vec<Arc<Transport>>,
     /// Which control clients follow a server.
     pub(crate) coverage: CoverageMode,
+    /// How long a pane that nobody uses is followed ([`CoverageMode::Used`]).
+    pub(crate) follow_for: Duration,
+    /// How panes that flood are treated, before tmux 3.8.
+    pub(crate) floods: Floods,
     /// Bytes that a pane's ring keeps.
     pub(crate) ring_bytes: usize,
     /// Memory budget: bytes of output and screens of all panes together.
@@ -34,7 +38,9 @@ impl Default for Options {
         Self {
             program: Program::default(),
             transports: Vec::new(),
-            coverage: CoverageMode::Auto,
+            coverage: CoverageMode::Used,
+            follow_for: limits::FOLLOW_FOR,
+            floods: Floods::Hold,
             ring_bytes: limits::RING_BYTES,
             budget_bytes: limits::BUDGET_BYTES,
             allowed: Tiers::ALL,
@@ -64,6 +70,19 @@ impl Options {
     /// Sets which control clients follow a server.
     pub fn coverage(mut self, coverage: CoverageMode) -> Self {
         self.coverage = coverage;
+        self
+    }
+
+    /// Follows a pane for so long after its last use. Default: ten minutes. It matters to
+    /// [`CoverageMode::Used`] alone.
+    pub fn follow_for(mut self, time: Duration) -> Self {
+        self.follow_for = time;
+        self
+    }
+
+    /// Sets how panes that flood are treated, on servers before tmux 3.8. Default: [`Floods::Hold`].
+    pub fn floods(mut self, floods: Floods) -> Self {
+        self.floods = floods;
         self
     }
 

@@ -31,6 +31,7 @@ use std::{
 
 use self::{
     event_cache::EventCache,
+    feed::CutOutput,
     managed::ManagedPane,
     output_times::OutputTimes,
     screen_model::{ScreenModel, Staleness},
@@ -132,6 +133,8 @@ pub(super) struct State {
     string: Option<(u64, Instant)>,
     /// Whether a task waits for the timeout of that string.
     string_watched: bool,
+    /// Output that is held back: it begins with the end of a character.
+    cut: Option<CutOutput>,
 }
 
 impl PaneState {
@@ -164,6 +167,7 @@ impl PaneState {
                 agent_signals: AgentSignals::default(),
                 string: None,
                 string_watched: false,
+                cut: None,
             }),
             changed: Sender::new(0),
             published: published::PublishedState::default(),
@@ -226,6 +230,21 @@ impl PaneState {
         self.changed.subscribe()
     }
 
+    /// Whether something needs the pane's output to be followed: a wait, a subscription, a recording, a reader that sleeps,
+    /// or the end of a command that muxtap started.
+    pub(super) fn is_in_use(&self) -> bool {
+        let state = self.lock();
+        let awaits_exit = || {
+            let wrapper = state.managed.as_ref().and_then(|managed| managed.wrapper.as_ref());
+            state.exit.is_none() && wrapper.is_some_and(|wrapper| wrapper.is_awaited)
+        };
+        self.changed.receiver_count() > 0
+            || !state.watchers.is_empty()
+            || state.dirty_flags.iter().any(|flag| flag.strong_count() > 0)
+            || state.typing.is_some()
+            || awaits_exit()
+    }
+
     /// Bytes held for the pane: output and screen.
     pub(super) fn held_bytes(&self) -> usize {
         self.lock().held_bytes()
@@ -269,12 +288,15 @@ impl PaneState {
         let quiet = now.duration_since(state.last_output) >= limits::REST;
         state.last_output = now;
         state.note_output_time(now);
-        let staleness = state.feed(data, quiet);
+        let staleness = state.take(data, quiet);
+        // By a wait, a view or a recording. Who reads output and events needs no screen.
+        let is_watched = !state.watchers.is_empty() || self.changed.receiver_count() > 0;
+        let is_unsure = is_watched && state.screen.is_unsure();
         let memory = state.memory_since(before);
         let wrapper_exit = state.take_wrapper_exit();
         let string_due = state.watch_string();
         self.notify_changed(state);
-        Some(PushOutcome { memory, wrapper_exit, staleness, string_due })
+        Some(PushOutcome { memory, wrapper_exit, staleness, string_due, is_unsure })
     }
 
     /// Begins a new generation of output, before the seed that starts it is applied. Returns it.
@@ -291,12 +313,25 @@ impl PaneState {
         state.agent_signals.program_changed();
     }
 
-    /// Records that the process has ended. Returns whether that was new.
-    pub(super) fn mark_exited(&self, exit: Exit) -> bool {
+    /// Records that the process has ended. tmux may have dropped the last of its output (F9, N10):
+    /// the stream ends with a gap. Returns `None` if the end was known.
+    pub(super) fn mark_exited(&self, exit: Exit) -> Option<MemoryDelta> {
+        self.mark_ended(exit, State::mark_possible_loss)
+    }
+
+    /// Records that the wrapped command has ended. Its mark stands behind all of its output.
+    /// Returns whether that was new.
+    pub(super) fn mark_command_ended(&self, exit: Exit) -> bool {
+        self.mark_ended(exit, |_| {}).is_some()
+    }
+
+    fn mark_ended(&self, exit: Exit, first: impl FnOnce(&mut State)) -> Option<MemoryDelta> {
         let mut state = self.lock();
         if state.exit.is_some() {
-            return false;
+            return None;
         }
+        let before = state.held_bytes();
+        first(&mut state);
         state.exit = Some((exit, Instant::now()));
         state.rest_watchers();
         let watchers = std::mem::take(&mut state.watchers);
@@ -304,8 +339,9 @@ impl PaneState {
             watcher.pane_ended(exit);
         }
         state.agent_signals.program_changed();
+        let memory = state.memory_since(before);
         self.notify_changed(state);
-        true
+        Some(memory)
     }
 
     /// Returns the stream's end and the screen's generation. A resync is valid only if neither
@@ -378,6 +414,8 @@ pub(super) struct PushOutcome {
     pub(super) staleness: Option<Staleness>,
     /// When to give up the string that began ([`PaneState::give_up_string`]).
     pub(super) string_due: Option<Instant>,
+    /// Whether the screen is watched and another seed would tell more of it.
+    pub(super) is_unsure: bool,
 }
 
 impl State {
@@ -391,7 +429,7 @@ impl State {
 
     /// Bytes held: output and screen.
     pub(super) fn held_bytes(&self) -> usize {
-        self.ring.len() + self.screen.memory()
+        self.ring.len() + self.screen.memory() + self.cut.as_ref().map_or(0, CutOutput::len)
     }
 
     /// Notes that what is appended next arrives now.

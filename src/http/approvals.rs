@@ -22,6 +22,7 @@ use crate::{
     api::{DoneAnswer, Error, ErrorCode},
     net::Peer,
     supervise::confirm::approvals::{ApprovalAnswer, ApprovalList, Approvals},
+    tmux::Lineage,
 };
 
 /// The page that asks, if one does.
@@ -65,6 +66,14 @@ fn questions(app: &App, peer: &Peer, page: Page) -> Result<Approvals> {
     Ok(app.daemon.about.mcp.approvals.clone().ok_or_else(none)?)
 }
 
+/// Returns the process that calls, where it is one of this machine and is known.
+pub(super) async fn answerer(app: &App, peer: &Peer) -> Option<Lineage> {
+    match peer {
+        Peer::Unix { pid, .. } => app.engine.lineage(*pid).await,
+        Peer::Tcp { .. } => None,
+    }
+}
+
 /// Lists the questions that wait for a human's answer.
 ///
 /// On the Unix socket only, as all of approvals.
@@ -77,6 +86,8 @@ pub async fn list(Extension(peer): Extension<Peer>, page: Page, app: App) -> Res
 }
 
 /// Answers a question. Each takes one answer, wherever it is given.
+///
+/// The process that asks, and what runs in its pane, cannot: UNAUTHORIZED.
 #[utoipa::path(
     post, path = "/v1/approvals/{id}", operation_id = "answer_approval", tag = "approvals",
     params(PathQuestion),
@@ -90,7 +101,9 @@ pub async fn answer(
     Target(id): Target,
     Body(ApprovalAnswer { answer }): Body<ApprovalAnswer>,
 ) -> Result<Json<DoneAnswer>> {
-    questions(&app, &peer, page)?.answer_by(&app.engine, &id, answer)?;
+    let questions = questions(&app, &peer, page)?;
+    let answerer = answerer(&app, &peer).await;
+    questions.answer_by(&app.engine, &id, answer, answerer.as_ref())?;
     Ok(Json(DoneAnswer { ok: true }))
 }
 

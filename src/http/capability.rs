@@ -1,6 +1,6 @@
 //! The tmux capability over HTTP.
 
-use axum::{Extension, Json};
+use axum::Json;
 use serde_json::Value;
 
 use super::{
@@ -10,7 +10,6 @@ use super::{
 use crate::{
     api::Error,
     capability::{CapabilityAnswer, CapabilityRequest, CapabilitySettings, MOST_HISTORY},
-    net::Peer,
 };
 
 /// Carries out an action of the tmux capability. What goes wrong is an answer, too, with `success` false.
@@ -21,7 +20,6 @@ use crate::{
     responses((status = 200, description = "The answer", body = CapabilityAnswer), super::openapi_parts::Failures)
 )]
 pub async fn run(
-    peer: Option<Extension<Peer>>,
     app: App,
     Params(settings): Params<CapabilitySettings>,
     Body(fields): Body<Value>,
@@ -36,7 +34,7 @@ pub async fn run(
         Some(Value::String(tag)) => crate::capability::parse_line(tag),
         _ => CapabilityRequest::parse(&fields),
     };
-    // As for `POST /v1/hosts`: a caller on the socket is the user.
-    let may_add = matches!(peer, Some(Extension(Peer::Unix { .. })));
+    // As for `POST /v1/hosts`.
+    let may_add = app.engine.caller().principal.is_user();
     Ok(Json(app.daemon.capability.run(&app.engine, &settings, may_add, request).await))
 }

@@ -6,34 +6,47 @@
 //! 3. A listed origin's preflight is answered (CORS).
 //! 4. The token must be known, except for routes that reveal nothing: `/health` and the description
 //!    of the routes.
+//!
+//! Before a caller has authenticated a request takes little: a body of a few KiB, one of few places for connections
+//! ([`crate::net::places`]), and no line in a log. Wrong credentials are limited in rate; a right one is always let in.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+mod answers;
+mod bodies;
+mod failures;
+mod host;
 
-#[cfg(feature = "devices")]
-use axum::body::{Body, HttpBody as _};
+use std::{sync::Arc, time::Duration};
+
 use axum::{
     Json, Router,
+    body::{Body, HttpBody as _},
     extract::{Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
 };
-#[cfg(feature = "devices")]
+#[cfg(any(feature = "devices", feature = "page"))]
 use futures_util::StreamExt as _;
+use http_body_util::{BodyExt as _, Limited};
 use tower_http::{
     cors::{AllowOrigin, CorsLayer},
     timeout::RequestBodyTimeoutLayer,
 };
 
+use self::{answers::Answers, bodies::Bodies, failures::Failures, host::Host};
 use super::error::Failure;
 use crate::{
     api::{Error, ErrorCode},
     metrics,
-    net::token::Token,
+    net::{ConnectionPermit, Credential, Peer, token::Token},
 };
 
 /// How long a request's body may pause.
 const BODY_PAUSE: Duration = Duration::from_secs(30);
+/// Bytes of a request's body on routes that need no token, and of callers who may only look.
+const OPEN_BODY_BYTES: usize = 4 * 1024;
+/// How long such a body may take to arrive.
+const OPEN_BODY_TIME: Duration = Duration::from_secs(10);
 /// How long a browser may remember a preflight's result.
 const PREFLIGHT_LIFE: Duration = Duration::from_secs(600);
 /// Routes without a token: whether the daemon lives, and which routes there are.
@@ -71,19 +84,31 @@ pub fn with_guard(router: Router, guard: Guard) -> Router {
         .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("last-event-id")])
         .expose_headers([HeaderName::from_static("muxtap-version")])
         .max_age(PREFLIGHT_LIFE);
-    let guard = Arc::new(guard);
+    let guard = Arc::new(Guarding { guard, failures: Failures::default() });
     router
+        .layer(middleware::from_fn_with_state(Bodies::default(), bodies::count))
+        .layer(middleware::from_fn_with_state(Answers::default(), answers::count))
         .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
         .layer(middleware::from_fn_with_state(guard.clone(), check_token))
         .layer(cors)
         .layer(middleware::from_fn_with_state(guard, check_host_and_origin))
+        .layer(middleware::map_response(super::harden))
 }
 
-async fn check_host_and_origin(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+/// A guard at work.
+struct Guarding {
+    guard: Guard,
+    failures: Failures,
+}
+
+async fn check_host_and_origin(State(guarding): State<Arc<Guarding>>, request: Request, next: Next) -> Response {
+    let guard = &guarding.guard;
     let headers = request.headers();
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let named = request.uri().authority().map_or(host, axum::http::uri::Authority::as_str);
-    if !guard.is_name(host) || !guard.is_name(named) {
+    // Of two names a proxy may have checked the other one.
+    let is_one = headers.get_all(header::HOST).iter().nth(1).is_none();
+    if !is_one || !guard.is_name(host) || !guard.is_name(named) {
         return refuse(
             "host",
             &format!("this muxtap is not called {named:?}; http_names in its configuration adds a name"),
@@ -101,47 +126,145 @@ async fn check_host_and_origin(State(guard): State<Arc<Guard>>, request: Request
     next.run(request).await
 }
 
-async fn check_token(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
+async fn check_token(State(guarding): State<Arc<Guarding>>, request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>().copied();
+    let path = request.uri().path();
+    // Here credentials are in bodies, and wrong ones are 401 as well.
+    let takes_credentials = is_open(path) || is_of_devices(path);
+    let response = let_in(&guarding.guard, request, next).await;
+    match response {
+        Ok(response) if takes_credentials => guarding.failures.judge(peer, response),
+        Ok(response) => response,
+        Err(refused) => guarding.failures.judge(peer, refused),
+    }
+}
+
+/// Answers a request whose caller has authenticated, or which needs no token. Error: the response that refuses it.
+async fn let_in(guard: &Guard, mut request: Request, next: Next) -> Result<Response, Response> {
+    let is_open = is_open(request.uri().path());
+    if is_open {
+        request = with_small_body(request).await?;
+    }
     #[cfg(feature = "devices")]
     if let Some(token) = guard.device(&request) {
+        keep_place(&request, || Credential::Login(token.device.family.clone())).map_err(|refused| *refused)?;
         request.extensions_mut().insert(token.device.clone());
         if is_of_devices(request.uri().path()) {
             // A logout is answered, and a device's connection is told itself.
-            return next.run(request).await;
+            return Ok(next.run(request).await);
         }
-        return run_as_long_as(Login::Device(token), request, next).await;
+        return Ok(run_as_long_as(Login::Device(token), request, next).await);
     }
     #[cfg(feature = "page")]
     match guard.page(&request) {
         Ok(Some(session)) => {
+            keep_place(&request, || Credential::Login(session.id().to_owned())).map_err(|refused| *refused)?;
+            if session.reads_only && !is_open {
+                request = with_small_body(request).await?;
+            }
             request.extensions_mut().insert(session.clone());
-            let Some(sessions) = guard.pages.clone() else { return next.run(request).await };
-            return run_as_long_as(Login::Page { sessions, session }, request, next).await;
+            let Some(sessions) = guard.pages.clone() else { return Ok(next.run(request).await) };
+            return Ok(run_as_long_as(Login::Page { sessions, session }, request, next).await);
         }
         Ok(None) => {}
         Err(error) => {
             metrics::refused("page");
-            return Failure::from(error).into_response();
+            return Err(unread(Failure::from(error).into_response(), &request));
         }
     }
-    #[cfg(feature = "page")]
-    if is_page_file(&request) {
-        return next.run(request).await;
+    if presented_token(request.headers()).is_some_and(|token| guard.token.matches(token)) {
+        keep_place(&request, || Credential::Token).map_err(|refused| *refused)?;
+        return Ok(next.run(request).await);
     }
-    #[cfg(not(any(feature = "devices", feature = "page")))]
-    let _ = &mut request;
-    if UNAUTHENTICATED.contains(&request.uri().path())
-        || presented_token(request.headers()).is_some_and(|token| guard.token.matches(token))
-    {
-        return next.run(request).await;
+    if is_open {
+        return Ok(next.run(request).await);
     }
     metrics::refused("token");
     let error = Error::new(
         ErrorCode::Unauthorized,
         "say the token in the header `Authorization: Bearer TOKEN`; `muxtap token` prints it",
     );
-    let mut response = Failure::from(error).into_response();
+    let mut response = unread(Failure::from(error).into_response(), &request);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    Err(response)
+}
+
+/// Whether a route needs no token.
+fn is_open(path: &str) -> bool {
+    #[cfg(feature = "page")]
+    if is_page_file(path) {
+        return true;
+    }
+    UNAUTHENTICATED.contains(&path)
+}
+
+/// Notes that a connection's caller has authenticated: the connection keeps its place. Error: the response that refuses
+/// a connection too many.
+fn keep_place(request: &Request, credential: impl FnOnce() -> Credential) -> Result<(), Box<Response>> {
+    let permit = request.extensions().get::<ConnectionPermit>();
+    if permit.is_none_or(|permit| permit.authenticate(credential())) {
+        return Ok(());
+    }
+    metrics::refused("connections");
+    let error = Error::new(
+        ErrorCode::ResourceLimit,
+        "too many connections of this token or login are open; close some, or send requests one after the other",
+    );
+    let mut response = Failure::from(error).into_response();
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    Err(Box::new(response))
+}
+
+/// Returns what tells the login that let a request in from others. `None`: the token did, or it needed none.
+fn login_of(request: &Request) -> Option<String> {
+    #[cfg(feature = "devices")]
+    if let Some(device) = request.extensions().get::<crate::devices::BoundDevice>() {
+        return Some(device.family.clone());
+    }
+    #[cfg(feature = "page")]
+    if let Some(page) = request.extensions().get::<crate::page::PageSession>() {
+        return Some(page.id().to_owned());
+    }
+    let _ = request;
+    None
+}
+
+/// Reads the body of a request that needs no token or may only look: a small one, within a short time. Error: the
+/// response that refuses it.
+async fn with_small_body(request: Request) -> Result<Request, Response> {
+    let refuse = |request: &Request| {
+        metrics::refused("body");
+        let message = format!("the request's body is too large: at most {OPEN_BODY_BYTES} bytes here");
+        let error = Json(Error::new(ErrorCode::ResourceLimit, message));
+        unread((StatusCode::PAYLOAD_TOO_LARGE, error).into_response(), request)
+    };
+    if request.body().size_hint().lower() > OPEN_BODY_BYTES as u64 {
+        return Err(refuse(&request));
+    }
+    if request.body().is_end_stream() {
+        return Ok(request);
+    }
+    let (parts, body) = request.into_parts();
+    let read = tokio::time::timeout(OPEN_BODY_TIME, Limited::new(body, OPEN_BODY_BYTES).collect()).await;
+    let request = |body| Request::from_parts(parts, body);
+    match read {
+        Ok(Ok(body)) => Ok(request(Body::from(body.to_bytes()))),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(refuse(&request(Body::empty()))),
+        Ok(Err(_)) | Err(_) => {
+            let error = Error::invalid("body: it did not arrive whole, or not in time");
+            Err(unread(Failure::from(error).into_response(), &request(Body::empty())))
+        }
+    }
+}
+
+/// Closes the connection behind a response to a request whose body was not read.
+fn unread(mut response: Response, request: &Request) -> Response {
+    let has_body = request.headers().contains_key(header::TRANSFER_ENCODING)
+        || request.headers().get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
+    if has_body {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 
@@ -175,8 +298,7 @@ fn refuse(stage: &'static str, message: &str) -> Response {
 
 /// Whether a request is for what a page needs before it has a cookie.
 #[cfg(feature = "page")]
-fn is_page_file(request: &Request) -> bool {
-    let path = request.uri().path();
+fn is_page_file(path: &str) -> bool {
     path == "/" || path.starts_with("/page/") || path == "/v1/page/login"
 }
 
@@ -197,7 +319,10 @@ impl Guard {
             // What anybody may ask for is answered all the same, without the cookie.
             return Ok(None);
         }
-        if session.reads_only && !only_looks(request.method(), request.uri().path()) && !is_page_file(request) {
+        if session.reads_only
+            && !only_looks(request.method(), request.uri().path())
+            && !is_page_file(request.uri().path())
+        {
             return Err(Error::new(ErrorCode::ReadOnly, "this link is for looking only: `muxtap open` makes others"));
         }
         Ok(Some(session))
@@ -220,21 +345,19 @@ impl Guard {
 
     /// Returns whether a `Host` (`localhost:7717`, `[::1]`) means this daemon.
     fn is_name(&self, host: &str) -> bool {
-        let name = match host.strip_prefix('[') {
-            Some(rest) => rest.split(']').next().unwrap_or_default(),
-            None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-        };
-        if let Ok(addr) = name.parse::<IpAddr>() {
+        match Host::parse(host) {
             // A name that was bound anew leads here under that name, never as a number.
-            return addr.is_loopback() || self.beyond_loopback;
+            Some(Host::Address(addr)) => addr.is_loopback() || self.beyond_loopback,
+            Some(Host::Name(name)) => {
+                name.eq_ignore_ascii_case("localhost")
+                    || self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+            }
+            None => false,
         }
-        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
-        name == "localhost" || self.names.iter().any(|known| known.eq_ignore_ascii_case(&name))
     }
 }
 
 /// Whether a route is the devices' own.
-#[cfg(feature = "devices")]
 fn is_of_devices(path: &str) -> bool {
     ["/v1/devices", "/api/device-sessions"]
         .iter()
@@ -339,6 +462,9 @@ mod tests {
         }
         let (_dir, open) = guard(true);
         assert!(open.is_name("10.0.0.1:7717") && !open.is_name("evil.example"));
+        for name in host::tests::MALFORMED {
+            assert!(!local.is_name(name) && !open.is_name(name), "{name}");
+        }
     }
 
     #[test]

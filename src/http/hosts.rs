@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::{
-    Extension, Json,
+    Json,
     body::{Body, Bytes, HttpBody, to_bytes},
     extract::{Query, Request, State},
     http::{HeaderName, HeaderValue, Uri},
@@ -29,7 +29,6 @@ use crate::{
         Server,
         elsewhere::{TakenHost, default_server, is_on},
     },
-    net::Peer,
     tmux::{PeerChoice, Transport, is_absent},
 };
 
@@ -64,17 +63,10 @@ pub async fn list(app: App, Params(query): Params<HostsQuery>) -> Result<Json<Ho
     request_body = AddHostRequest,
     responses((status = 200, description = "The answer", body = AddHostAnswer), Failures)
 )]
-pub async fn add(
-    Extension(peer): Extension<Peer>,
-    app: App,
-    Requested(request): Requested<AddHostRequest>,
-) -> Result<Json<AddHostAnswer>> {
+pub async fn add(app: App, Requested(request): Requested<AddHostRequest>) -> Result<Json<AddHostAnswer>> {
     app.engine.authorize(Tier::Create)?;
     // It runs a command of the caller's choice, with the daemon's rights.
-    if matches!(peer, Peer::Tcp { .. }) {
-        let message = "a host is added in config.toml, or over the daemon's own socket, not over TCP";
-        return Err(Error::new(ErrorCode::Unauthorized, message).into());
-    }
+    app.engine.check_user("adding a host", "[host.NAME] in config.toml adds one, too")?;
     let (before, command) = Transport::split_name(&request.via);
     let name = match request.name.as_deref().or(before) {
         Some(name) => name.to_owned(),

@@ -1,50 +1,63 @@
 //! MCP's two transports: `/mcp` (streamable HTTP), and the connection to which `muxtap mcp` relays
 //! its stdio.
 
-use std::{path::PathBuf, sync::Arc};
+mod sessions;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use axum::{
-    Extension,
+    Extension, Router,
     extract::Request,
     http::{HeaderValue, StatusCode, header},
+    middleware,
     response::{IntoResponse as _, Response},
 };
 use hyper_util::rt::TokioIo;
 use rmcp::{
     ServiceExt as _,
-    transport::streamable_http_server::{
-        StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
-    },
+    transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService},
 };
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufStream};
 
+use self::sessions::Sessions;
 use super::{App, error::Result};
 use crate::{
     api::{Error, ErrorCode, McpHello},
-    engine::{Caller, Engine},
+    engine::{Caller, Engine, Principal},
     mcp::{ClientContext, Mcp},
     net::Peer,
 };
 
 /// The protocol's name in `Upgrade`.
 pub const UPGRADE: &str = "muxtap-mcp-stdio";
+/// Bytes of a request to `/mcp`: as a JSON value it takes up to 70 times as many.
+const REQUEST_BYTES: usize = 1 << 20;
 /// How long a client may take to send its first line.
 const HELLO_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 /// Bytes of the first line: the caller's environment is in it.
 const HELLO_BYTES: u64 = 4 << 20;
 
-/// Creates the streamable HTTP service. Its sessions live as long as the engine.
-pub(super) fn service(engine: &Engine, about: ClientContext) -> StreamableHttpService<Mcp, LocalSessionManager> {
+/// Creates the streamable HTTP service. Its sessions live as long as the engine at most.
+pub(super) fn service(engine: &Engine, about: ClientContext) -> Router {
     let mut config = StreamableHttpServerConfig::default();
     // The guard has checked both.
     config.allowed_hosts = Vec::new();
     config.allowed_origins = Vec::new();
-    config.max_request_body_bytes = super::BODY_BYTES;
+    config.max_request_body_bytes = REQUEST_BYTES;
     config.cancellation_token = engine.end();
-    let engine = engine.with_caller(Caller { face: "mcp", who: "http".into() });
+    let engine = engine.clone();
     let stop = engine.end();
-    let make = move || Ok(Mcp::new(engine.clone(), about.clone(), stop.clone()));
-    StreamableHttpService::new(make, Arc::new(LocalSessionManager::default()), config)
+    let make = move || {
+        let caller = Caller { face: "mcp", who: "http".into(), principal: Principal::agent(about.server.as_deref()) };
+        Ok(Mcp::new(engine.with_caller(caller), about.clone(), stop.clone()))
+    };
+    let sessions = Arc::new(Sessions::default());
+    Router::new()
+        .fallback_service(StreamableHttpService::new(make, sessions.clone(), config))
+        .layer(middleware::from_fn_with_state(sessions, sessions::count))
 }
 
 /// Speaks MCP on this connection.
@@ -60,19 +73,21 @@ pub(super) fn service(engine: &Engine, about: ClientContext) -> StreamableHttpSe
     )
 )]
 pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Request) -> Result<Response> {
-    if !matches!(peer, Peer::Unix { .. }) {
+    let Peer::Unix { pid, .. } = peer else {
         return Err(Error::new(
             ErrorCode::Unauthorized,
             "this is for `muxtap mcp` on the Unix socket; over TCP there is /mcp",
         )
         .into());
-    }
+    };
     if request.headers().get(header::UPGRADE).is_none_or(|asked| asked != UPGRADE) {
         return Err(Error::invalid(format!("ask for `Upgrade: {UPGRADE}`, or use `muxtap mcp`")).into());
     }
     let upgrade = hyper::upgrade::on(&mut request);
     let engine = app.engine.clone();
-    let common = app.daemon.about.mcp.clone();
+    // Of when it came: what started it may have ended when it asks.
+    let process = app.engine.lineage(pid).await;
+    let common = ClientContext { process, ..app.daemon.about.mcp.clone() };
     app.engine.spawn(async move {
         let served = async {
             let started = async {
@@ -115,7 +130,9 @@ async fn serve_client(
     read: impl AsyncRead + Send + Unpin + 'static,
     write: impl AsyncWrite + Send + Unpin + 'static,
 ) -> std::result::Result<(), BoxError> {
-    let caller = Caller { face: "mcp", who: engine.caller().who.clone() };
+    // The user chose this server when the agent was set up; the agent chooses the others.
+    let principal = Principal::agent(Some(Path::new(&hello.server)));
+    let caller = Caller { face: "mcp", principal, ..engine.caller().clone() };
     let about = ClientContext {
         server: Some(PathBuf::from(&hello.server)),
         pane: hello.pane.map(|(server, pane)| (PathBuf::from(server), pane)),

@@ -45,7 +45,7 @@ use tokio::sync::watch;
 use crate::{
     api::{self, ConfigAnswer, ServerQuery},
     capability::Capability,
-    engine::{Caller, Engine, Server},
+    engine::{Caller, Engine, Principal, Server},
     files::ReadFile,
     net::Peer,
     record::Recordings,
@@ -164,10 +164,13 @@ impl FromRequestParts<Self> for App {
         let caller = match parts.extensions.get::<Peer>() {
             Some(Peer::Unix { uid, pid }) => {
                 let who = pid.map_or_else(|| format!("uid {uid}"), |pid| format!("process {pid}"));
-                Caller { face: "unix", who }
+                Caller { face: "unix", who, principal: Principal::User(*uid) }
             }
-            Some(Peer::Tcp { addr, .. }) => Caller { face: "http", who: addr.ip().to_string() },
-            None => Caller::default(),
+            Some(Peer::Tcp { addr, .. }) => {
+                Caller { face: "http", who: addr.ip().to_string(), principal: logged_in(&parts.extensions) }
+            }
+            // Another program's router lets in who it likes.
+            None => Caller { principal: Principal::Guest, ..Caller::default() },
         };
         let engine = app.engine.with_caller(caller);
         #[cfg(feature = "page")]
@@ -184,6 +187,20 @@ impl FromRequestParts<Self> for App {
     }
 }
 
+/// Returns for whom a caller over TCP speaks, by what let it in.
+fn logged_in(extensions: &axum::http::Extensions) -> Principal {
+    #[cfg(feature = "devices")]
+    if let Some(device) = extensions.get::<crate::devices::BoundDevice>() {
+        return Principal::Device(device.device_id.as_str().into());
+    }
+    #[cfg(feature = "page")]
+    if let Some(page) = extensions.get::<crate::page::PageSession>() {
+        return Principal::Page(page.id().into());
+    }
+    let _ = extensions;
+    Principal::Token
+}
+
 /// Builds the router of what an engine serves: servers, sessions, windows, panes, waits, agents, events and
 /// the WebSocket `/v1/stream`, as `docs/http.md` has them; `/health`, and the counters of `/metrics`
 /// where the process has a recorder for them. It can be called outside of a runtime.
@@ -192,8 +209,8 @@ impl FromRequestParts<Self> for App {
 /// audit log has one name for them.
 ///
 /// Who may call is for the application to decide: whoever reaches these routes can type into every
-/// terminal of the servers that its user can reach. [`Options::allow`](crate::Options::allow)
-/// bounds it.
+/// terminal of the servers that the engine follows ([`Engine::server`]), and of those in the folder of
+/// the user's tmux. [`Options::allow`](crate::Options::allow) bounds it.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -254,6 +271,7 @@ pub(crate) fn daemon_router(app: App) -> Router {
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         .layer(middleware::from_fn(out_of_descriptors::refuse))
         .layer(middleware::map_response(version))
+        .layer(middleware::map_response(harden))
         .with_state(app)
 }
 
@@ -330,6 +348,17 @@ const VERSION: HeaderName = HeaderName::from_static("muxtap-version");
 /// Adds the header that names muxtap's version.
 async fn version(State(()): State<()>, mut response: Response) -> Response {
     response.headers_mut().insert(VERSION, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+    response
+}
+
+/// Adds the headers without which a browser may take a response for what it is not, or keep what panes printed.
+async fn harden(mut response: Response) -> Response {
+    let is_stream = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if is_stream || !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
     response
 }
 

@@ -2,7 +2,8 @@
 
 use std::{fmt::Write as _, sync::LazyLock};
 
-use axum::{Json, response::Response};
+use axum::response::Response;
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
@@ -204,8 +205,10 @@ fn variant_name(variant: &Value) -> Option<String> {
     tag = "daemon",
     responses((status = 200, description = "The document", body = Object))
 )]
-pub async fn document() -> Json<&'static Value> {
-    Json(&DOCUMENT)
+pub async fn document() -> Response {
+    // Anybody may ask for it: it is made once.
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| DOCUMENT.to_string().into());
+    text("application/json", TEXT.clone())
 }
 
 /// A page that shows this document.
@@ -217,7 +220,8 @@ pub async fn document() -> Json<&'static Value> {
     responses((status = 200, description = "The page", body = String, content_type = "text/html"))
 )]
 pub async fn page() -> Response {
-    text("text/html; charset=utf-8", html(&DOCUMENT))
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| html(&DOCUMENT).into());
+    text("text/html; charset=utf-8", TEXT.clone())
 }
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\

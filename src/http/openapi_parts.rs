@@ -30,6 +30,7 @@ impl IntoResponses for Failures {
             let documented = ResponseBuilder::new().description(codes.join(" or "));
             RefOr::T(documented.content("application/json", body.clone()).build())
         };
+        codes.entry(413).or_default().push("RESOURCE_LIMIT (the body is too large)");
         // A face that cannot take another connection says so, whatever is asked.
         codes.entry(503).or_default().push("RESOURCE_LIMIT (no file descriptor is left)");
         codes.into_iter().map(|(status, codes)| (status.to_string(), response(codes))).collect()

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use super::{App, BODY_BYTES, again::Again, error::Body as Requested, error::Result, openapi_parts::Failures};
 use crate::{
     api::{Error, ErrorCode, HostInfo, HostState, PeerState, Tier, ToolCallAnswer},
-    engine::{Caller, limits::POLL_LONGEST},
+    engine::limits::POLL_LONGEST,
     mcp::call_tool,
     net::{
         ConnectionPermit, Peer,
@@ -169,8 +169,7 @@ pub async fn tool(
     Path(name): Path<String>,
     Requested(arguments): Requested<Map<String, Value>>,
 ) -> Result<Json<ToolCallAnswer>> {
-    let who = app.engine.caller().who.clone();
-    let engine = app.engine.with_caller(Caller { face: "mcp", who });
+    let engine = app.engine.by_face("mcp");
     let client = app.daemon.about.mcp.clone();
     Ok(Json(call_tool(&engine, client, (&name, arguments), again.id()?, again.hold).await?))
 }
@@ -193,6 +192,10 @@ pub(super) async fn forward(
     // What is not allowed here is not asked for there.
     let tier = route.tier(&body);
     caller.engine.authorize(tier)?;
+    // Each of them, since it is the other side that picks one.
+    for (_, socket) in pairs_of(&parts.uri).iter().filter(|(name, _)| name == "socket") {
+        caller.engine.socket_named(socket)?;
+    }
     if !body.is_empty() && parts.headers.get(header::CONTENT_TYPE).is_none_or(|kind| !is_json(kind)) {
         // The handler's own error says so.
         return Ok(Err(Request::from_parts(parts, body.into())));
@@ -245,6 +248,11 @@ pub(super) fn with_info(app: &App, mut host: HostInfo) -> HostInfo {
         (host.state, host.reason, host.error) = (HostState::Connected, None, None);
     }
     host
+}
+
+/// Returns the names and values of a query.
+fn pairs_of(uri: &Uri) -> Vec<(String, String)> {
+    Query::try_from_uri(uri).map(|Query(pairs)| pairs).unwrap_or_default()
 }
 
 fn is_json(kind: &HeaderValue) -> bool {
@@ -312,7 +320,7 @@ impl Route {
 
     /// Returns the path and the query over there: the server is named as it is there.
     fn path_there(&self, uri: &Uri) -> crate::api::Result<String> {
-        let pairs: Vec<(String, String)> = Query::try_from_uri(uri).map(|Query(pairs)| pairs).unwrap_or_default();
+        let pairs = pairs_of(uri);
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let mut path = format!("/v1/{}", self.what);
         for segment in [self.target.as_deref().map(encoded), self.action.clone()].into_iter().flatten() {

@@ -17,21 +17,12 @@ use super::{
 };
 use crate::{
     api::{self, AlisQuery, Error, RecordRequest, RecordingInfo, RecordingList, RecordingQuery, ServerQuery, Tier},
-    net::{ConnectionPermit, Peer},
-    record::{ALIS, Recordings, Secrets, Trust, live::Live},
+    net::ConnectionPermit,
+    record::{ALIS, Secrets, live::Live},
 };
 
 /// How long a reader of a live stream has to take a message.
 const SLOW_READER: Duration = Duration::from_secs(10);
-
-/// Returns what a caller may: on the Unix socket he is the user. Where nothing is known of him, as
-/// behind another application's router, he is not.
-fn trust(peer: Option<Extension<Peer>>) -> Trust {
-    match peer {
-        Some(Extension(Peer::Unix { .. })) => Trust::User,
-        _ => Trust::Other,
-    }
-}
 
 /// Lists recordings: those that go on, and the last ones that have ended.
 #[utoipa::path(
@@ -52,12 +43,11 @@ pub async fn list(app: App) -> Result<Json<RecordingList>> {
 )]
 pub async fn start(
     app: App,
-    peer: Option<Extension<Peer>>,
     Params(at): Params<ServerQuery>,
     Body(request): Body<RecordRequest>,
 ) -> Result<Json<RecordingInfo>> {
     let server = server(&app, &at)?;
-    Ok(Json(app.daemon.about.recordings.start(&server, &request, trust(peer)).await?))
+    Ok(Json(app.daemon.about.recordings.start(&server, &request).await?))
 }
 
 /// Returns one recording.
@@ -66,17 +56,11 @@ pub async fn start(
     params(PathRecording, RecordingQuery),
     responses((status = 200, description = "The answer", body = RecordingInfo), Failures)
 )]
-pub async fn one(
-    app: App,
-    peer: Option<Extension<Peer>>,
-    Target(id): Target,
-    Params(query): Params<RecordingQuery>,
-) -> Result<Json<RecordingInfo>> {
+pub async fn one(app: App, Target(id): Target, Params(query): Params<RecordingQuery>) -> Result<Json<RecordingInfo>> {
     let recordings = &app.daemon.about.recordings;
     if query.attach {
-        Recordings::authorize(&app.engine, trust(peer))?;
         // With the connection this future ends, and with that the recording.
-        return Ok(Json(recordings.attach(&id)?.ended().await));
+        return Ok(Json(recordings.attach(&app.engine, &id)?.ended().await));
     }
     app.engine.authorize(Tier::Read)?;
     Ok(Json(recordings.get(&id)?))
@@ -88,9 +72,8 @@ pub async fn one(
     params(PathRecording),
     responses((status = 200, description = "The answer", body = RecordingInfo), Failures)
 )]
-pub async fn stop(app: App, peer: Option<Extension<Peer>>, Target(id): Target) -> Result<Json<RecordingInfo>> {
-    Recordings::authorize(&app.engine, trust(peer))?;
-    Ok(Json(app.daemon.about.recordings.stop(&id).await?))
+pub async fn stop(app: App, Target(id): Target) -> Result<Json<RecordingInfo>> {
+    Ok(Json(app.daemon.about.recordings.stop(&app.engine, &id).await?))
 }
 
 /// Opens a live stream of a pane for asciinema's players.
@@ -135,6 +118,8 @@ pub async fn alis(
         response.headers_mut().insert(axum::http::header::UPGRADE, websocket);
         return response;
     };
+    let upgrade = upgrade.max_message_size(SAID_BYTES).max_frame_size(SAID_BYTES);
+    let upgrade = upgrade.read_buffer_size(SAID_BYTES).write_buffer_size(WRITE_BYTES);
     // A browser sends its token as another subprotocol (`guard`).
     upgrade.protocols([ALIS, "muxtap"]).on_upgrade(async move |socket| {
         let streams = app.daemon.streams.clone();
@@ -154,6 +139,11 @@ pub async fn alis(
         streams.open.spawn_on(session, &writers);
     })
 }
+
+/// The longest message of a player, in bytes: it has nothing to say.
+const SAID_BYTES: usize = 4 * 1024;
+/// Bytes of messages that are gathered before they are written.
+const WRITE_BYTES: usize = 32 * 1024;
 
 /// Sends a pane's stream until one of both ends.
 async fn play(

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use axum::{
-    Json,
+    Extension, Json,
     extract::{FromRequestParts, Path},
     http::{HeaderMap, request::Parts},
     response::{
@@ -26,6 +26,7 @@ use crate::{
         AgentSessionList, AgentSessionRequest, AgentSessionsQuery, AgentWaitAnswer, AgentWaitRequest, DoneAnswer,
         Error, ErrorCode, PromptAnswer, PromptRequest, ServerQuery,
     },
+    net::Peer,
     sessions::{AgentSessions, EventReader},
 };
 
@@ -194,6 +195,9 @@ pub async fn questions(app: App, Target(id): Target) -> Result<Json<AgentQuestio
 }
 
 /// Answers a permission question. The first answer counts.
+///
+/// On the Unix socket, or from a page that may do everything: a token is not enough, since an agent can read it. Nor can
+/// the agent itself answer, or what an agent has started. Both are UNAUTHORIZED.
 #[utoipa::path(
     post, path = "/v1/agent-sessions/{id}/questions/{question}", operation_id = "answer_agent_question",
     tag = "agent sessions",
@@ -202,11 +206,16 @@ pub async fn questions(app: App, Target(id): Target) -> Result<Json<AgentQuestio
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
 pub async fn answer(
+    peer: Option<Extension<Peer>>,
     app: App,
     QuestionPath(id, question): QuestionPath,
     Body(request): Body<AgentAnswerRequest>,
 ) -> Result<Json<DoneAnswer>> {
-    sessions(&app).answer(&app.engine, &id, &question, &request)?;
+    let answerer = match &peer {
+        Some(Extension(peer)) => super::approvals::answerer(&app, peer).await,
+        None => None,
+    };
+    sessions(&app).answer(&app.engine, &id, &question, &request, answerer.as_ref())?;
     Ok(Json(DoneAnswer { ok: true }))
 }
 

@@ -53,7 +53,7 @@ pub struct List {
     pub what: ListKind,
     /// Only in this session, window or pane; names may hold *
     pub target: Option<String>,
-    /// tmux server: name (tmux -L) or socket path (default: the caller's)
+    /// tmux server: name (tmux -L) or path of a followed one (default: the caller's)
     pub server: Option<String>,
 }
 

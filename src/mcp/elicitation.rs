@@ -19,7 +19,10 @@ use rmcp::{
     service::{Peer, PeerRequestOptions, RequestContext},
 };
 
-use crate::supervise::confirm::{Confirm, Decision, Question};
+use crate::{
+    plain,
+    supervise::confirm::{Confirm, Decision, Question},
+};
 
 /// Asks the client's person, during one call.
 pub(crate) struct Elicitation {
@@ -155,7 +158,7 @@ impl Confirm for Elicitation {
                 "Start Claude as {} {:?}{place}{directory}?\n\n{}",
                 request.kind(),
                 request.name,
-                request.prompt
+                plain::message(&request.prompt)
             );
             match self.ask_user(&what, question.over()).await {
                 ElicitationOutcome::Accepted => Decision::Approved,

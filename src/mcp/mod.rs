@@ -98,6 +98,8 @@ pub struct ClientContext {
     /// The capability, and the server that a client named for it.
     pub(crate) capability: Capability,
     pub(crate) capability_socket: Option<String>,
+    /// The client's process, where it is known: what it asks a person it does not answer.
+    pub(crate) process: Option<crate::tmux::Lineage>,
     /// The muxtap of other hosts.
     pub(crate) peers: crate::peer::Peers,
 }
@@ -128,6 +130,10 @@ pub(crate) struct CallContext {
     peer: Option<Peer<RoleServer>>,
     progress: Option<ProgressToken>,
     elicitation: Option<Arc<Elicitation>>,
+    /// The client's process, of a call over HTTP on the Unix socket.
+    peer_pid: Option<i32>,
+    /// Whether the call came over TCP, where a token is all that the client has shown.
+    over_tcp: bool,
     /// Of a call that may come again, because it came over a link: the id of a wait that it begins, which does not end
     /// with the call.
     wait_id: Option<String>,
@@ -151,6 +157,8 @@ impl Mcp {
             peer: Some(context.peer.clone()),
             progress: context.meta.get_progress_token(),
             elicitation: None,
+            peer_pid: peer_pid(context),
+            over_tcp: matches!(http_peer(context), Some(crate::net::Peer::Tcp { .. })),
             wait_id: None,
             hold: None,
         }
@@ -175,7 +183,8 @@ impl Mcp {
             Some(elicitation) => vec![elicitation.clone()],
             None => Vec::new(),
         };
-        let text = supervisor.call_asking(arguments, &first).await;
+        let asker = call.process().await;
+        let text = supervisor.called_by(asker).call_asking(arguments, &first).await;
         CallToolResult::success(vec![ContentBlock::text(text)])
     }
 
@@ -185,7 +194,25 @@ impl Mcp {
     }
 }
 
+/// Returns the other side of a call over HTTP.
+fn http_peer(context: &RequestContext<RoleServer>) -> Option<&crate::net::Peer> {
+    context.extensions.get::<axum::http::request::Parts>()?.extensions.get()
+}
+
+/// Returns the process that calls over HTTP on the Unix socket.
+fn peer_pid(context: &RequestContext<RoleServer>) -> Option<i32> {
+    match http_peer(context)? {
+        crate::net::Peer::Unix { pid, .. } => *pid,
+        crate::net::Peer::Tcp { .. } => None,
+    }
+}
+
 impl CallContext {
+    /// Returns the client's process, where it is one of this machine and is known.
+    async fn process(&self) -> Option<crate::tmux::Lineage> {
+        self.engine.lineage(self.peer_pid).await.or_else(|| self.client.process.clone())
+    }
+
     /// Returns how long this call may be held.
     fn max_hold(&self) -> Duration {
         let usual = self.client.hold.unwrap_or(HOLD);
@@ -211,8 +238,9 @@ impl CallContext {
         let none = || Error::invalid("server: say which tmux server is meant, by its socket's path or its name");
         match server.filter(|server| !server.is_empty()) {
             None => self.engine.server_at(self.client.server.as_deref().ok_or_else(none)?),
-            Some(path) if path.starts_with('/') => self.engine.server_at(Path::new(path)),
             Some(address) if address.contains('/') => self.engine.server_named(Some(address)),
+            Some("." | "..") => Err(none()),
+            // In the folder of the user's tmux, as the user's shell has it.
             Some(name) => self.engine.server_at(&self.client.sockets.as_ref().ok_or_else(none)?.join(name)),
         }
     }

@@ -108,8 +108,11 @@ impl ListOutput {
         }
         for one in self.agents.iter().flatten() {
             let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
-            let asks = one.question.as_deref().map(|question| format!(": {question}")).unwrap_or_default();
-            let _ = writeln!(text, "{} {place} {} {}{asks}", one.pane, one.name, one.state.as_str());
+            let _ = writeln!(text, "{} {place} {} {}", one.pane, one.name, one.state.as_str());
+            // Each line with a mark, so that none looks like a row of this list.
+            for line in one.question.iter().flat_map(|question| question.lines()) {
+                let _ = writeln!(text, "  | {line}");
+            }
             for option in &one.options {
                 let mark = if option.selected { '>' } else { ' ' };
                 let detail = option.detail.as_deref().map(|detail| format!(" ({detail})")).unwrap_or_default();

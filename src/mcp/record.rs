@@ -12,10 +12,7 @@ use super::{
     output::ToolOutput,
     tools::{Effect, tool},
 };
-use crate::{
-    api::{Error, RecordFormat, RecordRequest, RecordingInfo, Result, Tier},
-    record::Trust,
-};
+use crate::api::{Error, RecordFormat, RecordRequest, RecordingInfo, Result, Tier};
 
 /// Records.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -103,12 +100,11 @@ pub async fn record(call: &CallContext, arguments: JsonObject) -> Result<ToolOut
                 format: args.format,
                 attend: false,
             };
-            // An agent does not say where files of the user go.
-            vec![recordings.start(&server, &request, Trust::Other).await?]
+            vec![recordings.start(&server, &request).await?]
         }
         RecordAction::Stop => {
             call.engine.authorize(Tier::Create)?;
-            vec![recordings.stop(&needs("id", args.id)?).await?]
+            vec![recordings.stop(&call.engine, &needs("id", args.id)?).await?]
         }
         RecordAction::List => {
             call.engine.authorize(Tier::Read)?;

@@ -239,7 +239,7 @@ pub(super) fn follow_list(
         SubscribeRequest { types: vec![Topology, Server, PaneOpened, PaneExited], ..SubscribeRequest::default() };
     Ok(spawn_until(stop, async move {
         let mut events = loop {
-            match server.subscribe(&request).await {
+            match server.overhear(&request).await {
                 Ok(events) => break events,
                 // There is no server yet, or one that just begins or goes.
                 Err(error) if matches!(error.code, ErrorCode::TmuxUnavailable | ErrorCode::InconsistentState) => {

@@ -17,6 +17,7 @@ use crate::{
         AgentAnswerRequest, AgentEvent, AgentEventsQuery, AgentQuestion, AgentSessionInfo, AgentSessionRequest,
         AgentWaitOutcome, AgentWaitRequest, Error, ErrorCode, PromptOutcome, PromptRequest, Result, Tier,
     },
+    plain,
     sessions::AgentSessions,
 };
 
@@ -289,6 +290,12 @@ async fn said(call: &CallContext, name: &str, since: Option<String>, output: &mu
 /// Answers a question: by the person in front of the client, where there is one. A no needs nobody.
 async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, option: Option<String>) -> Result<()> {
     let sessions = &call.client.sessions;
+    // Whoever has the token can be the client, and say what its person says.
+    if call.over_tcp {
+        sessions.refuse_token(&call.engine, name, id)?;
+    }
+    let process = call.process().await;
+    let answerer = process.as_ref();
     let given = AgentAnswerRequest { allow: allow.filter(|_| option.is_none()), option };
     let open = sessions.questions(&call.engine, name)?;
     let question = open.into_iter().find(|question| question.id == id);
@@ -296,7 +303,7 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
     let Some(question) = question.filter(|_| allow != Some(false)) else {
         // A no needs nobody's yes. Of what is not open any more the error says who answered, and a no says nothing
         // else of what opens just now.
-        return sessions.answer(&call.engine, name, id, &no);
+        return sessions.answer(&call.engine, name, id, &no, answerer);
     };
     let chosen = given.option.as_ref().and_then(|id| question.options.iter().find(|option| option.id == *id));
     call.engine.authorize(Tier::Input)?;
@@ -306,12 +313,15 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
             // A yes is a yes to what is shown.
             let answer = match (&given.option, chosen) {
                 (Some(_), Some(option)) => {
-                    format!("\n\nThe answer would be: {} ({})", option.name, option.kind.as_str())
+                    format!("{} ({})", plain::name(&option.name), option.kind.as_str())
                 }
                 (Some(option), None) => return Err(Error::invalid(format!("option: there is no {option:?}"))),
-                (None, _) => String::new(),
+                (None, _) => "yes, this once if the agent offers that".into(),
             };
-            let what = format!("{name} asks: {}\n\n{detail}{answer}", question.title);
+            // The agent's words come last, each line of them indented: none passes for one of muxtap's.
+            let detail: String = plain::message(detail).lines().flat_map(|line| ["\n    ", line]).collect();
+            let title = plain::name(&question.title);
+            let what = format!("The answer would be: {answer}\n\n{name} asks: {title}\n{detail}");
             let over = async {
                 let _ = sessions.question_over(name, id).await;
             };
@@ -323,9 +333,9 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
     match asked {
         ElicitationOutcome::Accepted => {
             let answer = if given.option.is_some() { &given } else { &yes };
-            sessions.answer(&call.engine, name, id, answer)
+            sessions.answer(&call.engine, name, id, answer, answerer)
         }
-        ElicitationOutcome::Declined => sessions.answer(&call.engine, name, id, &no),
+        ElicitationOutcome::Declined => sessions.answer(&call.engine, name, id, &no, answerer),
         ElicitationOutcome::Deferred => Err(Error::new(ErrorCode::ReadOnly, "a person is to be asked first")),
         // The client asks people, and this one was not asked, or said nothing that can be read.
         ElicitationOutcome::Unavailable(why) if call.elicitation.as_ref().is_some_and(|asking| asking.can_ask()) => {
@@ -335,8 +345,8 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
             if given.allow.is_none() && given.option.is_none() {
                 return Err(Error::invalid(format!("allow: {why}; say yes or no, or give an option")));
             }
-            call.confirm(Tier::Input, &format!("Allow {name}: {}", question.title)).await?;
-            sessions.answer(&call.engine, name, id, &given)
+            call.confirm(Tier::Input, &format!("Allow {name}: {}", plain::name(&question.title))).await?;
+            sessions.answer(&call.engine, name, id, &given, answerer)
         }
     }
 }

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     api::{DoneAnswer, Error, InputRequest, Result, Tier},
+    plain,
     snapshot::{
         Store,
         answers::{
@@ -76,7 +77,7 @@ pub struct Snapshot {
     pub targets: Vec<String>,
     /// `restore`: the new session's name
     pub new_name: Option<String>,
-    /// `restore`: start the panes' programs again (default: shells)
+    /// `restore`: start the panes' programs again, type imported lines, set imported variables (default: shells)
     #[serde(default)]
     pub run: bool,
     /// `diff`: another snapshot (default: now)
@@ -133,7 +134,15 @@ pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutpu
     };
     call.engine.authorize(tier)?;
     if tier != Tier::Read {
-        call.confirm(tier, &format!("{what} {:?}", args.name.as_deref().unwrap_or_default())).await?;
+        let mut question = format!("{what} {:?}", args.name.as_deref().unwrap_or_default());
+        if args.action == Action::Restore && args.run && call.client.confirm.contains(&tier) {
+            // A person says yes to what they see.
+            for line in store()?.what_runs(&name()?, &args.targets).await? {
+                question.push_str("\n- ");
+                question.push_str(&plain::name(&line));
+            }
+        }
+        call.confirm(tier, &question).await?;
     }
     let done = || Ok(DoneAnswer { ok: true });
     match args.action {

@@ -62,6 +62,9 @@ pub(super) async fn call(
         call.confirm(tier, &format!("{name} on {host} {target}")).await?;
     }
     let mut arguments = arguments.clone();
+    if let Some(Value::String(server)) = arguments.get("server") {
+        call.engine.socket_named(server)?;
+    }
     if let Some(Value::String(server)) = arguments.get_mut("server")
         && let Ok(Address::Elsewhere(_, socket)) = Address::parse(server.as_ref())
     {
@@ -106,6 +109,9 @@ pub(crate) async fn call_tool(
         client: client.into(),
         peer: None,
         progress: None,
+        peer_pid: None,
+        // The engine's caller says so.
+        over_tcp: false,
         elicitation: None,
         wait_id,
         hold,

@@ -1,10 +1,11 @@
 //! The tools: the description of each for a model, and what each does with the engine.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
 use super::there;
@@ -30,6 +31,7 @@ use crate::{
         elsewhere::{default_server, is_on},
         is_number,
     },
+    plain,
 };
 
 /// A tool's effect on the world, for `annotations`.
@@ -332,7 +334,13 @@ async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     let kind = args::TargetKind::Pane;
     let target = call.resolve_target(&server, Tier::Input, &args.target, kind, Some(args.force)).await?;
-    call.confirm(Tier::Input, &format!("Type into {}", args.target)).await?;
+    let what = match &answers {
+        Some((question, answer)) if call.client.confirm.contains(&Tier::Input) => {
+            answer_shown(&server, &args.target, question, answer).await?
+        }
+        _ => format!("Type into {}", plain::name(&args.target)),
+    };
+    call.confirm(Tier::Input, &what).await?;
     if let Some((question, answer)) = answers {
         let answered = server.answer(&target, &question, &answer).await?;
         let seen = if answered.taken { "the question has gone" } else { "the question still stands there" };
@@ -371,6 +379,33 @@ async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
         taken: None,
     };
     Ok(ToolOutput::new(text, &output))
+}
+
+/// Returns an answer to an agent's question in words, with the question. Error: `CONFLICT` where nobody asks it.
+async fn answer_shown(server: &Server, target: &str, question: &str, answer: &str) -> Result<String> {
+    let agents = server.agents().await?.agents;
+    let asks = agents.into_iter().find(|agent| agent.question_id.as_deref() == Some(question));
+    let asks = asks.ok_or_else(|| {
+        Error::new(
+            ErrorCode::Conflict,
+            format!("no agent asks the question {question:?} now; list (what: agents) has them"),
+        )
+    })?;
+    let option = asks.options.iter().find(|option| option.key == answer || option.label == answer);
+    let label = option.map_or(answer, |option| &option.label);
+    let asked: String = asks
+        .question
+        .iter()
+        .flat_map(|text| text.lines())
+        .flat_map(|line| ["\n    ".into(), plain::name(line)])
+        .collect();
+    Ok(format!(
+        "Give the answer {:?} in {} to the question of {} in {}:\n{asked}\n\nThat",
+        plain::name(label),
+        plain::name(target),
+        plain::name(&asks.name),
+        asks.pane
+    ))
 }
 
 async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
@@ -506,6 +541,8 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
         );
         return Err(Error::invalid(message));
     }
+    // The semaphore is never closed. A thread goes on when its caller has left: the turn is its own, too.
+    let turn = Arc::new(SEARCHING.acquire().await.ok());
     let mut output = SearchOutput { searched: panes.len(), ..SearchOutput::default() };
     let mut of_panes = Vec::new();
     for pane in panes {
@@ -529,7 +566,12 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
         let pattern = pattern.clone();
         // A pattern may take long over a whole ring; other calls must not wait for it.
         let (id, kept) = (pane.id.to_string(), most.saturating_mul(page + 1));
-        let found = tokio::task::spawn_blocking(move || matching_lines(&id, &pattern, &text, kept, context)).await;
+        let turn = turn.clone();
+        let search = move || {
+            let _turn = turn;
+            matching_lines(&id, &pattern, &text, kept, context)
+        };
+        let found = tokio::task::spawn_blocking(search).await;
         let found = found.map_err(|error| Error::internal(error.to_string()))?;
         output.matches += found.1;
         of_panes.push(found);
@@ -544,6 +586,10 @@ pub(super) const MOST_CONTEXT: usize = 20;
 pub(super) const MOST_PAGES: usize = 1000;
 /// Lines of all pages and panes of `search` that are kept with their context.
 const MOST_WITH_CONTEXT: usize = 100_000;
+
+/// Searches at once: each holds the text of a pane and a thread. More wait for their turn.
+const SEARCHES: usize = 2;
+static SEARCHING: Semaphore = Semaphore::const_new(SEARCHES);
 
 /// The size limit of a compiled pattern, in bytes.
 const SEARCH_BYTES: usize = 1 << 20;

@@ -13,13 +13,15 @@ use super::{
     args::{self, parse},
     output::ToolOutput,
 };
-use crate::api::{Error, PredicateKind, Result, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest};
+use crate::api::{
+    Error, GapReason, PredicateKind, Result, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest,
+};
 
 /// How often a client that asked for progress gets a notification; clients begin their own time
 /// limit anew then.
 const PROGRESS: Duration = Duration::from_secs(5);
 
-/// Cancels a wait when its call is cancelled.
+/// Cancels the caller's own wait when its call is cancelled.
 struct CancelOnDrop<'a> {
     call: &'a CallContext,
     id: Option<String>,
@@ -27,13 +29,8 @@ struct CancelOnDrop<'a> {
 
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        let Some(id) = self.id.take() else { return };
-        let engine = self.call.engine.clone();
-        // Outside of a runtime everything has ended.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                let _ = engine.cancel_wait(&id).await;
-            });
+        if let Some(id) = self.id.take() {
+            self.call.engine.abandon_wait(&id);
         }
     }
 }
@@ -113,9 +110,11 @@ fn text(answer: &WaitAnswer) -> String {
         (None, None) if answer.outcome == WaitOutcome::Ended => write!(text, ", exit status unknown"),
         (None, None) => Ok(()),
     };
-    if answer.gap.is_some() {
-        text.push_str("; output was missing while it watched");
-    }
+    text.push_str(match answer.gap.map(|gap| gap.reason) {
+        Some(GapReason::ProcessEnded) => "; tmux may have dropped the last output of what ended",
+        Some(_) => "; output was missing while it watched",
+        None => "",
+    });
     text.push('\n');
     for one in &answer.predicates {
         let kind = serde_json::to_value(one.kind).ok();
@@ -126,7 +125,11 @@ fn text(answer: &WaitAnswer) -> String {
             // A `fail` pattern that did not match is no news.
             (false, _, _) if one.kind == PredicateKind::Fail => Ok(()),
             (true, Some(line), _) => writeln!(text, "{} {what}: {line}", one.pane),
-            (true, None, _) => writeln!(text, "{} {what}: yes", one.pane),
+            (true, None, _) => match (one.exit_status, one.exit_signal) {
+                (Some(status), _) => writeln!(text, "{} {what}: yes, exit status {status}", one.pane),
+                (None, Some(signal)) => writeln!(text, "{} {what}: yes, by signal {signal}", one.pane),
+                (None, None) => writeln!(text, "{} {what}: yes", one.pane),
+            },
             (false, _, Some(StandsBefore { line, since, .. })) => writeln!(
                 text,
                 "{} {what}: not yet, but it stands there since before the wait (since: {since} counts it): {line}",

@@ -3,12 +3,20 @@
 
 #[cfg(feature = "mcp")]
 pub mod handed;
+mod held;
+pub mod owner;
+mod places;
+mod seldom;
 mod serve;
 pub mod tls;
 pub mod token;
 
 use std::{fmt, net::SocketAddr};
 
+#[cfg(feature = "mcp")]
+pub use held::holding;
+pub use places::Credential;
+pub use seldom::Seldom;
 #[cfg(feature = "mcp")]
 pub use serve::unix_socket;
 pub use serve::{ConnectionPermit, Limits, Listener, OpenConnections, OutOfDescriptors, Streaming, serve};

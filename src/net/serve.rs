@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use axum::{Extension, Router, extract::Request, response::Response};
+use axum::{Router, extract::Request, response::Response};
 use futures_util::FutureExt as _;
 use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::{
@@ -30,7 +30,13 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::Peer;
+use super::{
+    Peer,
+    held::holding,
+    owner::{self, Ends},
+    places::{self, Credential, Place, Places},
+    seldom::Seldom,
+};
 use crate::descriptors::{
     self,
     reserve::{self, Lent},
@@ -41,8 +47,11 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Limits of a listener and its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once; more wait until one ends.
+    /// Connections at once; more wait until one ends. Over TCP: connections whose callers have authenticated.
     pub connections: usize,
+    /// Over TCP: connections at once whose callers have not authenticated; of more, the oldest is closed. `None`: all
+    /// callers are this user.
+    pub unauthenticated: Option<usize>,
     /// How long a request's head, a TLS handshake and an idle connection may take each.
     pub head: Option<Duration>,
     /// How long a client may read nothing of its response before it is dropped.
@@ -51,7 +60,7 @@ pub struct Limits {
     pub grace: Duration,
 }
 
-/// Connections over TCP at once.
+/// Connections over TCP at once whose callers have authenticated.
 const CONNECTIONS: usize = 4096;
 /// Connections on the Unix socket at once.
 const LOCAL_CONNECTIONS: usize = 8192;
@@ -63,6 +72,9 @@ const STALL: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
 /// Bytes of a request's head.
 const HEAD_BYTES: usize = 64 * 1024;
+/// TCP connections accepted in a row before the accept loop yields, so that open connections can read requests that
+/// have arrived.
+const IN_A_ROW: usize = 16;
 /// The pause after a failed accept: no event says when the next one would succeed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a connection may hold a descriptor of the reserve.
@@ -74,9 +86,16 @@ const LENT_HEAD: Duration = Duration::from_millis(500);
 impl Limits {
     /// Limits for programs of this user: their readers may stop for as long as they like (`tail |
     /// less`).
-    pub const LOCAL: Self = Self { connections: LOCAL_CONNECTIONS, head: None, stall: None, grace: GRACE };
+    pub const LOCAL: Self =
+        Self { connections: LOCAL_CONNECTIONS, unauthenticated: None, head: None, stall: None, grace: GRACE };
     /// Limits for TCP clients.
-    pub const TCP: Self = Self { connections: CONNECTIONS, head: Some(HEAD), stall: Some(STALL), grace: GRACE };
+    pub const TCP: Self = Self {
+        connections: CONNECTIONS,
+        unauthenticated: Some(places::UNAUTHENTICATED),
+        head: Some(HEAD),
+        stall: Some(STALL),
+        grace: GRACE,
+    };
 }
 
 /// A source of connections.
@@ -93,7 +112,24 @@ pub enum Listener {
 /// outlives its connection (a WebSocket) keeps the permit.
 #[derive(Clone, Debug)]
 pub struct ConnectionPermit {
+    place: Option<Arc<Place>>,
     _permit: Arc<(Option<OwnedSemaphorePermit>, OpenConnection)>,
+}
+
+impl ConnectionPermit {
+    /// Notes that the connection's caller has authenticated: from now on the connection keeps its place. Returns false
+    /// where that credential has as many connections as it may have.
+    pub fn authenticate(&self, credential: Credential) -> bool {
+        self.place.as_ref().is_none_or(|place| place.authenticate(credential))
+    }
+
+    /// Resolves when the connection has to give way to a newer one.
+    async fn lost(&self) {
+        match &self.place {
+            Some(place) => place.lost().await,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 /// The number of open connections, for whoever wants to know when there are none.
@@ -153,6 +189,7 @@ pub async fn serve(
     stop: CancellationToken,
 ) {
     let permits = Arc::new(Semaphore::new(limits.connections));
+    let places = limits.unauthenticated.map(|number| Places::new(number, limits.connections));
     let acceptor = match &listener {
         Listener::Tls(_, acceptor) => Some(acceptor.clone()),
         _ => None,
@@ -166,19 +203,32 @@ pub async fn serve(
         open: TaskTracker::new(),
         cut: CancellationToken::new(),
         out_of_descriptors: false,
+        refused: Arc::default(),
     };
     let mut is_logged = false;
-    loop {
+    for number in 1_usize.. {
         let accepted = async {
-            // The semaphore is never closed.
-            let permit = permits.clone().acquire_owned().await;
+            // The semaphore is never closed. Connections that have to authenticate give way to each other.
+            let permit = if places.is_none() {
+                permits.clone().acquire_owned().await.ok()
+            } else {
+                if number % IN_A_ROW == 0 {
+                    tokio::task::yield_now().await;
+                }
+                owner::keeps_up().await;
+                None
+            };
             (listener.accept_next(&mut is_logged).await, permit)
         };
         let ((accepted, lent), permit) = tokio::select! {
             accepted = accepted => accepted,
             () = server.stop.cancelled() => break,
         };
-        let permit = ConnectionPermit { _permit: Arc::new((permit.ok(), open.one())) };
+        let place = match (&places, &accepted) {
+            (Some(places), Accepted::Tcp(_, Peer::Tcp { addr, .. })) => Some(places.take(*addr)),
+            _ => None,
+        };
+        let permit = ConnectionPermit { place, _permit: Arc::new((permit, open.one())) };
         server.open.spawn(server.clone().connection(accepted, permit, lent));
     }
     drop(listener);
@@ -257,6 +307,8 @@ struct Server {
     cut: CancellationToken,
     /// Whether the connection has a descriptor of the reserve.
     out_of_descriptors: bool,
+    /// Counts connections of other users.
+    refused: Arc<Seldom>,
 }
 
 impl Server {
@@ -264,6 +316,7 @@ impl Server {
     /// back.
     async fn connection(mut self, accepted: Accepted, permit: ConnectionPermit, lent: Option<Lent>) {
         let cut = self.cut.clone();
+        let own = permit.clone();
         self.out_of_descriptors = lent.is_some();
         let too_long = async {
             match &lent {
@@ -278,6 +331,7 @@ impl Server {
                 }
             }
             () = cut.cancelled() => {}
+            () = own.lost() => {}
             () = too_long => {}
         }
         drop(lent);
@@ -288,20 +342,28 @@ impl Server {
             (Accepted::Unix(stream, peer), _) => {
                 let own = rustix::process::getuid().as_raw();
                 if !matches!(peer, Peer::Unix { uid, .. } if uid == own || uid == 0) {
-                    tracing::warn!("refused a connection of {peer}");
+                    if let Some(refused) = self.refused.note() {
+                        tracing::warn!(
+                            "refused a connection of {peer} ({refused} of other users since the last such line)"
+                        );
+                    }
                     return Ok(());
                 }
-                self.http(stream, peer, permit).await
+                self.http(stream, peer, None, permit).await
             }
             (Accepted::Tcp(stream, peer), Some(acceptor)) => {
+                let ends = ends(&stream, peer);
                 let handshake = acceptor.accept(stream);
                 let stream = match self.limits.head {
                     Some(limit) => timeout(limit, handshake).await??,
                     None => handshake.await?,
                 };
-                self.http(stream, peer, permit).await
+                self.http(stream, peer, ends, permit).await
             }
-            (Accepted::Tcp(stream, peer), None) => self.http(stream, peer, permit).await,
+            (Accepted::Tcp(stream, peer), None) => {
+                let ends = ends(&stream, peer);
+                self.http(stream, peer, ends, permit).await
+            }
         }
     }
 
@@ -309,17 +371,21 @@ impl Server {
         self,
         stream: impl AsyncRead + AsyncWrite + Send + 'static,
         peer: Peer,
+        ends: Option<Arc<Ends>>,
         permit: ConnectionPermit,
     ) -> Result<(), BoxError> {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(self.limits.stall);
         let is_stream = Arc::new(AtomicBool::new(false));
-        let mut router = self.router.layer(Extension(peer)).layer(Extension(permit.clone()));
-        if self.out_of_descriptors {
-            router = router.layer(Extension(OutOfDescriptors));
-        }
-        let router = TowerToHyperService::new(router);
-        let service = Requests { router, is_stream: is_stream.clone() };
+        // A layer would be put around each route, for every connection.
+        let service = Requests {
+            router: TowerToHyperService::new(self.router),
+            peer,
+            permit: permit.clone(),
+            ends,
+            out_of_descriptors: self.out_of_descriptors,
+            is_stream: is_stream.clone(),
+        };
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).max_buf_size(HEAD_BYTES).header_read_timeout(if self.out_of_descriptors {
             Some(LENT_HEAD)
@@ -334,15 +400,23 @@ impl Server {
         }
         self.open.spawn_on(
             async move {
-                let _permit = permit;
                 tokio::select! {
                     _ = drive(connection.as_mut(), &self.stop, None) => {}
                     () = self.cut.cancelled() => {}
+                    () = permit.lost() => {}
                 }
             },
             &self.writers,
         );
         Ok(())
+    }
+}
+
+/// Returns the two ends of a TCP connection.
+fn ends(stream: &tokio::net::TcpStream, peer: Peer) -> Option<Arc<Ends>> {
+    match peer {
+        Peer::Tcp { addr, .. } => Some(Arc::new(Ends::of(stream, addr))),
+        Peer::Unix { .. } => None,
     }
 }
 
@@ -386,9 +460,13 @@ where
     .await
 }
 
-/// The service of a connection: it notes when a response is a stream.
+/// The service of a connection: it notes when a response is a stream, and which responses are in progress.
 struct Requests {
     router: TowerToHyperService<Router>,
+    peer: Peer,
+    permit: ConnectionPermit,
+    ends: Option<Arc<Ends>>,
+    out_of_descriptors: bool,
     is_stream: Arc<AtomicBool>,
 }
 
@@ -397,14 +475,25 @@ impl Service<Request<Incoming>> for Requests {
     type Error = Infallible;
     type Future = futures_util::future::BoxFuture<'static, Result<Response, Infallible>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let extensions = request.extensions_mut();
+        extensions.insert(self.peer);
+        extensions.insert(self.permit.clone());
+        if let Some(ends) = &self.ends {
+            extensions.insert(ends.clone());
+        }
+        if self.out_of_descriptors {
+            extensions.insert(OutOfDescriptors);
+        }
         let (answer, is_stream) = (self.router.call(request), self.is_stream.clone());
+        let in_progress = self.permit.place.as_ref().map(Place::respond);
         async move {
             let response = answer.await?;
             if response.extensions().get::<Streaming>().is_some() {
                 is_stream.store(true, Ordering::Relaxed);
             }
-            Ok(response)
+            let Some(in_progress) = in_progress else { return Ok(response) };
+            Ok(response.map(|body| holding(body, in_progress)))
         }
         .boxed()
     }

@@ -4,10 +4,8 @@
 //! with it.
 
 use std::{
-    fs::{self, DirBuilder, OpenOptions},
-    io::{self, Write as _},
+    fs, io,
     net::IpAddr,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -26,7 +24,10 @@ use tokio_rustls::{
     },
 };
 
-use crate::api::{Error, ErrorCode, Result};
+use crate::{
+    api::{Error, ErrorCode, Result},
+    files::{self, Existing},
+};
 
 /// The names by which this machine reaches itself.
 pub const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
@@ -54,6 +55,9 @@ pub struct GeneratedCertificate {
     /// The authority's certificate, which callers have to trust.
     pub authority: PathBuf,
 }
+
+/// The longest record of a certificate that is read, in bytes.
+const RECORD_BYTES: u64 = 64 << 10;
 
 /// The names and end of a generated certificate, to see whether it is still usable.
 #[derive(Debug, Serialize, Deserialize)]
@@ -95,13 +99,15 @@ pub fn load_or_generate(dir: &Path, names: &[String]) -> Result<GeneratedCertifi
         files: CertificateFiles { cert: dir.join("cert.pem"), key: dir.join("key.pem") },
         authority: dir.join("ca.pem"),
     };
+    files::make_private_folder(dir).map_err(|error| {
+        Error::new(ErrorCode::Conflict, format!("the folder of certificates, {}, {error}", dir.display()))
+    })?;
     if is_usable(dir, &certificate, &names) {
         return Ok(certificate);
     }
     let failed = |error: io::Error| {
         Error::new(ErrorCode::Conflict, format!("cannot write a certificate to {}: {error}", dir.display()))
     };
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     let texts = generate(&names).map_err(|error| Error::internal(format!("cannot make a certificate: {error}")))?;
     let record = CertificateRecord { names, expires: seconds(SystemTime::now() + LIFETIME) };
     // The record is removed while the rest changes, so that halves are never used.
@@ -115,15 +121,12 @@ pub fn load_or_generate(dir: &Path, names: &[String]) -> Result<GeneratedCertifi
 }
 
 fn is_usable(dir: &Path, certificate: &GeneratedCertificate, names: &[String]) -> bool {
-    let Ok(record) = fs::read(dir.join("made.json")) else { return false };
-    let Ok(record) = serde_json::from_slice::<CertificateRecord>(&record) else { return false };
-    // Bits of the group and of others.
-    let private = fs::metadata(&certificate.files.key)
-        .is_ok_and(|found| found.mode().trailing_zeros() >= 6 && found.uid() == rustix::process::getuid().as_raw());
-    private
+    let Ok((record, _)) = files::read_secret(&dir.join("made.json"), RECORD_BYTES) else { return false };
+    let Ok(record) = serde_json::from_str::<CertificateRecord>(&record) else { return false };
+    let pem = [&certificate.files.key, &certificate.files.cert, &certificate.authority];
+    pem.into_iter().all(|path| files::read_secret(path, 0).is_ok())
         && record.names == names
         && record.expires > seconds(SystemTime::now() + RENEW_BEFORE)
-        && certificate.authority.exists()
         && acceptor(&certificate.files).is_ok()
 }
 
@@ -132,17 +135,7 @@ fn seconds(time: SystemTime) -> u64 {
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(format!(".{}", std::process::id()));
-    let _ = fs::remove_file(&fresh);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-    let written =
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&fresh, path));
-    if written.is_err() {
-        // On a full disk: no half of it stays.
-        let _ = fs::remove_file(&fresh);
-    }
-    written
+    files::write_secret(path, text.trim_end(), Existing::Replace)
 }
 
 struct PemTexts {
@@ -212,6 +205,20 @@ mod tests {
         assert_ne!(second, fs::read(&certificate.files.cert).unwrap());
         let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 4, "{left:?}");
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_or_a_link_holds_no_key() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let top = tempfile::tempdir().unwrap();
+        let (dir, link) = (top.path().join("tls"), top.path().join("link"));
+        fs::create_dir(&dir).unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
+        std::os::unix::fs::symlink(&dir, &link).unwrap();
+        for folder in [&dir, &link] {
+            assert!(load_or_generate(folder, &[]).unwrap_err().message.contains("can be written by others"));
+        }
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
     }
 
     #[test]

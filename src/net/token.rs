@@ -20,6 +20,8 @@ use crate::{
 pub const VARIABLE: &str = "AUTH_TOKEN";
 /// Random bytes of a token.
 const RANDOM_BYTES: usize = 32;
+/// How the daemon's token is made anew.
+const REMEDY: &str = "`muxtap token --new` makes another";
 /// The longest file that is read, in bytes: longer ones hold no token.
 const FILE_BYTES: u64 = 4096;
 
@@ -29,21 +31,29 @@ pub struct Token {
     cached: Mutex<CachedDigest>,
     /// The hash of another one that counts too.
     also: Option<[u8; 32]>,
+    remedy: &'static str,
 }
 
 struct CachedDigest {
     digest: [u8; 32],
     /// The file that was read: device, inode and time of change.
     stamp: (u64, u64, i64, i64),
+    /// Whether the log says that the file cannot be used.
+    is_logged: bool,
 }
 
 impl Token {
     /// Opens the token in this file; creates one where there is none. Error: `CONFLICT` where the
     /// file is not the user's alone.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_of(path, REMEDY)
+    }
+
+    /// Opens or creates the token, as [`Token::open`]. `remedy`: how its user makes another, for errors.
+    pub fn open_of(path: &Path, remedy: &'static str) -> Result<Self> {
         write(path, Existing::Keep)?;
-        let cached = Mutex::new(read(path)?.1);
-        Ok(Self { path: path.to_owned(), cached, also: None })
+        let cached = Mutex::new(read(path, remedy)?.1);
+        Ok(Self { path: path.to_owned(), cached, also: None, remedy })
     }
 
     /// Takes another token too, for as long as this process lives: one of 16 or more visible characters.
@@ -62,11 +72,13 @@ impl Token {
         let mut cached = self.cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // A file that is gone counts as changed, too: removing it revokes the token.
         if !fs::metadata(&self.path).is_ok_and(|found| stamp(&found) == cached.stamp) {
-            match read(&self.path) {
+            match read(&self.path, self.remedy) {
                 Ok((_, new)) => *cached = new,
-                // A token that others could read grants nothing any more.
+                // A token that others could read grants nothing any more. Anybody may ask: one line says so.
                 Err(error) => {
-                    tracing::warn!("{error}");
+                    if !std::mem::replace(&mut cached.is_logged, true) {
+                        tracing::warn!("{error}");
+                    }
                     return false;
                 }
             }
@@ -78,13 +90,13 @@ impl Token {
 /// Returns the token in the file; creates one where there is none.
 pub fn read_or_create(path: &Path) -> Result<String> {
     write(path, Existing::Keep)?;
-    Ok(read(path)?.0)
+    Ok(read(path, REMEDY)?.0)
 }
 
 /// Checks the token in the file, where there is one. Error: `CONFLICT` where the file is not the user's
 /// alone.
 pub fn check(path: &Path) -> Result<()> {
-    if fs::symlink_metadata(path).is_err() { Ok(()) } else { read(path).map(drop) }
+    if fs::symlink_metadata(path).is_err() { Ok(()) } else { read(path, REMEDY).map(drop) }
 }
 
 /// Replaces the token: callers that know the old one are refused from now on.
@@ -103,17 +115,18 @@ fn write(path: &Path, existing: Existing) -> Result<()> {
     })
 }
 
-fn read(path: &Path) -> Result<(String, CachedDigest)> {
+fn read(path: &Path, remedy: &str) -> Result<(String, CachedDigest)> {
     let refuse = |why: &str| Error::new(ErrorCode::Conflict, format!("the token's file, {}, {why}", path.display()));
     let (text, found) = files::read_secret(path, FILE_BYTES).map_err(|error| match error {
-        SecretError::Open(why) => refuse(&format!("{why}: `muxtap token --new` makes another")),
-        SecretError::Unreadable(why) => refuse(&why),
+        SecretError::Open(why) => refuse(&format!("{why}: {remedy}")),
+        SecretError::Foreign(why) | SecretError::Unreadable(why) => refuse(&why),
     })?;
     let token = text.trim().to_owned();
     if !is_token(&token) {
-        return Err(refuse("holds no token (16 or more visible characters): `muxtap token --new` makes one"));
+        return Err(refuse(&format!("holds no token (16 or more visible characters): {remedy}")));
     }
-    let cached = CachedDigest { digest: Sha256::digest(token.as_bytes()).into(), stamp: stamp(&found) };
+    let cached =
+        CachedDigest { digest: Sha256::digest(token.as_bytes()).into(), stamp: stamp(&found), is_logged: false };
     Ok((token, cached))
 }
 

@@ -15,16 +15,18 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    Pages, encode,
+    Pages,
+    answers::{Answer, Answers, Share},
+    encode,
     frame::{Frame, Shot},
-    lines::{Attached, Settled},
+    lines::{Attached, Lines, Settled},
     list::{self, List},
     view::View,
     wire::{self, Input, Message},
 };
 use crate::{
     api::{Error, ErrorCode, Result, Size, Tier},
-    engine::{Caller, Engine, Pane, PaneChanges},
+    engine::{Engine, Pane, PaneChanges},
     mcp::{ClientContext, call_tool},
     screen::RowRuns,
     supervise::confirm::approvals::Watcher,
@@ -34,7 +36,7 @@ use crate::{
 pub const FPS: u32 = 60;
 /// Views of one connection.
 pub const VIEWS: usize = 512;
-/// Calls of tools at once.
+/// Calls of tools and reads of history at once.
 pub const CALLS: usize = 32;
 /// Lines of one answer about history.
 pub const HISTORY_LINES: u64 = 1000;
@@ -51,6 +53,15 @@ const LIST_SHARE: u32 = 20;
 const LIST_REST: Duration = Duration::from_secs(2);
 /// Answers that wait for a page that takes none; with more it is cut off.
 pub const ANSWERS: usize = 8192;
+/// Bytes of a page's waiting answers, and of those that its calls may still bring, above which none of its messages is
+/// taken.
+pub const ANSWERS_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes of a call's answer for each of its `max_chars`: escapes are longer in JSON.
+const CHAR_BYTES: usize = 3;
+/// The characters of an answer whose call does not say.
+const CHARS: u64 = 16_000;
+/// Bytes of a line of history, usually: one with many styles takes more.
+const LINE_BYTES: usize = 1024;
 
 /// A page's connection.
 pub struct Connection {
@@ -58,7 +69,8 @@ pub struct Connection {
     engine: Engine,
     context: ClientContext,
     may_all: bool,
-    out: mpsc::Sender<String>,
+    may_type: bool,
+    out: mpsc::Sender<Answer>,
     views: HashMap<u32, View>,
     serial: u64,
     /// Views whose turn it is.
@@ -68,7 +80,9 @@ pub struct Connection {
     changes: FuturesUnordered<BoxFuture<'static, Changed>>,
     tasks: FuturesUnordered<BoxFuture<'static, Done>>,
     calls: usize,
-    answers: VecDeque<String>,
+    /// Bytes that the answers to these calls may have.
+    expected: usize,
+    answers: Answers,
     list: Option<PaneList>,
     waits: Option<(watch::Receiver<u64>, Pace)>,
     approvals: Option<Watcher>,
@@ -86,8 +100,7 @@ struct Changed {
 enum Done {
     List(List, Duration),
     Shown { view: u32, serial: u64, frame: Option<Frame> },
-    Answer(String),
-    CallEnded(String),
+    CallEnded { answer: Answer, expected: usize },
 }
 
 /// The list, where the page wants it.
@@ -95,6 +108,7 @@ struct PaneList {
     changes: PaneChanges,
     last: Option<List>,
     next: Option<List>,
+    following: list::Following,
     credit: bool,
     asking: bool,
     pace: Pace,
@@ -150,13 +164,15 @@ impl Connection {
         engine: Engine,
         context: ClientContext,
         may_all: bool,
-        out: mpsc::Sender<String>,
+        out: mpsc::Sender<Answer>,
     ) -> Self {
+        let may_type = engine.tiers().any(|tier| tier == Tier::Input);
         Self {
             pages,
             engine,
             context,
             may_all,
+            may_type,
             out,
             views: HashMap::new(),
             serial: 0,
@@ -165,7 +181,8 @@ impl Connection {
             changes: FuturesUnordered::new(),
             tasks: FuturesUnordered::new(),
             calls: 0,
-            answers: VecDeque::new(),
+            expected: 0,
+            answers: Answers::default(),
             list: None,
             waits: None,
             approvals: None,
@@ -197,13 +214,13 @@ impl Connection {
                 }
                 Step::Approvals(message) => {
                     // The last one says all.
-                    self.answers.retain(|answer| !answer.starts_with(APPROVALS));
+                    self.answers.drop_all(APPROVALS);
                     self.answers.push_back(message);
                 }
                 Step::Replaced => {
                     let error =
                         json!({ "code": "REPLACED", "message": "another connection goes on with this page's input" });
-                    let _ = self.out.send(json!({ "type": "error", "error": error }).to_string()).await;
+                    let _ = self.out.send(json!({ "type": "error", "error": error }).to_string().into()).await;
                     return;
                 }
                 Step::Message(None) | Step::Panes(None) | Step::Waits(false) | Step::Stop => return,
@@ -223,10 +240,12 @@ impl Connection {
     async fn begin(&mut self, messages: &mut mpsc::Receiver<Value>) -> Option<Attached> {
         let first = tokio::time::timeout(HELLO_TIME, messages.recv()).await.ok()??;
         let hello = match Message::read(first) {
+            // A page that may not type has no numbered input, and takes no line from pages that may.
+            Ok(Message::Hello { .. }) if !self.may_type => Lines::attach_reader(&self.engine),
             Ok(Message::Hello { client }) => self.pages.lines.attach(&self.engine, client.as_deref()),
             Ok(_) => Err(Error::invalid("the first message is `hello`")),
             Err(error) => {
-                let _ = self.out.send(error).await;
+                let _ = self.out.send(error.into()).await;
                 return None;
             }
         };
@@ -236,7 +255,7 @@ impl Connection {
                 attached
             }
             Err(error) => {
-                let _ = self.out.send(wire::failed(&error, [])).await;
+                let _ = self.out.send(wire::failed(&error, []).into()).await;
                 return None;
             }
         };
@@ -246,12 +265,16 @@ impl Connection {
             "may": may, "fps": FPS, "sockets": self.pages.sockets.to_string_lossy(),
         });
         self.answers.push_back(welcome.to_string());
-        self.answers.extend(attached.refused.iter().map(settled_message));
+        for refused in &attached.refused {
+            self.answers.push_back(settled_message(refused));
+        }
         Some(attached)
     }
 
     async fn step(&mut self, messages: &mut mpsc::Receiver<Value>, attached: &mut Attached) -> Step {
         let has_message = !self.answers.is_empty() || !self.ready.is_empty() || self.list_is_ready();
+        // A page that takes no answers requests no further ones.
+        let takes_messages = self.answers.bytes() + self.expected <= ANSWERS_BYTES;
         let due = self.next_due();
         let time = async {
             match due {
@@ -282,7 +305,7 @@ impl Connection {
             biased;
             () = self.engine.stopping() => Step::Stop,
             () = attached.replaced.cancelled() => Step::Replaced,
-            message = messages.recv() => Step::Message(message),
+            message = messages.recv(), if takes_messages => Step::Message(message),
             Some(settled) = attached.settled.recv() => Step::Settled(settled),
             room = self.out.reserve(), if has_message => match room {
                 Ok(_) => Step::Room,
@@ -310,7 +333,15 @@ impl Connection {
             Message::List {} => {
                 let changes = self.engine.pane_changes();
                 let pace = Pace::now();
-                self.list = Some(PaneList { changes, last: None, next: None, credit: true, asking: false, pace });
+                self.list = Some(PaneList {
+                    changes,
+                    last: None,
+                    next: None,
+                    following: list::Following::default(),
+                    credit: true,
+                    asking: false,
+                    pace,
+                });
             }
             Message::Show { view, key } => self.show(view, &key),
             Message::Hide { view } => drop(self.views.remove(&view)),
@@ -346,7 +377,7 @@ impl Connection {
                 let size = Size { width: columns, height: rows };
                 let (engine, fits, page) = (self.engine.clone(), attached.fits.clone(), attached.line.id.clone());
                 if let Some(pane) = self.engine.pane_of_key(&key) {
-                    self.work(id, async move {
+                    self.work(id, 0, async move {
                         fits.fit(&engine, &page, pane, size).await?;
                         Ok(json!({ "columns": columns, "rows": rows }))
                     });
@@ -357,7 +388,7 @@ impl Connection {
             }
             Message::Unfit { id, key } => {
                 let (engine, fits, page) = (self.engine.clone(), attached.fits.clone(), attached.line.id.clone());
-                self.work(id, async move {
+                self.work(id, 0, async move {
                     fits.unfit(&engine, &page, &key).await?;
                     Ok(json!({}))
                 });
@@ -422,7 +453,7 @@ impl Connection {
     }
 
     /// Returns the next message for the page.
-    fn next_message(&mut self) -> Option<String> {
+    fn next_message(&mut self) -> Option<Answer> {
         if let Some(answer) = self.answers.pop_front() {
             return Some(answer);
         }
@@ -434,7 +465,7 @@ impl Connection {
             list.last = Some(now);
             if message.is_some() {
                 list.credit = false;
-                return message;
+                return message.map(Answer::from);
             }
         }
         while let Some(number) = self.ready.pop_front() {
@@ -450,7 +481,7 @@ impl Connection {
     }
 
     /// Looks at a view whose turn it is. `None`: it shows what is there.
-    fn view_message(&mut self, number: u32) -> Option<String> {
+    fn view_message(&mut self, number: u32) -> Option<Answer> {
         let view = self.views.get_mut(&number).filter(|view| view.queued)?;
         view.queued = false;
         if !view.credit {
@@ -485,7 +516,7 @@ impl Connection {
             view.credit = false;
             view.turns.sent(Instant::now(), is_drawn_anew);
         }
-        message.or_else(|| self.answers.pop_front())
+        message.map(Answer::from).or_else(|| self.answers.pop_front())
     }
 
     /// Asks tmux for what a view shows.
@@ -528,9 +559,9 @@ impl Connection {
                 view.asked = frame;
                 self.queue(number);
             }
-            Done::Answer(answer) => self.answers.push_back(answer),
-            Done::CallEnded(answer) => {
+            Done::CallEnded { answer, expected } => {
                 self.calls -= 1;
+                self.expected -= expected;
                 self.answers.push_back(answer);
             }
         }
@@ -541,11 +572,12 @@ impl Connection {
             && list.pace.begin()
         {
             list.asking = true;
-            let (engine, listed) = (self.engine.clone(), self.pages.listed.clone());
+            let (engine, following) = (self.engine.clone(), list.following.clone());
+            let listed = self.pages.listed.clone();
             let found = AbortOnDropHandle::new(self.engine.runtime().spawn(async move {
                 let begun = Instant::now();
                 let last = listed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let now = list::all(engine, last).await;
+                let now = list::all(engine, following, last).await;
                 listed.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&now);
                 (now, begun.elapsed())
             }));
@@ -558,7 +590,7 @@ impl Connection {
             && pace.begin()
         {
             // The last one says all.
-            self.answers.retain(|answer| !answer.starts_with(WAITS));
+            self.answers.drop_all(WAITS);
             self.answers.push_back(format!("{WAITS},\"waits\":{}}}", json!(self.engine.waits())));
         }
     }
@@ -569,12 +601,18 @@ impl Connection {
             return self.answers.push_back(wire::failed(&error, [("id", id)]));
         };
         let pane = view.pane.clone();
-        let read = move || read_history(&pane, id, from, count.min(HISTORY_LINES));
+        let count = count.min(HISTORY_LINES);
+        let expected = count as usize * LINE_BYTES;
+        let share = match self.begin_call(expected) {
+            Ok(share) => share,
+            Err(error) => return self.answers.push_back(wire::failed(&error, [("id", id)])),
+        };
+        let read = move || read_history(&pane, id, from, count);
         let read = AbortOnDropHandle::new(tokio::task::spawn(async move { read() }));
         self.tasks.push(Box::pin(async move {
             let answer =
                 read.await.unwrap_or_else(|error| wire::failed(&Error::internal(error.to_string()), [("id", id)]));
-            Done::Answer(answer)
+            Done::CallEnded { answer: Answer::of(answer, share), expected }
         }));
     }
 
@@ -590,26 +628,43 @@ impl Connection {
     }
 
     fn call(&mut self, id: u64, tool: String, arguments: serde_json::Map<String, Value>) {
-        let engine = self.engine.with_caller(Caller { face: "mcp", who: self.engine.caller().who.clone() });
+        let engine = self.engine.by_face("mcp");
         let context = self.context.clone();
-        self.work(id, async move { Ok(json!(call_tool(&engine, context, (&tool, arguments), None, None).await?)) });
+        let chars = arguments.get("max_chars").and_then(Value::as_u64).unwrap_or(CHARS);
+        let expected = (chars as usize).saturating_mul(CHAR_BYTES).min(ANSWERS_BYTES);
+        self.work(id, expected, async move {
+            Ok(json!(call_tool(&engine, context, (&tool, arguments), None, None).await?))
+        });
     }
 
-    /// Has work done beside other work, and answers with its result.
-    fn work(&mut self, id: u64, work: impl Future<Output = Result<Value>> + Send + 'static) {
+    /// Counts a call whose answer has `expected` bytes at most. Error: `RESOURCE_LIMIT`.
+    fn begin_call(&mut self, expected: usize) -> Result<Option<Share>> {
         if self.calls >= CALLS {
-            let error = Error::new(ErrorCode::ResourceLimit, format!("{CALLS} calls are under way already"));
-            let answer = json!({ "type": "result", "id": id, "error": error });
-            return self.answers.push_back(answer.to_string());
+            return Err(Error::new(ErrorCode::ResourceLimit, format!("{CALLS} calls are under way already")));
         }
+        let share = self.pages.answers.hold(expected, !self.may_type)?;
         self.calls += 1;
+        self.expected += expected;
+        Ok(share)
+    }
+
+    /// Has work done beside other work, and answers with its result, of `expected` bytes at most.
+    fn work(&mut self, id: u64, expected: usize, work: impl Future<Output = Result<Value>> + Send + 'static) {
+        let share = match self.begin_call(expected) {
+            Ok(share) => share,
+            Err(error) => {
+                let answer = json!({ "type": "result", "id": id, "error": error });
+                return self.answers.push_back(answer.to_string());
+            }
+        };
         let called = AbortOnDropHandle::new(self.engine.runtime().spawn(work));
         self.tasks.push(Box::pin(async move {
             let answered = called.await.unwrap_or_else(|error| Err(Error::internal(error.to_string())));
-            Done::CallEnded(match answered {
+            let answer = match answered {
                 Ok(result) => json!({ "type": "result", "id": id, "result": result }).to_string(),
                 Err(error) => json!({ "type": "result", "id": id, "error": error }).to_string(),
-            })
+            };
+            Done::CallEnded { answer: Answer::of(answer, share), expected }
         }));
     }
 }
@@ -673,4 +728,40 @@ fn read_history(pane: &Pane, id: u64, from: u64, count: u64) -> String {
     }
     let from = begin.unwrap_or(next);
     format!(r#"{{"type":"history","id":{id},"from":{from},"lines":[{lines}],"first":{first},"next":{next}}}"#)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Options;
+
+    /// A page that takes nothing is answered so many bytes, and its further messages wait.
+    #[tokio::test(start_paused = true)]
+    async fn answers_that_a_page_does_not_take_are_bounded_in_bytes() {
+        const LONG: usize = 1 << 20;
+        let engine = Engine::new(Options::default());
+        let (out, mut taken) = mpsc::channel(1);
+        let (say, messages) = mpsc::channel(1);
+        let connection = Connection::new(Pages::default(), engine.clone(), ClientContext::default(), true, out);
+        let serving = tokio::spawn(connection.serve(messages));
+        say.send(json!({ "type": "hello" })).await.unwrap();
+        assert!(taken.recv().await.unwrap().text.contains("welcome"));
+        // The error repeats the tool's name.
+        let call = |id: u64| json!({ "type": "call", "id": id, "tool": "x".repeat(LONG), "arguments": {} });
+        let mut said = 0;
+        while said < 100 && tokio::time::timeout(Duration::from_secs(60), say.send(call(said))).await.is_ok() {
+            said += 1;
+        }
+        assert!((4..100).contains(&said), "{said}");
+        // What it takes makes room for further messages.
+        for _ in 0..said {
+            let answer = taken.recv().await.unwrap();
+            assert!(answer.text.len() > LONG, "{}", answer.text.len());
+        }
+        say.send(call(said)).await.unwrap();
+        assert!(taken.recv().await.unwrap().text.len() > LONG);
+        drop(say);
+        serving.await.unwrap();
+        engine.stop().await;
+    }
 }

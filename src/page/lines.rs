@@ -99,6 +99,16 @@ impl Lines {
                 line
             }
         };
+        Ok(Self::hold(line))
+    }
+
+    /// Begins a line for a connection that may not type. It belongs to that connection alone, ends with it, and
+    /// takes no place among the lines that are kept.
+    pub(super) fn attach_reader(engine: &Engine) -> Result<Attached> {
+        Ok(Self::hold(Line::begin(engine)?))
+    }
+
+    fn hold(line: Arc<Line>) -> Attached {
         let (sender, settled) = mpsc::unbounded_channel();
         let replaced = CancellationToken::new();
         let mut state = line.lock();
@@ -111,7 +121,7 @@ impl Lines {
         let taken = state.taken;
         drop(state);
         let fits = Fits::default();
-        Ok(Attached { line, settled, replaced, taken, refused, fits })
+        Attached { line, settled, replaced, taken, refused, fits }
     }
 }
 
@@ -240,8 +250,12 @@ mod tests {
         let lines = Lines::default();
         let held: Vec<_> = (0..LINES).map(|_| lines.attach(&engine, None).unwrap()).collect();
         assert_eq!(lines.attach(&engine, None).err().map(|error| error.code), Some(ErrorCode::ResourceLimit));
+        // Connections that may not type take no place, and need none.
+        let readers: Vec<_> = (0..LINES).map(|_| Lines::attach_reader(&engine).unwrap()).collect();
         drop(held);
         assert!(lines.attach(&engine, None).is_ok());
+        let named = lines.attach(&engine, Some(&readers[0].line.id)).unwrap();
+        assert_ne!(named.line.id, readers[0].line.id, "a reader's line is unknown to others");
         engine.stop().await;
     }
 }

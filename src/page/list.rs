@@ -1,8 +1,9 @@
 //! The panes of all servers, as a page lists them, and what is new in the list.
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
+    collections::{BTreeMap, HashMap, hash_map},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use futures_util::future::join_all;
@@ -12,6 +13,7 @@ use crate::{
     api::PaneInfo,
     engine::{Engine, Server},
     protocol::ids::PaneId,
+    tmux::FollowAll,
 };
 
 /// Panes by their keys.
@@ -26,15 +28,34 @@ pub(super) struct Entry {
     text: String,
 }
 
-/// Lists all panes. A server that does not answer now has those that it had before and that have not ended.
-pub(super) async fn all(engine: Engine, last: List) -> List {
+/// The servers whose panes a page follows.
+pub(super) type Following = Arc<Mutex<HashMap<PathBuf, FollowAll>>>;
+
+/// Lists all panes, which are followed from then on. A server that does not answer now has those that it had before and
+/// that have not ended.
+pub(super) async fn all(engine: Engine, following: Following, last: List) -> List {
     let mut servers = engine.followed_servers();
     if servers.is_empty() {
         // As for whoever names none.
         servers.extend(engine.server_named(None));
     }
+    let begun: Vec<_> = servers.iter().filter(|server| begins(server, &following)).collect();
+    // A server that does not answer has nothing to show yet.
+    join_all(begun.into_iter().map(|server| server.link().cover_all())).await;
     let listed = join_all(servers.iter().map(|server| of_server(server, &last))).await;
     listed.into_iter().flatten().collect()
+}
+
+/// Follows all of a server from now on. Returns whether that is new.
+fn begins(server: &Server, following: &Following) -> bool {
+    let mut following = following.lock().unwrap_or_else(PoisonError::into_inner);
+    match following.entry(server.socket().to_owned()) {
+        hash_map::Entry::Occupied(_) => false,
+        hash_map::Entry::Vacant(entry) => {
+            entry.insert(server.follow_all());
+            true
+        }
+    }
 }
 
 async fn of_server(server: &Server, last: &List) -> Vec<(String, Entry)> {

@@ -3,6 +3,7 @@
 //! A page's connection is served by [`Connection`], from messages to messages; how they travel is the face's
 //! business. It uses the engine's handles alone.
 
+mod answers;
 mod connection;
 mod encode;
 mod files;
@@ -21,6 +22,7 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 
+pub(crate) use answers::Answer;
 pub use connection::Connection;
 pub use files::{Files, PageFile, PageFileRequest, PageFileSaved};
 pub use sessions::{PageSession, PageSessions};
@@ -38,6 +40,8 @@ pub struct Pages {
     sockets: PathBuf,
     lines: lines::Lines,
     fits: fits::Fits,
+    /// What the large answers of all pages hold.
+    answers: answers::Budget,
     /// The panes as they were listed last, for any page.
     listed: Arc<Mutex<list::List>>,
     port: Arc<Mutex<Port>>,

@@ -39,6 +39,13 @@ pub struct PageSession {
     hash: String,
 }
 
+impl PageSession {
+    /// Returns what tells this page's login from others, and lets nobody in: the hash of its cookie.
+    pub fn id(&self) -> &str {
+        &self.hash
+    }
+}
+
 /// Codes and cookies; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct PageSessions(Arc<Shared>);
@@ -53,8 +60,9 @@ struct Shared {
     ended: watch::Sender<u64>,
 }
 
+/// A code that works once.
 #[derive(Debug)]
-struct Code {
+pub struct Code {
     hash: [u8; 32],
     made: Instant,
     reads_only: bool,
@@ -80,7 +88,7 @@ impl PageSessions {
                     Err(error) => format!("holds no cookies: {error}"),
                 },
                 Err(SecretError::Open(why)) => format!("{why}: its cookies have ended; chmod 600 it"),
-                Err(SecretError::Unreadable(why)) => why,
+                Err(SecretError::Foreign(why) | SecretError::Unreadable(why)) => why,
             };
             tracing::warn!("the file of pages' cookies {} {why}", file.display());
             Vec::new()
@@ -101,8 +109,8 @@ impl PageSessions {
         Ok(code)
     }
 
-    /// Trades a code for a cookie. Writes a file. Error: `UNAUTHORIZED`.
-    pub fn login(&self, code: &str, now_ms: u64) -> Result<String> {
+    /// Takes a code, which does not work again. Error: `UNAUTHORIZED`.
+    pub fn redeem(&self, code: &str) -> Result<Code> {
         let given = digest(code);
         let found = {
             let mut codes = self.codes();
@@ -116,7 +124,11 @@ impl PageSessions {
                 "this link was used already, or is older than a minute: `muxtap open` makes another",
             )
         };
-        let code = found.ok_or_else(none)?;
+        found.ok_or_else(none)
+    }
+
+    /// Gives a cookie for a code that was redeemed. Writes a file.
+    pub fn log_in(&self, code: &Code, now_ms: u64) -> Result<String> {
         let cookie = secret::<32>()?;
         let mut cookies = self.cookies();
         cookies.retain(|cookie| !is_over(cookie, now_ms));
@@ -221,6 +233,12 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl PageSessions {
+        fn login(&self, code: &str, now_ms: u64) -> Result<String> {
+            self.log_in(&self.redeem(code)?, now_ms)
+        }
+    }
 
     #[test]
     fn a_code_works_once_and_a_cookie_until_it_is_ended() {

@@ -9,6 +9,9 @@ use crate::{
     engine::Pane,
 };
 
+/// The characters of a malformed message, and of what is wrong with it, that an error shows.
+const SHOWN: usize = 400;
+
 /// A message of a page.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
@@ -123,7 +126,10 @@ impl Message {
         let about = ["view", "id"].into_iter().filter_map(|name| Some((name, value.get(name)?.as_u64()?)));
         let about: Vec<_> = about.collect();
         serde_json::from_value(value).map_err(|error| {
-            let error = Error::invalid(format!("a message of type {kind:?}: {error}"));
+            // Both may repeat what the page sent.
+            let kind: String = kind.chars().take(SHOWN).collect();
+            let wrong: String = error.to_string().chars().take(SHOWN).collect();
+            let error = Error::invalid(format!("a message of type {kind:?}: {wrong}"));
             failed(&error, about)
         })
     }

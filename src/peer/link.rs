@@ -326,6 +326,14 @@ impl PeerHost {
         }
         // One that was left by a process that was killed.
         let _ = std::fs::remove_file(control);
+        if control.symlink_metadata().is_ok() {
+            tracing::warn!(
+                "{} is another user's: remove it, or set MUXTAP_SOCKET to another place; connections to {} are not shared",
+                control.display(),
+                self.name()
+            );
+            return None;
+        }
         Some(control)
     }
 

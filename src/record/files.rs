@@ -2,15 +2,16 @@
 //! happens.
 
 use std::{
-    fs::{DirBuilder, File, OpenOptions},
+    fs::{DirBuilder, File},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
 
-use rustix::fs::OFlags;
-
-use crate::api::{Error, ErrorCode, RecordFormat, Result};
+use crate::{
+    api::{Error, ErrorCode, RecordFormat, Result},
+    files::create_private,
+};
 
 /// Where a recording goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +103,7 @@ impl Files {
 }
 
 /// Makes a directory for the user alone, where it is missing.
-pub(super) fn make_dir(dir: &Path) -> Result<()> {
+fn make_dir(dir: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| refused(dir, &error))
 }
 
@@ -115,8 +116,7 @@ fn path_of(place: &Place, suffix: &str, number: u32) -> PathBuf {
 
 /// Makes a file that was not there, for the user alone. A link in its place is not followed.
 fn make(path: &Path) -> io::Result<File> {
-    let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
-    OpenOptions::new().append(true).create_new(true).mode(0o600).custom_flags(flags).open(path)
+    create_private(path)
 }
 
 fn is_there(made: &io::Result<File>) -> bool {

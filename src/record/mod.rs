@@ -34,7 +34,8 @@ use self::{
 use crate::{
     api::{Error, ErrorCode, PaneInfo, RecordRequest, RecordState, RecordingInfo, Result, Since, Tier},
     clock,
-    engine::{Engine, Pane, Server},
+    engine::{Engine, Pane, Principal, Server},
+    files::make_private_folder,
 };
 
 pub(crate) use alis::PROTOCOL as ALIS;
@@ -63,6 +64,13 @@ pub(crate) enum Trust {
     Other,
 }
 
+impl Trust {
+    /// Returns what this engine's caller may decide.
+    fn of(engine: &Engine) -> Self {
+        if engine.caller().principal.is_user() { Self::User } else { Self::Other }
+    }
+}
+
 /// All recordings of a daemon; clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recordings {
@@ -84,6 +92,8 @@ struct Inner {
 #[derive(Debug)]
 struct Entry {
     info: Mutex<RecordingInfo>,
+    /// The caller who began it.
+    owner: Principal,
     /// Cancelled to stop it.
     stop: CancellationToken,
     /// Cancelled when it has ended.
@@ -137,17 +147,17 @@ impl Recordings {
 
     /// Checks whether a caller may begin and stop recordings. They read, and make files: the user does
     /// that with files of his own, others need the tier `create`.
-    pub(crate) fn authorize(engine: &Engine, trust: Trust) -> Result<()> {
-        engine.authorize(if trust == Trust::User { Tier::Read } else { Tier::Create })
+    fn authorize(engine: &Engine) -> Result<()> {
+        engine.authorize(if Trust::of(engine) == Trust::User { Tier::Read } else { Tier::Create })
     }
 
     /// Begins a recording. It goes on by itself until the pane ends, a limit, or [`Recordings::stop`].
     ///
     /// Errors: `INVALID_ARGUMENT`, `NOT_FOUND`, `CONFLICT` (the file is there), `RESOURCE_LIMIT`,
     /// `READ_ONLY`.
-    pub(crate) async fn start(&self, server: &Server, request: &RecordRequest, trust: Trust) -> Result<RecordingInfo> {
+    pub(crate) async fn start(&self, server: &Server, request: &RecordRequest) -> Result<RecordingInfo> {
         let engine = server.engine().clone();
-        Self::authorize(&engine, trust)?;
+        Self::authorize(&engine)?;
         let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
         let secrets = match request.redact.as_slice() {
             [] => None,
@@ -167,7 +177,7 @@ impl Recordings {
         let pane = server.pane(&request.pane).await?;
         let info = pane.info();
         let started_ms = clock::now_ms();
-        let place = self.place(request, &info, started_ms, trust)?;
+        let place = self.place(request, &info, started_ms, Trust::of(&engine))?;
         let title = if info.session.is_empty() {
             info.id.to_string()
         } else {
@@ -205,16 +215,17 @@ impl Recordings {
         Ok(self.find(id)?.info())
     }
 
-    /// Returns a recording that ends with what is returned.
-    pub(crate) fn attach(&self, id: &str) -> Result<Attached> {
-        let entry = self.find(id)?;
+    /// Returns a recording that ends with what is returned. Error: `READ_ONLY` for another caller's.
+    pub(crate) fn attach(&self, engine: &Engine, id: &str) -> Result<Attached> {
+        let entry = self.find_to_end(engine, id)?;
         entry.attended.cancel();
         Ok(Attached { entry })
     }
 
     /// Ends a recording, and waits until its last file is whole. One that has ended stays as it is.
-    pub(crate) async fn stop(&self, id: &str) -> Result<RecordingInfo> {
-        let entry = self.find(id)?;
+    /// Error: `READ_ONLY` for another caller's.
+    pub(crate) async fn stop(&self, engine: &Engine, id: &str) -> Result<RecordingInfo> {
+        let entry = self.find_to_end(engine, id)?;
         entry.stop.cancel();
         entry.ended.cancelled().await;
         Ok(entry.info())
@@ -230,6 +241,14 @@ impl Recordings {
             }
         };
         self.inner.tasks.spawn_on(wait, thread);
+    }
+
+    /// Finds a recording that the caller is about to end.
+    fn find_to_end(&self, engine: &Engine, id: &str) -> Result<Arc<Entry>> {
+        Self::authorize(engine)?;
+        let entry = self.find(id)?;
+        engine.check_owner(&entry.owner, &format!("recording {id}"))?;
+        Ok(entry)
     }
 
     fn find(&self, id: &str) -> Result<Arc<Entry>> {
@@ -275,7 +294,8 @@ impl Recordings {
             error: None,
         };
         let [stop, ended, attended] = std::array::from_fn(|_| CancellationToken::new());
-        let entry = Arc::new(Entry { info: Mutex::new(info), stop, ended, attended });
+        let owner = engine.caller().principal.clone();
+        let entry = Arc::new(Entry { info: Mutex::new(info), owner, stop, ended, attended });
         all.push_back(entry.clone());
         Ok(entry)
     }
@@ -341,15 +361,21 @@ impl Recordings {
         Ok(handle)
     }
 
+    /// Returns the directory of recordings, which is made where it is missing. Error: somebody else made it.
+    fn own_dir(&self) -> Result<PathBuf> {
+        let none = || Error::invalid("file: this process has no directory of recordings; give an absolute path");
+        let dir = self.inner.dir.clone().ok_or_else(none)?;
+        make_private_folder(&dir).map_err(|error| {
+            Error::new(ErrorCode::Conflict, format!("the directory of recordings, {}, {error}", dir.display()))
+        })?;
+        Ok(dir)
+    }
+
     /// Returns where a recording goes.
     fn place(&self, request: &RecordRequest, pane: &PaneInfo, now_ms: u64, trust: Trust) -> Result<Place> {
-        let own = || {
-            let none = || Error::invalid("file: this process has no directory of recordings; give an absolute path");
-            self.inner.dir.clone().ok_or_else(none)
-        };
         match (&request.file, &request.dir) {
             (Some(_), Some(_)) => Err(Error::invalid("give file or dir, not both")),
-            (None, None) => Ok(Place::Files(own()?, stem(pane, now_ms))),
+            (None, None) => Ok(Place::Files(self.own_dir()?, stem(pane, now_ms))),
             (None, Some(dir)) => Ok(Place::Files(absolute("dir", dir, trust)?, stem(pane, now_ms))),
             (Some(file), None) if file.contains('/') => Ok(Place::File(absolute("file", file, trust)?)),
             (Some(name), None) => {
@@ -359,9 +385,7 @@ impl Recordings {
                         "file: {name:?} is no name of a recording: at most 200 bytes, not beginning with a dot"
                     )));
                 }
-                let dir = own()?;
-                files::make_dir(&dir)?;
-                Ok(Place::File(dir.join(name)))
+                Ok(Place::File(self.own_dir()?.join(name)))
             }
         }
     }

@@ -347,7 +347,11 @@ impl Source {
         }
         if self.agent.replace(agent.state) != Some(agent.state) {
             let state = format!("{:?}", agent.state).to_lowercase();
-            let question = agent.question.as_ref().map(|question| format!(": {question}")).unwrap_or_default();
+            let question = agent
+                .question
+                .as_ref()
+                .map(|question| format!(": {}", question.replace('\n', " ⏎ ")))
+                .unwrap_or_default();
             let label = format!("{} {state}{question}", agent.name);
             self.notes.push_back(Item::Marker { at: self.now(), label });
         }

@@ -18,7 +18,7 @@ use tokio_util::{
 use super::session::Session;
 use crate::{
     api::{AgentAnswerRequest, AgentQuestion, Error},
-    engine::{Caller, Engine},
+    engine::{Caller, Engine, Principal},
     plain,
     supervise::{
         PlatformEnvironment,
@@ -28,6 +28,7 @@ use crate::{
         },
         store,
     },
+    tmux::Lineage,
 };
 
 /// The places in which people are asked; clones are the same places.
@@ -88,7 +89,7 @@ impl Shown {
         let shown = ShownQuestion { _approval: approval, _post: over.clone().drop_guard() };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(question.id.clone(), shown);
         if let Some(chat) = &places.chat {
-            let caller = Caller { face: "mattermost", who: String::new() };
+            let caller = Caller { face: "mattermost", who: String::new(), principal: Principal::Guest };
             let engine = session.about.engine.with_caller(caller);
             let message = message(session, question);
             places.posts.spawn(in_chat(chat.clone(), message, over, engine, answer));
@@ -96,20 +97,20 @@ impl Shown {
     }
 }
 
-type Answer = Arc<dyn Fn(&Engine, Verdict) -> Result<(), Error> + Send + Sync>;
+type Answer = Arc<dyn Fn(&Engine, Verdict, Option<&Lineage>) -> Result<(), Error> + Send + Sync>;
 
 /// Returns what answers a question, for a caller: with the options that were shown.
 fn answerer(session: &Arc<Session>, question: &AgentQuestion) -> Answer {
     let (session, id) = (Arc::downgrade(session), question.id.clone());
     let option = |allow| question.plain_option(allow).map(|option| option.id.clone());
     let (yes, no) = (option(true), option(false));
-    Arc::new(move |engine, verdict| {
+    Arc::new(move |engine, verdict, answerer| {
         let session = Weak::upgrade(&session).ok_or_else(|| Error::not_found("the agent session has gone"))?;
         let allow = verdict == Verdict::Approved;
         let option = if allow { yes.clone() } else { no.clone() };
         // Without such an option a no still means something, and a yes nothing.
         let allow = option.is_none().then_some(allow);
-        session.answer_for(engine, &id, &AgentAnswerRequest { option, allow })
+        session.answer_for(engine, &id, &AgentAnswerRequest { option, allow }, answerer)
     })
 }
 
@@ -137,7 +138,7 @@ async fn in_chat(chat: Arc<Mattermost>, message: String, over: CancellationToken
             return;
         }
     };
-    if let Err(error) = answer(&engine, verdict) {
+    if let Err(error) = answer(&engine, verdict, None) {
         tracing::info!("the answer from Mattermost does not count: {error}");
     }
 }

@@ -53,8 +53,8 @@ use crate::{
         PromptAnswer, PromptOutcome, PromptRequest, Result, SessionName, Tier,
     },
     below::Below,
-    engine::{Caller, Engine, Server},
-    nonce,
+    engine::{Caller, Engine, Principal, Server},
+    tmux::{Lineage, agent_marks},
 };
 
 /// Sessions that run at once, at most.
@@ -161,7 +161,7 @@ impl Drop for Resuming {
 impl AgentSessions {
     /// Creates the sessions of a daemon, which is the program muxtap itself, with these providers. Their questions are shown elsewhere, too.
     pub(crate) fn new(providers: Vec<Provider>, elsewhere: Elsewhere) -> Self {
-        let guard = Some((format!("{}-", nonce::hex64()), OnceLock::new()));
+        let guard = Some((agent_marks().to_owned(), OnceLock::new()));
         Self { inner: Arc::new(Inner { providers, elsewhere, guard, ..Inner::default() }) }
     }
 
@@ -236,7 +236,7 @@ impl AgentSessions {
         }
         let (agent, stdin, stderr) = Agent::start(&provider.command, &cwd, &request.env, self.marks())?;
         let who = format!("{} process {}", provider.name, agent.pid());
-        let own = engine.with_caller(Caller { face: "agent", who });
+        let own = engine.with_caller(Caller { face: "agent", who, principal: engine.caller().principal.clone() });
         let home = format!("agent-{}-{}", provider.name, agent.pid());
         let home: String = home.chars().map(|letter| if matches!(letter, '.' | ':') { '-' } else { letter }).collect();
         let terminals = Terminals::new(server.called_by(own.caller().clone()), home);
@@ -390,16 +390,25 @@ impl AgentSessions {
     }
 
     /// Answers a permission question; the first answer counts. Errors: `NOT_FOUND`; `CONFLICT` for one that has its
-    /// answer; `INVALID_ARGUMENT`; `READ_ONLY`.
+    /// answer; `INVALID_ARGUMENT`; `READ_ONLY`; `UNAUTHORIZED` for the agent itself. `answerer`: the process that
+    /// answers, where it is known.
     pub(crate) fn answer(
         &self,
         engine: &Engine,
         name: &str,
         question: &str,
         answer: &AgentAnswerRequest,
+        answerer: Option<&Lineage>,
     ) -> Result<()> {
         engine.authorize(Tier::Input)?;
-        self.find(name)?.answer_for(engine, question, answer)
+        self.find(name)?.answer_for(engine, question, answer, answerer)
+    }
+
+    /// Refuses the answer of a caller that has nothing but a token, and records that. Errors: `UNAUTHORIZED`, always;
+    /// `NOT_FOUND`; `READ_ONLY`.
+    pub(crate) fn refuse_token(&self, engine: &Engine, name: &str, question: &str) -> Result<()> {
+        let caller = Caller { principal: Principal::Token, ..engine.caller().clone() };
+        self.answer(&engine.with_caller(caller), name, question, &AgentAnswerRequest::default(), None)
     }
 
     /// Returns a page of a session's events. Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `READ_ONLY`.

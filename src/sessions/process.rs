@@ -19,11 +19,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::{Error, Result},
     nonce,
-    tmux::is_secret,
+    tmux::{AGENT_MARK as MARK, is_secret},
 };
 
-/// The variable by which everything that an agent has started is found again. It is no secret.
-const MARK: &str = "MUXTAP_AGENT_SESSION";
 /// How long an agent that is to end has before it is killed.
 pub(super) const END_GRACE: Duration = Duration::from_millis(500);
 /// How long a process that was killed may take to be gone.

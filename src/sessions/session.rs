@@ -33,8 +33,9 @@ use crate::{
     },
     below::Below,
     clock,
-    engine::{Caller, Engine},
+    engine::{Caller, Engine, Principal},
     nonce,
+    tmux::Lineage,
 };
 
 /// Prompts of a session that wait for their turn, at most.
@@ -53,6 +54,9 @@ pub(super) const MOST_FAULTS: u64 = 1000;
 pub(super) const OUTGOING_BYTES: usize = 32 << 20;
 /// Outcomes of a session that are remembered for those who wait for them.
 const KEPT_OUTCOMES: usize = 1024;
+/// What a caller does whose token is not enough.
+pub(super) const WHERE_TO_ANSWER: &str =
+    "answer by `muxtap agent-session answer` or `muxtap approvals` on the Unix socket, or on the page of `muxtap open`";
 /// The number of the first request to an agent, `initialize`; then comes the one that opens the session.
 const FIRST_REQUEST: u64 = 1;
 
@@ -373,12 +377,40 @@ impl Session {
         Ok(result)
     }
 
-    /// Answers a permission question for a caller, and records it. Errors: as [`Session::answer`]'s; `READ_ONLY`.
-    pub(super) fn answer_for(&self, engine: &Engine, question: &str, answer: &AgentAnswerRequest) -> Result<()> {
+    /// Answers a permission question for a caller, and records it. `answerer`: the process that answers, where it is
+    /// known. Errors: as [`Session::answer`]'s; `READ_ONLY`; `UNAUTHORIZED` where that is the agent, or something that
+    /// an agent of this daemon has started, and where nothing but a token lets the caller in: an agent can read that.
+    pub(super) fn answer_for(
+        &self,
+        engine: &Engine,
+        question: &str,
+        answer: &AgentAnswerRequest,
+        answerer: Option<&Lineage>,
+    ) -> Result<()> {
         engine.authorize(Tier::Input)?;
-        let Caller { face, who } = engine.caller();
-        let by = format!("{face} {who}");
-        let answered = self.answer(question, answer, by.trim());
+        let Caller { face, who, principal } = engine.caller();
+        let by = match principal.login() {
+            Some(login) => format!("{face} {who} ({login})"),
+            None => format!("{face} {who}"),
+        };
+        let agent = self.lock().pid;
+        let is_own = answerer.is_some_and(|answerer| {
+            agent.into_iter().chain(self.about.terminals.pids()).any(|pid| answerer.has_pid(pid))
+        });
+        let asked = || format!("question {question} was asked by the agent {}", self.name());
+        let refused = if is_own {
+            Some(format!("{}, and this answer comes from what it started", asked()))
+        } else if answerer.is_some_and(Lineage::is_agents) {
+            Some(format!("{}, and this answer comes from what an agent of this muxtap has started", asked()))
+        } else if matches!(principal, Principal::Token | Principal::Device(_)) {
+            Some(format!("{}; a token is not enough to answer it: {WHERE_TO_ANSWER}", asked()))
+        } else {
+            None
+        };
+        let answered = match refused {
+            Some(why) => Err(Error::new(ErrorCode::Unauthorized, why)),
+            None => self.answer(question, answer, by.trim()),
+        };
         let result = match &answered {
             Ok((option, allowed)) => answer_said(option.as_deref(), *allowed),
             Err(error) => error.code.as_str().to_owned(),

@@ -71,6 +71,12 @@ impl Terminals {
         Self { server, home, making: tokio::sync::Mutex::default(), all: Mutex::default() }
     }
 
+    /// Returns the ids of the processes that they began with.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        let panes: Vec<Pane> = self.all().open.values().map(|terminal| terminal.pane.clone()).collect();
+        panes.iter().map(|pane| pane.info().pid).filter(|pid| *pid > 0).collect()
+    }
+
     /// Makes a terminal. Must be called in the engine's runtime. Errors: as a new window's; `RESOURCE_LIMIT`.
     pub(super) async fn create(&self, request: TerminalRequest, cwd: &str) -> Result<AgentTerminal> {
         {

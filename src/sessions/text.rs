@@ -1,9 +1,11 @@
 //! The text of a session, line by line, as waits look at it.
 
-use regex::Regex;
 use regex_syntax::hir::Look;
 
-use crate::api::{AgentCondition, AgentEvent, Error, Result};
+use crate::{
+    api::{AgentCondition, AgentEvent, Error, Result},
+    stream::patterns::{Limits, TextPattern, compile_one},
+};
 
 /// Bytes of an unfinished line that are kept: of a longer one its end.
 pub(super) const LINE_BYTES: usize = 64 << 10;
@@ -59,7 +61,7 @@ impl TextLines {
 /// A pattern that stays matched once it has.
 #[derive(Debug)]
 pub(super) struct Pattern {
-    regex: Regex,
+    regex: TextPattern,
     /// Whether more text at the end of a match can undo it: it looks at what follows.
     looks_behind_itself: bool,
 }
@@ -67,25 +69,30 @@ pub(super) struct Pattern {
 impl Pattern {
     /// Compiles a pattern. Error: `INVALID_ARGUMENT` with what is wrong.
     pub(super) fn new(text: &str) -> Result<Self> {
-        let wrong = |error: &dyn std::fmt::Display| Error::invalid(format!("pattern: {error}"));
-        let regex = regex::RegexBuilder::new(text).size_limit(PATTERN_BYTES).build().map_err(|error| wrong(&error))?;
-        let hir = regex_syntax::parse(text).map_err(|error| wrong(&error))?;
+        let limits = Limits { compiled_bytes: PATTERN_BYTES, ..Limits::default() };
+        let regex = compile_one("pattern", text, &limits)?;
+        let hir = regex_syntax::parse(text).map_err(|error| Error::invalid(format!("pattern: {error}")))?;
         let looks = hir.properties().look_set();
         let looks_behind_itself = looks.iter().any(|look| !matches!(look, Look::Start | Look::StartLF));
         Ok(Self { regex, looks_behind_itself })
     }
 
+    /// Returns the bytes that it takes.
+    pub(super) fn memory(&self) -> usize {
+        self.regex.memory()
+    }
+
     /// Looks for the pattern in a line; a match that reaches the end of an unfinished one counts only where more text
     /// cannot undo it.
     pub(super) fn find(&self, line: &str, finished: bool, condition: &mut AgentCondition) {
-        let Some(captures) = self.regex.captures(line) else { return };
-        let reaches_end = captures.get(0).is_some_and(|hit| hit.end() == line.len());
+        let Some(hit) = self.regex.find(line) else { return };
+        let reaches_end = hit.range().end == line.len();
         if !finished && reaches_end && self.looks_behind_itself {
             return;
         }
         condition.met = true;
         condition.line = Some(super::acp::cut(line.to_owned(), super::acp::DETAIL_BYTES));
-        condition.captures = captures.iter().map(|group| group.map(|group| group.as_str().to_owned())).collect();
+        condition.captures = hit.groups().map(|group| group.map(str::to_owned)).collect();
     }
 }
 

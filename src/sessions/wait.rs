@@ -10,7 +10,7 @@ use crate::{
     api::{
         AgentCondition, AgentEventsAnswer, AgentGap, AgentWaitAnswer, AgentWaitOutcome, AgentWaitRequest, Error, Result,
     },
-    engine::Engine,
+    engine::{Charge, Engine},
 };
 
 /// Patterns of a wait at most.
@@ -25,6 +25,7 @@ const PAGE: usize = 256;
 /// A wait that goes on.
 pub(super) struct Waiting {
     patterns: Vec<Pattern>,
+    _charge: Charge,
     conditions: Vec<AgentCondition>,
     stable: Option<Duration>,
     /// Whether an open question ends it.
@@ -57,6 +58,7 @@ impl Waiting {
         let texts = request.patterns.clone();
         let compile = move || texts.iter().map(|text| Pattern::new(text)).collect::<Result<Vec<_>>>();
         let patterns = engine.compile(request.patterns.iter().map(String::as_str), compile).await?;
+        let charge = engine.charge_open(patterns.iter().map(Pattern::memory).sum())?;
         let (at, gap) = session.resolve(request.since.as_deref(), "prompt")?;
         let mut conditions: Vec<_> =
             request.patterns.iter().map(|text| AgentCondition::new("pattern", Some(text.clone()))).collect();
@@ -64,7 +66,17 @@ impl Waiting {
         conditions.extend(kinds.iter().filter(|(_, asked)| *asked).map(|(kind, _)| AgentCondition::new(kind, None)));
         let until = Instant::now() + timeout;
         let question = request.question;
-        Ok(Self { patterns, conditions, stable, question, lines: TextLines::default(), at, gap, until })
+        Ok(Self {
+            patterns,
+            _charge: charge,
+            conditions,
+            stable,
+            question,
+            lines: TextLines::default(),
+            at,
+            gap,
+            until,
+        })
     }
 
     /// Waits until every condition is met, the agent has ended, or the time is up.

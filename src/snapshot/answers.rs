@@ -61,6 +61,10 @@ pub struct SavedAnswer {
     pub panes: u64,
     /// Notes of what was not kept as it is.
     pub notes: Vec<String>,
+    /// Of an import: what a restore with `run` would set, start and type, a line each (at most 100, then how many
+    /// more). Without `run` it does none of that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<String>,
 }
 
 /// A snapshot in the list.
@@ -70,6 +74,9 @@ pub struct SnapshotInfo {
     pub name: String,
     /// When it was saved (RFC 3339); empty where it was imported.
     pub saved: String,
+    /// Whether it was saved here and is as it was then: a restore without `run` sets its variables.
+    #[serde(default)]
+    pub saved_here: bool,
     /// Its sessions.
     pub sessions: Vec<String>,
     /// How many windows it has.
@@ -110,7 +117,8 @@ pub struct RestoreRequest {
     /// The new session's name; where there are several, each is called `NAME-ITS OWN`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Start the programs of panes again, and type the lines of imported files.
+    /// Start the programs of panes again, type the lines of imported files, and set the variables of a snapshot that
+    /// was not saved here.
     pub run: bool,
     /// The caller's whole environment; used only where a tmux server must be started for it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,6 +136,18 @@ pub struct RestoreAnswer {
     pub panes: u64,
     /// Notes of what is not as it was saved.
     pub notes: Vec<String>,
+    /// Variables that were not set: without `run` those of a snapshot that was not saved here are not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOutVariables>,
+}
+
+/// Variables of a session that a restore did not set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeftOutVariables {
+    /// The session that was made without them.
+    pub session: String,
+    /// Their names.
+    pub variables: Vec<String>,
 }
 
 /// `GET /v1/snapshots/{name}/diff`: with what.

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use super::{
     file::{self, Room, at, bytes_of, items, lines, string, within},
     layout,
+    limits::JSON_VALUES,
     model::{Pane, Session, Snapshot, Window},
     yaml,
 };
@@ -25,13 +26,74 @@ pub enum ImportFormat {
     Smug,
 }
 
-/// Reads a file. Without a format its keys tell it. Error: `INVALID_ARGUMENT`, which says where.
-pub fn read(text: &str, format: Option<ImportFormat>) -> Result<(ImportFormat, Snapshot)> {
+/// What was read of a file.
+#[derive(Debug)]
+pub struct Imported {
+    /// What is kept of it.
+    pub snapshot: Snapshot,
+    /// Keys of it that run something and are not kept.
+    pub left_out: Vec<String>,
+}
+
+/// Keys that have a program of the three run a command or set an option, and that are not carried over: those of a
+/// file, of a window and of a pane.
+const NOT_KEPT: [&[&str]; 3] = [
+    &[
+        "before_script",
+        "before_start",
+        "cli_args",
+        "global_options",
+        "on_project_exit",
+        "on_project_first_start",
+        "on_project_restart",
+        "on_project_start",
+        "on_project_stop",
+        "options",
+        "plugins",
+        "post",
+        "pre",
+        "shell_command_before",
+        "socket_name",
+        "socket_path",
+        "stop",
+        "tmux_command",
+        "tmux_options",
+    ],
+    &["environment", "options", "options_after", "shell", "window_shell"],
+    &["environment", "shell"],
+];
+
+/// Returns the keys of a file that run something and are not kept.
+fn left_out(file: &Value) -> Vec<String> {
+    let mut found = std::collections::BTreeSet::new();
+    let [of_file, of_window, of_pane] = NOT_KEPT;
+    let mut look = |value: &Value, keys: &[&str]| {
+        // Of options one is kept.
+        let is_kept = |key: &str| {
+            let fields = at(value, key).as_object();
+            key.starts_with("options") && fields.is_some_and(|fields| fields.keys().eq(["synchronize-panes"]))
+        };
+        found.extend(keys.iter().filter(|key| !at(value, key).is_null() && !is_kept(key)).map(|key| (*key).to_owned()));
+    };
+    let sessions = std::iter::once(file).chain(items(at(at(file, file::OWN), "sessions")));
+    for session in sessions {
+        look(session, of_file);
+        for window in items(at(session, "windows")) {
+            look(window, of_window);
+            items(at(window, "panes")).for_each(|pane| look(pane, of_pane));
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Reads a file. Without a format its keys tell it, and so it is returned. Error: `INVALID_ARGUMENT`, which says where.
+pub fn read(text: &str, format: Option<ImportFormat>) -> Result<(ImportFormat, Imported)> {
     if text.contains("<%") && format != Some(ImportFormat::Tmuxp) {
         return Err(Error::invalid(
             "text: it is a template (ERB, `<% … %>`); import what it makes, without the template",
         ));
     }
+    check_values(text)?;
     // JSON first: YAML's limits are tighter, and its error would be less plain.
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
@@ -46,13 +108,33 @@ pub fn read(text: &str, format: Option<ImportFormat>) -> Result<(ImportFormat, S
         ));
     };
     let mut value = value;
+    let left_out = left_out(&value);
     drop_unknown_layouts(&mut value);
     let snapshot = match format {
         ImportFormat::Tmuxp => file::read(&value)?,
         ImportFormat::Tmuxinator => file::read(&file::write(&tmuxinator(&value)?))?,
         ImportFormat::Smug => file::read(&file::write(&smug(&value)?))?,
     };
-    Ok((format, snapshot))
+    Ok((format, Imported { snapshot, left_out }))
+}
+
+/// Checks how many values a JSON text has, before they are made: two bytes of it may be one. Error:
+/// `INVALID_ARGUMENT`.
+fn check_values(text: &str) -> Result<()> {
+    let (mut values, mut in_text, mut escaped) = (0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b',' | b'[' | b'{' if !in_text => values += 1,
+            _ => {}
+        }
+    }
+    if values > JSON_VALUES {
+        return Err(Error::invalid(format!("text: {values} values; at most {JSON_VALUES} are read")));
+    }
+    Ok(())
 }
 
 /// Takes out layouts that not every tmux knows (`main-vertical-mirrored`): the panes are tiled then.

@@ -18,6 +18,7 @@ use crate::{
 /// Keeps a window's layout. Errors: `NOT_FOUND`, `CONFLICT` where one of that name is there.
 pub async fn save(store: &Store, server: &Server, request: &LayoutRequest) -> Result<LayoutAnswer> {
     check_name(&request.name)?;
+    server.follow_for_layouts().await?;
     let window = window(server, &request.window).await?;
     let numbered = layout::numbered(&window.layout, &floating(server, &window.id).await?);
     let numbered = numbered.ok_or_else(|| contradiction(&format!("{} has no layout that can be read", window.id)))?;

@@ -2,6 +2,8 @@
 
 /// Bytes of a snapshot's or layout's file, and of a text that is imported.
 pub const FILE_BYTES: u64 = 64 << 20;
+/// Values of an imported JSON text.
+pub const JSON_VALUES: usize = 2_000_000;
 /// Bytes of an imported YAML text.
 pub const YAML_BYTES: usize = 1 << 20;
 /// Values of a YAML text, those behind its aliases included.
@@ -23,5 +25,9 @@ pub const HISTORY_BYTES: usize = 32 << 20;
 pub const WINDOWS: usize = 1000;
 /// Panes of one of its windows.
 pub const PANES: usize = 500;
+/// Lines of an import's answer that say what the file would run.
+pub const RUNS_SHOWN: usize = 100;
+/// Characters of one of them.
+pub const RUN_CHARS: usize = 1000;
 /// Panes of a group.
 pub const GROUP_PANES: usize = 256;

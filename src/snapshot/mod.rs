@@ -14,7 +14,9 @@ mod limits;
 mod model;
 mod named;
 mod restore;
+mod runs;
 mod save;
+mod seal;
 mod store;
 mod yaml;
 
@@ -22,4 +24,5 @@ mod yaml;
 mod tests;
 
 pub(crate) use groups::name_in;
+pub(crate) use limits::FILE_BYTES;
 pub(crate) use store::Store;

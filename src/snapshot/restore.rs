@@ -10,15 +10,18 @@ use std::{
 };
 
 use super::{
-    answers::{RestoreAnswer, RestoreRequest},
+    answers::{LeftOutVariables, RestoreAnswer, RestoreRequest},
+    file::bytes_of,
     layout,
+    limits::PANE_TEXT,
     model::{Pane, Session, Snapshot, Window},
     save,
 };
 use crate::{
     api::{Error, ErrorCode, InputRequest, NewSessionRequest, Result, SpawnRequest},
     engine::{RESTORED, Server},
-    protocol::command::Command,
+    plain,
+    protocol::{command::Command, names::spelled},
     tmux::is_absent,
 };
 
@@ -39,24 +42,40 @@ const PROMPT: Duration = Duration::from_secs(5);
 /// Most columns and rows of a window in tmux.
 const MOST_CELLS: u32 = 10_000;
 
-/// Makes sessions of a snapshot. It is carried out to its end, whether or not the future is dropped.
+/// Makes sessions of a snapshot. It is carried out to its end, whether or not the future is dropped. `is_own`: it was
+/// saved here. Of any other one the variables are not set without `run`: a shell does what some of them say.
 ///
 /// Errors: `NOT_FOUND` for a session that the snapshot has not, `CONFLICT` where a session's name is
 /// taken, `READ_ONLY`, `TMUX_UNAVAILABLE`, and what tmux refuses. Nothing remains of what was made.
-pub async fn restore(server: &Server, snapshot: &Snapshot, request: &RestoreRequest) -> Result<RestoreAnswer> {
-    let sessions = renamed(chosen(snapshot, &request.sessions)?, request.name.as_deref())?;
+pub async fn restore(
+    server: &Server,
+    snapshot: &Snapshot,
+    is_own: bool,
+    request: &RestoreRequest,
+) -> Result<RestoreAnswer> {
+    let mut sessions = renamed(chosen(snapshot, &request.sessions)?, request.name.as_deref())?;
+    let left_out = if is_own || request.run { Vec::new() } else { take_variables(&mut sessions) };
     let (sender, answer) = tokio::sync::oneshot::channel();
     let (server, request) = (server.clone(), request.clone());
     let engine = server.engine().clone();
     engine.clone().spawn_work(async move {
         let restored = tokio::select! {
-            restored = restore_all(&server, &sessions, &request) => restored,
+            restored = restore_all(&server, &sessions, left_out, &request) => restored,
             () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
         };
         // A caller that has gone needs no answer.
         let _ = sender.send(restored);
     });
     answer.await.unwrap_or_else(|_| Err(Error::internal("the restore failed halfway")))
+}
+
+/// Takes the variables out of sessions.
+fn take_variables(sessions: &mut [Session]) -> Vec<LeftOutVariables> {
+    let taken = sessions.iter_mut().map(|session| LeftOutVariables {
+        session: session.name.clone(),
+        variables: std::mem::take(&mut session.environment).into_keys().collect(),
+    });
+    taken.filter(|taken| !taken.variables.is_empty()).collect()
 }
 
 /// Returns the sessions that are asked for. What they share with sessions that are not becomes
@@ -69,6 +88,17 @@ pub fn chosen(snapshot: &Snapshot, names: &[String]) -> Result<Vec<Session>> {
     }
     let is_chosen = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
     let mut made: Vec<Session> = Vec::new();
+    // Bytes of what is copied: a window that a thousand link is one in the file.
+    let mut copied = 0;
+    let mut copy = |windows: &[Window]| {
+        copied += windows.iter().map(text_bytes).sum::<usize>();
+        if copied > PANE_TEXT {
+            let message =
+                format!("the windows that these sessions share have more than {PANE_TEXT} bytes of text in all");
+            return Err(Error::new(ErrorCode::ResourceLimit, message));
+        }
+        Ok(())
+    };
     // The session that has the windows of a group whose first session is not chosen.
     let mut heirs: BTreeMap<&str, String> = BTreeMap::new();
     for session in snapshot.sessions.iter().filter(|session| is_chosen(&session.name)) {
@@ -77,6 +107,7 @@ pub fn chosen(snapshot: &Snapshot, names: &[String]) -> Result<Vec<Session>> {
             if let Some(heir) = heirs.get(with.as_str()) {
                 session.grouped_with = Some(heir.clone());
             } else if let Some(source) = find(&with) {
+                copy(&source.windows)?;
                 session.windows.clone_from(&source.windows);
                 for window in &mut session.windows {
                     window.current = window.index == session.current;
@@ -93,6 +124,7 @@ pub fn chosen(snapshot: &Snapshot, names: &[String]) -> Result<Vec<Session>> {
             };
             let windows = find(&name).map(|source| source.windows.as_slice()).unwrap_or_default();
             if let Some(source) = windows.iter().find(|source| source.index == Some(index)) {
+                copy(std::slice::from_ref(source))?;
                 let (index, current, last) = (window.index, window.current, window.last);
                 *window = Window { index, current, last, linked: None, ..source.clone() };
             }
@@ -100,6 +132,16 @@ pub fn chosen(snapshot: &Snapshot, names: &[String]) -> Result<Vec<Session>> {
         made.push(session);
     }
     Ok(made)
+}
+
+/// Returns how many bytes the texts of a window's panes have.
+fn text_bytes(window: &Window) -> usize {
+    let of_pane = |pane: &Pane| {
+        pane.directory.len()
+            + pane.title.len()
+            + [&pane.argv, &pane.lines, &pane.history].map(|it| bytes_of(it)).iter().sum::<usize>()
+    };
+    window.panes.iter().map(of_pane).sum()
 }
 
 /// Gives sessions other names.
@@ -137,7 +179,12 @@ struct Made {
     lines: Vec<(String, Vec<String>)>,
 }
 
-async fn restore_all(server: &Server, sessions: &[Session], request: &RestoreRequest) -> Result<RestoreAnswer> {
+async fn restore_all(
+    server: &Server,
+    sessions: &[Session],
+    left_out: Vec<LeftOutVariables>,
+    request: &RestoreRequest,
+) -> Result<RestoreAnswer> {
     // Where no server runs nothing is taken.
     let there = match server.sessions().await {
         Ok(sessions) => sessions,
@@ -174,7 +221,14 @@ async fn restore_all(server: &Server, sessions: &[Session], request: &RestoreReq
         }
     }
     for directory in &missing {
-        made.notes.push(format!("{directory} is not there any more; its panes began elsewhere"));
+        made.notes.push(format!("{} is not there any more; its panes began elsewhere", plain::name(directory)));
+    }
+    for LeftOutVariables { session, variables } in &left_out {
+        made.notes.push(format!(
+            "{}: {} not set, since this snapshot was not saved here; --run sets them, and runs what else is in it",
+            plain::name(session),
+            plain::name(&variables.join(", "))
+        ));
     }
     compare(server, sessions, &mut made).await;
     Ok(RestoreAnswer {
@@ -182,6 +236,7 @@ async fn restore_all(server: &Server, sessions: &[Session], request: &RestoreReq
         windows: made.windows.len() as u64,
         panes: made.panes,
         notes: made.notes,
+        left_out,
     })
 }
 
@@ -195,7 +250,7 @@ async fn undo(server: &Server, made: &Made, mut error: Error) -> Error {
     error.message = format!("{}; nothing was restored", error.message);
     let unzoom = |(_, _, id): &(String, Option<u32>, String)| {
         let zoomed = Command::new("if-shell").flag("-F").opt("-t", id).format("#{window_zoomed_flag}");
-        zoomed.arg(format!("resize-pane -Z -t {id}"))
+        zoomed.arg(format!("{} -Z -t {id}", spelled("resize-pane")))
     };
     let zoomed: Vec<Command> = made.windows.iter().map(unzoom).collect();
     if !zoomed.is_empty() {
@@ -384,7 +439,7 @@ fn placed(
             // Where it stands there already tmux refuses to move it, and so it is asked first. Named by its source,
             // a session is not renumbered.
             let index = window.index.unwrap_or_default();
-            let move_it = format!("move-window -d -s {session}:{placeholder} -t {place}");
+            let move_it = format!("{} -d -s {session}:{placeholder} -t {place}", spelled("move-window"));
             let is_elsewhere = format!("#{{!=:#{{window_index}},{index}}}");
             let target = format!("{session}:{placeholder}");
             let moved = Command::new("if-shell").flag("-F").opt("-t", target).format(is_elsewhere).arg(move_it);
@@ -441,6 +496,12 @@ async fn make_window(
         let new = Command::new("new-window").flag(if replaces { "-d -k" } else { "-d" }).flag("-P");
         program(in_word(new.opt("-F", "#{window_id} #{pane_id}").opt("-t", place), &directory(head)), head, request.run)
     });
+    let mut commands = commands.into_iter();
+    if commands.len() > 1 && server.link().has_hub() {
+        // muxtap is to know where the placeholder stands before something takes its place.
+        server.orders("restore", name, commands.next()).await?;
+        server.link().fresh().await?;
+    }
     let told = server.orders("restore", name, with_word(&directory(head), commands)).await?;
     let told = told.iter().find(|told| told.starts_with('@')).ok_or_else(untold)?;
     let (window_id, first_pane) = told.split_once(' ').ok_or_else(untold)?;
@@ -486,7 +547,7 @@ async fn make_window(
         match float(server, name, first_pane, pane, &directory(pane), request.run).await {
             Ok(id) => ids.push(id),
             Err(error) => {
-                made.notes.push(format!("{name}: a floating pane was not made: {}", error.message));
+                made.notes.push(format!("{}: a floating pane was not made: {}", plain::name(name), error.message));
                 // Its place in the list stays.
                 ids.push(String::new());
             }
@@ -594,6 +655,8 @@ async fn type_lines(server: &Server, pane: &str, lines: &[String]) -> Result<()>
 
 /// Looks at what was made, and notes where it is not as it was saved.
 async fn compare(server: &Server, wanted: &[Session], made: &mut Made) {
+    // Without an answer the layouts are said to differ.
+    let _ = server.follow_for_layouts().await;
     let sessions = made.sessions.iter().map(|(id, _)| id.clone()).collect();
     let now = match save::structure(server, &sessions).await {
         Ok(now) => now,
@@ -610,8 +673,10 @@ async fn compare(server: &Server, wanted: &[Session], made: &mut Made) {
             let Some(real) = real.windows.iter().find(|real| real.index == window.index) else { continue };
             let place = format!("{}:{}", session.name, real.index.unwrap_or_default());
             if real.size != window.size {
+                let place = plain::name(&place);
                 made.notes.push(format!("{place} has the size {:?}, not {:?}", real.size, window.size));
             } else if real.layout != window.layout && layout::panes(&window.layout).is_some() {
+                let place = plain::name(&place);
                 made.notes.push(format!("{place} has the layout {}, not {}", real.layout, window.layout));
             }
         }

@@ -70,6 +70,7 @@ pub async fn save(server: &Server, wanted: &Wanted) -> Result<(Snapshot, Vec<Str
     if wanted.history > HISTORY_LINES {
         return Err(Error::invalid(format!("history: {} lines; at most {HISTORY_LINES} are kept", wanted.history)));
     }
+    server.follow_for_layouts().await?;
     let mut ids = HashSet::new();
     for session in &wanted.sessions {
         ids.insert(server.session_id(session).await?);

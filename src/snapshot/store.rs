@@ -1,16 +1,18 @@
 //! Where snapshots and layouts are kept: a file each, for their user alone.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
+use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::limits::{FILE_BYTES, NAME_BYTES};
 use crate::{
     api::{Error, ErrorCode, Result},
-    files::{Existing, write_secret},
+    files::{Existing, FileError, OpenToOthers, check_private_folder, open_private, write_secret},
 };
 
 /// The folders of a user's snapshots and layouts.
@@ -82,6 +84,11 @@ impl Store {
     /// Returns the names of what is kept, sorted.
     pub(crate) fn names(&self, kind: Kind) -> Result<Vec<String>> {
         let dir = self.dir(kind);
+        match check_private_folder(dir) {
+            Err(FileError::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(FileError::Io(_)) | Ok(()) => {}
+            Err(why) => return Err(Error::new(ErrorCode::Conflict, format!("{} {why}", dir.display()))),
+        }
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -96,15 +103,23 @@ impl Store {
         Ok(names)
     }
 
-    /// Reads one. Errors: `NOT_FOUND`; `INCONSISTENT_STATE` for a file that is damaged.
+    /// Reads one. Errors: `NOT_FOUND`; `CONFLICT` for a file that is not the user's; `INCONSISTENT_STATE` for one
+    /// that is damaged.
     pub(crate) fn read(&self, kind: Kind, name: &str) -> Result<Value> {
         let path = self.path(kind, name)?;
-        let length = fs::metadata(&path).map_err(|error| self.unreadable(kind, name, &path, &error))?.len();
+        let unreadable = |error: io::Error| self.unreadable(kind, name, &path, &error);
+        check_private_folder(self.dir(kind)).map_err(|error| match error {
+            FileError::Io(error) => unreadable(error),
+            why => Error::new(ErrorCode::Conflict, format!("{} {why}", self.dir(kind).display())),
+        })?;
+        let file = open_private(&path, OFlags::RDONLY, OpenToOthers::Kept).map_err(|error| unreadable(error.into()))?;
+        let length = file.metadata().map_err(unreadable)?.len();
         if length > FILE_BYTES {
             let message = format!("{} has {length} bytes; at most {FILE_BYTES} are read", path.display());
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         }
-        let text = fs::read(&path).map_err(|error| self.unreadable(kind, name, &path, &error))?;
+        let mut text = Vec::new();
+        file.take(FILE_BYTES).read_to_end(&mut text).map_err(unreadable)?;
         serde_json::from_slice(&text).map_err(|error| {
             let message = format!("{} is damaged ({error}); remove it and save anew", path.display());
             Error::new(ErrorCode::InconsistentState, message)

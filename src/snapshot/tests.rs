@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     diff::diff,
     file::{self, Programs},
-    import::{self, ImportFormat},
+    import::{self, ImportFormat, Imported},
     layout,
     limits::{YAML_DEPTH, YAML_VALUES},
     model::{Pane, Session, Snapshot, Window},
@@ -286,7 +286,7 @@ fn tmuxp_files_with_short_forms_are_read() {
     let text = "session_name: web\nstart_directory: /srv\nenvironment: {PORT: 80}\nwindows:\n- window_name: ed\n  focus: true\n  layout: main-vertical\n  \
                 shell_command_before: [cd app]\n  panes:\n  - vim\n  - shell_command: [{cmd: make}, ls]\n    focus: true\n  - \
                 blank\n  - null\n- window_name: log\n  start_directory: log\n  options: {synchronize-panes: on}\n";
-    let (format, snapshot) = import::read(text, None).unwrap();
+    let (format, Imported { snapshot, .. }) = import::read(text, None).unwrap();
     assert_eq!(format, ImportFormat::Tmuxp);
     let session = &snapshot.sessions[0];
     assert_eq!((session.name.as_str(), session.environment["PORT"].as_str()), ("web", "80"));
@@ -305,7 +305,7 @@ fn tmuxinator_files_are_read() {
     let text = "name: my.site\nroot: ~/site\npre_window: nvm use\nstartup_window: server\nwindows:\n  - editor:\n      \
                 layout: main-vertical\n      root: ~/site/src\n      synchronize: after\n      panes:\n        - vim\n        - guard:\n          - bundle \
                 exec guard\n          - ls\n  - server: rails s\n  - logs:\n    - tail -f a\n    - tail -f b\n  - empty:\n";
-    let (format, snapshot) = import::read(text, None).unwrap();
+    let (format, Imported { snapshot, .. }) = import::read(text, None).unwrap();
     assert_eq!(format, ImportFormat::Tmuxinator);
     let session = &snapshot.sessions[0];
     assert_eq!((session.name.as_str(), session.directory.as_str()), ("my_site", "~/site"));
@@ -324,7 +324,7 @@ fn smug_files_are_read() {
     let text = "session: blog\nroot: /srv/blog\nbefore_start: [docker-compose up]\nenv: {A: b}\nwindows:\n  - name: code\n    root: src\n    layout: \
                 main-vertical\n    commands: [vim]\n    panes:\n      - type: horizontal\n        root: .\n        commands: [make]\n  - name: infra\n    \
                 selected: true\n    root: infra\n";
-    let (format, snapshot) = import::read(text, None).unwrap();
+    let (format, Imported { snapshot, .. }) = import::read(text, None).unwrap();
     assert_eq!(format, ImportFormat::Smug);
     let session = &snapshot.sessions[0];
     let [code, infra] = session.windows.as_slice() else { panic!("{session:?}") };
@@ -342,7 +342,7 @@ fn each_key_of_smug_is_read_or_left_out() {
                 main-vertical\n    commands:\n      - docker-compose start\n    panes:\n      - type: horizontal\n        root: .\n        \
                 commands:\n          - docker-compose exec php /bin/sh\n          - clear\n  - name: infrastructure\n    root: \
                 ~/blog/services\n    layout: tiled\n    panes:\n      - type: vertical\n        root: .\n        commands:\n          - clear\n";
-    let (format, snapshot) = import::read(text, None).unwrap();
+    let (format, Imported { snapshot, .. }) = import::read(text, None).unwrap();
     assert_eq!(format, ImportFormat::Smug);
     let session = &snapshot.sessions[0];
     assert_eq!((session.name.as_str(), session.directory.as_str()), ("blog", "~/blog"));
@@ -386,4 +386,62 @@ fn tmuxp_types_programs_only_where_that_was_asked_for() {
     assert_eq!(lines(Programs::Typed), json!(["vim 'a b' 'it'\\''s'"]));
     assert_eq!(file::write(&shared())["muxtap"]["sessions"].as_array().map(Vec::len), Some(2));
     assert_ne!(file::write(&shared()), Value::Null);
+}
+
+#[test]
+fn a_json_text_of_many_values_is_refused_before_it_is_read() {
+    let text = |count: usize| format!("{{\"session_name\": \"a,[{{\", \"x\": [{}0]}}", "0,".repeat(count));
+    let why = import::read(&text(super::limits::JSON_VALUES), Some(ImportFormat::Tmuxp)).unwrap_err().message;
+    assert!(why.contains("at most 2000000"), "{why}");
+    let why = import::read(&text(10), Some(ImportFormat::Tmuxp)).unwrap_err().message;
+    assert!(!why.contains("at most"), "{why}");
+}
+
+#[test]
+fn windows_that_a_thousand_link_are_not_copied_without_a_bound() {
+    let long = "x".repeat(1 << 20);
+    let link = |index: u32| json!({ "window_index": index, "muxtap": { "linked": { "session": "a", "index": 0 } } });
+    let file = json!({
+        "session_name": "a",
+        "windows": [{ "window_index": 0, "panes": [long] }],
+        "muxtap": { "sessions": [{ "session_name": "b", "windows": (0..100).map(link).collect::<Vec<_>>() }] },
+    });
+    let snapshot = file::read(&file).unwrap();
+    let why = super::restore::chosen(&snapshot, &["b".to_owned()]).unwrap_err().message;
+    assert!(why.contains("bytes of text in all"), "{why}");
+    assert_eq!(super::restore::chosen(&snapshot, &[]).unwrap().len(), 2);
+}
+
+#[test]
+fn what_a_file_would_run_is_said_with_its_variables_first_and_a_bound() {
+    let lines: Vec<String> = (0..200).map(|number| format!("echo {number}")).collect();
+    let file = json!({
+        "session_name": "a", "environment": { "PROMPT_COMMAND": "id; id" }, "on_project_start": "id", "options": {"x": 1},
+        "shell_command_before": ["id"],
+        "windows": [{ "window_index": 3, "options": { "synchronize-panes": "on" },
+            "panes": [{ "shell_command": lines, "muxtap": { "argv": ["vim", "a b"] } }, "y".repeat(5000)] }],
+    });
+    let (_, Imported { snapshot, left_out }) = import::read(&file.to_string(), None).unwrap();
+    assert_eq!(left_out, ["on_project_start", "options", "shell_command_before"]);
+    let shown = super::runs::shown(&snapshot);
+    assert_eq!(&shown[..3], ["a: sets PROMPT_COMMAND='id; id'", "a:3.0: starts vim 'a b'", "a:3.0: types echo 0"]);
+    assert_eq!((shown.len(), shown[100].as_str()), (101, "and 103 more"));
+}
+
+#[test]
+fn a_person_is_shown_all_that_would_run_or_is_not_asked() {
+    let of = |environment: serde_json::Value, line: &str| {
+        let file = json!({ "session_name": "a", "environment": environment, "windows": [{ "panes": [line] }] });
+        import::read(&file.to_string(), None).unwrap().1.snapshot
+    };
+    let variables =
+        |count: usize| (0..count).map(|at| (format!("A{at}"), json!("x"))).collect::<serde_json::Map<_, _>>();
+    assert_eq!(super::runs::whole(&of(variables(99).into(), "id")).unwrap().len(), 100);
+    assert_eq!(super::runs::whole(&of(variables(120).into(), "id")), None);
+    let hidden = |spaces: usize| of(json!({}), &format!("make test {};rm -rf /", " ".repeat(spaces)));
+    let shown = super::runs::whole(&hidden(994)).unwrap();
+    assert_eq!(shown, ["a:#0.0: types make test (995 spaces) ;rm -rf /"]);
+    assert_eq!(super::runs::whole(&of(json!({}), &"y".repeat(5000))), None);
+    let cut = super::runs::shown(&of(json!({}), &format!("{}; rm -rf /", "y".repeat(5000))));
+    assert!(cut[0].ends_with("; rm -rf /") && cut[0].contains("characters are left out"), "{cut:?}");
 }

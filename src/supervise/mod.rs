@@ -31,7 +31,7 @@ pub use state::State;
 use crate::{
     api::{Error, ErrorCode},
     engine::{self, Engine, Server, Target, find_pane},
-    tmux::{CoverageMode, Program, is_absent},
+    tmux::{CoverageMode, Lineage, Program, is_absent},
 };
 use arguments::Arguments;
 use confirm::{Confirm, Mattermost};
@@ -68,6 +68,8 @@ pub struct Options {
 #[derive(Clone)]
 pub struct Supervisor {
     shared: Arc<Shared>,
+    /// The process that calls, where it is known.
+    asker: Option<Lineage>,
 }
 
 struct Shared {
@@ -86,7 +88,12 @@ impl Supervisor {
         let store = Store::new(&options.store);
         let stop = engine.end().child_token();
         let shared = Shared { engine, options, store, stop, tasks: TaskTracker::new() };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), asker: None }
+    }
+
+    /// Returns a handle of the same supervisor for calls of this process.
+    pub(crate) fn called_by(&self, asker: Option<Lineage>) -> Self {
+        Self { shared: self.shared.clone(), asker }
     }
 
     /// Calls the tool, and returns its answer: one text. Errors are texts too, and begin with
@@ -139,7 +146,7 @@ impl Supervisor {
     pub fn compatible(tmux: PathBuf, socket: PathBuf, environment: PlatformEnvironment) -> std::io::Result<Self> {
         let PlatformEnvironment { platform, answer_timeout, store } = environment;
         // As a guest muxtap makes no session of its own, whoever started the server.
-        let coverage = CoverageMode::Sessions;
+        let coverage = CoverageMode::Used;
         let program = Program { tmux, ..Program::default() };
         let engine = Engine::new(engine::Options { program, coverage, ..engine::Options::default() });
         let options = Options {

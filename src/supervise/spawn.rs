@@ -101,12 +101,20 @@ impl Supervisor {
         let deadline = Instant::now() + self.shared.options.answer_timeout;
         let mut decision = Decision::Unavailable(NO_CONFIRMER.into());
         for way in ways {
-            let question = Question { request: request.clone(), deadline, withdrawn: withdrawn.clone() };
+            let (request, asker) = (request.clone(), self.asker.clone());
+            let question = Question { request, asker, deadline, withdrawn: withdrawn.clone() };
             decision = way.ask(question).await;
             if !matches!(decision, Decision::Unavailable(_)) {
                 break;
             }
         }
+        // Of whichever way: an MCP client may say yes for itself.
+        let result = match &decision {
+            Decision::Approved => "approved",
+            Decision::Denied => "denied",
+            Decision::Unavailable(_) => "unavailable",
+        };
+        self.shared.engine.record_about("spawn-question", &request.name, result);
         // A yes to a withdrawn question makes nothing.
         if withdrawn.is_cancelled() { Decision::Denied } else { decision }
     }

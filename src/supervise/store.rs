@@ -9,9 +9,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    fs::{self, DirBuilder, File},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
 
@@ -19,6 +19,8 @@ use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use crate::files::{FileError, OpenToOthers, create_private, open_private};
 
 /// The record of a spawned session or window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -122,22 +124,18 @@ fn sibling(path: &Path, suffix: &str) -> PathBuf {
 
 /// Locks a file until the returned handle is dropped. Waits for the lock.
 pub(super) fn lock_file(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .custom_flags((OFlags::NOFOLLOW | OFlags::CLOEXEC).bits().cast_signed())
-        .open(path)?;
+    let file = open_private(path, OFlags::RDWR | OFlags::CREATE, OpenToOthers::Closed)?;
     rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
     Ok(file)
 }
 
 /// Reads the file. A corrupt one is renamed and counts as empty.
 fn read(path: &Path) -> io::Result<Entries> {
-    let bytes = match fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Entries::new()),
-        bytes => bytes?,
+    let mut bytes = Vec::new();
+    // Another program writes it, too, and may have made it open to others.
+    match open_private(path, OFlags::RDONLY, OpenToOthers::Kept) {
+        Err(FileError::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(Entries::new()),
+        file => file?.read_to_end(&mut bytes)?,
     };
     if let Ok(entries) = serde_json::from_slice(&bytes) {
         return Ok(entries);
@@ -169,7 +167,7 @@ pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&temporary)?;
+    let mut file = create_private(&temporary)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         let _ = fs::remove_file(&temporary);

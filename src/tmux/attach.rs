@@ -6,36 +6,46 @@ use std::{
 };
 
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     connection::{Connection, Request, SILENCE_LIMIT},
     coverage::Inner,
-    launch::{self, FLAGS, PLACEHOLDER, StartServer},
-    link::{NoLink, ServerIdentity, absent, empty, is_unanswered},
+    flood::Floods,
+    launch::{self, FLAGS, FLAGS_OF_THE_FRAIL, PLACEHOLDER, StartServer},
+    link::{NoLink, ServerIdentity, absent, empty, is_unanswered, unreadable},
     model::Covering,
     program::{CallOutput, CoverageMode, ServerSpec},
+    rest::{IDENTITY, identity_of},
     topology::{HUB_MARK, HUB_NAME},
 };
 use crate::{
     api::{Error, ErrorCode, Result, Unreachable},
-    descriptors, nonce,
+    nonce,
     protocol::{
         command::{Command, CommandLine},
         ids::{SessionId, WindowId},
+        names,
         version::Version,
     },
 };
 
-/// The server option that marks a server that muxtap started.
-const OWN_MARK: &str = "@muxtap-server";
+/// The session option that counts the signs of life of a hub's daemon.
+const BEAT_MARK: &str = "@muxtap-beat";
+/// How often a hub's daemon gives a sign of life.
+const BEAT: Duration = Duration::from_secs(5);
+/// How long after the last one tmux itself ends the hub, so that a daemon that hangs keeps no window alive.
+const BEAT_LIMIT: Duration = Duration::from_secs(20);
 /// Time that a client has to attach.
 const ATTACH_LIMIT: Duration = Duration::from_secs(10);
+
+/// Time in which tmux announces an attach, unless its notifications are held back.
+const ANNOUNCED_LIMIT: Duration = Duration::from_millis(250);
 
 /// A row of `list-sessions`, as read before any client is attached.
 struct ListedSession {
     activity: u64,
     id: SessionId,
-    own: bool,
     hub: bool,
     default: bool,
 }
@@ -53,6 +63,7 @@ impl Inner {
 
     async fn attempt(self: &Arc<Self>) -> Result<ServerIdentity, NoLink> {
         self.spec.file.review(&self.spec.socket);
+        self.spec.check_owner().map_err(NoLink::Failed)?;
         self.spec.find_own_program().await;
         // Elsewhere each question is a connection; the server says its version to the first client.
         if self.spec.is_local() {
@@ -61,7 +72,7 @@ impl Inner {
         let question = ["list-sessions", "-F", LIST, ";", "display-message", "-p", DEFAULT];
         let printed = self.spec.ask_first(SILENCE_LIMIT, &question).await;
         let printed = printed.map_err(NoLink::Failed)?;
-        let found = if printed.ok { parse(&printed.stdout) } else { Vec::new() };
+        let found = if printed.ok { parse(&printed.stdout).map_err(NoLink::Failed)? } else { Vec::new() };
         // Elsewhere no program was asked for its version; a control client of an old one would say nothing of it.
         if let Some(error) = version_of(&printed.stdout).and_then(|version| self.spec.program.too_old(version)) {
             return Err(NoLink::Failed(error));
@@ -78,9 +89,7 @@ impl Inner {
                         self.check_program().await.map_err(NoLink::Failed)?;
                     }
                     let connection = self.start(&start).await.map_err(NoLink::Failed)?;
-                    // One that runs without a session was not started by this.
-                    let started = !(printed.ok && found.is_empty());
-                    self.become_hub(&connection, started).await.map_err(NoLink::Failed)?;
+                    self.become_hub(&connection).await.map_err(NoLink::Failed)?;
                     self.greet(&connection).await.map_err(NoLink::Failed)
                 }
                 None if printed.ok => {
@@ -90,20 +99,19 @@ impl Inner {
                 None => Err(no_server(&self.spec, &printed)),
             };
         }
-        let hub = match self.spec.coverage {
-            CoverageMode::Hub => true,
-            CoverageMode::Sessions => false,
-            CoverageMode::Auto => found.iter().any(|session| session.own),
-        };
+        if self.spec.rests() {
+            return self.begin_rest().await;
+        }
+        let hub = self.spec.coverage == CoverageMode::Hub;
         let mut users: Vec<_> = found.into_iter().filter(|session| !session.hub).collect();
         // tmux reports the activity in seconds; of those that were used within one the default is
         // the last, the others come as they were made.
         users.sort_by_key(|session| (session.activity, session.default, session.id));
         let connection = if hub {
             let name = hub_name();
-            let args = ["-C", "new-session", "-E", "-f", FLAGS, "-s", &name, "-n", "muxtap", PLACEHOLDER];
+            let args = ["-C", "new-session", "-E", "-f", self.flags(), "-s", &name, "-n", "muxtap", PLACEHOLDER];
             let connection = self.open(&args, None).await.map_err(NoLink::Failed)?;
-            self.become_hub(&connection, false).await.map_err(NoLink::Failed)?;
+            self.become_hub(&connection).await.map_err(NoLink::Failed)?;
             self.bump(&users).await.map_err(NoLink::Failed)?;
             connection
         } else {
@@ -137,14 +145,14 @@ impl Inner {
     }
 
     /// Refuses a tmux that is too old before it is asked for what it does not know; once is enough.
-    async fn check_program(&self) -> Result<()> {
+    pub(super) async fn check_program(&self) -> Result<()> {
         if let Some(own) = self.spec.own.get() {
             return self.spec.program.supports(own.version);
         }
         if self.lock().program_checked {
             return Ok(());
         }
-        let printed = self.spec.call(&["-V"]).await?;
+        let printed = self.spec.program.print_version().await?;
         if let Ok(version) = Version::parse(&printed.stdout) {
             self.spec.program.supports(version)?;
         }
@@ -156,12 +164,12 @@ impl Inner {
     async fn start(self: &Arc<Self>, start: &StartServer) -> Result<Connection> {
         launch::make_socket_dir(&self.spec);
         let name = hub_name();
-        let started = launch::start(&self.spec, start, &name).await?;
+        let started = launch::start_with_hub(&self.spec, start, &name).await?;
         if !started.ok {
             return Err(Error::unavailable(format!("tmux could not start a server: {}", started.stderr)));
         }
         let target = format!("={name}");
-        let attached = self.open(&["-C", "attach-session", "-E", "-f", FLAGS, "-t", &target], None).await;
+        let attached = self.open(&["-C", "attach-session", "-E", "-f", self.flags(), "-t", &target], None).await;
         if attached.is_err() {
             // Where this fails too, it ends by itself.
             let _ = self.spec.call(&["kill-session", "-t", &target]).await;
@@ -169,11 +177,22 @@ impl Inner {
         attached
     }
 
+    /// Returns the flags of a control client.
+    fn flags(&self) -> &'static str {
+        let known = self.lock().identity.as_ref().map(|known| known.version);
+        let version = known.or_else(|| Some(self.spec.own.get()?.version));
+        // One that is not known yet may be an old one. Over a slow link a seed alone may take longer.
+        let is_frail = version.map_or(self.spec.floods == Floods::Hold, |version| self.spec.holds_floods(version));
+        if is_frail && self.spec.is_local() { FLAGS_OF_THE_FRAIL } else { FLAGS }
+    }
+
     /// Attaches a guest to one session.
     async fn attach(self: &Arc<Self>, session: SessionId) -> Result<Connection> {
         // `-E`: an attach would otherwise rewrite the session's environment from ours (F34).
-        let target = session.to_string();
-        self.open(&["-C", "attach-session", "-E", "-f", FLAGS, "-t", &target], Some(session)).await
+        let door = self.door_into(session).await?;
+        let target = door.as_ref().map_or_else(|| session.to_string(), |door| format!("={door}"));
+        let args = ["-C", "attach-session", "-E", "-f", self.flags(), "-t", &target];
+        self.open_through(&args, Some(session), door.is_some()).await
     }
 
     /// Attaches a guest to a session that came later, after a pause.
@@ -188,23 +207,36 @@ impl Inner {
             () = self.cancel.cancelled() => return Ok(()),
         }
         if self.lock().is_attaching(session, attempt) {
-            self.attach(session).await?;
+            let connection = self.attach(session).await?;
+            // The first one after a rest: another server may answer by now.
+            if !self.lock().greeted {
+                self.greet(&connection).await?;
+            }
         }
         Ok(())
     }
 
     /// Opens a client and waits until it is attached (F25).
     async fn open(self: &Arc<Self>, args: &[&str], session: Option<SessionId>) -> Result<Connection> {
+        self.open_through(args, session, false).await
+    }
+
+    async fn open_through(
+        self: &Arc<Self>,
+        args: &[&str],
+        session: Option<SessionId>,
+        by_door: bool,
+    ) -> Result<Connection> {
         // One after the other: the order in which guests arrive is that of their sessions' activity
         // (F35).
         let _arrival = self.arrivals.acquire().await;
-        let client = self.spec.client(args);
-        let client = client.map_err(|error| {
-            if descriptors::are_out(&error) {
-                return descriptors::error();
-            }
-            Error::unavailable(format!("cannot make a socket on which a control client arrives: {error}"))
-        })?;
+        // In the same line, so that nothing of them comes to this client in between.
+        let held = self.held_panes();
+        let pauses: Vec<String> = held.iter().map(|pane| format!("{pane}:pause")).collect();
+        let pause = pauses.iter().flat_map(|pause| [";", "refresh-client", "-A", pause]);
+        let args: Vec<&str> = args.iter().copied().chain(pause).collect();
+        let client = self.spec.client(&args);
+        let client = client.map_err(|error| ServerSpec::cannot_relay(&error))?;
         let (ready, attached) = oneshot::channel();
         let id = {
             let mut model = self.lock();
@@ -215,7 +247,14 @@ impl Inner {
             }
             let id = model.next_connection;
             model.next_connection += 1;
-            model.covering.insert(id, Covering::new(session, ready));
+            let mut covering = Covering::new(session, ready);
+            covering.by_door = by_door;
+            model.covering.insert(id, covering);
+            for pane in &held {
+                if let Some(followed) = model.panes.get_mut(pane) {
+                    followed.hold_on_others(std::iter::once(id));
+                }
+            }
             id
         };
         let connection = match Connection::open(id, client, self.clone(), &self.tasks) {
@@ -233,7 +272,15 @@ impl Inner {
         if self.cancel.is_cancelled() {
             connection.close();
         }
-        match tokio::time::timeout(ATTACH_LIMIT, attached).await {
+        let announced = async {
+            tokio::pin!(attached);
+            if let Ok(ready) = tokio::time::timeout(ANNOUNCED_LIMIT, &mut attached).await {
+                return ready;
+            }
+            self.ask_whether_attached(&connection);
+            attached.await
+        };
+        match tokio::time::timeout(ATTACH_LIMIT, announced).await {
             Ok(Ok(Ok(()))) => Ok(connection),
             Ok(Ok(Err(message))) => Err(Error::unavailable(format!("tmux refused a control client: {message}"))),
             Ok(Err(_)) | Err(_) => {
@@ -247,20 +294,39 @@ impl Inner {
         }
     }
 
-    /// Marks the session of a fresh connection as this muxtap's hub, and a server that was
-    /// `started` for it as muxtap's own. It vanishes with its client (F4).
-    pub(super) async fn become_hub(&self, connection: &Connection, started: bool) -> Result<()> {
+    /// Asks a client for its session. A hook of the user's that waits for an answer in the server's own queue
+    /// (`session-created`, `window-linked` …) holds all notifications back, that of an attach too
+    /// (`notify_callback`); what a client asks has a queue of its own.
+    fn ask_whether_attached(self: &Arc<Self>, connection: &Connection) {
+        if !self.spec.is_local() {
+            // Its name there is not known.
+            return;
+        }
+        // A client that has no session yet is told of another client's.
+        let question = Command::new("display-message").flag("-p").format("#{client_name} #{session_id}");
+        let (this, asked) = (self.clone(), connection.clone());
+        connection.submit(Request::Framed(vec![question]), move |answer| {
+            let Ok(Ok(parts)) = answer else { return };
+            let said = parts.first().map(|part| String::from_utf8_lossy(part).into_owned()).unwrap_or_default();
+            let session = said.trim_end().strip_prefix(asked.name()).and_then(|id| id.trim_start().parse().ok());
+            if let Some(session) = session {
+                this.session_changed(&asked, session);
+            }
+        });
+    }
+
+    /// Marks the session of a fresh connection as this muxtap's hub. It vanishes with its client (F4).
+    pub(super) async fn become_hub(self: &Arc<Self>, connection: &Connection) -> Result<()> {
         // An attached client has a session; one that has ended is not known any more.
         let session = self.lock().covering.get(&connection.id()).and_then(|covering| covering.session);
         let gone = || Error::unavailable("the tmux server ended while muxtap's own session was made on it");
         let session = session.ok_or_else(gone)?;
         let target = session.to_string();
-        let mark = started.then(|| Command::new("set-option").flag("-s").arg(OWN_MARK).arg("1"));
-        let line = CommandLine::of(mark.into_iter().chain([
+        let line = CommandLine::of([
             Command::new("set-option").opt("-t", &target).arg(HUB_MARK).arg(std::process::id().to_string()),
             Command::new("set-option").opt("-t", &target).arg("destroy-unattached").arg("on"),
             Command::new("display-message").flag("-p").opt("-t", format!("{target}:")).format("#{window_id}"),
-        ]));
+        ]);
         let inconsistent = |message| Error::new(ErrorCode::InconsistentState, message);
         let bodies = connection.ask(Request::Plain(line)).await?;
         let bodies = bodies.map_err(|message| inconsistent(format!("tmux refused the hub's options: {message}")))?;
@@ -269,6 +335,7 @@ impl Inner {
         if let Some(covering) = self.lock().covering.get_mut(&connection.id()) {
             covering.hub = Some(window);
         }
+        self.tasks.spawn(keep_hub(connection.clone(), session, self.cancel.clone()));
         Ok(())
     }
 
@@ -295,15 +362,13 @@ impl Inner {
     /// Asks the server for its process, start time and version, and reads its sessions, windows and
     /// panes.
     async fn greet(self: &Arc<Self>, connection: &Connection) -> Result<ServerIdentity> {
-        let question = Command::new("display-message").flag("-p").format("#{pid} #{start_time} #{version}");
+        let question = Command::new("display-message").flag("-p").format(IDENTITY);
         let answer = connection.ask(Request::Framed(vec![question])).await?;
         let answer = answer.map_err(Error::unavailable)?;
-        let text = answer.first().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default();
-        let mut words = text.split_whitespace();
-        let (Some(pid), Some(start)) = (words.next(), words.next()) else {
-            return Err(Error::new(ErrorCode::InconsistentState, "tmux did not say who it is"));
+        let Some(identity) = answer.first().and_then(|body| identity_of(body)) else {
+            return Err(unreadable("display-message"));
         };
-        let version = Version::parse(words.next().unwrap_or_default().as_bytes()).unwrap_or(Version::UNKNOWN);
+        let version = identity.version;
         if !version.is_supported() {
             connection.close();
             if let Some(error) = self.spec.program.too_old(version) {
@@ -316,11 +381,6 @@ impl Inner {
             )));
         }
         self.sweep(connection).await;
-        let identity = ServerIdentity {
-            pid: pid.parse().unwrap_or_default(),
-            started: start.parse().unwrap_or_default(),
-            version,
-        };
         if self.spec.is_local() {
             self.spec.file.hold(&self.spec.socket, identity.pid);
         }
@@ -330,7 +390,25 @@ impl Inner {
     }
 }
 
-const LIST: &str = "#{session_activity} #{session_id} #{@muxtap-server} #{session_name}";
+/// Gives signs of life for a hub, as long as its client is there. tmux ends a hub whose daemon gives none.
+async fn keep_hub(connection: Connection, hub: SessionId, cancel: CancellationToken) {
+    for beat in 1_u64.. {
+        // `run-shell` expands its formats at once, and this one is to be expanded then (N87).
+        let is_last = format!("##{{==:##{{{BEAT_MARK}}},{beat}}}");
+        let end = format!("if-shell -F -t '{hub}:' '{is_last}' 'kill-session -t {hub}'");
+        let mark = Command::new("set-option").opt("-t", hub.to_string()).arg(BEAT_MARK).arg(beat.to_string());
+        let limit = BEAT_LIMIT.as_secs().to_string();
+        let later = Command::new("run-shell").flag("-b").opt("-d", limit).opt("-C", end);
+        connection.submit(Request::Plain(CommandLine::of([mark, later])), |_| {});
+        tokio::select! {
+            () = tokio::time::sleep(BEAT) => {}
+            () = connection.closed() => return,
+            () = cancel.cancelled() => return,
+        }
+    }
+}
+
+const LIST: &str = "#{session_activity} #{session_id} #{session_name}";
 /// The session that a command without a target means.
 pub(super) const DEFAULT: &str = "default #{session_id} #{version}";
 
@@ -341,20 +419,26 @@ pub(super) fn version_of(stdout: &[u8]) -> Option<Version> {
     Version::parse(words.trim().as_bytes()).ok()
 }
 
-fn parse(stdout: &[u8]) -> Vec<ListedSession> {
+fn parse(stdout: &[u8]) -> Result<Vec<ListedSession>> {
     let text = String::from_utf8_lossy(stdout);
     let default = text.lines().find_map(|line| line.strip_prefix("default "));
-    let default = default.and_then(|line| line.split_once(' ')).and_then(|(id, _)| id.parse().ok());
-    text.lines()
+    let default: SessionId = match default.and_then(|line| line.split_once(' ')) {
+        Some((id, _)) if !id.is_empty() => id.parse().map_err(|_| unreadable("display-message"))?,
+        // A server without a session.
+        Some(_) => return Ok(Vec::new()),
+        None => return Err(unreadable("display-message")),
+    };
+    let found: Vec<_> = text
+        .lines()
         .filter_map(|line| {
-            let mut fields = line.splitn(4, ' ');
+            let mut fields = line.splitn(3, ' ');
             let activity = fields.next()?.parse().ok()?;
             let id = fields.next()?.parse().ok()?;
-            let own = !fields.next()?.is_empty();
             let hub = fields.next()?.starts_with(HUB_NAME);
-            Some(ListedSession { activity, id, own, hub, default: Some(id) == default })
+            Some(ListedSession { activity, id, hub, default: id == default })
         })
-        .collect()
+        .collect();
+    if found.is_empty() { Err(unreadable("list-sessions")) } else { Ok(found) }
 }
 
 /// Returns why a server gave no list of its sessions.
@@ -379,12 +463,20 @@ pub(super) fn no_server(spec: &ServerSpec, printed: &CallOutput) -> NoLink {
     if why.contains("no server running") || why.contains("No such file") || why.contains("no sessions") {
         return NoLink::Absent(absent(&spec.socket));
     }
+    // The server parses what it is asked: an alias has put another command in its place.
+    if ["command ", "usage: ", "unknown command: ", "ambiguous command: "].iter().any(|start| why.starts_with(start)) {
+        let [list, tell] = ["list-sessions", "display-message"].map(names::spelled);
+        return NoLink::Failed(Error::unavailable(format!(
+            "the tmux server on {socket} refuses `{list}` or `{tell}`: {why}; is one of them in `command-alias`? See \
+             `tmux show-options -s command-alias`; no alias of that name may be set"
+        )));
+    }
     NoLink::Failed(Error::unavailable(format!("cannot reach the tmux server on {socket}: {why}")))
 }
 
 /// Makes a name for a hub that no other hub has. The leading underscore sorts it away from names
 /// people type.
-fn hub_name() -> String {
+pub(super) fn hub_name() -> String {
     format!("{HUB_NAME}{}", nonce::hex32())
 }
 
@@ -394,9 +486,12 @@ mod tests {
 
     #[test]
     fn sessions_are_read_with_their_marks() {
-        let found = parse(b"17 $0 1 work\n16 $1 1 _muxtap-0a1b2c3d\n15 $2  two words\ndefault $0 3.3a\n");
-        let marks: Vec<_> =
-            found.iter().map(|session| (session.activity, session.own, session.hub, session.default)).collect();
-        assert_eq!(marks, [(17, true, false, true), (16, true, true, false), (15, false, false, false)]);
+        let found = parse(b"17 $0 work\n16 $1 _muxtap-0a1b2c3d\n15 $2 two words\ndefault $0 3.3a\n").unwrap();
+        let marks: Vec<_> = found.iter().map(|session| (session.activity, session.hub, session.default)).collect();
+        assert_eq!(marks, [(17, false, true), (16, true, false), (15, false, false)]);
+        assert!(parse(b"default  3.3a\n").unwrap().is_empty(), "a server may have no session");
+        let said = |stdout: &[u8]| parse(stdout).err().unwrap().message;
+        assert!(said(b"work: 1 windows\ndefault $0 3.3a\n").contains("`list-sessio`"));
+        assert!(said(b"17 $0 work\nanother answer\n").contains("`display-messag`"));
     }
 }

@@ -46,7 +46,7 @@ use self::{
     client::{CountingReader, PipeCodec, Process},
     queue::{Queue, TICK, TickOutcome, TimeLimit},
 };
-use super::program::Client;
+use super::{link::unreadable, program::Client};
 use crate::{
     api::{Error, Result},
     metrics,
@@ -87,6 +87,8 @@ pub enum Lost {
     Unanswered,
     /// tmux took nothing of the request, and will not.
     Unsent,
+    /// The answer is not one to the command of this name.
+    Unreadable(&'static str),
 }
 
 impl Lost {
@@ -104,6 +106,7 @@ impl Lost {
             Self::Unsent => format!(
                 "tmux does not answer: {what} was not sent and will not be; is the server stopped or overloaded?"
             ),
+            Self::Unreadable(command) => return unreadable(command),
         };
         Error::unavailable(message).with_details(serde_json::json!({ "sent": self != Self::Unsent }))
     }
@@ -113,6 +116,7 @@ impl From<Lost> for Error {
     /// Returns the error for a caller who asked something that changes nothing.
     fn from(lost: Lost) -> Self {
         Self::unavailable(match lost {
+            Lost::Unreadable(command) => return unreadable(command),
             Lost::Ended => "the connection to tmux was lost before it answered; ask again",
             Lost::Unanswered => {
                 "tmux does not answer: it was asked and said nothing; is the server stopped or overloaded?"

@@ -18,9 +18,11 @@ use super::{
     Observer,
     connection::{ANSWER_LIMIT, Answer, Connection, LEAVE_LIMIT, Lost, Receiver, Request},
     death,
+    flood::Floods,
     link::{self, LinkState, ServerIdentity},
     model::{Action, Covering, Model, Refresh},
     program::ServerSpec,
+    rest::Listings,
     topology::{self, Topology},
     values,
 };
@@ -55,6 +57,8 @@ pub struct Inner {
     model: Mutex<Model>,
     /// Whether a task is finding out why a connection is silent.
     pub(super) judging: AtomicBool,
+    /// Listings by plain clients.
+    pub(super) listings: Listings,
 }
 
 impl Inner {
@@ -77,6 +81,7 @@ impl Inner {
             turns: Arc::new(Semaphore::new(1)),
             model: Mutex::default(),
             judging: AtomicBool::new(false),
+            listings: Listings::default(),
         })
     }
 
@@ -95,13 +100,11 @@ impl Inner {
     pub(super) fn identified(&self, identity: &ServerIdentity) {
         {
             let mut model = self.lock();
-            let known = model.identity.as_ref();
-            let same = known.is_some_and(|known| known.pid == identity.pid && known.started == identity.started);
-            model.identity = Some(identity.clone());
+            model.recognize(identity);
+            let holds = self.spec.holds_floods(identity.version);
+            model.floods = if holds { Floods::Hold } else { Floods::Follow };
             model.greeted = true;
-            if !same {
-                model.forget_panes();
-            }
+            model.rest.active = self.spec.rests();
         }
         self.observer.identified(identity);
     }
@@ -110,13 +113,20 @@ impl Inner {
     pub(super) fn forget(&self) {
         let mut model = self.lock();
         model.identity = None;
+        model.rest.active = false;
         model.forget_panes();
     }
 
     /// Whether the server that was reached can be asked.
     pub(super) fn is_reached(&self) -> bool {
         let model = self.lock();
-        model.greeted && model.covering.values().any(Covering::is_serving)
+        model.rest.active || model.greeted && model.covering.values().any(Covering::is_serving)
+    }
+
+    /// Wakes what waits for the loss of all clients.
+    pub(super) fn announce_loss(&self) {
+        self.lost.notify_waiters();
+        self.lost.notify_one();
     }
 
     /// Resolves when there was a moment without an attached client. A guest that attached just
@@ -157,7 +167,19 @@ impl Inner {
     /// some time is not waited for.
     async fn depart(&self, connection: &Connection) {
         let _departure = tokio::time::timeout(DEPARTURE, self.departures.acquire()).await;
-        connection.close();
+        let session = {
+            let mut model = self.lock();
+            let covering = model.covering.get_mut(&connection.id()).filter(|covering| covering.is_serving());
+            covering.filter(|covering| covering.hub.is_none()).and_then(|covering| {
+                // tmux moves it to the door.
+                covering.let_go = true;
+                covering.session
+            })
+        };
+        match session.filter(|_| self.spec.rests() && !connection.is_silent()) {
+            Some(session) if self.leave_by_door(connection, session).await => connection.give_up(Lost::Ended),
+            _ => connection.close(),
+        }
         connection.closed().await;
     }
 
@@ -182,7 +204,7 @@ impl Inner {
             self.refresh();
         }
         match tokio::time::timeout(ANSWER_LIMIT, receiver).await {
-            Ok(Ok(topology)) => Ok(topology),
+            Ok(Ok(topology)) => topology,
             // The connection ended or became silent.
             Ok(Err(_)) => Err(Lost::Ended),
             Err(_) => Err(Lost::Unanswered),
@@ -196,6 +218,10 @@ impl Inner {
             if model.refresh.running {
                 model.refresh.again = true;
                 return;
+            }
+            if !model.greeted && model.rest.active {
+                drop(model);
+                return self.refresh_at_rest();
             }
             if !model.greeted {
                 // The waiters get the error that the connection was lost.
@@ -217,17 +243,25 @@ impl Inner {
 
     fn refreshed(self: &Arc<Self>, answer: Result<Answer, Lost>, separator: &str) {
         let lost = answer.is_err();
+        let mut unreadable = false;
         let actions = {
             let mut model = self.lock();
             match answer {
                 Ok(Ok(parts)) => {
                     let octal = model.identity.as_ref().is_some_and(|known| known.version.lists_are_octal_encoded());
                     let topology = Topology::parse(parts.first().map_or(&[], |body| body), separator, octal);
-                    model.topology = Arc::new(topology);
-                    model.follow(self.spec.is_local(), self.spec.reads())
+                    // The client itself has a session, and so a pane.
+                    unreadable = topology.panes.is_empty();
+                    if unreadable {
+                        Vec::new()
+                    } else {
+                        model.topology = Arc::new(topology);
+                        model.follow(self.spec.is_local(), self.spec.reads(), self.spec.rests())
+                    }
                 }
                 Ok(Err(message)) => {
-                    tracing::debug!("list-panes failed: {message}");
+                    tracing::warn!("tmux refused to list its panes: {message}");
+                    unreadable = true;
                     Vec::new()
                 }
                 Err(_) => Vec::new(),
@@ -248,15 +282,27 @@ impl Inner {
             }
             (model.topology.clone(), waiters, again)
         };
-        if !lost {
+        if !lost && !unreadable {
             self.observer.topology(&topology);
         }
         for waiter in waiters {
-            let _ = waiter.send(topology.clone());
+            let _ = waiter.send(if unreadable { Err(Lost::Unreadable("list-panes")) } else { Ok(topology.clone()) });
         }
         if again {
             self.refresh();
         }
+    }
+
+    /// Takes what a plain client listed.
+    pub(super) fn listed(self: &Arc<Self>, topology: Topology) {
+        let (topology, actions) = {
+            let mut model = self.lock();
+            model.topology = Arc::new(topology);
+            let actions = model.follow(self.spec.is_local(), self.spec.reads(), self.spec.rests());
+            (model.topology.clone(), actions)
+        };
+        self.carry_out(actions);
+        self.observer.topology(&topology);
     }
 
     /// Waits until a pane that was listed is followed and seeded.
@@ -267,6 +313,15 @@ impl Inner {
                 let receiver = {
                     let mut model = self.lock();
                     let owner = model.owner(pane);
+                    if owner.is_none() && model.ends_with_its_session(pane) {
+                        return Err(Error::new(
+                            ErrorCode::Conflict,
+                            format!(
+                                "pane {pane} cannot be followed: its session has no client and ends without one, since \
+                             `destroy-unattached` is on; attach a client, or set the option to off"
+                            ),
+                        ));
+                    }
                     match model.panes.get_mut(&pane) {
                         Some(followed) => match followed.wait() {
                             None => return Ok(()),
@@ -351,7 +406,13 @@ impl Inner {
                 let this = self.clone();
                 self.tasks.spawn(async move {
                     tokio::select! {
-                        () = ended => this.check_end(pane),
+                        () = ended => {
+                            this.check_end(pane);
+                            // A pane that no client carries is only listed.
+                            if this.connection_of(None).is_none() {
+                                this.refresh();
+                            }
+                        }
                         () = cancel.cancelled() => {}
                         // A pane that lives on must not keep muxtap from leaving.
                         () = this.cancel.cancelled() => {}
@@ -437,28 +498,39 @@ impl Inner {
 
     /// The first time: the client is attached. Later: tmux moved it, which only happens when its
     /// own session was destroyed.
-    fn session_changed(self: &Arc<Self>, connection: &Connection, session: SessionId) {
-        let leave = {
+    pub(super) fn session_changed(self: &Arc<Self>, connection: &Connection, session: SessionId) {
+        let (by_door, arrives, moved) = {
             let mut model = self.lock();
             let Some(covering) = model.covering.get_mut(&connection.id()) else { return };
-            match covering.ready.take() {
-                Some(ready) => {
-                    // A client attached by name may have been given another session if its own went
-                    // meanwhile.
-                    let moved = covering.session.is_some_and(|wanted| wanted != session);
-                    if !moved {
-                        covering.session = Some(session);
-                        covering.attached = Some(metrics::AttachedClient::count());
-                    }
-                    let _ = ready.send(if moved { Err("its session has gone".into()) } else { Ok(()) });
-                    moved
-                }
-                None => !covering.visitor && covering.session != Some(session),
-            }
+            let moved = !covering.visitor && !covering.let_go && covering.session != Some(session);
+            (std::mem::take(&mut covering.by_door), covering.ready.is_some(), moved)
         };
-        if leave {
+        let leaves = match arrives {
+            // The session is the door.
+            true if by_door => return self.confirm_session(connection),
+            true => self.arrived(connection, Some(session)),
+            false => moved,
+        };
+        if leaves {
             self.let_go(connection.clone());
         }
+    }
+
+    /// Records in which session a client has arrived. Returns whether it is to leave: a client attached by name may have
+    /// been given another session if its own went meanwhile.
+    pub(super) fn arrived(self: &Arc<Self>, connection: &Connection, session: Option<SessionId>) -> bool {
+        let mut model = self.lock();
+        let Some(covering) = model.covering.get_mut(&connection.id()) else { return false };
+        let Some(ready) = covering.ready.take() else { return false };
+        let moved = session.is_none() || covering.session.is_some_and(|wanted| Some(wanted) != session);
+        if !moved {
+            covering.session = session;
+            covering.attached = Some(metrics::AttachedClient::count());
+        }
+        let _ = ready.send(if moved { Err("its session has gone".into()) } else { Ok(()) });
+        drop(model);
+        self.hold_on_arrival();
+        moved
     }
 }
 
@@ -470,9 +542,9 @@ const DEPARTURE: Duration = Duration::from_millis(500);
 impl Receiver for Inner {
     fn event(self: &Arc<Self>, connection: &Connection, event: Event) {
         match event {
-            Event::Output { pane, data, .. } => {
+            Event::Output { pane, data, age_ms } => {
                 metrics::OUTPUT_BYTES.increment(data.len() as u64);
-                self.output(connection, pane, &data);
+                self.output(connection, pane, &data, age_ms.is_some_and(|age| age > 0));
             }
             Event::Notification(notification) => {
                 self.notified(connection, notification);
@@ -496,8 +568,7 @@ impl Receiver for Inner {
 
     fn closed(self: &Arc<Self>, connection: &Connection, why: &str) {
         let actions = self.lock().drop_connection(connection.id(), why);
-        self.lost.notify_waiters();
-        self.lost.notify_one();
+        self.announce_loss();
         if std::panic::catch_unwind(AssertUnwindSafe(|| self.carry_out(actions))).is_err() {
             tracing::error!("a defect of muxtap: the observer of a pane failed");
         }

@@ -10,9 +10,12 @@ use super::{
     followed::{EndWatch, FollowedPane, Sink},
     seed::Seed,
 };
-use crate::protocol::{
-    command::{Command, CommandLine},
-    ids::PaneId,
+use crate::{
+    api::GapReason,
+    protocol::{
+        command::{Command, CommandLine},
+        ids::PaneId,
+    },
 };
 
 /// Times that a pane whose process has ended is checked until tmux has noticed too. Each check is a
@@ -107,7 +110,12 @@ impl Inner {
                 if exit == Exit::default() && self.checks_again_for_status(pane, check, seed.pid) {
                     return;
                 }
+                let was_held = self.lock().panes.get(&pane).is_some_and(FollowedPane::is_held);
                 if self.mark_exited(pane, Some(by), Some(seed.pid)) {
+                    if was_held {
+                        // What it printed since it was read last.
+                        self.observer.seeded(pane, seed.clone(), Seeding::Again(GapReason::Paused));
+                    }
                     let sink = self.observer.seeded(pane, seed, Seeding::Last);
                     if let Some(followed) = self.lock().panes.get_mut(&pane) {
                         followed.seeded_last(Sink(sink));

@@ -71,7 +71,10 @@ impl ServerSpec {
         let answer = spec.ask_version().await;
         let mut found = spec.spoken_to_by(socket::server_of(&self.socket).map(|server| server.pid));
         match answer {
-            Ok(version) => found.version = version,
+            Ok(version) => {
+                found.version = version;
+                found.noticed = spec.noticed().await;
+            }
             Err(error) => found.error = Some(spec.explained(error).await.message),
         }
         Some(found)
@@ -104,6 +107,7 @@ impl ServerSpec {
             version: own.as_ref().map(|own| own.version.to_string()),
             program: file.unwrap_or_else(|| self.program.tmux.clone()).display().to_string(),
             own: own.is_some(),
+            noticed: Vec::new(),
             error: None,
         }
     }

@@ -8,13 +8,18 @@
 //! Nor is there a state for a pane that is followed without a sink: [`Flow::Following`] holds the
 //! one that the observer returned for the content.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     OutputSink, Seeding,
+    flood::Allowance,
     link::{FIRST_PAUSE, LONGEST_PAUSE},
     values::Values,
 };
@@ -46,6 +51,11 @@ impl Sink {
     pub fn output(&self, data: &[u8]) {
         self.0.output(data);
     }
+
+    /// Whether the pane is not to be held.
+    pub fn needs_all(&self) -> bool {
+        self.0.needs_all()
+    }
 }
 
 impl PartialEq for Sink {
@@ -72,6 +82,13 @@ pub struct FollowedPane {
     /// The connections that do not carry it any more, on which it is paused. tmux would otherwise
     /// keep all its output for them, and send it if the pane came back (N60).
     parked: Vec<u64>,
+    /// The connections on which it is paused, since it floods ([`super::flood`]): also those that do not carry it, to
+    /// which it may be moved.
+    held: Vec<u64>,
+    /// Times that it was held.
+    holds: u64,
+    /// What it may print before it is held.
+    pub(super) allowance: Allowance,
     /// The process that runs in it, or ran in it last. Its end is watched while it runs.
     pid: u32,
     /// Ends the watch.
@@ -208,6 +225,8 @@ struct AheadOutput {
 pub enum PaneAction {
     /// Ask for its content; which attempt it is.
     Seed(u64),
+    /// Pause it, then ask for its content; which attempt it is.
+    PauseAndSeed(u64),
     /// Its output is not followed from here on.
     Unfollowed,
     /// Pause it on this connection, which does not carry it any more.
@@ -263,6 +282,9 @@ impl Default for FollowedPane {
             known: false,
             carriers: Vec::new(),
             parked: Vec::new(),
+            held: Vec::new(),
+            holds: 0,
+            allowance: Allowance::default(),
             pid: 0,
             watch: CancellationToken::new(),
             leaving: false,
@@ -292,8 +314,97 @@ impl FollowedPane {
     }
 
     /// Whether it is to stay paused on this connection.
-    pub fn is_parked(&self, connection: u64) -> bool {
-        self.parked.contains(&connection)
+    pub fn stays_paused(&self, connection: u64) -> bool {
+        self.parked.contains(&connection) || self.held.contains(&connection)
+    }
+
+    /// Whether it floods and is paused on this connection.
+    pub fn is_held_on(&self, connection: u64) -> bool {
+        self.held.contains(&connection)
+    }
+
+    /// Whether it floods and is paused where its output is taken from.
+    pub fn is_held(&self) -> bool {
+        self.owner().is_some_and(|owner| self.held.contains(&owner))
+    }
+
+    /// Whether it floods and is paused somewhere.
+    pub fn is_held_anywhere(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Records that it floods: it is to be paused, read and left paused. Returns what to do, and the
+    /// number of the hold if it is to be watched from now on; `None` if it is not followed at this moment.
+    pub fn hold(&mut self, attempts: &mut SeedAttempts) -> Option<(Vec<PaneAction>, Option<u64>)> {
+        let Flow::Following { owner, .. } = self.flow else { return None };
+        // One that is held already and flows is paused again.
+        let is_new = self.held.is_empty();
+        if !self.held.contains(&owner) {
+            self.held.push(owner);
+        }
+        self.allowance.held(Instant::now());
+        self.holds += u64::from(is_new);
+        Some((self.pause_and_read(owner, attempts), is_new.then_some(self.holds)))
+    }
+
+    /// Returns those of the connections on which it is to be held too.
+    pub fn hold_on_others(&mut self, connections: impl Iterator<Item = u64>) -> Vec<u64> {
+        if self.held.is_empty() {
+            return Vec::new();
+        }
+        let others: Vec<u64> = connections.filter(|id| !self.held.contains(id)).collect();
+        self.held.extend(&others);
+        others
+    }
+
+    /// Whether the hold of this number goes on.
+    pub fn goes_on_being_held(&self, hold: u64) -> bool {
+        self.is_held_anywhere() && self.holds == hold
+    }
+
+    /// Whether its content was asked for on this connection, without a pause.
+    pub fn is_asked_on(&self, connection: u64) -> bool {
+        matches!(&self.flow, Flow::Seeding(SeedRequest { owner, phase: Phase::Quick { .. }, .. }) if *owner == connection)
+    }
+
+    /// Whether a line is about to be sent on this connection, or was, that ends a pause itself.
+    pub fn is_being_paused(&self, connection: u64) -> bool {
+        let Flow::Seeding(SeedRequest { owner, phase, .. }) = &self.flow else { return false };
+        *owner == connection && matches!(phase, Phase::Pausing | Phase::Paused { .. })
+    }
+
+    /// Records that it is no longer to be held. Returns what to do.
+    pub fn let_go(&mut self, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
+        let owner = self.owner().filter(|owner| self.held.contains(owner));
+        let mut steps = self.no_longer_held();
+        match (owner, &self.flow) {
+            (None, _) => {}
+            (Some(owner), Flow::Ended { .. }) => steps.push(PaneAction::Unpark(owner)),
+            (Some(owner), _) => steps.extend(self.pause_and_read(owner, attempts)),
+        }
+        steps
+    }
+
+    /// Records that it is no longer held. Returns what to do on the connections besides the owner: it flows where it is
+    /// carried, and stays paused elsewhere, since tmux would otherwise keep its output there (N60).
+    fn no_longer_held(&mut self) -> Vec<PaneAction> {
+        if self.held.is_empty() {
+            return Vec::new();
+        }
+        self.allowance.let_go(Instant::now());
+        let (owner, held) = (self.owner(), std::mem::take(&mut self.held));
+        let others = held.into_iter().filter(|id| Some(*id) != owner && !self.parked.contains(id));
+        let (carry_it, do_not): (Vec<u64>, Vec<u64>) = others.partition(|id| self.carriers.contains(id));
+        self.parked.extend(&do_not);
+        let flow = carry_it.into_iter().map(PaneAction::Unpark);
+        flow.chain(do_not.into_iter().map(PaneAction::Park)).collect()
+    }
+
+    /// Begins to read it anew, with a pause at the beginning.
+    fn pause_and_read(&mut self, owner: u64, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
+        let (attempt, why) = (attempts.next(), self.again(GapReason::Paused));
+        self.flow = Flow::Seeding(SeedRequest { owner, attempt, why, phase: Phase::Pausing, refusals: 0 });
+        vec![PaneAction::Unfollowed, PaneAction::PauseAndSeed(attempt)]
     }
 
     /// Whether its process has ended and the end was reported.
@@ -374,6 +485,10 @@ impl FollowedPane {
 
     /// Returns the reason why the content is read when the pane comes to another owner.
     fn why_after_a_move(&mut self, to: u64, stood: &dyn Fn(u64) -> bool) -> SeedReason {
+        if self.is_held_anywhere() {
+            // What it printed meanwhile no connection has.
+            return self.again(GapReason::Paused);
+        }
         let ahead = match &mut self.flow {
             Flow::Following { owner, ahead, .. } if stood(*owner) => Some(ahead.take()),
             // All that it sent was here before it went.
@@ -395,6 +510,11 @@ impl FollowedPane {
     }
 
     fn begin(&mut self, owner: u64, why: SeedReason, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
+        if !self.held.is_empty() && !self.held.contains(&owner) {
+            // It floods there too.
+            self.held.push(owner);
+            return self.pause_and_read(owner, attempts);
+        }
         let attempt = attempts.next();
         self.flow =
             Flow::Seeding(SeedRequest { owner, attempt, why, phase: Phase::Quick { noisy: false }, refusals: 0 });
@@ -412,6 +532,8 @@ impl FollowedPane {
     pub fn lost(&mut self, connection: u64) -> Vec<PaneAction> {
         self.carriers.retain(|id| *id != connection);
         self.parked.retain(|id| *id != connection);
+        let was_held = self.is_held();
+        self.held.retain(|id| *id != connection);
         if let Flow::Following { ahead, .. } | Flow::Orphaned { ahead } = &mut self.flow
             && ahead.as_ref().is_some_and(|ahead| ahead.from == connection)
         {
@@ -424,7 +546,9 @@ impl FollowedPane {
             (*owner, *carried_throughout) = (None, false);
             return Vec::new();
         }
-        if let Flow::Following { ahead, .. } = &mut self.flow {
+        if let Flow::Following { ahead, .. } = &mut self.flow
+            && !was_held
+        {
             self.flow = Flow::Orphaned { ahead: ahead.take() };
             return vec![PaneAction::Unfollowed];
         }
@@ -518,8 +642,10 @@ impl FollowedPane {
     /// Records that another program runs in the pane. `here`: the owner has carried all that it
     /// printed.
     pub fn restarted(&mut self, here: bool, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
-        let Flow::Ended { owner, sink, carried_throughout } = &mut self.flow else { return Vec::new() };
-        let mut steps = vec![PaneAction::Restarted];
+        // The respawn has ended the owner's pause.
+        let mut steps = if here { self.no_longer_held() } else { Vec::new() };
+        let Flow::Ended { owner, sink, carried_throughout } = &mut self.flow else { return steps };
+        steps.push(PaneAction::Restarted);
         match (*owner, sink.take_if(|_| *carried_throughout || here)) {
             (None, _) => self.flow = Flow::Unowned,
             (Some(owner), Some(sink)) => self.flow = Flow::Following { owner, sink, ahead: None },
@@ -547,7 +673,8 @@ impl FollowedPane {
             return false;
         }
         let owner = self.owner();
-        let carried_throughout = owner.is_some() && owner == by;
+        // What is put into a pane that is held is read.
+        let carried_throughout = owner.is_some() && owner == by && !self.is_held();
         let sink = match std::mem::replace(&mut self.flow, Flow::Unowned) {
             Flow::Following { sink, .. } => Some(sink),
             _ => None,

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::{
     api::{Error, ErrorCode},
-    protocol::{ids::SessionId, version::Version},
+    protocol::{ids::SessionId, names, version::Version},
 };
 
 /// The first pause after a failed attempt; it doubles up to [`LONGEST_PAUSE`].
@@ -92,6 +92,17 @@ pub fn is_absent(error: &Error) -> bool {
 /// Returns the error about a pane of a server in whose place another one runs on this socket.
 pub(super) fn ended_with_server(socket: &Path) -> Error {
     Error::not_found(format!("the pane ended with the tmux server that ran on {}", socket.display()))
+}
+
+/// Returns the error that the answer to a command is not one: the server has an alias even for the
+/// spelling that muxtap uses ([`names`]).
+pub fn unreadable(command: &str) -> Error {
+    let spelling = names::spelled(command);
+    let message = format!(
+        "unreadable answer of tmux to `{spelling}`: it is not in the format that was asked for; is `{spelling}` in \
+         `command-alias`? See `tmux show-options -s command-alias`; no alias of that name may be set"
+    );
+    Error::unavailable(message)
 }
 
 /// The beginning of the error where tmux does not answer in time, for every caller.

@@ -10,19 +10,26 @@ mod connection;
 mod coverage;
 pub mod death;
 mod discovery;
+mod door;
 mod ends;
 mod examine;
+mod flood;
 mod followed;
 mod launch;
+mod lineage;
 mod link;
+mod maker;
 mod model;
+mod noticed;
 mod orphans;
 mod own_program;
 mod pauses;
+mod place;
 mod probe;
 mod processes;
 mod program;
 mod relay;
+mod rest;
 #[cfg(test)]
 mod scripted;
 pub(crate) mod seed;
@@ -30,6 +37,7 @@ mod seeding;
 mod server;
 mod silence;
 mod socket;
+mod surroundings;
 mod terminals;
 mod topology;
 mod transport;
@@ -37,18 +45,21 @@ mod tty;
 mod values;
 
 pub use connection::{Answer, Lost, Request};
-pub use launch::{StartServer, is_secret, make_socket_dir};
-pub use link::{LinkState, ServerIdentity, is_absent, is_unanswered};
+pub use flood::Floods;
+pub use launch::{StartServer, is_secret, keeps_sessions, make_socket_dir};
+#[cfg(feature = "sessions")]
+pub(crate) use lineage::{AGENT_MARK, agent_marks};
+pub use lineage::{Lineage, ProcessId};
+pub use link::{LinkState, ServerIdentity, is_absent, is_unanswered, unreadable};
 pub use orphans::ClientName;
 pub use own_program::OwnProgram;
-#[cfg(test)]
-pub(crate) use probe::PATIENCE;
 pub use probe::{Proc, ProcessProbe, Subject};
 pub use processes::Process;
-pub use program::{CoverageMode, Program, ServerSpec, same_socket};
+pub use program::{CoverageMode, ForeignServer, Program, ServerSpec, same_socket};
 pub use seed::Seed;
-pub use server::ServerLink;
+pub use server::{FollowAll, ServerLink};
 pub use socket::{SocketFile, server_of};
+pub use surroundings::Updated;
 pub use topology::{HUB_MARK, HUB_NAME, PaneRow, SessionRow, Topology, WindowRow};
 pub use transport::{Address, DEFAULT_SOCKET, PeerChoice, Transport, check_name};
 #[cfg(feature = "mcp")]
@@ -101,6 +112,8 @@ pub trait Observer: Send + Sync + 'static {
     fn restarted(&self, pane: PaneId, ran: bool);
     /// From here on a pane's output is not followed, until it is seeded again.
     fn unfollowed(&self, pane: PaneId);
+    /// The pane floods: it goes on without being followed, and is seeded again now and then.
+    fn held(&self, pane: PaneId);
     /// A pane has this size from about this point of its stream on.
     fn sized(&self, pane: PaneId, size: Size);
     /// The model was refreshed: `topology` is what there is now.
@@ -122,6 +135,10 @@ pub trait OutputSink: Send + Sync + 'static {
     /// The pane printed `data`. Each byte comes once, in the order of the wire, from the task that
     /// reads the connection; must return at once.
     fn output(&self, data: &[u8]);
+    /// Whether something in it is awaited that no seed shows: it is not to be held ([`Floods::Hold`]).
+    fn needs_all(&self) -> bool {
+        false
+    }
 }
 
 /// A sink that drops a pane's output.

@@ -13,11 +13,13 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    connection::Connection,
+    connection::{Connection, Lost},
+    flood::Floods,
     followed::{Carriers, EndWatch, FollowedPane, PaneAction, SeedAttempts},
     launch::StartServer,
     link::{FIRST_PAUSE, LONGEST_PAUSE, ServerIdentity},
     pauses::Pauses,
+    rest::RestState,
     topology::{PaneRow, SessionRow, Topology},
     values::{self, Reads},
 };
@@ -50,10 +52,12 @@ pub struct Covering {
     pub(super) attached: Option<metrics::AttachedClient>,
     /// Its session is this muxtap's hub, and this is the hub's own window.
     pub(super) hub: Option<WindowId>,
+    /// Whether it comes through a door (`door.rs`): the session in which it is first seen is not its own.
+    pub(super) by_door: bool,
     /// Whether it only visits sessions and carries no output.
     pub(super) visitor: bool,
     /// Whether it is leaving.
-    let_go: bool,
+    pub(super) let_go: bool,
     since: Instant,
 }
 
@@ -65,6 +69,7 @@ impl Covering {
             ready: Some(ready),
             attached: None,
             hub: None,
+            by_door: false,
             visitor: false,
             let_go: false,
             since: Instant::now(),
@@ -84,9 +89,9 @@ pub struct Refresh {
     pub(super) by: Option<Connection>,
     pub(super) again: bool,
     /// Served by the run that is under way.
-    pub(super) now: Vec<oneshot::Sender<Arc<Topology>>>,
+    pub(super) now: Vec<oneshot::Sender<Result<Arc<Topology>, Lost>>>,
     /// Served by the run after it.
-    pub(super) next: Vec<oneshot::Sender<Arc<Topology>>>,
+    pub(super) next: Vec<oneshot::Sender<Result<Arc<Topology>, Lost>>>,
 }
 
 /// The model of a server: its clients, sessions, windows and panes.
@@ -99,6 +104,12 @@ pub struct Model {
     pub(super) starts: Vec<Arc<StartServer>>,
     pub(super) refresh: Refresh,
     pub(super) identity: Option<ServerIdentity>,
+    /// How its panes that flood are treated: as the setting says, where its version needs it.
+    pub(super) floods: Floods,
+    /// What is in use, and whether the server rests where nothing is.
+    pub(super) rest: RestState,
+    /// Where each window was when a user's session linked it last.
+    homes: HashMap<WindowId, (SessionId, u32)>,
     /// Whether the tmux program is not too old.
     pub(super) program_checked: bool,
     /// Whether the server behind the present connections is known to be `identity`; before that
@@ -186,6 +197,15 @@ impl Model {
             .collect()
     }
 
+    /// Takes a server that was reached. If it is another one than before, nothing that was known holds.
+    pub(super) fn recognize(&mut self, identity: &ServerIdentity) {
+        let same = self.identity.as_ref().is_some_and(|known| known.epoch() == identity.epoch());
+        self.identity = Some(identity.clone());
+        if !same {
+            self.forget_panes();
+        }
+    }
+
     /// Drops all that was known of panes.
     pub(super) fn forget_panes(&mut self) {
         for followed in self.panes.values() {
@@ -195,6 +215,10 @@ impl Model {
         self.subscribed.clear();
         self.window_carriers.clear();
         self.used.clear();
+        self.rest.wanted.clear();
+        self.rest.sessions.clear();
+        self.rest.visited = false;
+        self.homes.clear();
         self.pauses.clear();
         self.attaching.clear();
         self.put_off.clear();
@@ -223,7 +247,8 @@ impl Model {
         if stayed.is_some() {
             self.greeted &= self.covering.values().any(Covering::is_serving);
         }
-        let Some(session) = covering.session else { return actions };
+        // One that was to leave was not thrown out.
+        let Some(session) = covering.session.filter(|_| !covering.let_go) else { return actions };
         match stayed {
             None => self.put_off(session, FIRST_PAUSE),
             Some(stay) if stay < SHORT_STAY => self.put_off(session, SHORT_STAY),
@@ -239,7 +264,7 @@ impl Model {
     }
 
     /// Compares what tmux lists with what is covered.
-    pub(super) fn follow(&mut self, local: bool, reads: Reads) -> Vec<Action> {
+    pub(super) fn follow(&mut self, local: bool, reads: Reads, rests: bool) -> Vec<Action> {
         let topology = self.topology.clone();
         let mut actions = Vec::new();
         let hub = self.covering.iter().find(|(_, covering)| covering.hub.is_some() && covering.is_serving());
@@ -247,31 +272,94 @@ impl Model {
             hub.and_then(|(id, covering)| Some((*id, covering.connection.clone()?, covering.session?, covering.hub?)));
         match hub {
             Some((_, connection, session, own)) => self.follow_with_hub(&connection, session, own, &mut actions),
-            None => self.follow_as_guest(&mut actions),
+            None if rests => {
+                let used = self.used_sessions();
+                self.follow_as_guest(Some(&used), &mut actions);
+            }
+            None => self.follow_as_guest(None, &mut actions),
         }
         let hub = hub_owner(&self.covering);
-        self.follow_panes(&topology, hub, local, &mut actions);
+        self.follow_panes(&topology, hub, local, rests, &mut actions);
         self.follow_values(reads, &mut actions);
         actions
     }
 
-    /// Gives every session a guest, as long as the session would be there without one.
-    fn follow_as_guest(&mut self, actions: &mut Vec<Action>) {
-        self.put_off.retain(|session, _| self.topology.session(*session).is_some());
+    /// Returns the sessions that are to have a guest: for each pane in use one that shows it, preferably one with a guest,
+    /// and those whose used panes have closed since.
+    fn used_sessions(&mut self) -> HashSet<SessionId> {
+        let users = |session: &SessionId| self.topology.session(*session).is_some_and(|row| !row.hub);
+        if self.rest.wants_all > 0 {
+            return self.topology.sessions.iter().map(|row| row.id).filter(users).collect();
+        }
+        let links = self.topology.links();
+        let has_guest: HashSet<_> = self.covering.values().filter_map(|covering| covering.session).collect();
+        self.rest.sessions.retain(|session, _| self.topology.session(*session).is_some());
+        let mut used = HashSet::new();
+        for (row, at) in self.topology.panes.iter().filter_map(|row| Some((row, *self.rest.wanted.get(&row.id)?))) {
+            let mut sessions: Vec<_> =
+                links.get(&row.window).into_iter().flatten().copied().filter(|session| users(session)).collect();
+            sessions.sort_by_key(|session| (!used.contains(session), !has_guest.contains(session), *session));
+            if let Some(session) = sessions.first() {
+                used.insert(*session);
+                let last = self.rest.sessions.entry(*session).or_insert(at);
+                *last = at.max(*last);
+            }
+        }
+        used.extend(self.rest.sessions.keys());
+        used
+    }
+
+    /// Whether every session that shows a pane is about to end, since nobody's client but muxtap's is attached to it.
+    pub(super) fn ends_with_its_session(&self, pane: PaneId) -> bool {
+        let Some(window) = self.topology.pane(pane).map(|row| row.window) else { return false };
+        let over = self.ending_sessions();
+        let mut places = self.topology.windows.iter().filter(|row| row.id == window);
+        !over.is_empty() && places.all(|row| over.contains(&row.session))
+    }
+
+    /// Returns the sessions that end with their last client and have none but muxtap's; all of a server that ends so.
+    fn ending_sessions(&self) -> HashSet<SessionId> {
         let ours: HashSet<_> =
             self.covering.values().filter_map(|covering| Some(covering.connection.as_ref()?.name())).collect();
         let others = |session: &SessionRow| session.clients.iter().any(|client| !ours.contains(client.as_str()));
-        let over = self.topology.sessions.iter().filter(|row| row.transient && !others(row));
-        let over: HashSet<_> = over.map(|row| row.id).collect();
-        let goes = |covering: &&mut Covering| covering.session.is_some_and(|id| over.contains(&id));
+        // `exit-unattached`: the last client was not ours.
+        let is_over = self.rest.visited && self.topology.exits_unattached && !self.topology.sessions.iter().any(others);
+        let over = self.topology.sessions.iter().filter(|row| {
+            let ends = is_over || row.transient && !others(row);
+            ends && !row.hub
+        });
+        over.map(|row| row.id).collect()
+    }
+
+    /// Whether a client of a person is attached.
+    fn is_visited(&self) -> bool {
+        let ours: HashSet<_> =
+            self.covering.values().filter_map(|covering| Some(covering.connection.as_ref()?.name())).collect();
+        let mut clients = self.topology.sessions.iter().flat_map(|row| &row.clients);
+        clients.any(|client| !ours.contains(client.as_str()))
+    }
+
+    /// Gives every session a guest, or those in `used` alone, as long as the session would be there without one.
+    fn follow_as_guest(&mut self, used: Option<&HashSet<SessionId>>, actions: &mut Vec<Action>) {
+        self.put_off.retain(|session, _| self.topology.session(*session).is_some());
+        let over = self.ending_sessions();
+        self.rest.visited |= self.is_visited();
+        let goes = |covering: &&mut Covering| {
+            let unused = |id| used.is_some_and(|used| !used.contains(&id));
+            covering.session.is_some_and(|id| over.contains(&id) || unused(id))
+        };
         for covering in self.covering.values_mut().filter(goes) {
             if !std::mem::replace(&mut covering.let_go, true) {
                 actions.extend(covering.connection.clone().map(Action::Leave));
             }
         }
         let covered: HashSet<_> = self.covering.values().filter_map(|covering| covering.session).collect();
-        let wanted =
-            |session: &&SessionRow| !session.hub && !covered.contains(&session.id) && !over.contains(&session.id);
+        let wanted = |session: &&SessionRow| {
+            !session.hub
+                && !covered.contains(&session.id)
+                && !over.contains(&session.id)
+                && used.is_none_or(|used| used.contains(&session.id))
+        };
         for session in self.topology.sessions.iter().filter(wanted) {
             if !self.attaching.contains_key(&session.id) {
                 self.attaches += 1;
@@ -293,14 +381,27 @@ impl Model {
             let window_name = window.to_string();
             if sessions.iter().all(|session| hubs.contains(session)) {
                 if window != own && sessions.contains(&hub) {
-                    let kill = Command::new("kill-window").opt("-t", &window_name);
-                    actions.push(Action::Send(connection.clone(), CommandLine::of([kill])));
+                    // Without the hub tmux would have refused to unlink its only place.
+                    let home = self.homes.get(&window).filter(|home| self.is_free(**home));
+                    let command = match home {
+                        Some((home, index)) => {
+                            let link = Command::new("link-window").flag("-d").opt("-s", &window_name);
+                            link.opt("-t", format!("{home}:{index}"))
+                        }
+                        None => Command::new("kill-window").opt("-t", &window_name),
+                    };
+                    actions.push(Action::Send(connection.clone(), CommandLine::of([command])));
                 }
             } else if !sessions.contains(&hub) {
                 let link = Command::new("link-window").flag("-d").opt("-s", &window_name).opt("-t", &target);
                 actions.push(Action::Send(connection.clone(), CommandLine::of([link])));
             }
         }
+        let placed = self.topology.windows.iter().filter(|row| !hubs.contains(&row.session));
+        let placed: Vec<_> = placed.map(|row| (row.id, (row.session, row.index))).collect();
+        // A window that is being linked back keeps its place until it is there.
+        self.homes.retain(|window, _| self.topology.windows.iter().any(|row| row.id == *window));
+        self.homes.extend(placed);
         let users = self.topology.sessions.iter().any(|session| !session.hub);
         if self.populated && !users {
             let kill = Command::new("kill-session").opt("-t", hub.to_string());
@@ -309,13 +410,28 @@ impl Model {
         self.populated |= users;
     }
 
-    fn follow_panes(&mut self, topology: &Topology, hub: Option<u64>, local: bool, actions: &mut Vec<Action>) {
+    /// Whether a session is there and has no window at this index. One that has another window there got it in the place of
+    /// the one before (`-k`).
+    fn is_free(&self, (session, index): (SessionId, u32)) -> bool {
+        let mut there = self.topology.windows.iter().filter(|row| row.session == session);
+        self.topology.session(session).is_some() && !there.any(|row| row.index == index)
+    }
+
+    fn follow_panes(
+        &mut self,
+        topology: &Topology,
+        hub: Option<u64>,
+        local: bool,
+        rests: bool,
+        actions: &mut Vec<Action>,
+    ) {
         let hubs = topology.hubs();
         let links = topology.links();
         let carriers: HashMap<SessionId, u64> = self
             .covering
             .iter()
-            .filter(|(_, covering)| covering.is_serving())
+            // Before the first one was greeted it may be another server's.
+            .filter(|(_, covering)| covering.is_serving() && self.greeted)
             .filter_map(|(id, covering)| Some((covering.session?, *id)))
             .collect();
         let serving: HashSet<u64> = carriers.values().copied().chain(hub).collect();
@@ -323,7 +439,9 @@ impl Model {
         self.window_carriers.clear();
         for row in &topology.panes {
             let sessions = links.get(&row.window).map_or(&[][..], Vec::as_slice);
-            if sessions.iter().all(|session| hubs.contains(session)) {
+            // A window that is being linked back has not gone.
+            let comes_home = self.homes.get(&row.window).is_some_and(|home| self.is_free(*home));
+            if sessions.iter().all(|session| hubs.contains(session)) && !comes_home {
                 continue;
             }
             listed.insert(row.id);
@@ -333,6 +451,11 @@ impl Model {
             let subscribed = self.subscribed.get(&row.window).copied().filter(|id| by.contains(id));
             if let Some(by) = subscribed.or(candidate) {
                 self.window_carriers.insert(row.window, by);
+            }
+            let is_followed =
+                !by.is_empty() || self.panes.contains_key(&row.id) || self.rest.wanted.contains_key(&row.id);
+            if rests && !is_followed {
+                continue;
             }
             let stood = |id: u64| serving.contains(&id) && self.served.contains(&id);
             let followed = self.panes.entry(row.id).or_default();
@@ -508,7 +631,7 @@ mod tests {
 
     /// Returns how long the next guest waits.
     fn pause(model: &mut Model) -> Duration {
-        let actions = model.follow(false, Reads::All);
+        let actions = model.follow(false, Reads::All, false);
         model.attaching.clear();
         match actions.as_slice() {
             [Action::Attach(SESSION, _, pause)] => *pause,
@@ -533,8 +656,8 @@ mod tests {
             let text = |command: &Command| String::from_utf8(command.clone().line().unwrap()).unwrap();
             lines.map(|(by, command)| (by, text(command).split(':').next().unwrap().trim().to_owned())).collect()
         };
-        let subscribe = |by, window| (by, format!("refresh-client -B \"muxtap-@{window}"));
-        let unsubscribe = |by, window| (by, format!("refresh-client -B muxtap-@{window}"));
+        let subscribe = |by, window| (by, format!("refresh-clien -B \"muxtap-@{window}"));
+        let unsubscribe = |by, window| (by, format!("refresh-clien -B muxtap-@{window}"));
         let mut subscribed = HashMap::new();
         let mut wanted = BTreeMap::from([(WindowId(1), 7), (WindowId(2), 7), (WindowId(3), 8)]);
         let first = resubscribe(&mut subscribed, &wanted, Reads::All);
@@ -565,7 +688,7 @@ mod tests {
         guest(&mut model, Some(Duration::ZERO));
         assert!(pause(&mut model) >= SHORT_STAY / 2, "one that was thrown out at once does not");
         model.topology = Arc::default();
-        assert!(model.follow(false, Reads::All).is_empty());
+        assert!(model.follow(false, Reads::All, false).is_empty());
         assert!(model.put_off.is_empty(), "a session that has gone is forgotten");
     }
 }

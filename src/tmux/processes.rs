@@ -85,6 +85,9 @@ pub(super) struct Stat {
     terminal: i64,
     /// The process group in its terminal's foreground; 0: it has none.
     pub(super) foreground: u32,
+    /// When it began, in ticks since the system did.
+    pub(super) began: u64,
+    name: String,
 }
 
 #[cfg(target_os = "linux")]
@@ -92,14 +95,28 @@ impl Stat {
     fn parse(stat: &str) -> Option<Self> {
         // The command's name stands in parentheses and may hold anything; the rest begins after the
         // last one.
-        let (_, rest) = stat.rsplit_once(')')?;
+        let (name, rest) = stat.rsplit_once(')')?;
+        let name = name.split_once('(').map(|(_, name)| name.to_owned()).unwrap_or_default();
         let mut fields = rest.split_whitespace();
         let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
         // After the parent: pgrp, session, tty_nr, tpgid.
         let terminal = fields.nth(2)?.parse().ok()?;
         let foreground: i64 = fields.next()?.parse().ok()?;
-        Some(Self { state, parent, terminal, foreground: u32::try_from(foreground).unwrap_or_default() })
+        // After tpgid: 13 more, then starttime.
+        let began = fields.nth(13)?.parse().ok()?;
+        let foreground = u32::try_from(foreground).unwrap_or_default();
+        Some(Self { state, parent, terminal, foreground, began, name })
+    }
+
+    /// Returns whether its terminal is a pseudo-terminal: majors 136 to 143 of devices (Linux, devices.txt).
+    pub(super) fn is_on_pty(&self) -> bool {
+        (136..=143).contains(&(self.terminal >> 8 & 0xfff))
+    }
+
+    /// Returns whether its program gave itself this name, or has it.
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        self.name == name
     }
 }
 

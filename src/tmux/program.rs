@@ -14,18 +14,21 @@ use std::{
 use tokio::process::Command;
 
 use super::{
+    flood::Floods,
     link::UNANSWERED,
     orphans::ClientName,
     own_program::{self, FoundProgram, OwnProgram, ProgramPath},
-    relay::Relay,
+    place,
+    relay::{Relay, RelayError},
     socket::{self, SocketFile, SocketPath},
+    surroundings::{self, Updated},
     transport::{Address, FIRST_ANSWER_LIMIT, Transport},
     values::Reads,
 };
 use crate::{
     api::{Error, Result, Unreachable},
     descriptors, metrics,
-    protocol::version::Version,
+    protocol::{names, version::Version},
 };
 
 /// Time that a spawned tmux may take, unless configured otherwise (F32: one was seen to hang for
@@ -40,12 +43,13 @@ const VERSION_LIMIT: Duration = Duration::from_secs(1);
 /// Which control clients follow a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CoverageMode {
-    /// A hub on servers that muxtap started, guests elsewhere.
+    /// A client in each session that is in use, and none elsewhere. A server on another host has a client in
+    /// each session.
     #[default]
-    Auto,
+    Used,
     /// A single client in a session of muxtap's own, into which every window is linked.
     Hub,
-    /// A client for each session; nothing is made.
+    /// A client in each session, all the time; nothing is made.
     Sessions,
 }
 
@@ -65,12 +69,43 @@ pub struct Program {
     pub own: bool,
     /// The name of control clients on other hosts, by which the next daemon finds those that this one leaves behind.
     pub name: Option<ClientName>,
+    /// Servers of other users that are spoken to.
+    pub foreign: Arc<[ForeignServer]>,
+}
+
+/// A tmux server of another user, which the configuration names (`foreign_servers`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignServer {
+    /// Its user.
+    pub uid: u32,
+    /// The absolute path of its socket.
+    pub socket: PathBuf,
+}
+
+impl std::str::FromStr for ForeignServer {
+    type Err = &'static str;
+
+    /// Reads `UID:PATH`.
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        let (uid, socket) = text.split_once(':').ok_or("write UID:PATH, as in 1001:/tmp/tmux-1001/default")?;
+        let uid = uid.parse().map_err(|_| "the user is named by number: see `id -u USER`")?;
+        let socket = PathBuf::from(socket);
+        if socket.is_absolute() { Ok(Self { uid, socket }) } else { Err("the socket's path must be absolute") }
+    }
 }
 
 impl Default for Program {
     /// Returns the local `tmux`, as it is.
     fn default() -> Self {
-        Self { tmux: "tmux".into(), transport: None, config: None, limit: SPAWN_LIMIT, own: true, name: None }
+        Self {
+            tmux: "tmux".into(),
+            transport: None,
+            config: None,
+            limit: SPAWN_LIMIT,
+            own: true,
+            name: None,
+            foreign: Arc::default(),
+        }
     }
 }
 
@@ -99,6 +134,27 @@ fn without_links(path: &Path) -> PathBuf {
     }
 }
 
+/// Whether a process runs as this user. Its number may be another one's by now.
+fn is_process_of_ours(pid: u32) -> bool {
+    let found = std::fs::metadata(Path::new("/proc").join(pid.to_string()));
+    found.is_ok_and(|found| found.uid() == rustix::process::geteuid().as_raw())
+}
+
+/// Spells the commands of a tmux command line ([`names`]): the first word that is no flag, and each one behind
+/// a `;`.
+fn spelled_words(args: impl IntoIterator<Item = impl Into<OsString>>) -> impl Iterator<Item = OsString> {
+    let mut is_name = true;
+    args.into_iter().map(Into::into).map(move |word: OsString| {
+        if !is_name {
+            is_name = word == ";";
+            return word;
+        }
+        let Some(text) = word.to_str().filter(|text| !text.starts_with('-')) else { return word };
+        is_name = false;
+        names::spelled(text).into()
+    })
+}
+
 /// A tmux server to follow.
 #[derive(Clone, Debug)]
 pub struct ServerSpec {
@@ -108,6 +164,8 @@ pub struct ServerSpec {
     pub socket: PathBuf,
     /// Which control clients follow it.
     pub coverage: CoverageMode,
+    /// How its panes that flood are treated.
+    pub floods: Floods,
     /// The socket's file, while a server is followed.
     pub file: SocketFile,
     /// The server's own program, while one runs.
@@ -123,11 +181,15 @@ pub struct Client {
     pub(super) program: Option<ProgramPath>,
 }
 
-/// A tmux that is about to be run, and the socket by which it reaches its server.
+/// A tmux that is about to be run.
 pub(super) struct Call {
     pub(super) command: Command,
-    socket: SocketPath,
-    program: Option<ProgramPath>,
+    /// The relay by which it reaches a local server; `None`: it starts one, or the server is elsewhere.
+    relay: Option<Relay>,
+    /// The socket at which it starts a server.
+    _socket: Option<SocketPath>,
+    /// Its program, until it has ended.
+    _program: Option<ProgramPath>,
 }
 
 /// The output of a call that ended.
@@ -141,9 +203,25 @@ pub struct CallOutput {
 }
 
 impl ServerSpec {
+    /// Whether panes of this server are held while they flood.
+    pub(super) fn holds_floods(&self, version: Version) -> bool {
+        self.floods == Floods::Hold && version.dies_of_respawns()
+    }
+
     /// Whether the server's processes and terminals are this machine's.
     pub fn is_local(&self) -> bool {
         self.program.transport.is_none()
+    }
+
+    /// Whether the server is left without a client while nothing on it is in use. Elsewhere each question
+    /// would be a connection.
+    pub(super) fn rests(&self) -> bool {
+        self.coverage == CoverageMode::Used && self.is_local()
+    }
+
+    /// Whether the server belongs to the user of this process: not named in `foreign_servers`.
+    pub fn is_of_this_user(&self) -> bool {
+        self.owner() == rustix::process::geteuid().as_raw()
     }
 
     /// Returns what the server has to tell of its panes.
@@ -157,34 +235,85 @@ impl ServerSpec {
         self.file.path(&self.socket)
     }
 
-    /// Returns `[PREFIX…] tmux -u [-f CONFIG] -S SOCKET ARGS…`, with its standard streams not yet
-    /// set.
+    /// Returns the user whose server this is: the one of this process, unless the configuration names
+    /// another.
+    pub(super) fn owner(&self) -> u32 {
+        let foreign = self.program.foreign.iter().find(|foreign| foreign.socket == self.socket);
+        foreign.map_or_else(|| rustix::process::geteuid().as_raw(), |foreign| foreign.uid)
+    }
+
+    /// Refuses a server of another user before anything is sent to it. A server that does not run, or
+    /// whose user the system does not tell, passes: the relay looks again, at the connection itself.
+    pub(super) fn check_owner(&self) -> Result<()> {
+        match socket::owner_of(self.socket_path().as_ref()) {
+            Ok(Some(uid)) if self.is_local() && uid != self.owner() => Err(self.stranger(uid)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the error for a server of another user.
+    fn stranger(&self, uid: u32) -> Error {
+        let socket = self.socket.display();
+        let message = format!(
+            "the tmux server on {socket} belongs to user {uid}, and muxtap runs as user {}; if it is to be trusted, \
+             add foreign_servers = [\"{uid}:{socket}\"] to config.toml",
+            rustix::process::geteuid().as_raw()
+        );
+        Error::unavailable(message).with_details(serde_json::json!({ "owner": uid }))
+    }
+
+    /// Returns the tmux that asks a question of a server that runs: `[PREFIX…] tmux -u [-f CONFIG] -S
+    /// SOCKET ARGS…`, with its standard streams not yet set. One of a local server reaches it over a
+    /// relay and starts none.
     ///
-    /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17). `$TMUX` is removed so
-    /// that tmux does not take us for something that runs in one of its panes.
-    pub(super) fn command(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Call {
+    /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17).
+    fn question(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> io::Result<Call> {
+        let Client { command, relay, program } = self.client_named(None, args)?;
+        Ok(Call { command, relay, _socket: None, _program: program })
+    }
+
+    /// Returns the tmux that starts a server where none runs. Error: another user could put a server
+    /// of theirs in its place.
+    pub(super) fn starting(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Call> {
+        if self.is_local() {
+            place::check(&self.socket)?;
+        }
         let (socket, program) = (self.socket_path(), self.own.get());
-        Call { command: self.command_at(socket.as_ref(), program.as_ref(), args), socket, program }
+        let command = self.command_at(socket.as_ref(), program.as_ref(), args);
+        Ok(Call { command, relay: None, _socket: Some(socket), _program: program })
     }
 
     /// Returns the command of a control client. One of a local server arrives over a relay and
     /// starts no server.
     pub(super) fn client(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> io::Result<Client> {
+        self.client_named(self.program.name.as_ref(), args)
+    }
+
+    /// Returns a client that is attached nowhere and runs one command on a server that runs.
+    pub(super) fn plain_client(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> io::Result<Client> {
+        self.client_named(None, args)
+    }
+
+    fn client_named(
+        &self,
+        name: Option<&ClientName>,
+        args: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> io::Result<Client> {
         if let Some(transport) = &self.program.transport {
-            let command = transport.client(self.program.name.as_ref(), self.words_elsewhere(args));
+            let command = transport.client(name, self.words_elsewhere(args));
             return Ok(Client { command, relay: None, program: None });
         }
         let program = self.own.get();
-        let relay = Relay::listen(self.socket_path())?;
+        let relay = Relay::listen(self.socket_path(), self.owner())?;
         // `-N`: a relay that has gone is no reason to start a server in its place (N21).
-        let args = std::iter::once("-N".into()).chain(args.into_iter().map(Into::into));
+        let args = std::iter::once("-N".into()).chain(spelled_words(args));
         Ok(Client { command: self.command_at(relay.socket(), program.as_ref(), args), relay: Some(relay), program })
     }
 
     /// Returns what stands behind tmux on another host.
     fn words_elsewhere(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> impl Iterator<Item = OsString> {
         let flags = Address::parse(&self.socket).map(Address::flags).unwrap_or_default();
-        std::iter::once("-u".into()).chain(flags).chain(args.into_iter().map(Into::into))
+        std::iter::once("-u".into()).chain(flags).chain(spelled_words(args))
     }
 
     fn command_at(
@@ -208,25 +337,53 @@ impl ServerSpec {
         if let Some(config) = &self.program.config {
             command.arg("-f").arg(config);
         }
-        command.arg("-S").arg(socket).args(args.into_iter().map(Into::into));
-        command.env_remove("TMUX").env_remove("TMUX_PANE").kill_on_drop(true);
+        command.arg("-S").arg(socket).args(spelled_words(args));
+        surroundings::clean(&mut command);
+        command.kill_on_drop(true);
         command
     }
 
-    /// Runs one tmux command as a process of its own and waits for its end, at most
-    /// `Program::limit`.
+    /// Asks a server that runs, by a tmux of its own, and waits for its end, at most `Program::limit`.
     pub async fn call(&self, args: &[&str]) -> Result<CallOutput> {
-        self.run(self.command(args), args).await
+        self.ask(self.program.limit, args, |_| ()).await
     }
 
-    /// Calls tmux with a question that every server answers at once, for at most `limit`.
+    /// Asks a server a question that every server answers at once, for at most `limit`.
     pub async fn call_within(&self, limit: Duration, args: &[&str]) -> Result<CallOutput> {
         // A connection may have to be made first.
         let limit = if self.is_local() { limit.min(self.program.limit) } else { FIRST_ANSWER_LIMIT };
+        self.ask(limit, args, |_| ()).await
+    }
+
+    /// Asks a server that runs. Where none does the answer is tmux's own, and no tmux is run. `prepare`
+    /// changes the command.
+    async fn ask(&self, limit: Duration, args: &[&str], prepare: impl FnOnce(&mut Command)) -> Result<CallOutput> {
+        if self.is_local() {
+            use rustix::io::Errno;
+            let failed = |stderr: String| Ok(CallOutput { ok: false, stdout: Vec::new(), stderr });
+            let socket = self.socket.display();
+            match socket::owner_of(self.socket_path().as_ref()) {
+                Ok(Some(uid)) if uid != self.owner() => return Err(self.stranger(uid)),
+                Err(Errno::CONNREFUSED) => return failed(format!("no server running on {socket}")),
+                // Others may pass: a server that is stopped takes no connection for a look.
+                Err(error @ (Errno::NOENT | Errno::NOTDIR | Errno::ACCESS)) => {
+                    return failed(format!("error connecting to {socket} ({})", io::Error::from(error)));
+                }
+                _ => {}
+            }
+        }
+        let mut call = self.question(args).map_err(|error| Self::cannot_relay(&error))?;
+        prepare(&mut call.command);
         let limited = Program { limit, ..self.program.clone() };
-        let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
-        let call = self.command(args);
-        limited.run(call.command, args, why).await
+        self.run_by(&limited, call, args).await
+    }
+
+    /// Returns the error for a relay that could not be made.
+    pub(super) fn cannot_relay(error: &io::Error) -> Error {
+        if descriptors::are_out(error) {
+            return descriptors::error();
+        }
+        Error::unavailable(format!("cannot make a socket on which a client of tmux arrives: {error}"))
     }
 
     /// Asks the first question of an attempt. Elsewhere tmux is looked for where a login shell finds it, if it is not
@@ -241,19 +398,34 @@ impl ServerSpec {
         if search.ok && transport.learn(&search.stdout) { self.call_within(limit, question).await } else { Ok(printed) }
     }
 
-    /// Calls tmux as another process would: in this directory and, where one is given, with this
-    /// environment alone.
+    /// Calls tmux as another process would, in this directory; a server is started where none runs.
+    ///
+    /// `environment`: the other process's. A server that is started gets all of it. One that runs
+    /// gets what tmux needs and the variables that it takes into new sessions.
     pub async fn call_as(
         &self,
         directory: &Path,
         environment: Option<&BTreeMap<OsString, OsString>>,
+        updated: &Updated,
         args: &[&str],
     ) -> Result<CallOutput> {
-        let mut call = self.command(args);
-        let command = &mut call.command;
-        command.current_dir(directory);
+        self.check_owner()?;
+        if !self.is_local() || socket::listens(&self.socket) {
+            let prepare = |command: &mut Command| {
+                command.current_dir(directory);
+                let passed =
+                    |name: &OsStr| surroundings::is_needed(name) || name.to_str().is_some_and(|name| updated.has(name));
+                if let Some(environment) = environment.filter(|_| self.is_local()) {
+                    let passed = environment.iter().filter(|(name, _)| passed(name));
+                    surroundings::set(command, passed.map(|(name, value)| (name.clone(), value.clone())));
+                }
+            };
+            return self.ask(self.program.limit, args, prepare).await;
+        }
+        let mut call = self.starting(args)?;
+        call.command.current_dir(directory);
         if let Some(environment) = environment {
-            command.env_clear().envs(environment).env_remove("TMUX").env_remove("TMUX_PANE");
+            surroundings::set(&mut call.command, environment.clone());
         }
         self.run(call, args).await
     }
@@ -275,9 +447,33 @@ impl ServerSpec {
     }
 
     pub(super) async fn run(&self, call: Call, args: &[&str]) -> Result<CallOutput> {
+        self.run_by(&self.program, call, args).await
+    }
+
+    async fn run_by(&self, program: &Program, call: Call, args: &[&str]) -> Result<CallOutput> {
         let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
-        let Call { command, socket: _socket, program: _program } = call;
-        self.program.run(command, args, why).await
+        let Call { command, relay, _socket, _program } = call;
+        let ran = program.run(command, args, why);
+        let Some(relay) = relay else { return ran.await };
+        let (mut ran, mut relayed) = (std::pin::pin!(ran), std::pin::pin!(relay.run()));
+        let refused = tokio::select! {
+            ran = &mut ran => return ran,
+            relayed = &mut relayed => relayed.err(),
+        };
+        match refused {
+            Some(RelayError::Stranger(uid)) => Err(self.stranger(uid)),
+            Some(RelayError::Hostile(why)) => Err(Error::unavailable(format!(
+                "the tmux server on {} was left: {why}; is it tmux?",
+                self.socket.display()
+            ))),
+            refused => {
+                // With its connection closed the client ends.
+                let ran = ran.await?;
+                let Some(why) = refused.filter(|_| !ran.ok) else { return Ok(ran) };
+                let stderr = format!("error connecting to {} ({why})", self.socket.display());
+                Ok(CallOutput { stderr, ..ran })
+            }
+        }
     }
 
     /// Finds the program of the server that listens now, unless that is known. It is run once, to be
@@ -289,12 +485,13 @@ impl ServerSpec {
         if self.own.is_known(server.pid) {
             return;
         }
-        let found = FoundProgram::of(server.pid).filter(|_| server.is_ours);
+        let found = FoundProgram::of(server.pid).filter(|_| server.is_ours() && is_process_of_ours(server.pid));
         // The process whose program it is must still be that server.
         let found = found.filter(|_| socket::server_of(socket.as_ref()).is_some_and(|now| now.pid == server.pid));
         let program = match found {
             Some(found) => {
                 let mut command = Command::new(&found.path);
+                surroundings::clean(&mut command);
                 command.arg0("tmux").arg("-V").kill_on_drop(true);
                 let printed = self.program.run(command, &["-V"], || "is it tmux?".into()).await;
                 printed.ok().and_then(|printed| found.that_printed(&printed.stdout))
@@ -308,7 +505,9 @@ impl ServerSpec {
 
     /// Adds to an error that another version of tmux may be its cause: both versions, and what to do.
     pub(super) async fn explained(&self, error: Error) -> Error {
-        if !self.is_local() || self.own.get().is_some() {
+        // Another user's program is nothing to name to this user.
+        let is_strangers = error.details.as_ref().is_some_and(|details| details.get("owner").is_some());
+        if !self.is_local() || self.own.get().is_some() || is_strangers {
             return error;
         }
         let Some(server) = socket::server_of(self.socket_path().as_ref()) else { return error };
@@ -340,14 +539,7 @@ impl Program {
     /// Returns what `tmux -V` prints, such as `tmux 3.3a`. Error: `TMUX_UNAVAILABLE`, also where it
     /// is too old.
     pub async fn version(&self) -> Result<String> {
-        let command = if let Some(transport) = &self.transport {
-            transport.tmux(["-V".into()])
-        } else {
-            let mut command = Command::new(&self.tmux);
-            command.arg("-V").kill_on_drop(true);
-            command
-        };
-        let printed = self.run(command, &["-V"], || "is it tmux?".into()).await?;
+        let printed = self.print_version().await?;
         let version = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
         match Version::parse(version.as_bytes()) {
             Ok(version) => self.supports(version)?,
@@ -357,6 +549,19 @@ impl Program {
             }
         }
         Ok(version)
+    }
+
+    /// Runs `tmux -V`, which speaks to no server.
+    pub(super) async fn print_version(&self) -> Result<CallOutput> {
+        let command = if let Some(transport) = &self.transport {
+            transport.tmux(["-V".into()])
+        } else {
+            let mut command = Command::new(&self.tmux);
+            surroundings::clean(&mut command);
+            command.arg("-V").kill_on_drop(true);
+            command
+        };
+        self.run(command, &["-V"], || "is it tmux?".into()).await
     }
 
     /// Refuses a version that is too old.

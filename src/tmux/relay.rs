@@ -3,14 +3,20 @@
 //! A client that has half introduced itself can crash the server ([`introduction`]). So a client of
 //! muxtap's connects to a socket of muxtap's own. The relay collects its introduction and connects
 //! to the server only when that is complete. It hands the introduction over in an order in which
-//! the server never holds half a control client. From then on it passes bytes both ways: a handful
-//! of messages in a client's life, since output goes through the client's own pipes.
+//! the server never holds half a control client. From then on it passes messages both ways: a handful
+//! in a client's life, since output goes through the client's own pipes.
+//!
+//! The relay is also where a server is held to what a client needs. Before the first byte is sent
+//! the kernel says whose the server is, and another user's is refused ([`Relay::listen`]). Of what
+//! the server sends, [`orders`] lets pass what a client needs.
 //!
 //! A client that dies before it has arrived is never seen by the server. A client whose relay has
 //! gone with muxtap is dropped by the server at once, even while there is output for it that is not
 //! read (N25).
 
 mod introduction;
+mod message;
+mod orders;
 
 use std::{
     fs::DirBuilder,
@@ -37,7 +43,11 @@ use tokio::{
 use super::socket::SocketPath;
 use crate::nonce;
 
-use self::introduction::{Introduction, Malformed, Write};
+use self::{
+    introduction::{Introduction, Write},
+    message::Malformed,
+    orders::{Hostile, ServerMessages},
+};
 
 /// Time that a client has to introduce itself, and the server to accept it.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(10);
@@ -52,13 +62,16 @@ pub(super) struct Relay {
     listener: UnixListener,
     place: PrivateSocket,
     server: SocketPath,
+    /// The user whose server it is.
+    owner: u32,
 }
 
 impl Relay {
-    /// Listens for a client of the server that is reached at `server`.
-    pub(super) fn listen(server: SocketPath) -> io::Result<Self> {
+    /// Listens for a client of the server that is reached at `server`. A server of another user than
+    /// `owner` is not spoken to.
+    pub(super) fn listen(server: SocketPath, owner: u32) -> io::Result<Self> {
         let (place, listener) = PrivateSocket::make()?;
-        Ok(Self { listener, place, server })
+        Ok(Self { listener, place, server, owner })
     }
 
     /// Returns the path to which the client is to connect.
@@ -74,16 +87,15 @@ impl Relay {
         let Some((client, server)) = arrived.map_err(|_| RelayError::Late)?? else { return Ok(()) };
         tokio::select! {
             // A side whose connection fails has left too.
-            _ = pass(&client, &server) => {}
-            _ = pass(&server, &client) => {}
+            _ = pass(&client, &server) => Ok(()),
+            passed = pass_orders(&server, &client) => Ok(passed?),
         }
-        Ok(())
     }
 
     /// Collects the client's introduction and hands it over. Returns the client and the server;
     /// `None` if it has left.
     async fn arrive(self) -> Result<Option<(UnixStream, UnixStream)>, RelayError> {
-        let Self { listener, place, server } = self;
+        let Self { listener, place, server, owner } = self;
         let client = loop {
             let (client, _) = listener.accept().await.map_err(RelayError::Client)?;
             // The directory keeps others out but for root.
@@ -103,6 +115,11 @@ impl Relay {
             }
         }
         let server = UnixStream::connect(&server).await.map_err(RelayError::Server)?;
+        // The process that listens, whatever the socket's file is and whoever made it.
+        let uid = server.peer_cred().map_err(RelayError::Server)?.uid();
+        if uid != owner {
+            return Err(RelayError::Stranger(uid));
+        }
         for write in introduction.in_order() {
             send(&server, write).await.map_err(RelayError::Server)?;
         }
@@ -117,10 +134,14 @@ pub(super) enum RelayError {
     Late,
     #[error("it cannot be spoken to: {0}")]
     Client(io::Error),
-    #[error(transparent)]
+    #[error("it sent {0}")]
     Malformed(#[from] Malformed),
     #[error("cannot connect to the server: {0}")]
     Server(io::Error),
+    #[error("the server belongs to user {0}")]
+    Stranger(u32),
+    #[error(transparent)]
+    Hostile(#[from] Hostile),
 }
 
 /// A directory that only this user can enter, with a socket in it. Removed when dropped.
@@ -163,17 +184,34 @@ impl Drop for PrivateSocket {
     }
 }
 
-/// Passes what one side sends to the other until it ends.
-async fn pass(from: &UnixStream, to: &UnixStream) -> io::Result<()> {
+/// Passes what the client sends to the server until it ends.
+async fn pass(client: &UnixStream, server: &UnixStream) -> io::Result<()> {
     loop {
-        let (bytes, descriptors) = receive(from).await?;
+        let (bytes, descriptors) = receive(client).await?;
         if bytes.is_empty() {
             return Ok(());
         }
         let mut descriptors = descriptors.into_iter();
-        send(to, Write { bytes, descriptor: descriptors.next() }).await?;
+        send(server, Write { bytes, descriptor: descriptors.next() }).await?;
         // tmux passes one with a message.
         drop(descriptors);
+    }
+}
+
+/// Passes the messages of the server that a client needs until it ends. The server passes no
+/// descriptors; any that come are closed. Error: the server did what no tmux does.
+async fn pass_orders(server: &UnixStream, client: &UnixStream) -> Result<(), Hostile> {
+    let mut messages = ServerMessages::default();
+    loop {
+        // A side whose connection fails has left.
+        let Ok((bytes, _)) = receive(server).await else { return Ok(()) };
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let bytes = messages.receive(&bytes)?;
+        if send(client, Write { bytes, descriptor: None }).await.is_err() {
+            return Ok(());
+        }
     }
 }
 

@@ -44,6 +44,7 @@ use super::{
     Exit, LinkState, Observer, OutputSink, Seed, Seeding, ServerIdentity, ServerLink, Topology, Value,
     connection::{Connection, Opened, Receiver as _},
     coverage::Inner,
+    flood::Floods,
     model::Covering,
     own_program::OwnProgram,
     program::{CoverageMode, Program, ServerSpec},
@@ -55,6 +56,7 @@ use crate::{
     metrics,
     protocol::{
         ids::{PaneId, SessionId},
+        names,
         version::Version,
     },
 };
@@ -109,6 +111,7 @@ impl Scripted {
             program,
             socket: "far/nowhere".into(),
             coverage: CoverageMode::Sessions,
+            floods: Floods::Hold,
             file: SocketFile::default(),
             own: OwnProgram::default(),
         };
@@ -119,6 +122,7 @@ impl Scripted {
             let identity = ServerIdentity { pid: 1, started: 1, version };
             model.identity = Some(identity.clone());
             model.greeted = true;
+            model.floods = Floods::Follow;
             inner.link.send_replace(LinkState::Connected(identity));
         }
         let server = ServerLink::of(inner.clone());
@@ -220,6 +224,9 @@ impl Observer for RecordingObserver {
     }
     fn restarted(&self, pane: PaneId, ran: bool) {
         self.tell(format!("restarted {pane}{}", if ran { ", another one ran" } else { "" }));
+    }
+    fn held(&self, pane: PaneId) {
+        self.tell(format!("held {pane}"));
     }
     fn unfollowed(&self, pane: PaneId) {
         assert!(!self.fails_at_unfollowed.swap(false, Ordering::Relaxed), "an observer that fails, as a test wants it");
@@ -430,7 +437,15 @@ fn split(line: &str) -> Vec<String> {
         escaped = c == '\\' && !escaped;
         commands.last_mut().unwrap().push(c);
     }
-    commands.iter().map(|command| command.trim().to_owned()).collect()
+    commands.iter().map(|command| with_full_name(command.trim())).collect()
+}
+
+/// Returns a command by its full name, as tmux finds it.
+fn with_full_name(command: &str) -> String {
+    match command.split_once(' ') {
+        Some((name, rest)) => format!("{} {rest}", names::full(name)),
+        None => names::full(command).to_owned(),
+    }
 }
 
 mod tests;

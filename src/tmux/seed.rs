@@ -57,7 +57,8 @@ impl Seed {
         let code = |value: Option<i64>| value.and_then(|value| i32::try_from(value).ok());
         let cursor_row = u64::from(small(history)) + u64::from(small(cursor_y));
         let rows = u64::from(small(history)) + u64::from(small(height));
-        let dead = small(dead) == 1;
+        // A pane that was made without a process has none that could have ended (N100).
+        let dead = small(dead) == 1 && pid != Some(0);
         let content = if dead { without_the_row_of_death(content, drawn) } else { content };
         let unpadded;
         let content = if version == "3.2" || version == "3.2a" {

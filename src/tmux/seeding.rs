@@ -1,7 +1,10 @@
 //! Reading what stands in a pane, so that it and the output after it join without a byte lost or
 //! doubled (C2), and what becomes of output meanwhile. [`super::followed`] decides; this asks.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 
@@ -9,6 +12,7 @@ use super::{
     OutputSink, Seeding,
     connection::{Connection, Lost, Request},
     coverage::Inner,
+    flood::Floods,
     followed::{FollowedPane, HeldOutput, OutputAction, PaneAction, SeedOutcome, Sink},
     pauses::ExpectedPause,
     seed::Seed,
@@ -25,12 +29,12 @@ use crate::{
 };
 
 /// Returns the command that pauses a pane for the client that sends it, or ends that.
-fn pane_flow_command(pane: PaneId, what: &str) -> Command {
+pub(super) fn pane_flow_command(pane: PaneId, what: &str) -> Command {
     Command::new("refresh-client").opt("-A", format!("{pane}:{what}"))
 }
 
 /// Returns a command that does nothing: its block stands behind those of all before it.
-fn barrier() -> Command {
+pub(super) fn barrier() -> Command {
     Command::new("display-message").flag("-p").arg("")
 }
 
@@ -49,6 +53,11 @@ impl Inner {
             PaneAction::Unfollowed => self.observer.unfollowed(pane),
             PaneAction::Restarted => self.observer.restarted(pane, false),
             PaneAction::Seed(attempt) => self.seed(pane, attempt),
+            PaneAction::PauseAndSeed(attempt) => {
+                if let Some(connection) = self.asked_on(pane, attempt) {
+                    self.pause_and_seed(&connection, pane, attempt);
+                }
+            }
             PaneAction::Park(connection) => self.park(pane, connection, true),
             PaneAction::Unpark(connection) => self.park(pane, connection, false),
         }
@@ -58,16 +67,18 @@ impl Inner {
     /// flow there again. A pause that is ended drops what tmux has kept, whether it was paused
     /// before or not (N60).
     fn park(self: &Arc<Self>, pane: PaneId, id: u64, stays: bool) {
-        let (connection, pause) = {
+        let (connection, pause, floods) = {
             let mut model = self.lock();
             let connection = model.covering.get(&id).and_then(|covering| covering.connection.clone());
             let Some(connection) = connection else { return };
-            (connection, model.pauses.ask(id, pane))
+            let floods = model.panes.get(&pane).is_some_and(|followed| followed.stays_paused(id));
+            (connection, model.pauses.ask(id, pane), floods)
         };
         let next = if stays {
             [values::watch_return(pane), barrier()]
         } else {
-            [pane_flow_command(pane, "continue"), values::unwatch_return(pane)]
+            let flow = if floods { barrier() } else { pane_flow_command(pane, "continue") };
+            [flow, values::unwatch_return(pane)]
         };
         let line = CommandLine::of([pane_flow_command(pane, "pause")].into_iter().chain(next));
         let this = self.clone();
@@ -78,7 +89,9 @@ impl Inner {
 
     /// Ends a pause of a pane, but not on a connection that has stopped carrying it meanwhile.
     fn resume(self: &Arc<Self>, connection: &Connection, pane: PaneId, pause: Option<ExpectedPause>) {
-        let stays = self.lock().panes.get(&pane).is_some_and(|followed| followed.is_parked(connection.id()));
+        let stays = self.lock().panes.get(&pane).is_some_and(|followed| {
+            followed.stays_paused(connection.id()) || followed.is_being_paused(connection.id())
+        });
         let command = if stays { barrier() } else { pane_flow_command(pane, "continue") };
         let this = self.clone();
         connection.submit(Request::Plain(CommandLine::of([command])), move |_| {
@@ -86,7 +99,7 @@ impl Inner {
         });
     }
 
-    fn steps(self: &Arc<Self>, pane: PaneId, steps: Vec<PaneAction>) {
+    pub(super) fn steps(self: &Arc<Self>, pane: PaneId, steps: Vec<PaneAction>) {
         for step in steps {
             self.step(pane, step);
         }
@@ -102,14 +115,27 @@ impl Inner {
         self.steps(pane, steps.unwrap_or_default());
     }
 
-    /// Takes output of a pane that came over a connection.
-    pub(super) fn output(self: &Arc<Self>, connection: &Connection, pane: PaneId, data: &[u8]) {
-        let taken = match self.lock().panes.get_mut(&pane) {
-            Some(followed) => followed.output(connection.id(), data),
-            None => OutputAction::Dropped,
+    /// Takes output of a pane that came over a connection. `late`: it has waited in tmux.
+    pub(super) fn output(self: &Arc<Self>, connection: &Connection, pane: PaneId, data: &[u8], late: bool) {
+        let (taken, floods) = {
+            let mut model = self.lock();
+            let holds = model.floods == Floods::Hold;
+            match model.panes.get_mut(&pane) {
+                Some(followed) => {
+                    let counts = holds && followed.owner() == Some(connection.id());
+                    let floods = counts && followed.allowance.is_exceeded_by(data.len(), late, Instant::now());
+                    (followed.output(connection.id(), data), floods)
+                }
+                None => (OutputAction::Dropped, false),
+            }
         };
         match taken {
-            OutputAction::Passed(sink) => sink.output(data),
+            OutputAction::Passed(sink) => {
+                sink.output(data);
+                if floods && !sink.needs_all() {
+                    self.hold(pane);
+                }
+            }
             OutputAction::Dropped => {}
             OutputAction::Restarted(sink) => {
                 self.observer.restarted(pane, false);
@@ -210,7 +236,15 @@ impl Inner {
 
     /// Lets a pane's output go to this sink from here on.
     fn follow(&self, pane: PaneId, attempt: u64, sink: Arc<dyn OutputSink>) {
-        let waiters = self.lock().panes.get_mut(&pane).map(|followed| followed.follow(attempt, Sink(sink)));
+        let followed = {
+            let mut model = self.lock();
+            let followed = model.panes.get_mut(&pane);
+            followed.map(|followed| (followed.follow(attempt, Sink(sink)), followed.is_held()))
+        };
+        let (waiters, is_held) = followed.unzip();
+        if is_held == Some(true) {
+            self.observer.held(pane);
+        }
         drop(waiters);
     }
 
@@ -219,7 +253,8 @@ impl Inner {
     fn pause_and_seed(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64) {
         let (this, next) = (self.clone(), connection.clone());
         let mut question = self.question(pane);
-        question.push(pane_flow_command(pane, "continue"));
+        let stays = self.lock().panes.get(&pane).is_some_and(|followed| followed.stays_paused(connection.id()));
+        question.push(if stays { barrier() } else { pane_flow_command(pane, "continue") });
         let pause = self.lock().pauses.ask(connection.id(), pane);
         connection.submit(Request::Plain(CommandLine::of([pane_flow_command(pane, "pause")])), move |answer| {
             let goes_on = {
@@ -238,20 +273,26 @@ impl Inner {
                             then.answered(&connection, pane, attempt, seed);
                         }
                         Ok(Err(message)) => {
+                            then.refused(pane, attempt, &message);
                             // The line stopped before its end.
                             then.resume(&connection, pane, None);
-                            then.refused(pane, attempt, &message);
                         }
                         Err(lost) => then.unread(pane, attempt, lost),
                     }
                 });
             } else {
-                // Whoever seeds it meanwhile, or later, must not find it paused here.
-                then.resume(&next, pane, Some(pause));
+                let superseded = matches!(answer, Ok(Ok(_)));
                 match answer {
                     Ok(Ok(_)) => {}
                     Ok(Err(message)) => this.refused(pane, attempt, &message),
                     Err(lost) => this.unread(pane, attempt, lost),
+                }
+                // Whoever seeds it meanwhile, or later, must not find it paused here.
+                then.resume(&next, pane, Some(pause));
+                let is_asked = || this.lock().panes.get(&pane).is_some_and(|followed| followed.is_asked_on(next.id()));
+                if superseded && is_asked() {
+                    // It may be answered before the pause is over.
+                    this.reseed(pane, GapReason::Paused);
                 }
             }
         });
@@ -304,7 +345,11 @@ impl Inner {
             if model.pauses.announced(connection.id(), pane) {
                 return;
             }
-            model.panes.get(&pane).is_some_and(|followed| followed.owner() == Some(connection.id()))
+            let followed = model.panes.get(&pane);
+            if followed.is_some_and(|followed| followed.is_held_on(connection.id())) {
+                return;
+            }
+            followed.is_some_and(|followed| followed.owner() == Some(connection.id()))
         };
         self.resume(connection, pane, None);
         if is_owner {
@@ -376,7 +421,7 @@ impl Inner {
         connection.submit_in_time(Request::Plain(CommandLine::of(commands)), move |answer| {
             pause.inspect(|pause| this.lock().pauses.end(pause));
             match &answer {
-                Ok(Ok(_)) => this.respawned(pane, ran, next.is_some()),
+                Ok(Ok(_)) => this.respawned(pane, ran, next.as_ref().map(Connection::id)),
                 Ok(Err(_)) => {
                     // The line stopped behind its pause: output goes on, and what the pause dropped
                     // is looked for.
@@ -387,7 +432,7 @@ impl Inner {
                 }
                 // tmux may still carry it out, and its pause drops output then.
                 Err(Lost::Unanswered) => this.reseed(pane, GapReason::Paused),
-                Err(Lost::Ended | Lost::Unsent) => {}
+                Err(Lost::Ended | Lost::Unsent | Lost::Unreadable(_)) => {}
             }
             done(matches!(answer, Ok(Ok(_))));
             // The asker may have given up.
@@ -397,12 +442,15 @@ impl Inner {
     }
 
     /// Takes note that a program was put into a pane. `ran`: another one ran there when that was
-    /// asked for. `here`: its owner carried all it printed.
-    fn respawned(self: &Arc<Self>, pane: PaneId, ran: bool, here: bool) {
+    /// asked for. `by`: the owner that carried all it printed.
+    fn respawned(self: &Arc<Self>, pane: PaneId, ran: bool, by: Option<u64>) {
         let steps = {
             let mut model = self.lock();
             let model = &mut *model;
-            model.panes.get_mut(&pane).map(|followed| followed.restarted(here, &mut model.attempts))
+            model.panes.get_mut(&pane).map(|followed| {
+                let here = by.is_some() && by == followed.owner();
+                followed.restarted(here, &mut model.attempts)
+            })
         };
         // One whose process had ended was restarted at its first output, if that came sooner.
         self.steps(pane, steps.unwrap_or_default());

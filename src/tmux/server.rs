@@ -9,8 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -23,7 +24,7 @@ use super::{
     launch::StartServer,
     link::{self, FIRST_PAUSE, LONGEST_PAUSE, LinkState, NoLink, ServerIdentity, replaced},
     model::Model,
-    program::ServerSpec,
+    program::{CoverageMode, ServerSpec},
     topology::Topology,
     values::Reads,
 };
@@ -77,7 +78,8 @@ impl ServerLink {
     /// Returns the connection that carries `pane`, else any, of the server that this handle may ask.
     fn connection_of(&self, pane: Option<PaneId>) -> Option<Connection> {
         let model = self.inner.lock();
-        if !model.is_of(self.only) {
+        // Before the first client after a rest was greeted, nothing is asked over it.
+        if !model.is_of(self.only) || model.rest.active && !model.greeted {
             return None;
         }
         pane.and_then(|pane| model.owner(pane)).or_else(|| model.any())
@@ -87,7 +89,7 @@ impl ServerLink {
     fn no_connection(&self) -> Error {
         let is_another = {
             let model = self.inner.lock();
-            model.greeted && model.identity.is_some() && !model.is_of(self.only)
+            (model.greeted || model.rest.active) && model.identity.is_some() && !model.is_of(self.only)
         };
         if is_another { link::ended_with_server(&self.inner.spec.socket) } else { Lost::Ended.into() }
     }
@@ -158,7 +160,7 @@ impl ServerLink {
     }
 
     /// Like [`ServerLink::connected`], but starts the server where none runs.
-    pub async fn connected_or_started(&self, start: StartServer) -> Result<ServerIdentity> {
+    async fn connected_or_started(&self, start: StartServer) -> Result<ServerIdentity> {
         let asked = Arc::new(start);
         self.inner.lock().starts.push(asked.clone());
         let _asked = StartOrder { inner: &self.inner, start: asked };
@@ -176,6 +178,13 @@ impl ServerLink {
     ) {
         match self.connection_of(pane) {
             Some(connection) => connection.submit_in_time(request, done),
+            None if self.rests_here() => {
+                let inner = self.inner.clone();
+                self.inner.tasks.spawn(async move {
+                    // An order that was not confirmed may have been carried out.
+                    done(inner.ask_at_rest(request).await.map_err(|_| Lost::Unanswered));
+                });
+            }
             None => done(Err(Lost::Ended)),
         }
     }
@@ -183,10 +192,9 @@ impl ServerLink {
     /// Sends a change for which no caller waits but which is to be done at last, even by a tmux
     /// that does not answer now; when tmux has read the changes before it.
     pub fn change_at_last(&self, pane: Option<PaneId>, request: Request) {
-        let send = move |server: &Self, turn: Option<OwnedSemaphorePermit>| {
-            if let Some(connection) = server.connection_of(pane) {
-                connection.submit_change(request, false, turn, |_| {});
-            }
+        let send = move |server: &Self, turn: Option<OwnedSemaphorePermit>| match server.connection_of(pane) {
+            Some(connection) => connection.submit_change(request, false, turn, |_| {}),
+            None => server.submit(pane, request, |_| {}),
         };
         if !self.changes_take_turns() {
             return send(self, None);
@@ -208,9 +216,25 @@ impl ServerLink {
     /// Sends a request for which no caller waits but which is to be done at last, even by a tmux
     /// that does not answer now.
     pub fn submit_at_last(&self, pane: Option<PaneId>, request: Request) {
-        if let Some(connection) = self.connection_of(pane) {
-            connection.submit(request, |_| {});
+        match self.connection_of(pane) {
+            Some(connection) => connection.submit(request, |_| {}),
+            None => self.submit(pane, request, |_| {}),
         }
+    }
+
+    /// Ends the hold of a pane that flooded, before input whose complete output is needed.
+    pub async fn let_flow(&self, pane: PaneId) -> Result<()> {
+        if self.inner.lock().panes.get(&pane).is_some_and(FollowedPane::is_held) {
+            self.inner.let_go_of(pane);
+            self.inner.cover(pane).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the server that this handle may ask is asked by plain clients now.
+    fn rests_here(&self) -> bool {
+        let model = self.inner.lock();
+        model.rest.active && model.is_of(self.only)
     }
 
     /// Asks something that changes nothing; it is asked again when the connection is lost
@@ -224,6 +248,7 @@ impl ServerLink {
                     Ok(answer) => return Ok(answer),
                     Err(lost) => lost,
                 },
+                None if self.rests_here() => return self.inner.ask_at_rest(request()).await,
                 None => Lost::Ended,
             };
             tries += 1;
@@ -239,7 +264,15 @@ impl ServerLink {
     /// known whether it was done.
     pub async fn write(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
         self.connected().await?;
+        let _arrived = self.arrived().await;
         let turn = if self.changes_take_turns() { Some(self.turn(pane).await?) } else { None };
+        // A guest leaves with its session, and with the last use of it: what becomes of a change would not be known.
+        if self.rests_here() && pane.is_none_or(|pane| self.inner.lock().owner(pane).is_none()) {
+            let unknown = |error: Error| {
+                if link::is_unanswered(&error) { unknown_outcome(Lost::Unanswered) } else { error }
+            };
+            return self.inner.ask_at_rest(request).await.map_err(unknown);
+        }
         let connection = self.connection_of(pane).ok_or_else(|| self.no_connection())?;
         let (sender, receiver) = oneshot::channel();
         connection.submit_change(request, true, turn, move |answer| {
@@ -247,6 +280,53 @@ impl ServerLink {
             let _ = sender.send(answer);
         });
         receiver.await.unwrap_or(Err(Lost::Ended)).map_err(unknown_outcome)
+    }
+
+    /// Makes something by a command that prints what it made in one line, which is the answer. No hook of
+    /// the user's holds it back, nor other requests ([`maker`](super::maker)). `command` is given the
+    /// directory in which it is to begin where the user says none, as raw bytes. Takes a turn as
+    /// [`Self::write`] does.
+    ///
+    /// `start`: how a server is started for it where none runs; `None`: it is not.
+    pub async fn make(
+        &self,
+        start: Option<StartServer>,
+        command: impl FnOnce(&[u8]) -> Command,
+    ) -> Result<std::result::Result<String, String>> {
+        match start {
+            Some(start) if self.inner.spec.rests() => match self.connected().await {
+                Err(error) if link::is_absent(&error) => {
+                    let made = self.inner.start_at_rest(&start, &command(b"")).await?;
+                    if made.is_ok() {
+                        self.connected().await?;
+                    }
+                    let text = |parts: Vec<Bytes>| {
+                        let line = parts.first().map(|part| String::from_utf8_lossy(part).into_owned());
+                        line.unwrap_or_default()
+                    };
+                    return Ok(made.map(text));
+                }
+                connected => connected?,
+            },
+            Some(start) => self.connected_or_started(start).await?,
+            None => self.connected().await?,
+        };
+        let _arrived = self.arrived().await;
+        let _turn = if self.changes_take_turns() { Some(self.turn(None).await?) } else { None };
+        if self.rests_here() {
+            return self.inner.make_at_rest(command).await;
+        }
+        let connection = self.connection_of(None).ok_or_else(|| self.no_connection())?;
+        self.inner.make(&connection, command).await
+    }
+
+    /// Waits for a client that is arriving on a server elsewhere, and holds others back: no relay is there, and a server
+    /// before 3.7 may die of what it has to tell a client that has half arrived (F36).
+    async fn arrived(&self) -> Option<SemaphorePermit<'_>> {
+        if self.inner.spec.is_local() {
+            return None;
+        }
+        tokio::time::timeout(ANSWER_LIMIT, self.inner.arrivals.acquire()).await.ok()?.ok()
     }
 
     /// Whether this server may die of changes that it reads together.
@@ -282,6 +362,16 @@ impl ServerLink {
         let mut tries = 1;
         loop {
             self.connected().await?;
+            if self.connection_of(None).is_none() && self.rests_here() {
+                match self.inner.fresh_at_rest().await {
+                    Err(error) if tries < TRIES && !self.inner.is_at_rest() => {
+                        tracing::debug!("the server is looked for again: {error}");
+                        tries += 1;
+                    }
+                    answer => return answer,
+                }
+                continue;
+            }
             match self.inner.fresh().await {
                 Err(Lost::Ended) if tries < TRIES => tries += 1,
                 answer => return answer.map_err(Error::from),
@@ -297,8 +387,59 @@ impl ServerLink {
 
     /// Makes sure that the pane's output is followed, and the pane is seeded, before it returns.
     pub async fn cover(&self, pane: PaneId) -> Result<()> {
+        self.inner.want(pane);
         self.fresh().await?;
         self.inner.cover(pane).await
+    }
+
+    /// Records a use of a pane that is known. Returns whether its output is followed.
+    pub fn touch(&self, pane: PaneId) -> bool {
+        self.inner.want(pane);
+        !self.inner.spec.rests() || self.inner.lock().owner(pane).is_some()
+    }
+
+    /// Whether a pane's output is followed. No use of it.
+    pub fn is_following(&self, pane: PaneId) -> bool {
+        !self.inner.spec.rests() || self.inner.lock().owner(pane).is_some()
+    }
+
+    /// Ends the uses that are `keep` old, but for those of panes `in_use` still: their sessions are followed no longer.
+    /// Returns when the next one is due.
+    pub fn leave_unused(&self, keep: Duration, in_use: &dyn Fn(PaneId) -> bool) -> Option<Instant> {
+        if !self.inner.spec.rests() {
+            return None;
+        }
+        let (left, due) = self.inner.lock().unwant(keep, in_use);
+        if left {
+            self.inner.refresh();
+        }
+        due
+    }
+
+    /// Follows all panes of the server, those to come included, until the guard is dropped; then `ended` is called.
+    pub fn follow_all(&self, ended: impl FnOnce() + Send + Sync + 'static) -> FollowAll {
+        self.inner.lock().rest.wants_all += 1;
+        if self.inner.spec.rests() {
+            self.inner.refresh();
+        }
+        FollowAll { inner: self.inner.clone(), ended: Some(Box::new(ended)) }
+    }
+
+    /// Waits until all panes that are listed are followed and seeded.
+    pub async fn cover_all(&self) -> Result<()> {
+        // Those that are known are attached to with the same listing.
+        for row in &self.topology().without_hubs().panes {
+            self.inner.want(row.id);
+        }
+        let topology = self.fresh().await?.without_hubs();
+        let unknown = topology.panes.iter().filter(|row| self.inner.want(row.id)).count();
+        if unknown > 0 {
+            self.fresh().await?;
+        }
+        let covered = topology.panes.iter().map(|row| self.inner.cover(row.id));
+        // One that goes meanwhile is not waited for.
+        futures_util::future::join_all(covered).await;
+        Ok(())
     }
 
     /// Starts another program in a pane, by `commands`, of which the first is a `respawn-pane`; the
@@ -361,11 +502,48 @@ impl ServerLink {
         self.inner.lock().covering.values().filter_map(|covering| covering.session).collect()
     }
 
-    /// Returns how many control clients are attached, and whether one of them is a hub's.
-    pub fn clients(&self) -> (u32, bool) {
-        let model = self.inner.lock();
-        let clients = model.covering.values().filter(|covering| covering.attached.is_some()).count();
-        (clients as u32, model.covering.values().any(|covering| covering.hub.is_some()))
+    /// Returns how many control clients are attached.
+    pub fn clients(&self) -> u32 {
+        self.inner.lock().covering.values().filter(|covering| covering.attached.is_some()).count() as u32
+    }
+
+    /// Whether a hub carries the server's panes.
+    pub fn has_hub(&self) -> bool {
+        self.inner.lock().covering.values().any(|covering| covering.hub.is_some())
+    }
+
+    /// Returns the name of the way in which the server is followed, as the setting has it.
+    pub fn coverage(&self) -> &'static str {
+        match self.inner.spec.coverage {
+            CoverageMode::Used if self.inner.spec.rests() => "used",
+            CoverageMode::Hub => "hub",
+            CoverageMode::Used | CoverageMode::Sessions => "sessions",
+        }
+    }
+}
+
+/// A use of all panes of a server, until it is dropped.
+pub struct FollowAll {
+    inner: Arc<Inner>,
+    ended: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl Drop for FollowAll {
+    fn drop(&mut self) {
+        {
+            let mut model = self.inner.lock();
+            model.rest.wants_all -= 1;
+            if model.rest.wants_all == 0 && self.inner.spec.rests() {
+                // Each pane stays followed for as long as one that was used just now.
+                let listed: Vec<_> = model.topology.panes.iter().map(|row| row.id).collect();
+                for pane in listed {
+                    model.want(pane);
+                }
+            }
+        }
+        if let Some(ended) = self.ended.take() {
+            ended();
+        }
     }
 }
 
@@ -407,6 +585,14 @@ async fn keep_link(inner: Arc<Inner>) {
     }
 }
 
+/// Resolves when a server's process has ended; never where this is not known.
+async fn process_ended(pid: Option<u32>) {
+    match pid.and_then(death::watch) {
+        Some(ended) => ended.await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
     let mut attempts = count.load(Ordering::Relaxed);
     let mut pause = FIRST_PAUSE;
@@ -427,7 +613,7 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                 let since = Instant::now();
                 inner.set_link(LinkState::Connected(identity));
                 let other = tokio::select! {
-                    () = inner.all_lost() => None,
+                    () = inner.link_ended(server) => None,
                     other = discovery::wait_for_replacement(&inner.spec.socket, &inner.spec.file, server),
                         if inner.spec.is_local() => Some(other),
                     () = inner.cancel.cancelled() => break,
@@ -441,12 +627,16 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                     pause = FIRST_PAUSE;
                     continue;
                 }
-                // Whatever ended it so soon may do so again.
+                // Whatever ended it so soon may do so again; but for a server that has ended itself: the next one is
+                // another, and it may be asked at once.
                 tokio::select! {
-                    () = tokio::time::sleep(jittered(pause)) => {}
+                    () = process_ended(Some(server).filter(|_| inner.spec.is_local())) => pause = FIRST_PAUSE,
+                    () = tokio::time::sleep(jittered(pause)) => {
+                        tracing::debug!("the link to {} was short: a pause was made", inner.spec.socket.display());
+                        pause = (pause * 2).min(LONGEST_PAUSE);
+                    }
                     () = inner.cancel.cancelled() => {}
                 }
-                pause = (pause * 2).min(LONGEST_PAUSE);
             }
             Err(no_link) => {
                 // Clients that did attach before the attempt failed would otherwise stay.
@@ -475,12 +665,6 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                 // A server that does not answer any more may still be on its way out.
                 let leaving =
                     followed.as_ref().filter(|_| absent && inner.spec.is_local()).map(|identity| identity.pid);
-                let leaves = async {
-                    match leaving.and_then(death::watch) {
-                        Some(leaves) => leaves.await,
-                        None => std::future::pending().await,
-                    }
-                };
                 let mut watcher = match hubs {
                     Some(_) => SessionWatcher::start(&inner.spec, &inner.tasks).await,
                     None => None,
@@ -497,7 +681,7 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                 tokio::select! {
                     () = inner.kick.notified() => {}
                     () = inner.cancel.cancelled() => {}
-                    () = leaves => dead = leaving,
+                    () = process_ended(leaving) => dead = leaving,
                     () = discovery::wait_for_socket(&inner.spec.socket), if absent && inner.spec.is_local() => {}
                     () = session, if hubs.is_some() => pause = (pause * 2).min(LONGEST_PAUSE),
                     () = tokio::time::sleep(jittered(pause)), if retry => pause = (pause * 2).min(LONGEST_PAUSE),
@@ -515,7 +699,9 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
 impl Model {
     /// Returns whether the connections lead to the server process of this epoch. `None`: to any.
     pub(super) fn is_of(&self, only: Option<u64>) -> bool {
-        only.is_none_or(|only| self.greeted && self.identity.as_ref().is_some_and(|known| known.epoch() == only))
+        only.is_none_or(|only| {
+            (self.greeted || self.rest.active) && self.identity.as_ref().is_some_and(|known| known.epoch() == only)
+        })
     }
 }
 

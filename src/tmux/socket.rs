@@ -171,8 +171,15 @@ impl HeldFile {
 pub struct Listener {
     /// Its process id.
     pub pid: u32,
-    /// Whether it is this user's.
-    pub is_ours: bool,
+    /// Its user.
+    pub uid: u32,
+}
+
+impl Listener {
+    /// Whether it is this process's user.
+    pub fn is_ours(self) -> bool {
+        self.uid == rustix::process::geteuid().as_raw()
+    }
 }
 
 /// Returns the process that listens on a socket; `None` where there is none or the system does not
@@ -185,6 +192,12 @@ pub fn server_of(path: &Path) -> Option<Listener> {
 pub fn listens(path: &Path) -> bool {
     use rustix::io::Errno;
     !matches!(listener(path), Err(Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED))
+}
+
+/// Returns the user whose process listens on a socket; `None` where the system does not say. No byte
+/// is sent. Error: why nothing listens there, or why this process may not ask.
+pub fn owner_of(path: &Path) -> rustix::io::Result<Option<u32>> {
+    Ok(credentials(&connect(path)?).map(|listener| listener.uid))
 }
 
 /// Returns the id of the process that listens on a socket; `None` where the system does not say.
@@ -206,7 +219,7 @@ fn connect(path: &Path) -> rustix::io::Result<std::os::fd::OwnedFd> {
 fn credentials(socket: &std::os::fd::OwnedFd) -> Option<Listener> {
     let found = rustix::net::sockopt::socket_peercred(socket).ok()?;
     let pid = u32::try_from(found.pid.as_raw_nonzero().get()).ok()?;
-    Some(Listener { pid, is_ours: found.uid == rustix::process::geteuid() })
+    Some(Listener { pid, uid: found.uid.as_raw() })
 }
 
 #[cfg(not(target_os = "linux"))]

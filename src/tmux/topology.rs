@@ -99,10 +99,12 @@ pub struct Topology {
     pub windows: Vec<WindowRow>,
     /// Panes, each once.
     pub panes: Vec<PaneRow>,
+    /// Whether the server ends with its last client (`exit-unattached`).
+    pub exits_unattached: bool,
 }
 
 /// The formats that are asked for, in the order [`Topology::parse`] reads them.
-const FIELDS: [&str; 28] = [
+const FIELDS: [&str; 29] = [
     "session_id",
     "session_name",
     "session_created",
@@ -130,6 +132,7 @@ const FIELDS: [&str; 28] = [
     "pane_title",
     "pane_current_command",
     "pane_current_path",
+    "exit-unattached",
     "pid",
 ];
 
@@ -204,6 +207,7 @@ impl Topology {
                 title,
                 command,
                 path,
+                exits_unattached,
                 _server,
             ] = row;
             let session_id = session_id.strip_prefix(b"\n").unwrap_or(session_id);
@@ -230,10 +234,11 @@ impl Topology {
                     activity: number(activity),
                     attached: number(attached),
                     clients: text(clients).split(',').map(str::to_owned).filter(|name| !name.is_empty()).collect(),
-                    transient: !matches!(*transient, b"" | b"0" | b"off"),
+                    transient: is_on(transient),
                     hub: !hub.is_empty() || session_name.starts_with(HUB_NAME.as_bytes()),
                 });
             }
+            topology.exits_unattached |= is_on(exits_unattached);
             let index = number(window_index);
             if seen_windows.insert((session, window, index)) {
                 topology.windows.push(WindowRow {
@@ -255,7 +260,8 @@ impl Topology {
                     pid: number(pid),
                     tty: text(tty),
                     size: Size { width: number(width), height: number(height) },
-                    dead: *dead == b"1",
+                    // A pane that was made without a process has none that could have ended (N100).
+                    dead: *dead == b"1" && *pid != b"0",
                     exit_status: std::str::from_utf8(dead_status).ok().and_then(|status| status.parse().ok()),
                     title: text(title),
                     command: text(command),
@@ -300,8 +306,14 @@ impl Topology {
             sessions: self.sessions.iter().filter(|row| !row.hub).cloned().collect(),
             panes: self.panes.iter().filter(|row| shown.contains(&row.window)).cloned().collect(),
             windows,
+            exits_unattached: self.exits_unattached,
         }
     }
+}
+
+/// Whether an option that a format printed is on, or has a value that is not `off`.
+fn is_on(value: &[u8]) -> bool {
+    !matches!(value, b"" | b"0" | b"off")
 }
 
 /// Returns the pieces between separators; what follows the last one (a line end) is dropped.
@@ -367,6 +379,7 @@ mod tests {
             "title",
             "sh",
             path,
+            "0",
             "9",
         ]
     }

@@ -17,6 +17,18 @@ use crate::{
     quoting::shell_word,
 };
 
+/// Runs a control client (`"$@"`) behind ssh, and kills it a second after ssh's end of its standard input is closed if it
+/// has not left by then. A server that was writing to it when the link was cut would keep it for ever, and would not end
+/// itself (N94); with its process it goes. No process of a cut ssh session is killed by sshd.
+///
+/// `cat` passes on what ssh brings and so notices its end; nothing else may read there. A watcher reads what happens: `k`
+/// and `t` name the processes of `cat` and of tmux, `c` and `e` say that they have ended. Output does not pass through.
+const KEEPER: &str = "exec 4<&0 7>&1; { { exec 7>&-; cat <&4 & echo k $! >&6; wait; echo c >&6; } 2>/dev/null | \
+                      { exec 3<&0 4<&- </dev/null; \"$@\" <&3 3<&- 6>&- >&7 7>&- & echo t $! >&6; exec 3<&- 7>&-; wait; \
+                      echo e >&6; }; } 6>&1 >&7 | { exec 4<&- 7>&-; while read w p; do case $w in k) k=$p;; t) t=$p;; \
+                      c) c=1;; e) e=1;; esac; if [ \"$c\" ] && [ \"$t\" ] && [ -z \"$g\" ]; then { sleep 1; kill -9 $t; } \
+                      >/dev/null & g=$!; fi; if [ \"$e\" ] && [ \"$k\" ]; then kill $k $g; exit; fi; done; } 2>/dev/null";
+
 /// How long a server elsewhere may take to answer a first question: a connection is made for it.
 pub(crate) const FIRST_ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Programs that give one text to a shell on the other side, as ssh does.
@@ -212,7 +224,11 @@ impl Transport {
     pub(super) fn client(&self, name: Option<&ClientName>, args: impl IntoIterator<Item = OsString>) -> Command {
         let tmux = self.found().unwrap_or_else(|| self.tmux.clone());
         let term = name.into_iter().flat_map(|name| ["env".into(), format!("TERM={}", name.term()).into()]);
-        self.command(term.chain([tmux.into_os_string()]).chain(args))
+        let args: Vec<_> = args.into_iter().collect();
+        // One that asks a question ends by itself, and its status counts.
+        let is_kept = self.by_shell && args.iter().any(|word| word == "-C");
+        let keeper = ["sh", "-c", KEEPER, "muxtap-client"].into_iter().filter(|_| is_kept).map(OsString::from);
+        self.command(keeper.chain(term).chain([tmux.into_os_string()]).chain(args))
     }
 
     /// Returns the command that runs a program over there.
@@ -221,6 +237,8 @@ impl Transport {
         // Control clients have connections of their own: several that are lost at once can end a server (N26).
         let stays = line.iter().any(|word| word == "-C");
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| !stays);
+        // ssh passes what it has to whoever listens there.
+        let shared = shared.filter(|socket| crate::files::is_own(socket));
         // Where it is refused, as the eleventh at once is, ssh connects by itself.
         self.command_sharing(line, shared.as_deref().map(|socket| (socket, "no")))
     }
@@ -471,6 +489,25 @@ impl<'a> Address<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_of_ssh_is_shared_by_a_socket_of_the_users_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s.ssh-box");
+        let transport = Transport::parse("box", "ssh box", "tmux").unwrap();
+        transport.share(Some(socket.clone()));
+        let shares = || {
+            let command = transport.tmux([OsString::from("-V")]);
+            command.as_std().get_args().any(|word| word.to_string_lossy().starts_with("ControlPath="))
+        };
+        assert!(!shares(), "nothing listens there");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert!(shares());
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&socket, Some(65534), None).unwrap();
+            assert!(!shares(), "somebody else listens there");
+        }
+    }
 
     fn line(prefix: &str, args: &[&str]) -> Vec<String> {
         let transport = Transport::parse("box", prefix, "tmux").unwrap();

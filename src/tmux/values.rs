@@ -27,6 +27,9 @@ const BETWEEN_VALUES: u8 = 0x1f;
 const AFTER_PANE: u8 = 0x1e;
 /// The prefix of a subscription's name; the window's id follows.
 const NAME: &str = "muxtap-";
+/// Whether the pane's process has ended. One that was made without a process has none that could
+/// (N100).
+const DEAD: &str = "#{?#{==:#{pane_pid},0},0,#{pane_dead}}";
 /// The cursor's place and the history's size.
 const PLACE: &str = "#{history_size} #{cursor_x} #{cursor_y}";
 
@@ -48,7 +51,7 @@ fn text(variable: &str) -> String {
 /// Returns the command that subscribes to the values of a window's panes, until [`unsubscribe`].
 pub fn subscribe(window: WindowId, reads: Reads) -> Command {
     let (between, after) = (char::from(BETWEEN_VALUES), char::from(AFTER_PANE));
-    let mut values = vec!["#{pane_id}".into(), "#{pane_dead}".into(), PLACE.into(), text("pane_title")];
+    let mut values = vec!["#{pane_id}".into(), DEAD.into(), PLACE.into(), text("pane_title")];
     if reads == Reads::All {
         // Each costs tmux a look into `/proc`.
         values.extend([text("pane_current_command"), text("pane_current_path")]);
@@ -196,7 +199,7 @@ mod tests {
     #[test]
     fn only_kinds_that_no_server_dies_of_are_asked_for() {
         let line = subscribe(WindowId(5), Reads::All).line().unwrap();
-        assert!(line.starts_with(b"refresh-client -B \"muxtap-@5:@5:#{P:"), "{}", String::from_utf8_lossy(&line));
-        assert_eq!(unsubscribe(WindowId(5)).line().unwrap(), b"refresh-client -B muxtap-@5\n");
+        assert!(line.starts_with(b"refresh-clien -B \"muxtap-@5:@5:#{P:"), "{}", String::from_utf8_lossy(&line));
+        assert_eq!(unsubscribe(WindowId(5)).line().unwrap(), b"refresh-clien -B muxtap-@5\n");
     }
 }

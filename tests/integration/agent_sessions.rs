@@ -483,6 +483,31 @@ fn at_a_terminal_attach_asks_its_user() {
     world.await_output(&pane, r"= ended");
 }
 
+/// What an agent says while a question is open looks like another one, below fifty empty rows: the answer that its
+/// reader gives then shows the question that is open, and allows nothing.
+#[test]
+fn an_agents_text_does_not_stand_for_a_question() {
+    let world = World::with_server();
+    configure(&world, "");
+    let session = Session::new(&world);
+    let bin = std::env::var("MUXTAP_TEST_BIN").unwrap_or_else(|_| env!("CARGO_BIN_EXE_muxtap").into());
+    let pane = world.window(&format!("{bin} agent-session attach -t {}; exec cat", session.name));
+    session.send("ask-and-say everything");
+    world.await_output(&pane, r"\? q1: everything");
+    world.await_output(&pane, r"^\| \? q1: ls -la$");
+    world.await_output(&pane, r"^\|   Always / Yes / No \(y, n\)$");
+    world.ok(&["send-keys", "-t", &pane, "y", "Enter"]);
+    world.await_output(&pane, "q1 was not the last thing shown");
+    assert_eq!(session.get("/questions")["questions"].as_array().unwrap().len(), 1);
+    let shown = world.tmux(&["capture-pane", "-p", "-t", &pane]);
+    let rows: Vec<_> = shown.lines().filter(|row| row.starts_with("? ")).collect();
+    assert_eq!(rows, ["? q1: everything"], "{shown}");
+    // Now it stands there as the last thing.
+    world.ok(&["send-keys", "-t", &pane, "y", "Enter"]);
+    world.await_output(&pane, "selected yes");
+    session.kill();
+}
+
 #[test]
 fn an_agent_reads_and_writes_below_its_directory_and_nowhere_else() {
     let world = world();

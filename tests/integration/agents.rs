@@ -51,7 +51,7 @@ pub fn golden(name: &str) -> Golden {
         screen: screen.to_owned(),
         state: words.next().unwrap().to_owned(),
         rule: words.next().unwrap().to_owned(),
-        question: questions.into_iter().next(),
+        question: questions.first().map(|question| question.replace(" ⏎ ", "\n")),
         options: options.map(shown).collect(),
     }
 }
@@ -195,7 +195,9 @@ fn every_screen_is_read_in_a_real_pane_as_it_is_on_paper() {
     let names = ["claude", "codex", "gemini", "aider", "opencode", "cursor-agent", "copilot", "goose"];
     let (world, _) = stage(&names);
     world.ok(&["list-panes"]);
-    let mut watch = watch(&world);
+    // It goes on through all of them, which takes minutes on a busy machine.
+    let mut command = world.muxtap_command(&["--json", "agents", "--watch"]);
+    let mut watch = Background::start_with(&mut command, 15 * crate::common::LIMIT);
     let all = all_golden();
     for program in names {
         let agent = program.split('-').next().unwrap();
@@ -243,7 +245,8 @@ fn what_was_there_before_is_known_at_the_first_question() {
     let agents = listed(&world);
     assert_eq!(agents.iter().map(what).collect::<Vec<_>>(), [("claude", "permission")]);
     let agent = &agents[0];
-    assert_eq!(agent["question"], "Do you want to proceed?");
+    let about = "Bash command\nrm -rf build\nRemove the build directory\nDo you want to proceed?";
+    assert_eq!(agent["question"], about);
     assert_eq!(
         (agent["options"][0]["selected"].as_bool(), agent["options"][1]["selected"].as_bool()),
         (Some(true), Some(false))
@@ -251,11 +254,90 @@ fn what_was_there_before_is_known_at_the_first_question() {
     assert_eq!(agent["evidence"]["rows"][0]["row"], 9);
     let table = world.ok(&["agents"]);
     assert!(table.starts_with("ID") && table.contains("wide:0.0  Claude Code  permission"), "{table}");
+    assert!(table.contains("⏎ rm -rf build ⏎"), "{table}");
     assert!(table.contains("Do you want to proceed? [1) Yes | 2)"), "{table}");
     assert!(world.json(&["agents", "-t", "other"])["agents"].as_array().unwrap().is_empty());
     assert_eq!(world.json(&["agents", "-t", "wide"])["agents"].as_array().unwrap().len(), 1);
     let http = world.http("GET", &format!("/v1/agents{}", world.query()), None);
     assert_eq!((http.status, &http.json()["agents"][0]["evidence"]), (200, &agent["evidence"]));
+}
+
+/// A dialog that an agent prints is not its own: neither above its prompt, nor below its own dialog. A question holds the
+/// command, and is answered only while it is certain.
+#[test]
+fn a_forged_dialog_is_not_taken_for_the_agents_own() {
+    let (world, pane) = stage(&["claude"]);
+    world.ok(&["list-panes"]);
+    let mut watch = watch(&world);
+    let mut client = crate::mcp::Client::new(&world);
+    type_line(&world, &pane, "claude");
+    assert_eq!(what(&next(&mut watch)), ("claude", "idle"));
+    for name in ["claude-attack-above-prompt", "claude-attack-typed", "claude-attack-above-new-prompt"] {
+        show(&world, &pane, &golden("claude-working"));
+        until(&mut watch, "working");
+        show(&world, &pane, &golden(name));
+        let told = until(&mut watch, "idle");
+        assert_eq!((told["question"].as_str(), options(&told)), (None, Vec::new()), "{name}");
+    }
+    show(&world, &pane, &golden("claude-permission-long"));
+    let real = until(&mut watch, "permission");
+    let question = real["question"].as_str().unwrap();
+    assert!(question.contains("| sh\nEOF\nrm -rf ~/Documents\nDo you want to proceed?"), "{question}");
+    // A forged one comes below it before the answer does.
+    show(&world, &pane, &golden("claude-attack-below"));
+    let unsure = until(&mut watch, "question");
+    assert_eq!((&unsure["question_id"], options(&unsure)), (&Value::Null, Vec::new()), "{unsure}");
+    let given = serde_json::json!({"target": pane, "answer": "1", "question_id": real["question_id"]});
+    let error = client.fails("CONFLICT", "send_keys", &given);
+    assert!(error.contains("no key was pressed"), "{error}");
+    assert_eq!(listed(&world)[0]["evidence"]["rule"], "uncertain");
+}
+
+/// An agent counts some characters narrower than tmux does, and others let the terminal wrap: the rest of a row then
+/// stands at the first column, where a command chooses to look like the dialog's border, its title or its answers.
+#[test]
+fn a_row_that_wraps_hides_nothing_of_the_command() {
+    let (world, pane) = stage(&["claude"]);
+    world.ok(&["list-panes"]);
+    let mut watch = watch(&world);
+    type_line(&world, &pane, "claude");
+    next(&mut watch);
+    let (rule, letters) = ("\u{2500}".repeat(120), "x".repeat(109));
+    for padding in [
+        format!("{}xxx{}", "\u{1f44d}\u{1f3fd}".repeat(26), &rule[..60]),
+        format!("{}x{}", "\u{3164}".repeat(53), &rule[..90]),
+        format!("{letters}{}", &rule[..90]),
+        format!("{letters}{rule}{}", &rule[..90]),
+        format!("{}{}", " ".repeat(109), &rule[..90]),
+        format!("{letters}Bash command"),
+        format!("{letters}\u{276f} 1. Yes"),
+        format!("{letters}\u{276f} "),
+    ] {
+        show(&world, &pane, &golden("claude-working"));
+        until(&mut watch, "working");
+        let tail = "   Lists files\n\n Do you want to proceed?\n \u{276f} 1. Yes\n   2. No\n\n Esc to cancel";
+        let text = format!("{rule}\n Bash command\n\n rm -rf ~ #{padding}\n   ls\n{tail}");
+        show_text(&world, &pane, &text);
+        let told = until(&mut watch, "permission");
+        let question = told["question"].as_str().unwrap();
+        assert!(question.starts_with("Bash command\nrm -rf ~ #"), "{padding}: {told}");
+        assert!(question.ends_with("\nls\nLists files\nDo you want to proceed?"), "{padding}: {told}");
+        assert_eq!(options(&told), ["1: Yes", "2: No"], "{padding}");
+        // Above the screen's first row stands the rest.
+        show(&world, &pane, &golden("claude-working"));
+        until(&mut watch, "working");
+        show_text(&world, &pane, &format!("{}\n{text}", "\n".repeat(40)));
+        let told = until(&mut watch, "permission");
+        assert!(told["question"].as_str().unwrap().contains("rm -rf ~ #"), "{padding}: {told}");
+    }
+    // The wrapped part alone is on the screen.
+    show(&world, &pane, &golden("claude-working"));
+    until(&mut watch, "working");
+    let above = format!("{rule}\n Bash command\n\n rm -rf ~ #{letters}{rule}\n");
+    let rows = " a step\n".repeat(34);
+    show_text(&world, &pane, &format!("{above}{rows}\n Do you want to proceed?\n \u{276f} 1. Yes\n   2. No\n "));
+    let told = until(&mut watch, "permission");
+    assert!(told["question"].as_str().unwrap().starts_with("\u{2026}\n"), "{told}");
 }
 
 #[test]

@@ -228,7 +228,7 @@ fn a_client_that_is_killed_while_it_arrives_is_never_seen_by_the_server() {
 
 #[test]
 fn a_server_lives_while_a_script_makes_a_session_and_kills_it_a_moment_later() {
-    let world = World::with_server();
+    let world = World::with_server().with_coverage("sessions");
     let server = world.server_pid();
     world.ok(&["list-panes"]);
     for round in 0..60 {
@@ -247,9 +247,9 @@ fn a_server_lives_while_a_script_makes_a_session_and_kills_it_a_moment_later() {
 /// The hub's client arrives when the server has been started.
 #[test]
 fn a_server_whose_hub_cannot_be_attached_to_is_not_left_behind() {
-    let mut world = World::new();
+    let mut world = World::new().with_coverage("hub");
     let script = r#"#!/bin/sh
-case " $* " in *" -C attach-session "*) exit 7 ;; esac
+case " $* " in *" -C attach-sessio "*) exit 7 ;; esac
 exec TMUX "$@"
 "#;
     put_as_tmux(&mut world, &script.replace("TMUX", &tmux_program()));
@@ -261,10 +261,10 @@ exec TMUX "$@"
 /// A server whose daemon was killed while it started ends by itself after 15 s.
 #[test]
 fn a_daemon_that_is_killed_while_it_starts_a_server_leaves_none_behind() {
-    let mut world = World::new();
+    let mut world = World::new().with_coverage("hub");
     // The hub's client kills the daemon, which started it.
     let script = r#"#!/bin/sh
-case " $* " in *" -C attach-session "*) kill -KILL "$PPID"; exit 7 ;; esac
+case " $* " in *" -C attach-sessio "*) kill -KILL "$PPID"; exit 7 ;; esac
 exec TMUX "$@"
 "#;
     put_as_tmux(&mut world, &script.replace("TMUX", &tmux_program()));

@@ -59,61 +59,380 @@ fn another_user_gets_no_answer_from_a_socket_that_was_opened_to_all() {
     assert_eq!(world.sessions(), ["main"]);
 }
 
-/// Listens on a socket; when somebody runs it with `-V`, it leaves a file with the user that it had.
-#[cfg(target_os = "linux")]
-const TRAP: &str = r#"
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-int main(int count, char **words) {
-    if (count < 2 || !strcmp(words[1], "-V")) {
-        close(open(MARK, O_CREAT | O_WRONLY, 0600));
-        puts("tmux 3.3a");
-        return 0;
-    }
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-    strncpy(at.sun_path, words[1], sizeof at.sun_path - 1);
-    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
-    if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 64)) return 1;
-    puts("ready");
-    fflush(stdout);
-    for (;;) close(accept(listener, 0, 0));
+/// A program that listens on the socket of its first argument and speaks tmux's messages to whoever comes: by
+/// every message that could make a client run a command, open a file, hang up its parent or stop itself. It notes in
+/// the file of its second argument how many bytes came, and with how many connections.
+const HOSTILE_SERVER: &str = r#"
+import os, socket, struct, sys, threading
+path, notes, mark = sys.argv[1:4]
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(path)
+os.chmod(path, 0o666)
+listener.listen(64)
+def message(kind, data=b""):
+    return struct.pack("=IHHII", kind, 16 + len(data), 0, 8, os.getpid()) + data
+run = b"touch " + mark.encode() + b"\0"
+script = os.path.dirname(path).encode() + b"/shell\0"
+opened = struct.pack("=iii", 1, -1, os.O_WRONLY) + mark.encode() + b"\0"
+orders = {
+    "shell": message(209, script),
+    "exec": message(207) + message(217, run + b"/bin/sh\0") + message(204),
+    "lock": message(207) + message(206, run),
+    "write": message(303, opened) + message(304, struct.pack("=i", 1) + b"theirs"),
+    "read": message(300, struct.pack("=ii", 1, -1) + b"/etc/hostname\0"),
+    "hang-up": message(207) + message(202, b"x\0") + message(204),
+    "stop": message(207) + message(214),
 }
+def serve(one):
+    came = 0
+    try:
+        while True:
+            got = one.recv(65536)
+            if not got:
+                break
+            if not came:
+                one.sendall(orders[order])
+            came += len(got)
+            note(f"bytes {came}")
+            # What a file that is read would come in (MSG_READ).
+            if struct.pack("=I", 301) in got:
+                open(mark, "w").close()
+    except OSError:
+        pass
+    one.close()
+def note(text):
+    with open(notes, "a") as file:
+        file.write(text + "\n")
+order = sys.argv[4]
+print("ready", flush=True)
+while True:
+    one, _ = listener.accept()
+    note("connection")
+    threading.Thread(target=serve, args=(one,), daemon=True).start()
 "#;
 
-/// A server is spoken to by its own program, but what another user runs is never run with this user's rights.
+/// The system's own, which another user may run, too.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// A hostile server on a socket in a folder of its own.
+struct HostileServer {
+    socket: std::path::PathBuf,
+    notes: std::path::PathBuf,
+    mark: std::path::PathBuf,
+    _process: crate::common::Background,
+}
+
+impl HostileServer {
+    /// Starts one as another user, or (`theirs` is false) as this one.
+    fn start(world: &World, theirs: bool, order: &str) -> Self {
+        let folder = world.path(&format!("{}-{order}", if theirs { "theirs" } else { "own" }));
+        fs::create_dir(&folder).unwrap();
+        let [socket, notes, mark, script, shell] =
+            ["s", "notes", "mark", "server.py", "shell"].map(|name| folder.join(name));
+        fs::write(&script, HOSTILE_SERVER).unwrap();
+        fs::write(&shell, format!("#!/bin/sh\ntouch {}\n", mark.display())).unwrap();
+        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = if theirs { as_nobody(world, PYTHON) } else { world.command(PYTHON) };
+        if theirs {
+            chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
+            // So that a file that is made by the victim is seen.
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        command.arg(&script).arg(&socket).arg(&notes).arg(&mark).arg(order);
+        let mut process = crate::common::Background::start(&mut command);
+        process.line_where("it listens", |line| line == "ready");
+        Self { socket, notes, mark, _process: process }
+    }
+
+    fn notes(&self) -> String {
+        fs::read_to_string(&self.notes).unwrap_or_default()
+    }
+}
+
+/// S1: another user listens on a socket and answers as tmux does. Whoever names that socket, and by whatever
+/// interface, the server is not sent a byte.
 #[test]
 #[cfg(target_os = "linux")]
-fn the_program_of_another_users_server_is_not_run() {
-    let world = World::new();
+fn a_server_of_another_user_is_not_spoken_to_whoever_names_it() {
+    let world = World::with_server();
     if !opened_to_nobody(&world) {
         return;
     }
-    let (source, trap, mark) = (world.path("trap.c"), world.path("trap"), world.path("mark"));
-    fs::write(&source, TRAP).unwrap();
-    let define = format!("-DMARK=\"{}\"", mark.display());
-    let compiled = world.command("cc").arg(define).arg("-o").arg(&trap).arg(&source).status();
-    if !compiled.is_ok_and(|status| status.success()) {
-        println!("not tested: no C compiler");
+    let server = HostileServer::start(&world, true, "shell");
+    let path = server.socket.to_str().unwrap();
+    // All but the user do not even reach it.
+    let (addr, cookie) = crate::page::log_in(&world, &["--read-only"]);
+    let path_in_query = path.replace('/', "%2F");
+    for route in ["panes", "sessions", "status", "environment", "panes/main/capture", "events"] {
+        let asked = format!("/v1/{route}?socket={path_in_query}");
+        let (answer, head) = crate::page::ask(&addr, "GET", &asked, &[&cookie], "");
+        assert!(matches!(answer.status, 401 | 403) || route == "status", "{route}: {head}");
+    }
+    let token = world.ok(&["token"]);
+    for (method, route, body) in [
+        ("GET", "panes", ""),
+        ("POST", "sessions", r#"{"name":"x"}"#),
+        ("POST", "waits", r#"{"panes":["main"],"patterns":["x"]}"#),
+        ("POST", "recordings", r#"{"pane":"main"}"#),
+    ] {
+        let asked = format!("/v1/{route}?socket={path_in_query}");
+        let bearer = format!("authorization: Bearer {token}");
+        let (answer, head) = crate::page::ask(&addr, method, &asked, &[&bearer], body);
+        assert_eq!(answer.status, 401, "{method} {route}: {head}");
+    }
+    let mut client = Client::new(&world);
+    for tool in ["list", "capture_pane", "create", "wait_for"] {
+        let arguments =
+            json!({"server": path, "target": "main", "panes": ["main"], "patterns": ["x"], "what": "session"});
+        let answer = client.ask("tools/call", &json!({"name": tool, "arguments": arguments}));
+        assert!(answer["result"]["isError"] == true || !answer["error"].is_null(), "{tool}: {answer}");
+    }
+    assert_eq!(server.notes(), "", "nobody has reached it");
+    // The user names any path: then the kernel says whose it is.
+    for command in ["list-panes", "list-sessions", "doctor", "new-session"] {
+        let asked = run(world.plain_muxtap_command().arg("--json").arg("-S").arg(path).arg(command));
+        if command != "doctor" {
+            let error = asked.error();
+            assert_eq!(error["code"], "TMUX_UNAVAILABLE", "{asked:?}");
+            assert_eq!(error["details"]["owner"], NOBODY, "{asked:?}");
+            assert!(error["message"].as_str().unwrap().contains("foreign_servers"), "{asked:?}");
+        }
+    }
+    assert!(!server.notes().contains("bytes"), "{}", server.notes());
+    assert!(!server.mark.exists());
+    // The daemon is well.
+    assert_eq!(world.sessions(), ["main"]);
+}
+
+/// S1: what is named in the configuration is spoken to, and runs nothing.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_server_of_another_user_that_is_configured_runs_nothing() {
+    let mut world = World::new();
+    if !opened_to_nobody(&world) {
         return;
     }
-    let folder = world.path("theirs");
-    fs::create_dir(&folder).unwrap();
-    chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
-    for (theirs, is_run) in [(true, false), (false, true)] {
-        let socket = folder.join(if theirs { "t" } else { "own" });
-        let mut command = if theirs { as_nobody(&world, &trap) } else { world.command(&trap) };
-        let mut server = crate::common::Background::start(command.arg(&socket));
-        server.line_where("it listens", |line| line == "ready");
-        let asked = run(world.plain_muxtap_command().arg("--json").arg("-S").arg(&socket).arg("list-panes"));
-        assert_eq!(asked.error()["code"], "TMUX_UNAVAILABLE", "{asked:?}");
-        assert_eq!(mark.exists(), is_run, "of {}", if theirs { "another user" } else { "this user" });
-        server.kill();
+    let server = HostileServer::start(&world, true, "exec");
+    let path = server.socket.to_str().unwrap().to_owned();
+    // A secret of the daemon's own surroundings.
+    world.set("API_KEY", "secret");
+    for wrong in [format!("{}:{path}", NOBODY - 1), path.clone(), format!("{NOBODY}:relative")] {
+        let asked =
+            run(world.plain_muxtap_command().env("MUXTAP_FOREIGN_SERVERS", &wrong).args(["-S", &path, "list-panes"]));
+        assert!(asked.status != 0 && !server.notes().contains("bytes"), "{wrong}: {asked:?}");
+        world.muxtap(&["stop"]);
     }
+    world.set("MUXTAP_FOREIGN_SERVERS", format!("{NOBODY}:{path}"));
+    let asked = run(world.plain_muxtap_command().arg("--json").arg("-S").arg(&path).arg("list-panes"));
+    assert_eq!(asked.error()["code"], "TMUX_UNAVAILABLE", "{asked:?}");
+    assert!(server.notes().contains("bytes"), "it was spoken to: {}", server.notes());
+    assert!(!server.mark.exists());
+}
+
+/// S1: a server of this user's own, which is no tmux: no message makes a client of muxtap's run, write or end anything.
+#[test]
+#[cfg(target_os = "linux")]
+fn no_server_makes_a_client_run_or_write_anything() {
+    let world = World::with_server();
+    assert_eq!(world.sessions(), ["main"]);
+    for order in ["shell", "exec", "lock", "write", "read", "hang-up", "stop"] {
+        let server = HostileServer::start(&world, false, order);
+        let asked = run(world.plain_muxtap_command().arg("--json").arg("-S").arg(&server.socket).arg("list-panes"));
+        assert_eq!(asked.error()["code"], "TMUX_UNAVAILABLE", "{order}: {asked:?}");
+        assert!(server.notes().contains("bytes"), "the attack itself works: {}", server.notes());
+        assert!(!server.mark.exists(), "{order}");
+        // Its parent is the daemon.
+        assert_eq!(world.sessions(), ["main"], "{order}");
+    }
+}
+
+/// S1: a plain tmux does what muxtap's clients do not: the attack itself works.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_plain_client_would_obey() {
+    let world = World::new();
+    for order in ["shell", "exec", "lock", "write", "read"] {
+        let server = HostileServer::start(&world, false, order);
+        let mut client =
+            crate::common::Background::start(world.tmux_command(&server.socket).args(["-C", "list-sessions"]));
+        crate::common::eventually("it has obeyed", || server.mark.exists());
+        client.close_stdin();
+        client.kill();
+    }
+}
+
+/// S1: a tmux that muxtap runs has what it needs, and nothing of what the daemon was started with.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_tmux_that_muxtap_runs_has_a_clean_environment() {
+    let mut world = World::with_server();
+    world.set("API_KEY", "secret");
+    world.set("SSH_AUTH_SOCK", "/daemons/agent");
+    world.ok(&["read", "-t", "main"]);
+    let daemon = world.daemon_pid().unwrap();
+    let environment = |pid: u32| fs::read(format!("/proc/{pid}/environ")).unwrap();
+    let has = |environment: &[u8], name: &str| {
+        environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(format!("{name}=").as_bytes()))
+    };
+    assert!(has(&environment(daemon), "API_KEY"), "the attack itself works");
+    let clients: Vec<u32> =
+        world.tmux(&["list-clients", "-F", "#{client_pid}"]).lines().map(|pid| pid.parse().unwrap()).collect();
+    assert!(!clients.is_empty());
+    for client in clients {
+        let environment = environment(client);
+        assert!(has(&environment, "PATH") && !has(&environment, "API_KEY") && !has(&environment, "SSH_AUTH_SOCK"));
+    }
+    // A server that it starts for a caller without an environment of its own, as over HTTP.
+    let socket = world.path("fresh");
+    world.also_end(&socket);
+    let path = format!("/v1/sessions?socket={}", socket.to_str().unwrap().replace('/', "%2F"));
+    assert_eq!(world.http("POST", &path, Some(&json!({"name": "fresh"}))).status, 200);
+    let global = world.tmux_at(&socket, &["show-environment", "-g"]);
+    assert!(global.contains("PATH=") && !global.contains("API_KEY"), "{global}");
+    // A session gets the variables that its server says, of its caller.
+    world.tmux(&["set-option", "-g", "update-environment", "SSH_AUTH_SOCK"]);
+    world.tmux(&["set-option", "-ga", "update-environment", "WAYLAND_*"]);
+    let made = run(world
+        .muxtap_command(&["new-session", "-s", "mine"])
+        .env("SSH_AUTH_SOCK", "/mine/agent")
+        .env("WAYLAND_DISPLAY", "wayland-7")
+        .env("OTHER_KEY", "secret"));
+    assert_eq!(made.status, 0, "{made:?}");
+    let mine = world.tmux(&["show-environment", "-t", "mine"]);
+    assert!(mine.contains("SSH_AUTH_SOCK=/mine/agent") && mine.contains("WAYLAND_DISPLAY=wayland-7"), "{mine}");
+    assert!(!mine.contains("KEY"), "{mine}");
+}
+
+/// S1: where another user could put a server of theirs first, none is started.
+#[test]
+#[cfg(target_os = "linux")]
+fn no_server_is_started_where_others_make_files() {
+    let world = World::new();
+    let folder = world.path("open");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    let socket = folder.join("s");
+    let made = run(world.plain_muxtap_command().arg("--json").arg("-S").arg(&socket).arg("new-session"));
+    let error = made.error();
+    assert_eq!(error["code"], "TMUX_UNAVAILABLE", "{made:?}");
+    assert!(error["message"].as_str().unwrap().contains("can be written by others"), "{made:?}");
+    assert!(!socket.exists());
+    // One that its user has started there is this user's, and is followed.
+    world.tmux_at(&socket, &["new-session", "-d", "-s", "own"]);
+    let listed = run(world.plain_muxtap_command().arg("-S").arg(&socket).arg("list-sessions"));
+    assert!(listed.status == 0 && listed.text().contains("own"), "{listed:?}");
+    // In a sticky folder, as /tmp is one, others cannot replace what is the user's.
+    let sticky = world.path("sticky");
+    fs::create_dir(&sticky).unwrap();
+    fs::set_permissions(&sticky, fs::Permissions::from_mode(0o1777)).unwrap();
+    let socket = sticky.join("s");
+    world.also_end(&socket);
+    let made = run(world.plain_muxtap_command().arg("-S").arg(&socket).args(["new-session", "-s", "own"]));
+    assert_eq!(made.status, 0, "{made:?}");
+    assert_eq!(world.tmux_at(&socket, &["list-sessions", "-F", "#{session_name}"]).lines().last(), Some("own"));
+}
+
+/// S9: whose daemon answers is told by the connection itself: the file of a socket may have become another's since.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_socket_that_looks_like_the_users_own_is_not_spoken_to_if_another_user_answers() {
+    let mut world = World::new();
+    if !opened_to_nobody(&world) {
+        return;
+    }
+    let server = HostileServer::start(&world, true, "stop");
+    let folder = world.path("sticky");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)).unwrap();
+    let socket = folder.join("s");
+    fs::rename(&server.socket, &socket).unwrap();
+    chown(&socket, Some(0), Some(0)).unwrap();
+    world.set("MUXTAP_SOCKET", socket.to_str().unwrap());
+    world.set("API_KEY", "secret");
+    for command in ["mcp", "list-panes", "status", "stdio"] {
+        let asked = run(world.plain_muxtap_command().arg(command));
+        assert!(asked.status != 0 && asked.stderr.contains("belongs to user 65534"), "{command}: {asked:?}");
+    }
+    assert!(!server.notes().contains("bytes"), "{}", server.notes());
+    // The world's end looks for a daemon of its own.
+    world.set("MUXTAP_SOCKET", world.path("m.sock").to_str().unwrap());
+}
+
+/// S6: what a reader is told of a pane is not taken from the user.
+#[test]
+fn an_answer_that_a_reader_was_told_still_answers_the_user() {
+    let world = World::with_server();
+    let (addr, cookie) = crate::page::log_in(&world, &["--read-only"]);
+    let (value, own) = (cookie.strip_prefix("cookie: ").unwrap(), format!("http://{addr}"));
+    world.ok(&["send-keys", "-t", "main", "printf 'DO''NE\\n'", "Enter"]);
+    let mut page = crate::page::open(&addr, &[("cookie", value), ("origin", &own)]).ok().unwrap();
+    let arguments = json!({"panes": ["main"], "patterns": ["^DONE"], "since": "start", "server": world.socket()});
+    page.say(&json!({"type": "call", "id": 1, "tool": "wait_for", "arguments": arguments}));
+    let told = page.next_of("result");
+    assert_eq!(told["result"]["answer"]["outcome"], "matched", "{told}");
+    assert_eq!(world.ok(&["wait-for", "-t", "main", "-p", "^DONE", "-T", "20"]), "DONE");
+}
+
+/// S6: a wait is ended by its caller, or by who may end programs.
+#[test]
+fn a_reader_does_not_end_another_callers_wait() {
+    let world = World::with_server();
+    let (addr, cookie) = crate::page::log_in(&world, &["--read-only"]);
+    let value = cookie.strip_prefix("cookie: ").unwrap();
+    let mut wait = world.spawn(&["wait-for", "-t", "main", "-p", "^never$", "-T", "50"]);
+    let listed = || {
+        let waits = crate::page::ask(&addr, "GET", "/v1/waits", &[&cookie], "").0.json();
+        waits["waits"][0]["id"].as_str().map(str::to_owned)
+    };
+    crate::common::eventually("the wait is open", || listed().is_some());
+    let id = listed().unwrap();
+    let origin = format!("origin: http://{addr}");
+    let (answer, head) = crate::page::ask(&addr, "DELETE", &format!("/v1/waits/{id}"), &[&cookie, &origin], "");
+    assert_eq!(answer.status, 403, "{head}");
+    // By listening to it and leaving.
+    let own = format!("http://{addr}");
+    let mut page = crate::page::open(&addr, &[("cookie", value), ("origin", &own)]).ok().unwrap();
+    page.say(&json!({"type": "call", "id": 1, "tool": "wait_for", "arguments": {"id": id}}));
+    page.say(&json!({"type": "call", "id": 2, "tool": "list", "arguments": {}}));
+    page.next_of("result");
+    drop(page);
+    let mut client = Client::new(&world);
+    client.begin("tools/call", &json!({"name": "wait_for", "arguments": {"id": id}}));
+    client.call("list", &json!({}));
+    drop(client);
+    crate::common::eventually("both have gone", || world.metric("muxtap_waits_active") == 1);
+    assert_eq!(listed(), Some(id.clone()), "it goes on");
+    // One that is a page's own ends with it.
+    let mut page = crate::page::open(&addr, &[("cookie", value), ("origin", &own)]).ok().unwrap();
+    let arguments = json!({"panes": ["main"], "patterns": ["^other$"], "server": world.socket()});
+    page.say(&json!({"type": "call", "id": 1, "tool": "wait_for", "arguments": arguments}));
+    crate::common::eventually("the page's wait is open", || world.metric("muxtap_waits_active") == 2);
+    drop(page);
+    crate::common::eventually("the page's wait has ended", || world.metric("muxtap_waits_active") == 1);
+    // The caller's own answer is the pattern's.
+    world.tmux(&["send-keys", "-t", "main", "printf 'ne''ver\\n'", "Enter"]);
+    assert_eq!(wait.line().as_deref(), Some("never"));
+    assert_eq!(wait.finish().status, 0);
+}
+
+/// S6: the same of recordings, whose ids can be guessed.
+#[test]
+fn a_caller_without_the_tier_does_not_end_another_callers_recording() {
+    let mut world = World::with_server();
+    world.set("MUXTAP_DENY", "kill");
+    let (addr, _) = crate::page::log_in(&world, &[]);
+    let begun = world.http("POST", "/v1/recordings", Some(&json!({"pane": "main", "file": world.path("r.cast")})));
+    assert_eq!(begun.status, 200, "{begun:?}");
+    let id = begun.json()["id"].as_str().unwrap().to_owned();
+    let bearer = format!("authorization: Bearer {}", world.ok(&["token"]));
+    for (method, path) in
+        [("DELETE", format!("/v1/recordings/{id}")), ("GET", format!("/v1/recordings/{id}?attach=true"))]
+    {
+        let (answer, head) = crate::page::ask(&addr, method, &path, &[&bearer], "");
+        assert_eq!(answer.status, 403, "{head}");
+    }
+    assert_eq!(world.http("GET", &format!("/v1/recordings/{id}"), None).json()["state"], "recording");
+    assert_eq!(world.http("DELETE", &format!("/v1/recordings/{id}"), None).status, 200);
 }
 
 /// A pane prints, and is called by, the marks of the protocols that carry it.

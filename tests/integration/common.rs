@@ -78,7 +78,8 @@ pub struct Background {
     pid: u32,
     child: Option<Child>,
     stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
+    /// `None` once it is closed.
+    stdout: Option<BufReader<ChildStdout>>,
     stderr: Option<JoinHandle<String>>,
     watchdog: Watchdog,
 }
@@ -118,7 +119,7 @@ impl Background {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let stdin = child.stdin.take();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let stdout = Some(BufReader::new(child.stdout.take().unwrap()));
         let mut pipe = child.stderr.take().unwrap();
         let stderr = std::thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -145,7 +146,7 @@ impl Background {
     /// The next line of its stdout; `None` at its end.
     pub fn line(&mut self) -> Option<String> {
         let mut line = Vec::new();
-        let read = self.stdout.read_until(b'\n', &mut line).unwrap();
+        let read = self.stdout.as_mut().unwrap().read_until(b'\n', &mut line).unwrap();
         (read > 0).then(|| String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned())
     }
 
@@ -163,13 +164,21 @@ impl Background {
     pub fn finish(mut self) -> Answer {
         self.stdin = None;
         let mut stdout = Vec::new();
-        self.stdout.read_to_end(&mut stdout).unwrap();
+        if let Some(pipe) = &mut self.stdout {
+            pipe.read_to_end(&mut stdout).unwrap();
+        }
         let status = self.child.take().unwrap().wait().unwrap();
         let hung = self.watchdog.end();
         let stderr = self.stderr.take().unwrap().join().unwrap();
         let answer = Answer { status: status.code().unwrap_or(-1), stdout, stderr };
         assert!(!hung, "it hung: {answer:?}");
         answer
+    }
+
+    /// Closes its stdout, of which nothing more is read, and waits for its end.
+    pub fn finish_unread(mut self) -> Answer {
+        self.stdout = None;
+        self.finish()
     }
 
     /// SIGKILLs it.
@@ -235,7 +244,7 @@ impl ProcessEnd {
     pub fn wait(self) {
         #[cfg(target_os = "linux")]
         {
-            let limit = rustix::event::Timespec { tv_sec: 30, tv_nsec: 0 };
+            let limit = rustix::event::Timespec::try_from(LIMIT).unwrap();
             let mut ends = [rustix::event::PollFd::new(&self.pidfd, rustix::event::PollFlags::IN)];
             assert_eq!(rustix::event::poll(&mut ends, Some(&limit)).unwrap(), 1, "the process has not ended");
         }
@@ -270,9 +279,23 @@ pub fn say(world: &World, pane: &str, line: &str) {
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(30), "never: {what}");
+        assert!(start.elapsed() < LIMIT, "never: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Whether nothing of an answer has come yet.
+pub fn is_silent(stream: &UnixStream) -> bool {
+    let mut fds = [rustix::event::PollFd::new(stream, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 0
+}
+
+/// The processor time that a process has used, in the kernel's ticks.
+#[cfg(target_os = "linux")]
+pub fn ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
 /// A process that does nothing for a while, so that a test can act in the middle of a request to
@@ -346,6 +369,18 @@ impl World {
         let world = Self::new();
         world.session("main");
         world
+    }
+
+    /// Has servers followed so, whatever is in use.
+    pub fn with_coverage(mut self, how: &str) -> Self {
+        self.set("MUXTAP_COVERAGE", how);
+        self
+    }
+
+    /// Has panes that flood followed on every version of tmux, for tests about following floods.
+    pub fn with_floods_followed(mut self) -> Self {
+        self.set("MUXTAP_FLOODS", "follow");
+        self
     }
 
     /// Sets a variable for everything that is started from here on.
@@ -605,7 +640,7 @@ impl Drop for World {
         self.end_servers();
         // The programs in the panes end on their own once their terminals are gone; nobody tells us when.
         let start = Instant::now();
-        while !self.processes().is_empty() && start.elapsed() < Duration::from_secs(10) {
+        while !self.processes().is_empty() && start.elapsed() < LIMIT {
             std::thread::sleep(Duration::from_millis(10));
         }
         let left = self.processes();
@@ -654,10 +689,10 @@ fn crashed_servers() -> Vec<(i32, i32)> {
     crashed
 }
 
-/// A server that does not end after some seconds is left to its world, which kills it.
+/// A server that does not end is left to its world, which kills it.
 fn end_server(command: &mut Command) {
     let Ok(mut child) = command.spawn() else { return };
-    let mut watchdog = Watchdog::on(child.id(), Duration::from_secs(10));
+    let mut watchdog = Watchdog::on(child.id(), LIMIT);
     let _ = child.wait();
     watchdog.end();
 }

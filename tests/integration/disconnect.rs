@@ -1,8 +1,8 @@
 //! Callers that go away in the middle of what they asked for: nothing half done stays, nothing is held for nobody.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
-use crate::common::{Stopped, World, eventually, tmux_program};
+use crate::common::{Stopped, World, eventually, run, tmux_program};
 use serde_json::json;
 
 fn waits(world: &World) -> u64 {
@@ -14,6 +14,22 @@ fn noticed(world: &World) {
     for _ in 0..3 {
         assert_eq!(world.http("GET", "/health", None).status, 200);
     }
+}
+
+/// Has muxtap run a tmux that waits for the file `go` before each call whose words hold `word`, and makes `asked` then.
+fn slow_tmux(world: &mut World, word: &str) -> (PathBuf, PathBuf) {
+    let (slow, asked, go) = (world.path("slow-tmux"), world.path("asked"), world.path("go"));
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *{word}*) : > {}; until [ -e {} ]; do sleep 0.02; done;; esac\nexec {} \"$@\"\n",
+        asked.display(),
+        go.display(),
+        tmux_program()
+    );
+    fs::write(&slow, script).unwrap();
+    fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
+    world.set("MUXTAP_TMUX", slow.display().to_string());
+    world.set("MUXTAP_OWN_TMUX", "false");
+    (asked, go)
 }
 
 #[test]
@@ -37,18 +53,18 @@ fn a_wait_that_could_not_begin_before_its_caller_left_is_closed() {
 
 #[test]
 fn what_is_being_made_when_its_caller_leaves_is_made_to_the_end() {
-    let world = World::with_server();
+    let mut world = World::with_server();
+    // The client that makes the session waits for a word.
+    let (asked, go) = slow_tmux(&mut world, "new-sessio");
     assert_eq!(world.sessions(), ["main"]);
-    let stopped = Stopped::new(world.server_pid());
-    let asked = world.metric("muxtap_tmux_commands_total");
     let done = world.path("done");
     let command = format!("echo ran > {}; exec cat", done.display());
     let request = json!({"name": "made", "command": [command]});
     let client = world.http_send("POST", &format!("/v1/sessions{}", world.query()), Some(&request));
-    eventually("tmux is asked", || world.metric("muxtap_tmux_commands_total") > asked);
+    eventually("tmux is asked", || asked.exists());
     drop(client);
     noticed(&world);
-    drop(stopped);
+    fs::write(&go, "").unwrap();
     eventually("the command took the placeholder's place", || done.exists());
     assert_eq!(world.sessions(), ["made", "main"]);
 }
@@ -79,18 +95,12 @@ fn a_paste_that_fails_leaves_no_buffer() {
 #[test]
 fn no_server_is_started_for_a_caller_that_left() {
     let mut world = World::new();
-    let (slow, asked, go) = (world.path("slow-tmux"), world.path("asked"), world.path("go"));
-    let script = format!(
-        "#!/bin/sh\ncase \"$*\" in *list-sessions*) : > {}; until [ -e {} ]; do sleep 0.02; done;; esac\nexec {} \"$@\"\n",
-        asked.display(),
-        go.display(),
-        tmux_program()
-    );
-    fs::write(&slow, script).unwrap();
-    fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
-    world.set("MUXTAP_TMUX", slow.display().to_string());
+    let (asked, go) = slow_tmux(&mut world, "-V");
     fs::write(&go, "").unwrap();
-    world.error("TMUX_UNAVAILABLE", &["list-panes"]);
+    // Which program there is is asked once for each server.
+    let other = world.path("other");
+    let asked_of_other = run(world.plain_muxtap_command().arg("--json").arg("-S").arg(other).arg("list-panes"));
+    assert_eq!(asked_of_other.error()["code"], "TMUX_UNAVAILABLE");
     fs::remove_file(&go).unwrap();
     fs::remove_file(&asked).unwrap();
     let path = format!("/v1/sessions{}", world.query());

@@ -190,3 +190,28 @@ fn the_echo_of_a_fail_pattern_fails_nothing() {
         assert_eq!(hit(waiting, name)["latched"], json!(true), "{name}");
     });
 }
+
+/// A `run` draws its command over the line that was typed for it, and the cursor stays above: what comes next is not
+/// where the line stood.
+#[test]
+fn what_is_answered_below_a_run_is_an_answer() {
+    let mut world = World::new();
+    world.set("PS1", "$ ");
+    let pane = world.tmux(&["new-session", "-d", "-s", "main", "-P", "-F", "#{pane_id}", "exec dash"]);
+    world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start"]);
+    world.ok(&["send-keys", "-t", &pane, "true", "Enter"]);
+    world.ok(&["run", "-t", &pane, "true"]);
+    for (typed, answer) in
+        [(r#"echo f""in"#, "fin"), ("printf '%s\\n' do''ne", "done"), ("echo o''ne; echo tw''o", "two")]
+    {
+        world.ok(&["send-keys", "-t", &pane, typed, "Enter"]);
+        for since in ["input", "start"] {
+            let pattern = format!("^{answer}$");
+            assert_eq!(
+                world.ok(&["wait-for", "-t", &pane, "-p", &pattern, "--since", since]),
+                answer,
+                "{typed} {since}"
+            );
+        }
+    }
+}

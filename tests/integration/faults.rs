@@ -166,7 +166,7 @@ fn a_daemon_that_is_killed_under_load_ends_its_waits_and_old_cursors_meet_a_gap(
 
 #[test]
 fn a_window_that_is_linked_and_unlinked_goes_on_without_a_gap() {
-    let world = World::with_server();
+    let world = World::with_server().with_coverage("sessions");
     let pane = answering(&world, &["new-session", "-s", "one"]);
     world.tmux(&["new-window", "-d", "-t", "one:5", "exec cat"]);
     world.session("two");

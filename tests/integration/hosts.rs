@@ -160,7 +160,7 @@ fn a_tmux_that_is_too_old_is_said() {
                 *) echo 'no server running on /tmp/tmux-0/default' >&2; exit 1 ;; esac";
     fs::write(&old, says).unwrap();
     let via = |runs: &str| format!("env RUNS={runs} sh {}", old.display());
-    configure(&world, &[("runs", &via("list-sessions")), ("rests", &via("nothing"))]);
+    configure(&world, &[("runs", &via("list-sessio")), ("rests", &via("nothing"))]);
     let (_, message, reason) = error(&world, &["list-panes", "-L", "runs/"]);
     assert!(reason == "too-old" && message.contains("3.1c"), "{reason}: {message}");
     // Where it would have to start a server first.
@@ -314,6 +314,35 @@ fn a_link_that_is_cut_is_a_gap_that_says_so() {
         "either the gap is named or nothing is missing: {all}"
     );
     assert!(ok(&world, &["capture-pane", "-t", &pane]).contains("got unheard"));
+}
+
+/// A server that was writing to a client when its link was cut would keep the client for ever (N94).
+#[test]
+fn a_link_that_is_cut_under_a_flood_leaves_no_client_and_a_server_that_ends() {
+    let world = World::new();
+    let Some(sshd) = started(&world) else { return };
+    let proxy = Proxy::before(sshd.port());
+    configure(&world, &[("far", &sshd.via_proxy("user", &proxy))]);
+    let socket = place_for_a_server(&world);
+    world.tmux_at(&socket, &["new-session", "-d", "-s", "work", "exec yes flood"]);
+    let clients = || world.tmux_at(&socket, &["list-clients", "-F", "#{client_name}"]);
+    let mut before = Vec::new();
+    for round in 0..3 {
+        ok(&world, &["wait-for", "-t", "far/work", "-p", "^flood", "-T", "30"]);
+        before.push(clients());
+        proxy.cut();
+        eventually("the client has left", || clients().is_empty());
+        proxy.mend();
+        eventually("it is reached again", || world.json(&["status"])["servers"][0]["state"] == "connected");
+        assert!(!before.contains(&clients()), "round {round}");
+    }
+    world.ok(&["stop"]);
+    eventually("the last client has left", || clients().is_empty());
+    let server = world.tmux_at(&socket, &["display-message", "-p", "#{pid}"]).parse().unwrap();
+    world.tmux_at(&socket, &["kill-server"]);
+    eventually("the server has ended", || !crate::common::is_alive(server));
+    let ours = |(_, line): &(u32, String)| line.contains("muxtap-client");
+    eventually("nothing is left of the clients", || !world.processes().iter().any(ours));
 }
 
 /// The connections stay open, and nothing comes through them any more.

@@ -13,11 +13,15 @@ use crate::common::{Background, Http, LIMIT, World, eventually, run};
 use serde_json::{Value, json};
 
 /// A daemon that listens on a free port, and its address.
-fn serving(world: &World, flags: &[&str]) -> (Background, String) {
+pub fn serving(world: &World, flags: &[&str]) -> (Background, String) {
     let mut command = world.plain_muxtap_command();
     command.args(["serve", "--http", "127.0.0.1:0"]).args(flags);
     let daemon = Background::start(&mut command);
     eventually("the daemon answers", || world.daemon_pid().is_some());
+    if world.socket().exists() {
+        // Callers over TCP name servers that are known.
+        world.sessions();
+    }
     let status = world.http("GET", "/v1/status", None).json();
     let url = status["http"][0].as_str().unwrap();
     (daemon, url.split("://").nth(1).unwrap().to_owned())
@@ -28,7 +32,7 @@ pub fn token(world: &World) -> String {
 }
 
 /// Asks over TCP, with these header lines.
-fn ask(addr: &str, method: &str, path: &str, headers: &[&str], body: &[u8]) -> (Http, String) {
+pub fn ask(addr: &str, method: &str, path: &str, headers: &[&str], body: &[u8]) -> (Http, String) {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());

@@ -28,7 +28,7 @@ fn serve_with_hub(world: &World) -> Background {
 
 #[test]
 fn one_client_follows_the_whole_server_and_is_in_no_listing() {
-    let world = World::new();
+    let world = World::new().with_coverage("hub");
     let pane = world.ok(&["new-session", "-s", "one", "--", "echo first; exec cat"]);
     let other = world.ok(&["new-session", "-s", "two", "--", "echo second; exec cat"]);
     world.await_output(&pane, "^first");
@@ -46,7 +46,7 @@ fn one_client_follows_the_whole_server_and_is_in_no_listing() {
 /// A hub that nobody attaches to ends by itself after 15 s, and only such a one (N87).
 #[test]
 fn a_hub_is_kept_while_it_has_its_client() {
-    let world = World::new();
+    let world = World::new().with_coverage("hub");
     let pane = world.ok(&["new-session", "-s", "one", "--", "exec cat"]);
     let before = (tmux_sessions(&world), world.tmux(&["list-clients", "-F", "#{client_name}"]));
     // tmux's own clock, which was asked after muxtap asked it.
@@ -58,14 +58,15 @@ fn a_hub_is_kept_while_it_has_its_client() {
 
 #[test]
 fn a_hub_that_nobody_attaches_to_ends_with_its_server() {
-    let mut world = World::new();
+    let mut world = World::new().with_coverage("hub");
     let program = crate::common::tmux_program();
     let script = format!(
-        "#!/bin/sh\ncase \" $* \" in *' attach-session '*|*' kill-session '*) exit 1;; esac\nexec {program} \"$@\"\n"
+        "#!/bin/sh\ncase \" $* \" in *' attach-sessio '*|*' kill-sessio '*|*' -C new-sessio '*) exit 1;; esac\nexec {program} \"$@\"\n"
     );
     std::fs::write(world.path("tmux"), script).unwrap();
     std::fs::set_permissions(world.path("tmux"), std::fs::Permissions::from_mode(0o755)).unwrap();
     world.set("MUXTAP_TMUX", world.path("tmux").display().to_string());
+    world.set("MUXTAP_OWN_TMUX", "false");
     let refused = world.muxtap(&["new-session", "-s", "one"]);
     assert_eq!(refused.status, 1, "{refused:?}");
     assert_eq!(hubs(&world), 1);
@@ -75,7 +76,7 @@ fn a_hub_that_nobody_attaches_to_ends_with_its_server() {
 
 #[test]
 fn a_command_without_a_target_never_means_the_hub() {
-    let world = World::new();
+    let world = World::new().with_coverage("hub");
     world.ok(&["new-session", "-s", "one"]);
     assert_eq!(world.tmux(&["display-message", "-p", "#S"]), "one");
     world.ok(&["new-session", "-s", "two"]);
@@ -96,7 +97,7 @@ fn a_command_without_a_target_never_means_the_hub() {
 
 #[test]
 fn what_plain_tmux_makes_there_is_followed() {
-    let world = World::new();
+    let world = World::new().with_coverage("hub");
     world.ok(&["new-session", "-s", "one"]);
     let session = world.tmux(&["new-session", "-d", "-s", "two", "-P", "-F", "#{pane_id}", "echo in two; exec cat"]);
     let window = world.tmux(&["new-window", "-d", "-t", "one:", "-P", "-F", "#{pane_id}", "echo in window; exec cat"]);
@@ -110,7 +111,7 @@ fn what_plain_tmux_makes_there_is_followed() {
 
 #[test]
 fn a_users_kill_session_ends_its_windows() {
-    let world = World::new();
+    let world = World::new().with_coverage("hub");
     world.ok(&["new-session", "-s", "stays"]);
     let pane = world.ok(&["new-session", "-s", "goes", "--", "exec cat"]);
     let pid = world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_pid}"]);
@@ -131,7 +132,7 @@ fn a_users_kill_session_ends_its_windows() {
 
 #[test]
 fn a_window_that_is_linked_twice_outlives_one_of_its_sessions() {
-    let world = World::new();
+    let world = World::new().with_coverage("hub");
     let pane = world.ok(&["new-session", "-s", "one", "--", "exec cat"]);
     world.ok(&["new-session", "-s", "two"]);
     world.tmux(&["link-window", "-d", "-s", "one:0", "-t", "two:"]);
@@ -144,7 +145,7 @@ fn a_window_that_is_linked_twice_outlives_one_of_its_sessions() {
 #[test]
 fn the_server_ends_with_its_last_user_session() {
     for how in ["kill-session", "exit"] {
-        let world = World::new();
+        let world = World::new().with_coverage("hub");
         let pane = world.ok(&["new-session", "-s", "one"]);
         let server = world.server_pid();
         if how == "exit" {
@@ -163,7 +164,7 @@ fn the_server_ends_with_its_last_user_session() {
 
 #[test]
 fn a_killed_daemon_takes_its_hub_with_it_and_the_next_one_makes_another() {
-    let world = World::new();
+    let world = World::new().with_coverage("hub");
     let pane = world.ok(&["new-session", "-s", "one", "--", "exec cat"]);
     world.ok(&["send-keys", "-t", &pane, "before", "Enter"]);
     world.await_output(&pane, "^before");
@@ -180,7 +181,7 @@ fn a_killed_daemon_takes_its_hub_with_it_and_the_next_one_makes_another() {
 
 #[test]
 fn a_hub_on_a_server_that_was_found_leaves_its_defaults_and_is_gone_afterwards() {
-    let world = World::new();
+    let world = World::new().with_coverage("hub");
     for name in ["a", "b", "c"] {
         world.session(name);
     }
@@ -221,4 +222,38 @@ fn a_hub_on_a_server_that_was_found_leaves_its_defaults_and_is_gone_afterwards()
         assert_eq!(default(&world), home);
         assert_eq!(all(&world), before);
     }
+}
+
+/// Without the hub tmux refuses to unlink a window's only place: with it the window comes back (G8).
+#[test]
+fn a_window_that_a_person_unlinks_is_linked_back_and_what_runs_in_it_lives() {
+    let world = World::new().with_coverage("hub");
+    let pane = world.ok(&["new-session", "-s", "one", "--", "exec cat"]);
+    let other = world.ok(&["new-window", "-t", "one", "--", "exec cat"]);
+    let pid = world.tmux(&["display-message", "-p", "-t", &other, "#{pane_pid}"]);
+    eventually("the hub holds both", || {
+        world.tmux(&["display-message", "-p", "-t", &other, "#{window_linked_sessions}"]) == "2"
+    });
+    world.tmux(&["unlink-window", "-t", "one:1"]);
+    eventually("it is back in its place", || {
+        let listed = world.tmux(&["list-panes", "-s", "-t", "one", "-F", "#{window_index} #{pane_id} #{pane_pid}"]);
+        listed.lines().any(|line| line == format!("1 {other} {pid}"))
+    });
+    assert_eq!(world.panes(), [pane, other]);
+}
+
+/// A daemon that hangs says nothing to tmux any more; then tmux itself ends the hub, and what only the hub held.
+#[test]
+fn a_hub_whose_daemon_hangs_holds_nothing_alive() {
+    let world = World::new().with_coverage("hub");
+    world.ok(&["new-session", "-s", "one", "--", "exec cat"]);
+    eventually("the hub holds the window", || {
+        world.tmux(&["display-message", "-p", "-t", "one", "#{window_linked_sessions}"]) == "2"
+    });
+    let program = world.tmux(&["display-message", "-p", "-t", "one", "#{pane_pid}"]);
+    let program = ProcessEnd::of(program.parse().unwrap());
+    let daemon = crate::common::Stopped::new(world.daemon_pid().unwrap());
+    world.tmux(&["kill-session", "-t", "one"]);
+    program.wait();
+    drop(daemon);
 }

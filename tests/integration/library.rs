@@ -11,7 +11,7 @@ use std::{
 
 use muxtap::{
     Engine, ErrorCode, Options, Pane, Server, Since,
-    api::{Event, EventKind, Tiers, WaitOutcome},
+    api::{Event, EventKind, GapReason, Tiers, WaitOutcome},
 };
 
 use crate::common::{Answer, Background, LIMIT, World, eventually, run, tmux_program};
@@ -117,13 +117,16 @@ fn control_mode_says_what_tmux_prints() {
 fn serve_answers_under_its_own_path_and_lets_nobody_type() {
     let world = World::with_server();
     let pane = world.window("echo here; cat");
-    let mut server = Background::start(example(&world, "serve").arg("127.0.0.1:0"));
+    let mut server = Background::start(example(&world, "serve").arg("127.0.0.1:0").arg(world.socket()));
     let url = server.line_where("its address", |line| line.starts_with("http://"));
     let ask = |path: &str, more: &[&str]| {
         let url = format!("{url}{path}?socket={}", world.socket().display());
         ran(Command::new("curl").args(["--silent", "--show-error", &url]).args(more)).text()
     };
     assert!(ask("/", &[]).starts_with("an application"));
+    // Any other is not for its callers to name.
+    let other = ran(Command::new("curl").args(["--silent", &format!("{url}/tmux/v1/panes?socket=/tmp/other")])).text();
+    assert!(other.contains("UNAUTHORIZED"), "{other}");
     let target = pane.replace('%', "%25");
     assert!(ask(&format!("/tmux/v1/panes/{target}/capture"), &[]).contains("here"));
     let typed = ask(
@@ -252,7 +255,11 @@ async fn a_handle_never_means_another_servers_pane() {
     assert!(info.earlier_server && info.dead);
     // What it printed is there, and nothing of the new one's.
     let rest = pane.read().since(Since::Start).await.unwrap();
-    assert!(rest.exit.is_some() && !rest.text().contains("for the new one"), "{rest:?}");
+    assert!(!rest.text().contains("for the new one"), "{rest:?}");
+    // Behind it may be a loss.
+    let end = pane.read().since(rest.cursor).await.unwrap();
+    assert_eq!((end.exit.is_some(), end.text().as_str()), (true, ""), "{end:?}");
+    assert_eq!(end.gap.unwrap().reason, GapReason::ProcessEnded);
     let mut follow = pane.follow();
     assert!(follow.next().await.unwrap().unwrap().exit.is_some());
     assert!(follow.next().await.unwrap().is_none());

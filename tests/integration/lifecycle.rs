@@ -76,7 +76,7 @@ fn killing_one_session_ends_its_waits_and_no_others() {
 
 #[test]
 fn a_client_that_tmux_moves_to_another_session_leaves_it() {
-    let world = World::with_server();
+    let world = World::with_server().with_coverage("sessions");
     world.tmux(&["set-option", "-g", "detach-on-destroy", "off"]);
     let pane = answering(&world, &["new-session", "-s", "stays"]);
     world.session("goes");
@@ -94,7 +94,7 @@ fn a_client_that_tmux_moves_to_another_session_leaves_it() {
 
 #[test]
 fn thrown_out_it_comes_back() {
-    let world = World::with_server();
+    let world = World::with_server().with_coverage("sessions");
     let pane = answering(&world, &["new-session", "-s", "work"]);
     say(&world, &pane, "before");
     assert_eq!(our_clients(&world), 2);
@@ -128,10 +128,10 @@ fn thrown_out_it_comes_back() {
 /// A client that cannot attach must not be tried again without a rest, and the session is followed as soon as one can.
 #[test]
 fn what_cannot_be_attached_to_is_tried_again_with_pauses() {
-    let mut world = World::with_server();
+    let mut world = World::with_server().with_coverage("sessions");
     let (program, tries, broken) = (world.path("tmux"), world.path("tries"), world.path("broken"));
     let script = format!(
-        "#!/bin/sh\ncase \"$*\" in *attach-session*) date +%s%3N >> {tries}; [ -e {broken} ] && exit 1;; esac\nexec {} \"$@\"\n",
+        "#!/bin/sh\ncase \"$*\" in *attach-sessio*) date +%s%3N >> {tries}; [ -e {broken} ] && exit 1;; esac\nexec {} \"$@\"\n",
         crate::common::tmux_program(),
         tries = tries.display(),
         broken = broken.display(),
@@ -188,7 +188,7 @@ fn renamed_things_are_found_by_their_new_names_only() {
 
 #[test]
 fn panes_that_are_moved_about_go_on_without_a_gap() {
-    let world = World::with_server();
+    let world = World::with_server().with_coverage("sessions");
     let pane = answering(&world, &["new-session", "-s", "one"]);
     let other = answering(&world, &["new-session", "-s", "two"]);
     let third = answering(&world, &["split-window", "-t", &other]);
@@ -260,6 +260,7 @@ fn a_server_without_a_session_is_waited_for_and_used() {
     let mut tail = world.spawn(&["tail", "-f", "-n", "0", "--color", "never", "again:*"]);
     let wait = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "never", "-T", "40"]);
     eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    eventually("the tail has begun", || world.metric("muxtap_streams") == 1);
     world.tmux(&["kill-session", "-t", "main", ";", "kill-session", "-t", "work"]);
     let ended = wait.finish();
     assert_eq!((ended.status, &ended.json()["outcome"]), (3, &"ended".into()), "{ended:?}");
@@ -316,6 +317,25 @@ fn a_server_that_is_started_anew_is_another_one_to_old_cursors() {
         let next = world.json(&["read", "-t", &pane, "--since", answer["cursor"].as_str().unwrap()]);
         assert_eq!((&next["gap"], &next["text"]), (&serde_json::Value::Null, &"".into()), "{next}");
     }
+}
+
+/// A server that ended soon after it was reached is not a link that failed: the next server on its socket is asked at
+/// once. It was asked after a pause that doubled with each server, up to ten seconds.
+#[test]
+fn servers_that_are_started_anew_in_a_row_are_asked_without_a_pause() {
+    let mut world = World::new();
+    world.set("MUXTAP_LOG", "muxtap=debug");
+    for round in 0..6 {
+        let name = format!("s{round}");
+        world.session(&name);
+        assert!(world.ok(&["list-sessions"]).contains(&name), "round {round}");
+        let server = world.server_pid();
+        world.tmux(&["kill-server"]);
+        eventually("the server has ended", || !is_alive(server));
+    }
+    let log = std::fs::read_to_string(world.daemon_socket().with_extension("sock.log")).unwrap();
+    assert!(log.contains("DEBUG muxtap::tmux"), "it is a log of all: {log}");
+    assert!(!log.contains("a pause was made"), "{log}");
 }
 
 #[test]
@@ -423,4 +443,58 @@ fn windows_that_are_closed_at_once_leave_the_server() {
         eventually("the session has ended", || world.sessions() == ["main"]);
         assert_eq!(world.server_pid(), server, "round {round}");
     }
+}
+
+/// A server has a client of muxtap's from the first use of a pane until nothing has been used for a while.
+#[test]
+fn a_session_is_followed_while_it_is_used_and_for_a_while_after() {
+    let mut world = World::with_server();
+    world.set("MUXTAP_FOLLOW_FOR", "1");
+    let clients = || world.tmux(&["list-clients", "-F", "#{session_name}"]);
+    assert_eq!(world.sessions(), ["main"]);
+    world.ok(&["capture-pane", "-t", "main"]);
+    assert_eq!(clients(), "", "a list and a first look need none");
+    world.ok(&["read", "-t", "main"]);
+    assert_eq!(clients(), "main");
+    eventually("it has left", || clients().is_empty());
+    // A wait is a use as long as it is open.
+    let wait = world.spawn(&["wait-for", "-t", "main", "-p", "la[t]er", "-T", "40"]);
+    eventually("it waits", || world.metric("muxtap_waits_active") == 1);
+    world.tmux(&["run-shell", "-d", "2.5", ":"]);
+    assert_eq!(clients(), "main");
+    world.tmux(&["send-keys", "-t", "main", "echo la''ter", "Enter"]);
+    assert_eq!(wait.finish().status, 0);
+    eventually("it has left", || clients().is_empty());
+    // So is a subscription to a whole server.
+    let events = world.spawn(&["events"]);
+    eventually("all is followed", || clients() == "main");
+    world.tmux(&["run-shell", "-d", "2.5", ":"]);
+    assert_eq!(clients(), "main");
+    events.kill();
+    eventually("it has left", || clients().is_empty());
+}
+
+/// A session is in use for a while after the pane that was used has closed: the next use finds the client there.
+#[test]
+fn a_pane_that_closes_takes_no_client_along() {
+    let world = World::with_server();
+    let clients = || world.tmux(&["list-clients", "-F", "#{client_pid} #{session_name}"]);
+    world.ok(&["read", "-t", "main"]);
+    let mut known = String::new();
+    for round in 0..4 {
+        let pane = world.ok(&["new-window", "-t", "main", "--", "exit 3"]);
+        eventually("it is closed", || !world.panes().contains(&pane));
+        if round == 0 {
+            known = clients();
+            assert!(known.ends_with(" main"), "{known}");
+        }
+        assert_eq!(clients(), known, "round {round}");
+    }
+    let other = world.session("other");
+    let pane = world.ok(&["new-window", "-t", "other", "--", "exit 3"]);
+    eventually("it is closed", || !world.panes().contains(&pane));
+    let there = clients();
+    assert!(there.lines().count() == 2 && there.contains(" other"), "{there}");
+    world.ok(&["read", "-t", &other]);
+    assert_eq!(clients(), there);
 }

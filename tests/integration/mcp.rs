@@ -204,9 +204,10 @@ fn where_the_client_runs_is_spared() {
     client.call("send_keys", &json!({"target": "main", "text": "x", "force": true}));
     assert_eq!(world.sessions(), ["main"]);
     // The same server by another name is still the same.
-    let link = world.path("another-name");
-    std::os::unix::fs::symlink(world.socket(), &link).unwrap();
-    let arguments = json!({"target": "%0", "server": link.display().to_string()});
+    let folder = world.path(&format!("run/tmux-{}", rustix::process::getuid().as_raw()));
+    std::fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::symlink(world.socket(), folder.join("another-name")).unwrap();
+    let arguments = json!({"target": "%0", "server": "another-name"});
     assert!(client.fails("CONFLICT", "kill", &arguments).contains("force"));
     assert_eq!(world.panes(), ["%0"]);
 }

@@ -168,6 +168,7 @@ fn a_dialog_of_another_agent() {
     let mut client = Client::new(&world);
     let first = question(&mut client, "");
     let said = client.says("list", &json!({"what": "agents"}));
+    assert!(said.contains("\n  | rm -rf build\n  | Do you want to proceed?\n"), "{said}");
     assert!(said.contains("> 1: Yes\n") && said.contains("3: No, and tell Claude"), "{said}");
     let id = text(&first, "question_id").to_owned();
     assert!(said.contains(&format!("question_id: \"{id}\"")), "{said}");
@@ -179,9 +180,11 @@ fn a_dialog_of_another_agent() {
     let given = client.call("send_keys", &answer("2", &id));
     assert_eq!((&given["answered"], &given["taken"]), (&"Yes, and don't ask again".into(), &true.into()), "{given}");
     assert_eq!(fs::read_to_string(world.path("home/answers")).unwrap(), "rm -rf build: 2\n");
-    // The next one has the same words, and is another question.
+    // The next one has the same words for another command, and is another question.
     let second = question(&mut client, &id);
-    assert_eq!(second["question"], first["question"]);
+    for (asked, command) in [(&first, "rm -rf build"), (&second, "rm -rf /")] {
+        assert_eq!(asked["question"], format!("Bash command\n{command}\nDo you want to proceed?"));
+    }
     let error = client.fails("CONFLICT", "send_keys", &answer("1", &id));
     assert!(error.contains("another question") && error.contains(text(&second, "question_id")), "{error}");
     let given = client.call("send_keys", &answer("no", text(&second, "question_id")));

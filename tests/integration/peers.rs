@@ -141,6 +141,8 @@ fn agents_use_a_host_by_its_muxtap() {
     let waited = client.call("wait_for", &json!({ "id": pending["id"] }));
     assert_eq!((&waited["outcome"], &waited["id"]), (&json!("matched"), &pending["id"]), "{waited}");
     client.fails("NOT_FOUND", "capture_pane", &json!({ "target": "far/%99" }));
+    // A path over there is the user's to choose, not the agent's.
+    client.fails("UNAUTHORIZED", "list", &json!({ "server": "far//tmp/theirs" }));
     // What is not allowed here is not asked for there.
     world.muxtap(&["stop"]);
     world.set("MUXTAP_READ_ONLY", "true");

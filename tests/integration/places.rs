@@ -65,7 +65,7 @@ impl Sshd {
         // Nothing announces that it listens.
         let started = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(started.elapsed() < Duration::from_secs(30), "sshd does not listen");
+            assert!(started.elapsed() < Duration::from_secs(60), "sshd does not listen");
             thread::sleep(Duration::from_millis(10));
         }
         Some(sshd)

@@ -609,6 +609,8 @@ fn over_tcp_a_recording_goes_into_its_directory_alone() {
         command.args(["serve", "--http", "127.0.0.1:0"]).args(flags);
         let daemon = Background::start(&mut command);
         eventually("the daemon answers", || world.daemon_pid().is_some());
+        // Callers over TCP name servers that are known.
+        world.sessions();
         let status = world.http("GET", "/v1/status", None).json();
         let addr = status["http"][0].as_str().unwrap().split("://").nth(1).unwrap().to_owned();
         (daemon, addr)

@@ -5,6 +5,8 @@
 pub mod driver;
 pub mod generator;
 
+use std::collections::BTreeMap;
+
 use self::driver::{Run, Tmux};
 use self::generator::{Case, Flavour, Step};
 use muxtap::screen::Rules;
@@ -52,22 +54,24 @@ fn compare(default: u64, flavour: Flavour, run: Run) {
             failed.push(seed);
         }
     }
-    let known = known(&tmux);
+    let known = known(&tmux.counts);
     println!("tmux {}: {count} cases from seed {first}, {} differ; {known}", tmux.version, failed.len());
+    if !tmux.restless.is_empty() {
+        println!("  before the pane rested and was seeded anew: {}", self::known(&tmux.restless));
+    }
     let some: Vec<_> = failed.iter().take(20).collect();
     let verdict = format!("{} of {count} differ from tmux {}; seeds {some:?}", failed.len(), tmux.version);
     expect(&tmux, failed.is_empty(), &verdict);
 }
 
 /// How many of the captures could be told from memory.
-fn known(tmux: &Tmux) -> String {
+pub fn known(counts: &BTreeMap<String, [u64; 2]>) -> String {
     let percent = |[known, all]: [u64; 2]| {
         let tenths = known * 1000 / all.max(1);
         format!("{}.{}", tenths / 10, tenths % 10)
     };
-    let total = tmux.counts.values().fold([0, 0], |[known, all], [more, of]| [known + more, all + of]);
-    let each: Vec<_> = tmux
-        .counts
+    let total = counts.values().fold([0, 0], |[known, all], [more, of]| [known + more, all + of]);
+    let each: Vec<_> = counts
         .iter()
         .map(|(flags, counts)| format!("{} {}", if flags.is_empty() { "plain" } else { flags }, percent(*counts)))
         .collect();

@@ -183,8 +183,11 @@ fn two_paths_to_one_server_are_one_server_with_one_client() {
     }
     let servers = || world.json(&["status"])["servers"].as_array().unwrap().clone();
     let known = servers();
-    assert_eq!((known.len(), &known[0]["clients"]), (1, &1.into()), "{known:?}");
+    assert_eq!((known.len(), &known[0]["clients"]), (1, &0.into()), "{known:?}");
     assert_eq!(known[0]["socket"], text(&link), "the path by which it was asked for first");
+    for socket in [world.socket(), &link] {
+        muxtap(&world, &["-S", text(socket), "read", "-t", "main"]);
+    }
     assert_eq!(world.tmux(&["list-clients", "-F", "#{client_control_mode}"]), "1");
     // Nothing runs there yet; a link that leads nowhere.
     let (late, late_link) = (world.path("late"), world.path("late-link"));
@@ -200,7 +203,7 @@ fn two_paths_to_one_server_are_one_server_with_one_client() {
         assert_eq!(sessions_by(&world, &query(socket)), ["late"], "{}", socket.display());
     }
     assert_eq!(servers().len(), 2);
-    assert_eq!(world.tmux_at(&late, &["list-clients", "-F", "#{client_control_mode}"]), "1");
+    assert_eq!(world.tmux_at(&late, &["list-clients", "-F", "#{client_control_mode}"]), "", "nothing is in use");
 }
 
 #[test]
@@ -211,8 +214,8 @@ fn servers_and_open_waits_are_listed() {
     let server = &servers["servers"][0];
     assert_eq!(server["socket"], text(world.socket()), "{servers}");
     assert_eq!(server["pid"], world.server_pid(), "{servers}");
-    assert_eq!((&server["state"], &server["coverage"]), (&"connected".into(), &"sessions".into()), "{servers}");
-    assert!(server["version"].is_string() && server["clients"] == 1, "{servers}");
+    assert_eq!((&server["state"], &server["coverage"]), (&"connected".into(), &"used".into()), "{servers}");
+    assert!(server["version"].is_string() && server["clients"] == 0, "{servers}");
 
     let waits = || world.http("GET", "/v1/waits", None).json()["waits"].as_array().unwrap().clone();
     assert!(waits().is_empty());

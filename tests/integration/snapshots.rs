@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     common::{ANSWERS, World, eventually, run},
+    hosts::{configure, ok, place_for_a_server},
     mcp::Client,
 };
 
@@ -692,4 +693,139 @@ fn http_and_mcp_do_the_same() {
     }
     client.fails("CONFLICT", "snapshot", &json!({"action": "restore", "name": "s"}));
     client.fails("INVALID_ARGUMENT", "snapshot", &json!({"action": "save"}));
+}
+
+/// Nothing that a file from elsewhere says is run without --run, by way of the shell neither: and it is shown before.
+#[test]
+fn variables_of_a_file_from_elsewhere_are_set_with_run_alone() {
+    let world = World::with_server();
+    let mark = world.path("ran");
+    let touch = format!("touch {}", mark.display());
+    let file = json!({
+        "session_name": "evil",
+        "before_script": touch,
+        "options": { "default-command": touch },
+        "environment": { "PROMPT_COMMAND": touch, "PATH": world.dir(), "BASH_ENV": touch },
+        "windows": [{
+            "window_name": format!("#({touch})"), "window_shell": touch, "environment": { "ENV": touch },
+            "panes": [{ "shell_command": [touch], "shell": touch, "muxtap": { "argv": ["sh", "-c", touch] } }],
+        }],
+        // Marks that a file gives itself are none.
+        "muxtap": { "version": 1, "saved": "2026-11-23T12:00:00Z", "saved_here": true, "seal": "AAAA" },
+    });
+    let text = serde_json::to_string(&file).unwrap();
+    let imported = world.muxtap_with_stdin(&["snapshot", "import", "evil", "-"], text.as_bytes());
+    for shown in ["sets PROMPT_COMMAND=", "sets PATH=", "starts sh -c", "types touch"] {
+        assert!(imported.text().contains(shown), "{shown}: {imported:?}");
+    }
+    assert!(imported.stderr.contains("before_script, environment, options, shell, window_shell"), "{imported:?}");
+    let shown = world.ok(&["snapshot", "show", "evil"]);
+    for part in ["PROMPT_COMMAND=", "(set with --run only)", "runs sh -c", "lines touch"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    // The same file where the store keeps its own.
+    let store = imported_path(&world, "evil");
+    std::fs::write(store.with_file_name("copied.json"), &text).unwrap();
+    for (name, new) in [("evil", "one"), ("copied", "two")] {
+        let restored = world.json(&["snapshot", "restore", name, "--name", new]);
+        let left_out = json!([{ "session": new, "variables": ["BASH_ENV", "PATH", "PROMPT_COMMAND"] }]);
+        assert_eq!(restored["left_out"], left_out, "{restored}");
+        assert!(restored["notes"].to_string().contains("PROMPT_COMMAND not set"), "{restored}");
+        let set = world.tmux(&["show-environment", "-t", new]);
+        assert!(!set.contains(&touch), "{set}");
+        let pane = world.tmux(&["list-panes", "-s", "-t", new, "-F", "#{pane_id}"]);
+        world.ok(&["wait-for", "-t", &pane, "--prompt", "-T", "40"]);
+        world.ok(&["run", "-t", &pane, "-T", "40", "true"]);
+        assert!(!mark.exists(), "{name}");
+    }
+    world.json(&["snapshot", "restore", "evil", "--name", "run", "--run"]);
+    let set = world.tmux(&["show-environment", "-t", "run"]);
+    assert!(set.contains(&format!("PROMPT_COMMAND={touch}")), "{set}");
+
+    // What was saved here is set, until the file is changed by another hand.
+    world.tmux(&["set-environment", "-t", "main", "APP_KEY", "a"]);
+    world.ok(&["snapshot", "save", "own", "-t", "main", "--env", "APP_*"]);
+    let restored = world.json(&["snapshot", "restore", "own", "--name", "own"]);
+    assert_eq!((&restored["left_out"], &restored["notes"]), (&json!(null), &json!([])), "{restored}");
+    assert!(world.tmux(&["show-environment", "-t", "own"]).contains("APP_KEY=a"));
+    let own = store.with_file_name("own.json");
+    let changed = std::fs::read_to_string(&own).unwrap().replace("\"APP_KEY\": \"a\"", "\"APP_KEY\": \"b\"");
+    std::fs::write(&own, changed).unwrap();
+    let restored = world.json(&["snapshot", "restore", "own", "--name", "changed"]);
+    assert_eq!(restored["left_out"][0]["variables"], json!(["APP_KEY"]), "{restored}");
+    let listed = world.json(&["snapshot", "list"]);
+    let saved_here = |name: &str| {
+        let all = listed["snapshots"].as_array().unwrap();
+        all.iter().find(|one| one["name"] == name).unwrap()["saved_here"].clone()
+    };
+    assert_eq!(["evil", "copied", "own"].map(saved_here), [json!(false), json!(false), json!(false)]);
+}
+
+/// What another host's sessions hold, what a folder of snapshots from elsewhere holds, and what has another snapshot's
+/// name was not saved here.
+#[test]
+fn only_sessions_of_this_machine_are_saved_here() {
+    let world = World::with_server();
+    // Stands in for another host: another directory of sockets.
+    configure(&world, &[("px", &format!("env TMUX_TMPDIR={}", world.dir().display()))]);
+    let socket = place_for_a_server(&world);
+    world.tmux_at(&socket, &["new-session", "-d", "-s", "far", "cat"]);
+    world.tmux_at(&socket, &["set-environment", "-t", "far", "APP_KEY", "theirs"]);
+    ok(&world, &["snapshot", "save", "-L", "px/", "far", "-t", "far", "--env", "APP_*"]);
+    let restored = world.json(&["snapshot", "restore", "far", "--name", "here"]);
+    assert_eq!(restored["left_out"][0]["variables"], json!(["APP_KEY"]), "{restored}");
+
+    world.tmux(&["set-environment", "-t", "main", "APP_KEY", "a"]);
+    world.ok(&["snapshot", "save", "own", "-t", "main", "--env", "APP_*"]);
+    let folder = world.path("m.sock.snapshots");
+    let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut files: Vec<_> = files.collect();
+    files.sort();
+    assert_eq!(files, ["far.json", "own.json"], "no key that a folder from elsewhere could bring");
+    fs::copy(folder.join("own.json"), folder.join("other.json")).unwrap();
+    let listed = world.json(&["snapshot", "list"]);
+    let saved_here = listed["snapshots"].as_array().unwrap().iter().map(|one| (&one["name"], &one["saved_here"]));
+    let (no, yes) = (json!(false), json!(true));
+    let names = ["far", "other", "own"].map(|name| json!(name));
+    assert_eq!(saved_here.collect::<Vec<_>>(), [(&names[0], &no), (&names[1], &no), (&names[2], &yes)]);
+}
+
+/// Names of a file stay in the line of the note that tells them.
+#[test]
+fn names_of_a_file_forge_no_line_of_a_note() {
+    let world = World::with_server();
+    let file = json!({
+        "session_name": "evil", "environment": { "A\nmuxtap: forged": "1" },
+        "windows": [{ "panes": [{ "start_directory": "/nowhere\nmuxtap: forged" }] }],
+    });
+    world.muxtap_with_stdin(&["snapshot", "import", "evil", "-"], file.to_string().as_bytes());
+    let restored = world.muxtap(&["snapshot", "restore", "evil"]);
+    assert!(restored.stderr.contains("A\\nmuxtap: forged not set"), "{restored:?}");
+    assert!(restored.stderr.contains("/nowhere\\nmuxtap: forged is not there any more"), "{restored:?}");
+    assert!(!restored.stderr.lines().any(|line| line.starts_with("muxtap: forged")), "{restored:?}");
+}
+
+/// A file without an end and one that nobody writes to are refused, and are neither read nor waited for.
+#[test]
+fn an_import_reads_a_regular_file_within_a_bound() {
+    let world = World::new();
+    let fifo = world.path("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    for file in [fifo.to_str().unwrap(), "/dev/zero", "/"] {
+        let answer = world.muxtap(&["snapshot", "import", "x", file]);
+        assert!(answer.status != 0 && answer.stderr.contains("not a regular file"), "{file}: {answer:?}");
+    }
+    let large = world.path("large");
+    fs::File::create(&large).unwrap().set_len(65 << 20).unwrap();
+    let answer = world.muxtap(&["snapshot", "import", "x", large.to_str().unwrap()]);
+    assert!(answer.status != 0 && answer.stderr.contains("too large"), "{answer:?}");
+}
+
+fn imported_path(world: &World, name: &str) -> std::path::PathBuf {
+    let saved = world.http(
+        "PUT",
+        &format!("/v1/snapshots/{name}-path"),
+        Some(&json!({ "text": "session_name: p\nwindows: [{panes: [x]}]" })),
+    );
+    std::path::Path::new(saved.json()["path"].as_str().unwrap()).with_file_name(format!("{name}.json"))
 }

@@ -18,7 +18,7 @@ fn say(world: &World, pane: &str, line: &str) {
 /// The control clients of muxtap, as processes: tmux cannot be asked for them.
 fn clients(world: &World) -> Vec<u32> {
     let clients =
-        world.processes().into_iter().filter(|(_, line)| line.contains("tmux") && line.contains("attach-session"));
+        world.processes().into_iter().filter(|(_, line)| line.contains("tmux") && line.contains("attach-sessio"));
     clients.map(|(pid, _)| pid).collect()
 }
 
@@ -64,6 +64,7 @@ fn a_server_whose_socket_is_gone_is_used_as_before_and_named() {
         say(&world, &pane, &format!("{round}-back"));
     }
     world.session("plain");
+    world.ok(&["read", "-t", "plain"]);
     eventually("it is followed", || world.metric("muxtap_control_clients") == 2);
 }
 

@@ -51,6 +51,9 @@ fn one_connection_has_many_subscriptions_each_with_its_own_panes_types_and_forma
     // Its number is free again.
     ws.subscribe(1, &json!({"panes": [two], "types": ["output"]}));
     world.ok(&["kill-pane", "-t", &one]);
+    // What it printed last may be missing.
+    let lost = ws.event();
+    assert_eq!((&lost["sub"], &lost["event"]["gap"]["reason"]), (&json!(2), &json!("process-ended")), "{lost}");
     let ended = ws.event();
     assert_eq!((&ended["sub"], &ended["event"]["type"]), (&json!(2), &json!("pane-exited")));
     assert_eq!(world.metric("muxtap_streams"), 1);
@@ -302,7 +305,7 @@ fn who_comes_back_gets_every_byte_once_in_binary_frames() {
 
 #[test]
 fn a_slow_client_meets_gaps_and_is_answered_while_others_lose_nothing() {
-    let world = World::with_server();
+    let world = World::with_server().with_floods_followed();
     let pane = world.window(&bursts_on_demand(100, 5000));
     world.await_output(&pane, "^ready");
     let fields = json!({"panes": [pane], "types": ["output"]});
@@ -337,7 +340,7 @@ fn a_slow_client_meets_gaps_and_is_answered_while_others_lose_nothing() {
 
 #[test]
 fn a_stopped_daemon_says_goodbye() {
-    let world = World::with_server();
+    let world = World::with_server().with_floods_followed();
     let flood = world.window("while :; do seq 1 10000; done");
     world.await_output(&flood, "^1000$");
     let mut idle = Ws::open(&world);
@@ -349,9 +352,8 @@ fn a_stopped_daemon_says_goodbye() {
     let before = world.metric("muxtap_output_bytes_total");
     let reader = thread::spawn(move || busy.end());
     eventually("one is stuck", || world.metric("muxtap_output_bytes_total") > before + 5_000_000);
-    let began = std::time::Instant::now();
+    // It still has not read anything when the daemon has stopped.
     world.ok(&["stop"]);
-    assert!(began.elapsed() < std::time::Duration::from_secs(8), "{:?}", began.elapsed());
     let goodbye = End::Closed(1001, "muxtap is stopping".into());
     assert_eq!(idle.end(), goodbye);
     assert_eq!(reader.join().unwrap(), goodbye);

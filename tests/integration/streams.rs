@@ -7,7 +7,7 @@ use crate::common::{Background, World, eventually};
 use serde_json::Value;
 
 /// Reads on from a cursor until nothing more is there; answers the text, the gaps and the next cursor.
-fn read_on(world: &World, pane: &str, since: &str, wait: &str) -> (String, Vec<Value>, String) {
+pub fn read_on(world: &World, pane: &str, since: &str, wait: &str) -> (String, Vec<Value>, String) {
     let (mut text, mut gaps, mut since) = (String::new(), Vec::new(), since.to_owned());
     loop {
         let answer = world.json(&["read", "-t", pane, "--since", &since, "--wait", wait]);
@@ -128,7 +128,7 @@ fn an_ended_pane_is_readable_with_its_status_and_kept_where_that_was_asked_for()
 #[test]
 fn floods_keep_their_last_mebibyte_whole_and_hold_nobody_up() {
     const LINES: usize = 400_000;
-    let world = World::with_server();
+    let world = World::with_server().with_floods_followed();
     let quiet = world.window("stty -echo; echo ready; exec cat");
     world.await_output(&quiet, "^ready");
     let flood = format!("seq -f 'line %.0f' 1 {LINES}; echo END; exec cat");
@@ -177,7 +177,7 @@ fn a_reader_that_follows_cursors_sees_each_line_once() {
 
 #[test]
 fn what_was_trimmed_is_told_once() {
-    let world = World::with_server();
+    let world = World::with_server().with_floods_followed();
     let pane = world.window("echo first; read -r x; seq -f 'line %.0f' 1 300000; echo END; exec cat");
     world.await_output(&pane, "^first");
     let early = world.json(&["read", "-t", &pane, "--since", "start"])["cursor"].as_str().unwrap().to_owned();

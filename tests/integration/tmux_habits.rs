@@ -123,7 +123,7 @@ fn display_message_prints_a_panes_format() {
 fn has_session_says_it_by_its_status() {
     let world = World::new();
     let pane = world.ok(&["new-session", "-s", "one"]);
-    for target in ["one", "=one", "$1", &pane, "one:0"] {
+    for target in ["one", "=one", "$0", &pane, "one:0"] {
         let answer = world.muxtap(&["has-session", "-t", target]);
         assert_eq!((answer.status, answer.text().as_str()), (0, ""), "{target}: {answer:?}");
     }

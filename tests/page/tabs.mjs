@@ -3,7 +3,7 @@
 
 import { spawn } from "node:child_process";
 import { join } from "node:path";
-import { until } from "./world.mjs";
+import { LIMIT, until } from "./world.mjs";
 
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 
@@ -11,7 +11,12 @@ export class Tabs {
     static async start(dir) {
         const tabs = new Tabs();
         const args = ["--headless", "--remote-debugging-pipe", `--user-data-dir=${join(dir, "tabs")}`, "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "about:blank"];
-        tabs.process = spawn(CHROMIUM, args, { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
+        tabs.process = spawn(CHROMIUM, args, { stdio: ["ignore", "ignore", "pipe", "pipe", "pipe"] });
+        tabs.exited = new Promise((resolve) => tabs.process.on("exit", resolve));
+        tabs.said = "";
+        tabs.process.stderr.setEncoding("utf8").on("data", (text) => {
+            tabs.said = (tabs.said + text).slice(-2000);
+        });
         tabs.calls = new Map();
         tabs.open = new Map();
         tabs.last = 0;
@@ -32,7 +37,15 @@ export class Tabs {
         this.last += 1;
         const id = this.last;
         return new Promise((resolve, reject) => {
-            this.calls.set(id, { resolve, reject });
+            const late = setTimeout(() => {
+                this.calls.delete(id);
+                reject(new Error(`no response to ${method} in ${LIMIT} ms; the browser (${this.process.exitCode ?? "running"}) wrote: ${this.said}`));
+            }, LIMIT);
+            const settle = (then) => (value) => {
+                clearTimeout(late);
+                then(value);
+            };
+            this.calls.set(id, { resolve: settle(resolve), reject: settle(reject) });
             this.process.stdio[3].write(`${JSON.stringify({ id, method, params, sessionId })}\0`);
         });
     }
@@ -62,9 +75,8 @@ export class Tabs {
     }
 
     async end() {
-        const ended = new Promise((resolve) => this.process.on("exit", resolve));
         this.process.kill();
-        await ended;
+        await this.exited;
     }
 }
 

@@ -7,11 +7,14 @@ import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, before, test as declare } from "node:test";
 import { Tabs } from "./tabs.mjs";
 import { front, shown, until, World } from "./world.mjs";
 
 const BREAKS = Number(process.env.MUXTAP_PAGE_BREAKS ?? 25);
+
+/** A test with a time limit, so that a hang names the test. */
+const test = (name, body) => declare(name, { timeout: 300_000 }, body);
 
 let world;
 let page;
@@ -419,7 +422,7 @@ test("an agent's question is on the badge and in the title, and a button answers
     const pane = await world.window(program);
     await until(async () => (await page.title()).startsWith("(1)"), "the title's count");
     await page.locator(".count-badge", { hasText: "1" }).waitFor();
-    assert.match(await page.locator("[role=alert].sr").textContent(), /asks: Do you want to proceed\?/);
+    assert.match(await page.locator("[role=alert].sr").textContent(), /asks: Bash command\s+cargo test\s+Do you want to proceed\?/);
     // Its tile has its last lines, and that it asks.
     const tile = page.locator(`li[data-key$=".${pane.slice(1)}"] .tile`);
     await tile.getByText("Do you want to proceed?").waitFor();
@@ -632,7 +635,9 @@ test("a device whose connection died unnoticed is there again once the page's ow
     await own.reload();
     await own.locator(".status.open").waitFor();
     const device = await own.evaluate(() => localStorage.getItem("muxtap-device"));
-    const online = async () => (await world.muxtap("workspace", "device-status", "--device", device, "--json")).includes('"online":true');
+    // Unknown until the page has registered it.
+    const online = async () =>
+        (await world.muxtap("workspace", "device-status", "--device", device, "--json").catch((error) => error.stdout)).includes('"online":true');
     await until(online, "the device");
     await ends.at(-1).close({ code: 3001 });
     await until(async () => !(await online()), "its end");

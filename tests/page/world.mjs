@@ -17,7 +17,7 @@ const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 /** A web/dist whose files take the place of those in the program, while the page is worked on. */
 const FILES = process.env.MUXTAP_PAGE_FILES;
 /** Milliseconds after which anything is late. */
-const LIMIT = 30_000;
+export const LIMIT = 30_000;
 
 export class World {
     static async start({ columns = 80, rows = 24, env = {}, config = "" } = {}) {

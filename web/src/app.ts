@@ -47,6 +47,7 @@ export class App {
                     const timer = setTimeout(then, ms);
                     return () => clearTimeout(timer);
                 },
+                now: Date.now,
                 // A page that nobody sees draws no frames, but is to say when an agent asks.
                 frame: (then) => (document.hidden ? setTimeout(then, 1000) : requestAnimationFrame(then)),
                 recall: () => sessionStorage.getItem("muxtap-client") || null,

@@ -28,6 +28,8 @@ export interface Surroundings {
     open(): Socket;
     /** Calls back after so many milliseconds; returns what cancels that. */
     after(ms: number, then: () => void): () => void;
+    /** Milliseconds on a clock that also runs while the page is frozen. */
+    now(): number;
     /** Calls back when the next frame is drawn. */
     frame(then: () => void): void;
     recall(): string | null;
@@ -83,6 +85,8 @@ const DOUBT_TIME = 4000;
 /** Milliseconds for an `ack` while other messages come; of silence before the link is asked whether it is alive. */
 const ACK_TIME = 10_000;
 const SILENCE = 20_000;
+/** A timer that fires later than this was held back: the page was frozen or the machine suspended. */
+const LATE = 1000;
 /** Messages of input that wait for a connection; more are refused. */
 const MOST_PENDING = 1000;
 const OPEN = 1;
@@ -216,7 +220,16 @@ export class Connection {
     /** Takes the link for dead when nothing comes for so long. */
     private doubt(ms: number): void {
         this.cancelDoubt?.();
-        this.cancelDoubt = this.around.after(ms, () => this.lost());
+        this.cancelDoubt = this.deadline(ms, () => this.doubt(ms));
+    }
+
+    /**
+     * Takes the link for dead after so long. The timers of a frozen page fire before it receives the messages that waited: a
+     * timer that was held back grants the time once more.
+     */
+    private deadline(ms: number, again: () => void): () => void {
+        const due = this.around.now() + ms + LATE;
+        return this.around.after(ms, () => (this.around.now() > due ? again() : this.lost()));
     }
 
     private send(message: object): void {
@@ -239,7 +252,7 @@ export class Connection {
     /** Watches over input that is not acknowledged: other messages may come over a link that takes none. */
     private awaitAck(): void {
         this.cancelUnacked?.();
-        this.cancelUnacked = this.pending.some((one) => one.sent) ? this.around.after(ACK_TIME, () => this.lost()) : null;
+        this.cancelUnacked = this.pending.some((one) => one.sent) ? this.deadline(ACK_TIME, () => this.awaitAck()) : null;
     }
 
     private receive(text: string): void {

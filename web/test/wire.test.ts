@@ -33,6 +33,7 @@ function world() {
     const timers: { ms: number; then: () => void; gone: boolean }[] = [];
     const frames: (() => void)[] = [];
     const daemon = { barred: false, seen: true };
+    const clock = { now: 0 };
     const log: { barred: number; unknown: Pending[][]; refused: [number, string][]; pending: number } = { barred: 0, unknown: [], refused: [], pending: 0 };
     let client: string | null = null;
     const events: ConnectionEvents = {
@@ -65,6 +66,7 @@ function world() {
                     timer.gone = true;
                 };
             },
+            now: () => clock.now,
             frame: (then) => frames.push(then),
             recall: () => client,
             remember: (name) => {
@@ -89,7 +91,7 @@ function world() {
         }
     };
     const frame = () => frames.splice(0).forEach((then) => then());
-    return { daemon, connection, sockets, socket, welcome, fire, frame, timers, log };
+    return { daemon, clock, connection, sockets, socket, welcome, fire, frame, timers, log };
 }
 
 const seqs = (socket: FakeSocket) => socket.of("input").map((one) => one.seq);
@@ -371,4 +373,25 @@ test("a size that was taken is given back by the next connection, where this one
     fire();
     welcome("A", 0);
     assert.deepEqual(socket().of("unfit"), []);
+});
+
+test("a link is not given up by a timer that a frozen page fires late", () => {
+    const { clock, connection, sockets, socket, welcome, timers } = world();
+    connection.connect();
+    welcome("A", 0);
+    const doubts = () => timers.filter((timer) => !timer.gone && timer.ms === 4000);
+    connection.probe();
+    const [late] = doubts();
+    clock.now = 60_000;
+    late!.gone = true;
+    late!.then();
+    assert.equal(connection.state, "open");
+    const [again] = doubts();
+    socket().says({ type: "waits", waits: [] });
+    assert.ok(again!.gone, "the response that waited ends the doubt");
+    connection.probe();
+    clock.now += 4000;
+    doubts()[0]!.then();
+    assert.equal(connection.state, "waiting");
+    assert.equal(sockets.length, 1);
 });

@@ -11,6 +11,10 @@
 //!   the `%end` or `%error` that repeats the guard of its `%begin`; all else is body.
 //! - *In a part* of a frame: body, whatever it looks like, until the nonce that no pane can know
 //!   (F13).
+//!
+//! On a terminal (`tmux -CC`, or `tmux -C` behind a pty) lines end in CR LF, the stream begins with
+//! `ESC P 1000p` and ends with `ESC \\` (`control_start` and `client_main` of tmux). The first line
+//! tells which of the two it is; lines of a terminal are copied without all that.
 
 use super::{
     frame::{Frame, FrameKey, Pending},
@@ -105,6 +109,57 @@ struct Open {
     answered: bool,
 }
 
+/// The end of a line, as the first one told.
+#[derive(Debug)]
+enum LineEnd {
+    /// No line has come yet.
+    Unknown,
+    /// LF: a pipe.
+    Plain,
+    /// CR LF: a terminal.
+    Terminal(TerminalLines),
+}
+
+/// The lines that came over a terminal, without what it adds.
+#[derive(Debug, Default)]
+struct TerminalLines {
+    /// Lines that are still to be read, each with its `\n`.
+    lines: BytesMut,
+    /// The place up to which what came was searched for the end of a line.
+    searched: usize,
+    /// Whether the stream's introduction has come.
+    introduced: bool,
+}
+
+/// What `tmux -CC` prints first.
+const INTRODUCTION: &[u8] = b"\x1bP1000p";
+/// What it prints last.
+const TERMINATOR: &[u8] = b"\x1b\\";
+
+impl TerminalLines {
+    /// Takes the complete lines from the front of `src`.
+    fn take(&mut self, src: &mut BytesMut, limit: usize) -> io::Result<()> {
+        while let Some(at) = src.get(self.searched..).and_then(|tail| memchr(b'\n', tail)) {
+            let line = src.split_to(self.searched + at);
+            src.advance(1);
+            self.searched = 0;
+            let mut line = line.as_ref();
+            if !self.introduced
+                && let Some(rest) = line.strip_prefix(INTRODUCTION)
+            {
+                (line, self.introduced) = (rest, true);
+            }
+            while let Some(rest) = line.strip_suffix(b"\r") {
+                line = rest;
+            }
+            self.lines.extend_from_slice(line);
+            self.lines.extend_from_slice(b"\n");
+        }
+        self.searched = src.len();
+        if src.len() > limit { Err(too_long("line")) } else { Ok(()) }
+    }
+}
+
 /// Decodes what a `tmux -C` client prints. An error means that the connection is of no use any
 /// more.
 ///
@@ -114,6 +169,7 @@ struct Open {
 pub struct ControlCodec {
     key: FrameKey,
     limits: Limits,
+    line_end: LineEnd,
     /// The place up to which the buffer was searched for what is looked for now: a long line is
     /// searched once, not once a chunk.
     searched: usize,
@@ -140,6 +196,7 @@ impl ControlCodec {
         Self {
             key,
             limits,
+            line_end: LineEnd::Unknown,
             searched: 0,
             line_start: 0,
             block: None,
@@ -153,6 +210,44 @@ impl ControlCodec {
     /// Returns the next event of which all has come, and takes it from the front of `src`; `None`
     /// until there is more. To be called again until then.
     pub fn decode(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
+        self.with_lines(src, Self::decode_lines)
+    }
+
+    /// Runs `decode` on the lines that have come.
+    fn with_lines(
+        &mut self,
+        src: &mut BytesMut,
+        decode: impl FnOnce(&mut Self, &mut BytesMut) -> io::Result<Option<Event>>,
+    ) -> io::Result<Option<Event>> {
+        if matches!(self.line_end, LineEnd::Unknown) {
+            self.look_at_first_line(src);
+        }
+        let LineEnd::Terminal(terminal) = &mut self.line_end else { return decode(self, src) };
+        terminal.take(src, self.limits.line)?;
+        let mut lines = std::mem::take(&mut terminal.lines);
+        let decoded = decode(self, &mut lines);
+        if let LineEnd::Terminal(terminal) = &mut self.line_end {
+            terminal.lines = lines;
+        }
+        decoded
+    }
+
+    /// Finds out how lines end, once the first has.
+    fn look_at_first_line(&mut self, src: &[u8]) {
+        let is_introduced = src.first() == INTRODUCTION.first();
+        // tmux begins with a block. What a pane printed is never a stream's first line, and may hold any byte.
+        let is_output = output_head(src).is_some();
+        let end = src.get(self.searched..).and_then(|tail| memchr(b'\n', tail)).map(|at| self.searched + at);
+        let before = end.and_then(|end| src.get(end.checked_sub(1)?));
+        if is_introduced || (before == Some(&b'\r') && !is_output) {
+            self.line_end = LineEnd::Terminal(TerminalLines::default());
+            self.searched = 0;
+        } else if end.is_some() {
+            self.line_end = LineEnd::Plain;
+        }
+    }
+
+    fn decode_lines(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
         loop {
             if let Some(event) = self.due.pop_front() {
                 return Ok(Some(event));
@@ -180,13 +275,20 @@ impl ControlCodec {
         if let Some(body) = self.failed.take() {
             return Ok(Some(Event::Reply(Reply { ok: false, body })));
         }
+        let exit = self.with_lines(src, |codec, src| Ok(codec.exit_at_end(src)))?;
+        src.clear();
+        Ok(exit)
+    }
+
+    /// Leaves what never ended, and returns the `%exit` that stands last in it.
+    fn exit_at_end(&mut self, src: &mut BytesMut) -> Option<Event> {
         let exit = self.part.take().and_then(|_| last_line(src)).and_then(|line| match Notification::known(line) {
             Some(exit @ Notification::Exit(_)) => Some(Event::Notification(exit)),
             _ => None,
         });
         src.clear();
         self.leave_part();
-        Ok(exit)
+        exit
     }
 
     /// Returns the next line, cut from `src` and without its newline.
@@ -230,7 +332,7 @@ impl ControlCodec {
                     None
                 }
                 Line::Notification(notification) => Some(Event::Notification(notification)),
-                _ => Some(Event::Stray(line.freeze())),
+                _ => self.stray(line),
             });
         };
         match parsed {
@@ -254,6 +356,18 @@ impl ControlCodec {
                 Ok(None)
             }
         }
+    }
+
+    /// Takes a line outside of blocks that is no notification. Behind the end of a terminal's stream
+    /// stands what comes after tmux.
+    fn stray(&self, mut line: BytesMut) -> Option<Event> {
+        if matches!(self.line_end, LineEnd::Terminal(_)) && line.starts_with(TERMINATOR) {
+            line.advance(TERMINATOR.len());
+            if line.is_empty() {
+                return None;
+            }
+        }
+        Some(Event::Stray(line.freeze()))
     }
 
     /// Takes a `%begin` outside of any block.

@@ -5,7 +5,7 @@
 //! is a second question: some expand formats (`#{…}`), some also run it through strftime (F16).
 //! [`Command::format`], [`Command::literal`] and [`Command::timed_literal`] say which is meant.
 
-use super::ids::PaneId;
+use super::{ids::PaneId, names::spelled};
 
 /// Bytes of keys in one `send-keys -H` line, so that the line stays under 4 KiB (F27): three
 /// characters a byte.
@@ -31,24 +31,25 @@ pub enum CommandError {
 /// # use muxtap_core::protocol::command::Command;
 /// let rename = Command::new("rename-window").opt("-t", "@3");
 /// let line = rename.end_of_flags().literal("a; $HOME #{b}").line().unwrap();
-/// assert_eq!(line, b"rename-window -t @3 -- \"a; \\$HOME ##{b}\"\n");
+/// assert_eq!(line, b"rename-windo -t @3 -- \"a; \\$HOME ##{b}\"\n");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
+    name: &'static str,
     text: Vec<u8>,
     error: Option<CommandError>,
 }
 
 impl Command {
-    /// Makes a command by name, without arguments. The name is the program's own text and is not
-    /// quoted.
+    /// Makes a command by name, without arguments, in the spelling that no alias is for
+    /// ([`names`](super::names)). The name is the program's own text and is not quoted.
     pub fn new(name: &'static str) -> Self {
-        Self { text: name.as_bytes().to_vec(), error: None }
+        Self { name, text: spelled(name).as_bytes().to_vec(), error: None }
     }
 
-    /// Returns the name.
-    pub fn name(&self) -> &[u8] {
-        self.text.split(|byte| *byte == b' ').next().unwrap_or_default()
+    /// Returns the full name.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// Adds a flag, such as `-p` or several in one `-pe`. The program's own text, not quoted.
@@ -101,6 +102,15 @@ impl Command {
             doubled.push(byte);
         }
         self.literal(doubled)
+    }
+
+    /// Returns the command as words behind `tmux` on a command line. tmux takes a `;` at a word's end for
+    /// the end of the command, and `\;` for a `;` (`cmd_parse_from_arguments`).
+    pub fn words(&self) -> Result<Vec<Vec<u8>>, CommandError> {
+        match self.error {
+            Some(error) => Err(error),
+            None => Ok(unquoted(&self.text)),
+        }
     }
 
     /// Returns the command as a line of its own, newline included.
@@ -222,6 +232,37 @@ fn quote(value: &[u8], out: &mut Vec<u8>) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// Returns the tokens that [`quote`] wrote, as words of a command line.
+fn unquoted(text: &[u8]) -> Vec<Vec<u8>> {
+    let (mut words, mut is_quoted) = (vec![Vec::new()], false);
+    let mut bytes = text.iter().copied();
+    while let Some(byte) = bytes.next() {
+        let Some(word) = words.last_mut() else { break };
+        match byte {
+            b' ' if !is_quoted => words.push(Vec::new()),
+            b'"' => is_quoted = !is_quoted,
+            b'\\' => match bytes.next() {
+                Some(b'n') => word.push(b'\n'),
+                Some(first @ b'0'..=b'7') => {
+                    let digits = [first, bytes.next().unwrap_or(b'0'), bytes.next().unwrap_or(b'0')];
+                    word.push(
+                        digits.iter().fold(0, |value: u8, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')),
+                    );
+                }
+                Some(other) => word.push(other),
+                None => {}
+            },
+            _ => word.push(byte),
+        }
+    }
+    for word in &mut words {
+        if word.ends_with(b";") {
+            word.insert(word.len() - 1, b'\\');
+        }
+    }
+    words
+}
+
 /// Doubles `#`, but where a run of them stands before `[`: tmux leaves such a run alone, it would
 /// be a style.
 fn escape_format(text: &[u8]) -> Vec<u8> {
@@ -284,6 +325,19 @@ mod tests {
     }
 
     #[test]
+    fn words_of_a_command_line_are_as_they_are_but_for_a_semicolon_at_the_end() {
+        let words = |command: &Command| {
+            command.words().unwrap().into_iter().map(|word| String::from_utf8(word).unwrap()).collect::<Vec<_>>()
+        };
+        let command =
+            Command::new("new-window").flag("-d -P").opt("-F", "#{a} \"b\"").end_of_flags().arg("a; b;").arg("");
+        assert_eq!(words(&command), ["new-windo", "-d", "-P", "-F", "#{a} \"b\"", "--", "a; b\\;", ""]);
+        let bytes: Vec<u8> = (1..=255).collect();
+        assert_eq!(Command::new("x").arg(&bytes).words().unwrap(), [b"x".to_vec(), bytes]);
+        assert_eq!(Command::new("x").arg("\0").words().err(), Some(CommandError::Nul));
+    }
+
+    #[test]
     fn several_commands_are_one_line() {
         let commands = CommandLine::from(Command::new("a").flag("-p")).then(Command::new("b").end_of_flags().arg("-x"));
         assert_eq!(commands.render().unwrap(), b"a -p ; b -- -x\n");
@@ -301,7 +355,7 @@ mod tests {
     #[test]
     fn keys_go_as_hex_in_lines_of_at_most_4_kib() {
         let keys = |bytes: &[u8]| hex_keys(PaneId(7), bytes).map(|command| line(&command)).collect::<Vec<_>>();
-        assert_eq!(keys(b"hi\0\xff"), ["send-keys -t \"%7\" -H 68 69 00 ff\n"]);
+        assert_eq!(keys(b"hi\0\xff"), ["send-ke -t \"%7\" -H 68 69 00 ff\n"]);
         assert!(keys(b"").is_empty());
         let long = keys(&[b'x'; 2 * HEX_KEYS_PER_LINE + 1]);
         assert_eq!(long.len(), 3);

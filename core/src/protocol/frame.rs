@@ -176,8 +176,8 @@ mod tests {
         assert_eq!(
             String::from_utf8(bytes).unwrap(),
             format!(
-                "display-message -p {n0} ; capture-pane -p -t \"%1\" ; display-message -p {n1} ; list-panes ; \
-                 display-message -p {n2}\ndisplay-message -p {end}\n"
+                "display-messag -p {n0} ; capture-pan -p -t \"%1\" ; display-messag -p {n1} ; list-pan ; \
+                 display-messag -p {n2}\ndisplay-messag -p {end}\n"
             )
         );
         assert_eq!(key.next(), Some(Pending { seq: 7, parts: 2 }));

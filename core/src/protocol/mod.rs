@@ -6,7 +6,7 @@
 //!
 //! Inwards: [`codec`] frames lines with memchr, [`mod@line`] reads one, [`notification`], [`guard`]
 //! and [`layout`] are what they say, [`octal`] decodes pane output. Outwards: [`command`] is the
-//! only thing that writes to tmux, [`frame`] brackets commands whose replies carry pane text.
+//! only thing that writes to tmux, [`names`] spells its commands, [`frame`] brackets commands whose replies carry pane text.
 //! [`version`] names what differs between servers.
 
 pub mod codec;
@@ -17,6 +17,7 @@ pub mod guard;
 pub mod ids;
 pub mod layout;
 pub mod line;
+pub mod names;
 pub mod notification;
 pub mod octal;
 pub mod version;

@@ -88,6 +88,12 @@ impl Version {
         self < Self::release(3, 8, None)
     }
 
+    /// Whether respawning a pane crashes the server while output of the pane waits for a control
+    /// client: before 3.8 (N98).
+    pub fn dies_of_respawns(self) -> bool {
+        self < Self::release(3, 8, None)
+    }
+
     /// Whether `select-layout` knows this name, or the beginning of one: those with `mirrored` from
     /// 3.5 on.
     pub fn knows_layout(self, name: &str) -> bool {

@@ -51,6 +51,10 @@ struct Printer<'a> {
     out: Vec<u8>,
     /// Whether tmux may print something else.
     unknown: bool,
+    /// Whether it can be seen how many cells exist in a line.
+    shows_ends: bool,
+    /// Whether it is not known if the last line goes on.
+    unsure_wrap: bool,
 }
 
 impl Terminal {
@@ -79,10 +83,11 @@ impl Terminal {
         let (top, bottom) = (top.min(bottom), top.max(bottom));
         let (from, to) = (top.saturating_sub(history), (bottom + 1).saturating_sub(history));
         let out = Vec::with_capacity(to.saturating_sub(from) * (self.columns() as usize + 1));
-        let ends = options.trailing || options.join && self.rules.joins_untouched_cells;
-        let unsure_ends = self.grid.unsure_ends && self.rules.prints_untouched_cells && ends;
-        let unknown = self.settings.other_widths || self.unsure_width || unsure_ends;
-        let mut printer = Printer { terminal: self, options, last: Style::DEFAULT, out, unknown };
+        let ends = if options.join { self.rules.joins_untouched_cells } else { options.escapes };
+        let shows_ends = self.rules.prints_untouched_cells && (options.trailing || ends);
+        let unknown = self.settings.other_widths || self.unsure_width;
+        let mut printer =
+            Printer { terminal: self, options, last: Style::DEFAULT, out, unknown, shows_ends, unsure_wrap: false };
         for packed in self.grid.history.iter_from(top).take((bottom + 1).saturating_sub(top)) {
             printer.line(&Source::Packed(packed));
         }
@@ -96,15 +101,19 @@ impl Terminal {
 impl Printer<'_> {
     fn line(&mut self, source: &Source<'_>) {
         let start = self.out.len();
+        // Of the last line of a capture tmux does not print whether it goes on.
+        self.unknown |= self.unsure_wrap && self.options.join;
         let wrapped = match source {
             Source::Row(row) => {
                 self.row(row);
-                self.unknown |= row.doubtful;
+                self.unknown |= row.doubtful || self.shows_ends && row.unsure_end;
+                self.unsure_wrap = row.unsure_wrap;
                 row.wrapped
             }
             Source::Packed(packed) => {
                 self.packed(packed);
-                self.unknown |= packed.doubtful();
+                self.unknown |= packed.doubtful() || self.shows_ends && packed.unsure_end();
+                self.unsure_wrap = packed.unsure_wrap();
                 packed.wrapped()
             }
         };
@@ -198,10 +207,11 @@ impl Printer<'_> {
 
     /// Prints the sequences that turn the last style into this one.
     fn look(&mut self, style: &Style) {
-        self.unknown |= style.link != 0;
-        if self.last != *style {
-            change(&self.last, style, self.terminal.rules, &mut self.out);
-            self.last = *style;
+        self.unknown |= style.link != 0 || style.has(attribute::UNTOLD);
+        let style = style.shown();
+        if self.last != style {
+            change(&self.last, &style, self.terminal.rules, &mut self.out);
+            self.last = style;
         }
     }
 }

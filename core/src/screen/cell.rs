@@ -1,6 +1,6 @@
 //! One cell in eight bytes: what stands in it, how it looks, how wide it is.
 
-use super::style::{LONG_STYLE, StyleId};
+use super::style::{LONG_STYLE, StyleId, UNTOLD_STYLE};
 
 /// Bytes of a cluster at most, in any version: a character and what was combined with it.
 pub(super) const CLUSTER_BYTES: usize = 32;
@@ -33,6 +33,8 @@ pub(super) enum Glyph {
 impl Cell {
     /// A cell that was never written.
     pub(super) const CLEARED: Self = Self::new(' ' as u32, CLEARED | 1 << WIDTH_SHIFT);
+    /// A cell that was erased with a background that no seed told.
+    pub(super) const UNTOLD: Self = Self::erased(UNTOLD_STYLE);
     /// A space without style that was written.
     pub(super) const SPACE: Self = Self::new(' ' as u32, 1 << WIDTH_SHIFT);
     /// The right half of a wide character.

@@ -1,10 +1,11 @@
 //! Carrying out control characters, escapes and control sequences.
 
 use super::{
+    Trouble,
     modes::Shape,
     params::Params,
-    style::{Colour, Style},
-    terminal::{SavedCursor, Terminal},
+    style::Style,
+    terminal::{Pen, SavedCursor, Terminal},
 };
 
 impl Terminal {
@@ -18,8 +19,8 @@ impl Terminal {
             0x09 => self.tab(),
             0x0a..=0x0c => self.line_feed(false, self.background()),
             0x0d => self.carriage_return(),
-            0x0e => self.pen.shifted = true,
-            0x0f => self.pen.shifted = false,
+            0x0e => self.pen.sets.shift(true),
+            0x0f => self.pen.sets.shift(false),
             _ => {}
         }
     }
@@ -27,10 +28,10 @@ impl Terminal {
     /// Carries out `ESC`, intermediates and a final byte.
     pub(super) fn escape(&mut self, intermediates: &[u8], last: u8) {
         match (intermediates, last) {
-            (b"(", b'0') => self.pen.g0 = true,
-            (b"(", b'B') => self.pen.g0 = false,
-            (b")", b'0') => self.pen.g1 = true,
-            (b")", b'B') => self.pen.g1 = false,
+            (b"(", b'0') => self.pen.sets.set(false, true),
+            (b"(", b'B') => self.pen.sets.set(false, false),
+            (b")", b'0') => self.pen.sets.set(true, true),
+            (b")", b'B') => self.pen.sets.set(true, false),
             (b"", b'7') => self.keep_cursor(),
             (b"", b'8') => self.restore_cursor(),
             (b"#", b'8') => self.alignment_test(),
@@ -56,14 +57,17 @@ impl Terminal {
 
     /// Saves the cursor: DECSC and SCP.
     fn keep_cursor(&mut self) {
-        self.decsc = SavedCursor { pen: self.pen, x: self.x, y: self.y, origin: self.modes.origin };
+        self.decsc = SavedCursor { pen: self.pen, x: self.x, y: self.y, origin: self.modes.origin, untold: false };
     }
 
     /// Restores the cursor: DECRC and RCP.
     fn restore_cursor(&mut self) {
         let saved = self.decsc;
+        if saved.untold {
+            self.trouble = Some(Trouble::Untold);
+        }
         self.set_style(saved.pen.style);
-        self.pen = saved.pen;
+        self.pen = Pen { restored: true, ..saved.pen };
         self.modes.origin = saved.origin;
         self.move_cursor(Some(saved.x), Some(saved.y), false);
     }
@@ -215,17 +219,12 @@ impl Terminal {
         if ids < 2 {
             let link = address.get(1..).filter(|address| !address.is_empty());
             let link = link.map_or(0, |address| self.links.number(address));
-            self.set_style(Style { link, ..self.pen.style });
+            self.change_style(|style| style.link = link);
         }
     }
 
     /// Sets style and colours: SGR.
     fn select_graphics(&mut self, params: Params<'_>) {
-        if self.pen.untold {
-            let mut probe = Style { background: Colour::UNTOLD, ..Style::DEFAULT };
-            super::sgr::apply(&mut probe, params);
-            self.pen.untold = params.len() != 0 && probe.background == Colour::UNTOLD;
-        }
         self.change_style(|style| {
             if params.len() == 0 {
                 *style = Style { link: style.link, ..Style::DEFAULT };

@@ -1,8 +1,9 @@
 //! Moves of the cursor, and scrolling because of them.
 
 use super::{
+    Trouble,
     cell::Cell,
-    style::{Colour, Style},
+    style::{Colour, Style, attribute},
     terminal::Terminal,
 };
 
@@ -35,7 +36,7 @@ impl Terminal {
     /// Moves down a line: LF, IND and wrapping.
     pub(super) fn line_feed(&mut self, wrapped: bool, background: Colour) {
         if wrapped && let Some(row) = self.grid.row_mut(self.y) {
-            row.wrapped = true;
+            (row.wrapped, row.unsure_wrap) = (true, false);
         }
         if self.y == self.lower {
             self.grid.scroll_up(self.upper, self.lower, background);
@@ -62,8 +63,11 @@ impl Terminal {
         if self.x > 0 {
             self.set_cursor(Some(self.x - 1), None);
         } else if let Some(above) = self.y.checked_sub(1)
-            && self.grid.row(above).is_some_and(|row| row.wrapped)
+            && self.grid.row(above).is_some_and(|row| row.wrapped || row.unsure_wrap)
         {
+            if self.grid.row(above).is_some_and(|row| row.unsure_wrap) {
+                self.trouble = Some(Trouble::Untold);
+            }
             self.y = above;
             self.x = self.columns() - 1;
         }
@@ -80,7 +84,11 @@ impl Terminal {
             to += 1;
         }
         let width = to - self.x;
-        if self.rules.keeps_tabs && width <= TAB_COLUMNS && self.are_blank(width) {
+        let is_kept = self.rules.keeps_tabs && width <= TAB_COLUMNS && self.are_blank(width);
+        if self.rules.keeps_tabs && width <= TAB_COLUMNS && self.may_look_same(width) {
+            self.doubt_row();
+        }
+        if is_kept {
             self.print_tab(width);
         } else {
             self.x = to;
@@ -98,6 +106,18 @@ impl Terminal {
             let same = cell.style() == first.style() || look(cell) == look(first);
             blank && same && cell.is_tab() == first.is_tab()
         })
+    }
+
+    /// Whether the cells from the cursor on look different, but may look the same in tmux, or not: of
+    /// some of them it is not known how they look.
+    fn may_look_same(&self, columns: u32) -> bool {
+        let Some(row) = self.grid.row(self.y) else { return false };
+        let first = row.get(self.x).style();
+        let mut cells = (self.x..self.x + columns).map(|x| row.get(x));
+        let is_untold = |cell: Cell| self.grid.styles.get(cell.style()).has(attribute::UNTOLD);
+        cells.clone().any(|cell| cell.style() != first)
+            && cells.clone().any(is_untold)
+            && cells.all(|cell| cell.as_ascii() == Some(b' ') || cell.is_tab())
     }
 
     /// Moves back by tab stops: CBT.

@@ -1,16 +1,50 @@
 //! Erasing, inserting and deleting.
 
-use super::{style::Colour, terminal::Terminal};
+use super::{Trouble, row::Row, style::Colour, terminal::Terminal};
 
 impl Terminal {
     /// Clears the line: EL 2.
     pub(super) fn clear_line(&mut self, background: Colour) {
         // An untouched line is left alone, with the wrap flag of the one above it.
+        let is_empty = |row: &Row| row.used == 0 && (row.unsure_end || background == Colour::UNTOLD);
+        if self.grid.row(self.y).is_some_and(is_empty) {
+            return self.clear_unsure_line(background);
+        }
         if self.grid.row(self.y).is_none_or(|row| row.cells.is_empty()) && background.is_default() {
             self.grid.fill(background);
             return;
         }
         self.grid.erase(0, self.y, self.columns(), 1, background);
+    }
+
+    /// Clears a line of which it is not known whether it is untouched, or will be.
+    #[cold]
+    fn clear_unsure_line(&mut self, background: Colour) {
+        let is_wrapped = |y| self.grid.row(y).is_some_and(|row| row.wrapped || row.unsure_wrap);
+        match self.y.checked_sub(1) {
+            Some(above) if is_wrapped(above) => {
+                self.grid.erase(0, self.y, self.columns(), 1, background);
+                if let Some(row) = self.grid.row_mut(above) {
+                    row.unsure_wrap = true;
+                }
+                self.grid.unsure = true;
+            }
+            Some(_) => self.grid.erase(0, self.y, self.columns(), 1, background),
+            None => {
+                // Where the newest line of history goes on, nothing else tells.
+                if self
+                    .grid
+                    .history
+                    .len()
+                    .checked_sub(1)
+                    .and_then(|last| self.grid.history.get(last))
+                    .is_some_and(|last| last.wrapped())
+                {
+                    self.trouble = Some(Trouble::Untold);
+                }
+                self.grid.erase(0, self.y, self.columns(), 1, background);
+            }
+        }
     }
 
     /// Clears to the line's end: EL 0.
@@ -37,13 +71,20 @@ impl Terminal {
     pub(super) fn clear_to_screen_end(&mut self) {
         let (background, columns, height) = (self.background(), self.columns(), self.height());
         if self.x == 0 && self.y == 0 && self.grid.keeps && self.settings.scroll_on_clear {
-            self.grid.clear_into_history(background);
+            self.clear_into_history(background);
             return;
         }
         if self.x < columns {
             self.grid.erase(self.x, self.y, columns - self.x, 1, background);
         }
         self.grid.erase(0, self.y + 1, columns, height - self.y - 1, background);
+    }
+
+    fn clear_into_history(&mut self, background: Colour) {
+        if self.grid.is_last_line_unsure(self.rules) {
+            self.trouble = Some(Trouble::Untold);
+        }
+        self.grid.clear_into_history(background);
     }
 
     /// Clears to the screen's start: ED 1.
@@ -56,7 +97,7 @@ impl Terminal {
     /// Clears the screen, ED 2: the lines go into history.
     pub(super) fn clear_screen(&mut self, background: Colour) {
         if self.grid.keeps && self.settings.scroll_on_clear {
-            self.grid.clear_into_history(background);
+            self.clear_into_history(background);
         } else {
             self.grid.erase(0, 0, self.columns(), self.height(), background);
         }

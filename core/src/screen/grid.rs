@@ -17,6 +17,7 @@ use super::{
 
 /// The lines of a screen.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing that is kept or not known")]
 pub(super) struct Grid {
     pub(super) columns: u32,
     pub(super) rows: VecDeque<Row>,
@@ -29,9 +30,12 @@ pub(super) struct Grid {
     pub(super) keeps: bool,
     /// Whether erased cells stay in their longer form.
     erases_in_place: bool,
-    /// Whether something was erased with a background that is not known: cells may exist that this
-    /// does not have.
-    pub(super) unsure_ends: bool,
+    /// Whether some of what was printed or erased since the seed may be otherwise in tmux.
+    pub(super) unsure: bool,
+    /// Whether it came with a seed.
+    pub(super) seeded: bool,
+    /// Whether a row has cells whose widths a seed did not tell.
+    pub(super) guesses: bool,
     pub(super) styles: Styles,
     pub(super) clusters: Clusters,
     pub(super) changes: Changes,
@@ -47,7 +51,9 @@ impl Grid {
             limit,
             keeps: limit != 0,
             erases_in_place: rules.erases_in_place,
-            unsure_ends: false,
+            unsure: false,
+            seeded: false,
+            guesses: false,
             styles: Styles::default(),
             clusters: Clusters::default(),
             changes: Changes::default(),
@@ -60,8 +66,10 @@ impl Grid {
 
     /// Returns an erased cell with this background.
     pub(super) fn fill(&mut self, background: Colour) -> Cell {
-        self.unsure_ends |= background == Colour::UNTOLD;
-        if background.is_default() {
+        if background == Colour::UNTOLD {
+            self.unsure = true;
+            Cell::UNTOLD
+        } else if background.is_default() {
             Cell::CLEARED
         } else {
             Cell::erased(self.styles.intern(Style::erased(background)))
@@ -93,7 +101,7 @@ impl Grid {
         match y.checked_sub(1) {
             Some(above) => {
                 if let Some(row) = self.rows.get_mut(above as usize) {
-                    row.wrapped = false;
+                    (row.wrapped, row.unsure_wrap) = (false, false);
                 }
             }
             None => self.history.unwrap_last(),
@@ -168,8 +176,9 @@ impl Grid {
         }
         self.trim_history();
         let fill = self.fill(background);
-        let Self { rows, history, styles, clusters, .. } = self;
+        let Self { rows, history, styles, clusters, unsure, .. } = self;
         let Some(row) = rows.get(upper as usize) else { return };
+        *unsure |= row.doubtful;
         history.push(|out| packed::pack(row, styles, clusters, out));
         if upper == 0 && lower + 1 == rows.len() as u32 {
             // The usual case: no row moves.
@@ -215,6 +224,14 @@ impl Grid {
         let oldest = (self.limit / 10).max(1).min(size);
         self.history.drop_oldest(oldest as usize);
         self.scrolled = self.scrolled.min(size - oldest);
+    }
+
+    /// Whether it is not known which line is the last used one: in 3.2a a seed does not tell blanks that
+    /// were written from those that were erased.
+    pub(super) fn is_last_line_unsure(&self, rules: Rules) -> bool {
+        let is_blank = |row: &Row| row.cells.iter().all(|cell| cell.as_ascii() == Some(b' ') && !cell.is_padding());
+        let unsure = self.rows.iter().rev().take_while(|row| is_blank(row));
+        self.seeded && rules.joins_untouched_cells && unsure.map(|row| row.used).any(|used| used > 0)
     }
 
     /// Moves the lines down to the last used one into the history and erases the rest.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::packed::{Packed, WRAPPED};
+use super::packed::{Packed, UNSURE_WRAP, WRAPPED};
 
 /// Lines in a block. Blocks are let go whole, so a trimmed history holds at most one block of lines
 /// more than it shows.
@@ -120,7 +120,7 @@ impl History {
         }
         let Some(block) = self.blocks.back_mut() else { return };
         if let Some(flags) = block.starts.last().and_then(|start| block.bytes.get_mut(*start as usize)) {
-            *flags &= !WRAPPED;
+            *flags &= !(WRAPPED | UNSURE_WRAP);
         }
     }
 

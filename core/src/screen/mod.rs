@@ -115,6 +115,13 @@ pub enum Trouble {
     /// A character became wide, and where that leaves the cursor depends on the panes beside this
     /// one. Lasts until the screen is made anew.
     Layout,
+    /// A joiner (U+200D) joined the next character in 3.3, which forgets it where a read ends; the
+    /// stream does not tell where. Lasts until the screen is made anew.
+    Reads,
+    /// The program went on from what no seed tells: what REP repeats, what DECSC kept, a character
+    /// of which the end came alone, a main screen that was hidden. Lasts until the screen is made
+    /// anew.
+    Untold,
 }
 
 /// A pane's grid as tmux has it.
@@ -122,12 +129,14 @@ pub enum Trouble {
 pub struct Screen {
     parser: Parser,
     terminal: Terminal,
+    /// Whether nothing came since the seed: the first bytes may be the end of a character.
+    seeded: bool,
 }
 
 impl Screen {
     /// Makes an empty screen, as of a new pane.
     pub fn new(size: Size, rules: Rules, settings: Settings) -> Self {
-        Self { parser: Parser::default(), terminal: Terminal::new(size, rules, settings) }
+        Self { parser: Parser::default(), terminal: Terminal::new(size, rules, settings), seeded: false }
     }
 
     /// Makes a screen from what tmux answered to [`seed::question`]. `None` if the answer makes no
@@ -137,6 +146,7 @@ impl Screen {
         seed.fill(&mut screen.terminal)?;
         screen.feed(&seed.pending);
         screen.take_changes();
+        screen.seeded = seed.pending.is_empty();
         Some(screen)
     }
 
@@ -155,11 +165,53 @@ impl Screen {
     /// nothing can have reset it, the pen. `before`: the screen that was fed with the stream so far.
     pub fn take_stream_state(&mut self, before: &Screen, pen: bool) {
         self.terminal.take_stream_state(&before.terminal, pen);
+        // Whether a character has begun is known.
+        self.seeded &= before.seeded;
+    }
+
+    /// Takes the sequence that has begun and not ended, or that there is none, as the stream told. tmux
+    /// goes on reporting a string that it has given up.
+    pub fn take_parser(&mut self, before: &Self) {
+        self.parser = before.parser.clone();
     }
 
     /// Takes output of the pane. How it is cut into pieces changes nothing.
     pub fn feed(&mut self, bytes: &[u8]) {
+        if self.seeded {
+            self.begin(bytes);
+        }
         self.parser.feed(bytes, &mut self.terminal);
+    }
+
+    /// Takes note of the first output behind a seed. Where it begins in the middle of a character, tmux
+    /// has read the beginning, and does not tell it.
+    #[cold]
+    fn begin(&mut self, bytes: &[u8]) {
+        let is_end = |byte: &u8| (0x80..=0xbf).contains(byte);
+        // Another seed may fall into the same character.
+        self.seeded = bytes.iter().all(is_end);
+        if bytes.first().is_some_and(is_end) {
+            self.terminal.trouble = Some(Trouble::Untold);
+        }
+    }
+
+    /// Whether this output, the first behind a seed, begins in the middle of a character, of which tmux
+    /// has read the beginning and does not tell it.
+    pub fn begins_within_character(&self, output: &[u8]) -> bool {
+        self.seeded && matches!(output.first(), Some(0x80..=0xbf))
+    }
+
+    /// Whether some of what was printed or erased since the seed may be otherwise in tmux, because the
+    /// seed did not tell all that it depends on: another seed tells.
+    pub fn is_unsure(&self) -> bool {
+        let grid = &self.terminal.grid;
+        grid.unsure || grid.guesses && grid.rows.iter().any(|row| row.doubtful)
+    }
+
+    /// Takes note that what a seed does not tell may have changed without the stream: the pen, the
+    /// character sets, what DECSC kept.
+    pub fn forget_pen(&mut self) {
+        self.terminal.forget_pen();
     }
 
     /// Takes note that tmux has read all that was fed so far before it read what comes: the pane
@@ -276,6 +328,44 @@ impl Screen {
         String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
 
+    /// Returns the visible rows as text, each with its place. Rows that wrapped are one, at the place of the
+    /// first. Spaces at the end of a text of several rows may stay.
+    pub fn joined_rows(&self) -> Vec<(u16, String)> {
+        let height = self.size().rows;
+        let mut lines = Vec::new();
+        let mut first = 0;
+        for row in 0..height {
+            if row + 1 < height && self.is_wrapped(row) {
+                continue;
+            }
+            lines.push((first, if first == row { self.row_text(row) } else { self.joined(first, row) }));
+            first = row + 1;
+        }
+        lines
+    }
+
+    fn joined(&self, first: u16, last: u16) -> String {
+        let line = |row: u16| Line::At(i32::from(row));
+        let options = CaptureOptions { start: line(first), end: line(last), join: true, ..CaptureOptions::default() };
+        let mut text = self.capture(&options);
+        text.pop_if(|last| *last == b'\n');
+        String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    }
+
+    /// Returns whether the text of a visible row goes on in the next row, since it reached the last column.
+    fn is_wrapped(&self, row: u16) -> bool {
+        // A row that was made shorter keeps its flag. A wide character leaves the last column empty.
+        let reaches_end = |row: &row::Row| row.touched().len() as u32 + 1 >= self.terminal.columns();
+        self.terminal.grid.rows.get(usize::from(row)).is_some_and(|row| row.wrapped && reaches_end(row))
+    }
+
+    /// Returns whether the first visible row goes on with a text that begins in the history.
+    pub fn starts_within_line(&self) -> bool {
+        let history = &self.terminal.grid.history;
+        let last = history.len().checked_sub(1).and_then(|last| history.get(last));
+        !self.alternate() && last.is_some_and(|last| last.wrapped())
+    }
+
     /// Bytes held, roughly.
     pub fn memory(&self) -> usize {
         let saved = self.terminal.saved.as_ref().map_or(0, |saved| {
@@ -343,6 +433,21 @@ mod tests {
         assert_eq!(lines(Line::At(1), Line::At(-1)), "2\n3\n4\n");
         assert_eq!(lines(Line::At(i32::MIN), Line::At(i32::MAX)), "1\n2\n3\n4\n");
         assert_eq!(lines(Line::At(9), Line::At(9)), "4\n");
+    }
+
+    #[test]
+    fn rows_that_wrapped_are_one() {
+        let mut screen = screen(6, 4);
+        let row = |place: u16, text: &str| (place, text.to_owned());
+        screen.feed("ab  \u{6f22}\u{6f22}\u{2500}\u{2500}\r\nnext".as_bytes());
+        assert_eq!(screen.joined_rows(), [row(0, "ab  \u{6f22}\u{6f22}\u{2500}\u{2500}"), row(2, "next"), row(3, "")]);
+        // A row that only fills the width, and one that was made shorter afterwards, end there.
+        screen.feed(b"\x1b[2J\x1b[Habcdef\r\nghijklm\x1b[2;4H\x1b[K");
+        assert_eq!(screen.joined_rows(), [row(0, "abcdef"), row(1, "ghi"), row(2, "m"), row(3, "")]);
+        assert!(!screen.starts_within_line());
+        screen.feed(b"\x1b[2J\x1b[4;1Habcdefgh\r\n\n\n");
+        assert_eq!(screen.joined_rows()[0], row(0, "gh"));
+        assert!(screen.starts_within_line());
     }
 
     #[test]
@@ -548,6 +653,11 @@ mod tests {
         joined.feed("é".as_bytes());
         apart.feed("é".as_bytes());
         assert_eq!((joined.cursor().column, apart.cursor().column), (1, 2));
+        // Whether the read ended in between nothing tells.
+        assert_eq!((joined.trusted(), apart.trusted()), (Err(Trouble::Reads), Ok(())));
+        let mut later = screen_of("3.5a", 10, 2);
+        later.feed("a\u{200d}é".as_bytes());
+        assert_eq!(later.trusted(), Ok(()), "from 3.4 on what stands before it decides");
     }
 
     #[test]

@@ -12,6 +12,8 @@ use super::{
 
 /// In the first byte: the text goes on in the next line.
 pub(super) const WRAPPED: u8 = 1;
+/// In the first byte: whether it goes on is not known.
+pub(super) const UNSURE_WRAP: u8 = 64;
 /// In the first byte: it may be that fewer cells exist.
 const SLACK: u8 = 2;
 /// In the first byte: a cell was long.
@@ -20,6 +22,9 @@ const EXTENDED: u8 = 4;
 const GUESSED: u8 = 8;
 /// In the first byte: and the line changed since.
 const DOUBTFUL: u8 = 16;
+
+/// In the first byte: how many cells exist is not known.
+const UNSURE_END: u8 = 32;
 
 /// A run with one byte a cell.
 const ASCII: u8 = 0;
@@ -177,7 +182,8 @@ pub(super) fn pack(row: &Row, styles: &Styles, clusters: &Clusters, out: &mut Ve
     // What was never touched behind the last cell is made anew where it is needed.
     let mut cells = row.touched();
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
-    let seeded = flag(row.guessed, GUESSED) | flag(row.doubtful, DOUBTFUL);
+    let unsure = flag(row.unsure_end, UNSURE_END) | flag(row.unsure_wrap, UNSURE_WRAP);
+    let seeded = flag(row.guessed, GUESSED) | flag(row.doubtful, DOUBTFUL) | unsure;
     out.push(flag(row.wrapped, WRAPPED) | flag(row.slack > 0, SLACK) | flag(row.extended, EXTENDED) | seeded);
     put(row.used, out);
     put(row.size(), out);
@@ -373,6 +379,16 @@ impl<'a> Packed<'a> {
         self.flags & DOUBTFUL != 0
     }
 
+    /// Whether it is not known how many cells exist.
+    pub(super) fn unsure_end(&self) -> bool {
+        self.flags & UNSURE_END != 0
+    }
+
+    /// Whether it is not known if the text goes on in the next line.
+    pub(super) fn unsure_wrap(&self) -> bool {
+        self.flags & UNSURE_WRAP != 0
+    }
+
     pub(super) fn wrapped(&self) -> bool {
         self.flags & WRAPPED != 0
     }
@@ -393,6 +409,8 @@ impl<'a> Packed<'a> {
             extended: has(EXTENDED),
             guessed: has(GUESSED),
             doubtful: has(DOUBTFUL),
+            unsure_end: has(UNSURE_END),
+            unsure_wrap: has(UNSURE_WRAP),
         };
         for run in self.runs() {
             let style = styles.intern(run.style);

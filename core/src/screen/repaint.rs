@@ -7,7 +7,7 @@ use super::{
     cell::append_text,
     parser::Parser,
     style::Style,
-    terminal::{Pen, Terminal},
+    terminal::{Pen, Sets, Terminal},
 };
 
 impl Screen {
@@ -108,7 +108,7 @@ impl Terminal {
                 print(&mut out, format_args!("\x1b[{}G", column + 1));
             }
             covered = cell.width().saturating_sub(1);
-            let style = Style { link: 0, ..self.grid.styles.get(cell.style()) };
+            let style = Style { link: 0, ..self.grid.styles.get(cell.style()).shown() };
             if style != last {
                 capture::change(&last, &style, self.rules, &mut out);
                 last = style;
@@ -153,9 +153,10 @@ impl Terminal {
 
     fn repaint_pen(&self, out: &mut Vec<u8>, pen: &Pen) {
         capture::change(&Style::DEFAULT, &Style { link: 0, ..pen.style }, self.rules, out);
-        out.extend_from_slice(if pen.g0 { b"\x1b(0" } else { b"\x1b(B" });
-        out.extend_from_slice(if pen.g1 { b"\x1b)0" } else { b"\x1b)B" });
-        out.push(if pen.shifted { 0x0e } else { 0x0f });
+        let Sets { g0, g1, shifted, .. } = pen.sets;
+        out.extend_from_slice(if g0 { b"\x1b(0" } else { b"\x1b(B" });
+        out.extend_from_slice(if g1 { b"\x1b)0" } else { b"\x1b)B" });
+        out.push(if shifted { 0x0e } else { 0x0f });
     }
 }
 

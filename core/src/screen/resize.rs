@@ -223,24 +223,28 @@ impl Reflow {
             extended: row.extended,
             guessed: row.guessed,
             doubtful: row.doubtful,
+            unsure_end: row.unsure_end,
+            unsure_wrap: false,
         };
         first.cells.shrink_to_fit();
         let before = self.target.len();
         self.target.push(first);
-        let mut line = Row::default();
+        let (guessed, doubtful, unsure_end) = (row.guessed, row.doubtful, row.unsure_end);
+        let fresh = || Row { guessed, doubtful, unsure_end, ..Row::default() };
+        let mut line = fresh();
         let (mut width, mut column) = (0, 0);
         for from in split..row.used {
             let cell = row.get(from);
             if width + self.width(cell) > self.columns {
                 line.wrapped = true;
-                self.target.push(std::mem::take(&mut line));
+                self.target.push(std::mem::replace(&mut line, fresh()));
                 (width, column) = (0, 0);
             }
             width += self.width(cell);
             line.set(column, self.columns, self.copied(cell));
             column += 1;
         }
-        line.wrapped = goes_on;
+        (line.wrapped, line.unsure_wrap) = (goes_on, row.unsure_wrap);
         self.target.push(line);
         let lines = self.target.len() - before;
         if at as u32 <= self.scrolled {

@@ -1,11 +1,7 @@
 //! A line of the grid: cells as far as they were touched, how many are used, whether it goes on in
 //! the next line.
 
-use super::{
-    cell::Cell,
-    rules::Rules,
-    style::{Style, Styles},
-};
+use super::{cell::Cell, rules::Rules, style::Styles};
 
 /// A line. Cells behind the end of `cells` were never touched; `used` counts up to the last that
 /// was written or moved.
@@ -26,10 +22,15 @@ pub(super) struct Row {
     /// Whether a cell of it was ever long: elsewhere tmux does not look for wide characters, of which
     /// reflow can leave right halves.
     pub(super) extended: bool,
-    /// Whether it has tabs whose widths a seed did not tell.
+    /// Whether it has cells whose widths a seed did not tell: tabs, wide characters, marks.
     pub(super) guessed: bool,
     /// Whether such a line changed: what it reads now is not certain.
     pub(super) doubtful: bool,
+    /// Whether it is not known how many cells exist: some were erased with a background that no seed
+    /// told.
+    pub(super) unsure_end: bool,
+    /// Whether it is not known if the text goes on in the next line.
+    pub(super) unsure_wrap: bool,
 }
 
 /// A run of ASCII that is being printed, and the line before it. tmux makes cells exist for as much
@@ -55,8 +56,8 @@ impl Blanks<'_> {
     /// Returns the blank that a cell becomes.
     fn of(&mut self, cell: Cell) -> Cell {
         if self.rules.colours_padding && cell.style() != 0 {
-            let background = self.styles.get(cell.style()).background;
-            return Cell::ascii(b' ', self.styles.intern(Style::erased(background)));
+            let left = self.styles.get(cell.style()).cut();
+            return Cell::ascii(b' ', self.styles.intern(left));
         }
         Cell::SPACE
     }
@@ -85,7 +86,13 @@ impl Row {
         // search them from the end.
         let blank = Cell::are_cleared(unused);
         let cells = if blank { used } else { &self.cells };
-        let length = cells.iter().rposition(|cell| *cell != Cell::CLEARED).map_or(0, |last| last + 1);
+        // What was erased behind them with a background that is not known is left to `unsure_end`.
+        let unused = cells.get(used.len()..).unwrap_or_default();
+        let is_touched = |cell: &Cell| *cell != Cell::CLEARED && *cell != Cell::UNTOLD;
+        let length = match unused.iter().rposition(is_touched) {
+            Some(last) => used.len() + last + 1,
+            None => used.iter().rposition(|cell| *cell != Cell::CLEARED).map_or(0, |last| last + 1),
+        };
         cells.get(..length).unwrap_or_default()
     }
 
@@ -299,6 +306,7 @@ impl Row {
             }
         }
         self.doubtful |= self.guessed;
+        self.unsure_end |= fill == Cell::UNTOLD;
         self.extended |= fill.is_long();
     }
 
@@ -316,6 +324,7 @@ impl Row {
             slots.fill(fill);
         }
         self.doubtful |= self.guessed;
+        self.unsure_end |= fill == Cell::UNTOLD;
         self.extended |= fill.is_long();
     }
 
@@ -327,6 +336,7 @@ impl Row {
         self.used = 0;
         self.wrapped = false;
         (self.guessed, self.doubtful) = (false, false);
+        (self.unsure_end, self.unsure_wrap) = (fill == Cell::UNTOLD, false);
         self.extended = fill.is_long();
         if fill != Cell::CLEARED {
             self.cells.resize(columns as usize, fill);

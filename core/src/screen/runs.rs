@@ -233,10 +233,10 @@ fn read_packed(line: &Packed<'_>, columns: u32, into: &mut RowRuns) {
     into.finish();
 }
 
-/// Returns a style as it is shown: a background that is not known is the terminal's own.
+/// Returns a style as it is shown: what is not known of it is the terminal's own.
 fn known(style: Style) -> Style {
     let background = if style.background.is_default() { Colour::DEFAULT } else { style.background };
-    Style { background, ..style }
+    Style { background, ..style.shown() }
 }
 
 /// Columns that a cell's character wants.

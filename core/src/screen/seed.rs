@@ -3,7 +3,7 @@
 //! tmux reports the lines with their styles, which of them go on, the cursor, the modes, the region
 //! and the tab stops. It does not report the current pen, what DECSC kept, the character sets, what
 //! REP repeats, which lines of the hidden main screen go on, a character that is half read, and
-//! which cells were only erased: those begin as in a new pane.
+//! which cells were only erased: those are unknown until the program sets them (`docs/screen.md`).
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ use super::{
     row::Row,
     sgr,
     style::{Style, attribute},
-    terminal::{SavedScreen, Terminal},
+    terminal::{Pen, SavedCursor, SavedScreen, Terminal, UNTOLD_LAST},
 };
 use crate::protocol::{command::Command, ids::PaneId};
 
@@ -294,7 +294,7 @@ impl Seed {
         terminal.set_tabs(self.tabs.iter().copied());
         for number in 0..total {
             let (line, mut row) = rows.next(terminal)?;
-            row.wrapped = wraps.next(line, rows.rest);
+            (row.wrapped, row.unsure_wrap) = wraps.next(line, rows.rest);
             if terminal.rules.joins_untouched_cells && !row.wrapped {
                 row.leave_end_unused();
             }
@@ -309,14 +309,13 @@ impl Seed {
             let mut main = Lines::new(&self.main, whole_main);
             let rows = (0..height).map(|_| main.next(terminal).map(|(_, row)| row).unwrap_or_default()).collect();
             let keeps = terminal.grid.keeps;
-            terminal.saved = Some(SavedScreen { rows, columns: u32::from(self.columns), keeps });
+            terminal.saved = Some(SavedScreen { rows, columns: u32::from(self.columns), keeps, seeded: true });
             terminal.saved_cursor = self.saved_cursor;
             terminal.grid.keeps = false;
         }
-        // A screen on which nothing was ever printed has the pen of a new pane.
-        let untouched = self.history == 0 && self.cursor == (0, 0) && visible.iter().all(|row| row.cells.is_empty());
-        (terminal.pen.untold, terminal.decsc.pen.untold) = (!untouched, !untouched);
-        terminal.saved_untold = !untouched;
+        terminal.grid.seeded = true;
+        terminal.grid.guesses = visible.iter().any(|row| row.guessed);
+        self.forget_untold(terminal, &mut visible);
         terminal.grid.rows = visible.into();
         terminal.grid.scrolled = self.history;
         (terminal.x, terminal.y) = (self.cursor.0, self.cursor.1.min(u32::from(self.height) - 1));
@@ -333,6 +332,26 @@ impl Seed {
         terminal.shape = self.shape.unwrap_or_default();
         Some(())
     }
+
+    /// Takes note of what tmux did not tell.
+    fn forget_untold(&self, terminal: &mut Terminal, visible: &mut [Row]) {
+        let rules = terminal.rules;
+        let pen = Pen::untold(rules);
+        terminal.pen = pen;
+        terminal.decsc = SavedCursor { pen, untold: true, ..SavedCursor::default() };
+        (terminal.saved_style, terminal.saved_other) = (pen.style, pen.other);
+        terminal.last = Some(UNTOLD_LAST);
+        if let Some(last) = visible.last_mut() {
+            last.unsure_wrap = true;
+        }
+        if self.whole.is_none() && !rules.prints_untouched_cells {
+            // Behind the used cells there may be some that were erased with a background.
+            for row in visible {
+                row.cells.resize(row.cells.len().max(usize::from(self.columns)), Cell::UNTOLD);
+                row.unsure_end = true;
+            }
+        }
+    }
 }
 
 /// Returns the first line and what follows.
@@ -348,33 +367,37 @@ fn split_line(text: &[u8]) -> (&[u8], &[u8]) {
 struct Wraps<'a> {
     joined: &'a [u8],
     lost: bool,
+    /// Whether this row goes on, or one of the empty ones above it.
+    unsure: bool,
 }
 
 impl<'a> Wraps<'a> {
     fn new(joined: &'a [u8]) -> Self {
-        Self { joined, lost: false }
+        Self { joined, lost: false, unsure: false }
     }
 
-    /// Whether a row goes on; `rows` are those that follow it.
-    fn next(&mut self, line: &[u8], rows: &[u8]) -> bool {
+    /// Whether a row goes on, and whether that is a guess; `rows` are those that follow it.
+    fn next(&mut self, line: &[u8], rows: &[u8]) -> (bool, bool) {
         let Some(rest) = self.joined.strip_prefix(line).filter(|_| !self.lost) else {
             self.lost = true;
-            return false;
+            return (false, true);
         };
         self.joined = rest;
+        self.unsure &= line.is_empty();
         let ends = |text: &[u8]| text.iter().take_while(|byte| **byte == b'\n').count();
         match rest.split_first() {
-            None => false,
+            None => (false, self.unsure),
             Some((b'\n', after)) => {
                 // Where empty rows follow, one end too few says that some row goes on: this one, or
                 // an empty one, which tmux prints alike.
                 if ends(rest) <= ends(rows) {
-                    return true;
+                    self.unsure = true;
+                    return (true, true);
                 }
                 self.joined = after;
-                false
+                (false, self.unsure)
             }
-            Some(_) => true,
+            Some(_) => (true, false),
         }
     }
 }
@@ -477,6 +500,8 @@ impl Reader {
         row.extended = row.cells.iter().any(|cell| cell.is_long());
         // A line that reaches out of the screen has tabs that are narrower.
         row.doubtful = row.used > terminal.columns();
+        // How wide characters that were cut stand is not told, nor how many cells marks take.
+        row.guessed |= row.cells.iter().any(|cell| cell.is_padding() || cell.is_cluster() || cell.width() != 1);
         row
     }
 
@@ -533,7 +558,13 @@ fn character(terminal: &mut Terminal, row: &mut Row, text: &[u8], style: u32, jo
     let joiner = character == join::JOINER;
     terminal.note_width(character);
     let width = terminal.width(character).unwrap_or_default();
-    if let Some(slot) = row.cells.iter_mut().rfind(|cell| !cell.is_padding()) {
+    let before = row.cells.iter_mut().rfind(|cell| !cell.is_padding());
+    if width == 0 && before.as_ref().is_some_and(|before| before.style() != style) {
+        // A mark for which a cluster had no room: one that joined looks like the cluster.
+        row.cells.push(cell(text, 0, style, terminal.clusters()));
+        return false;
+    }
+    if let Some(slot) = before {
         let mut whole = Vec::with_capacity(CLUSTER_BYTES + 4);
         super::cell::append_text(*slot, &terminal.grid.clusters, &mut whole);
         let before = slot.width() as u8;
@@ -554,6 +585,11 @@ fn character(terminal: &mut Terminal, row: &mut Row, text: &[u8], style: u32, jo
                 row.cells.push(terminal.padding(style));
             }
             return joiner && rules.joiners_wait;
+        }
+        if width == 0 && together.is_some() && by_kind && !rules.drops_what_has_no_room {
+            // A mark for which the cluster had no room is a cell of its own.
+            row.cells.push(cell(text, 0, style, terminal.clusters()));
+            return false;
         }
     }
     if width == 0 {
@@ -579,7 +615,7 @@ fn character_length(text: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{CaptureOptions, Line, Rules, Screen, Settings},
+        super::{CaptureOptions, Line, Rules, Screen, Settings, Trouble},
         *,
     };
     use crate::protocol::version::Version;
@@ -679,6 +715,8 @@ mod tests {
             let parts = [text, "\n", &fields, text, "\n", text, "\n"];
             let seed = parse(&parts.map(|part| Bytes::copy_from_slice(part.as_bytes()))).unwrap();
             let mut screen = Screen::from_seed(&seed, rules, Settings::default()).unwrap();
+            // The character sets are told; where they are not, nor is it how many cells exist.
+            screen.feed(b"\x1b(B\x0f");
             screen.feed(output.as_bytes());
             let whole = CaptureOptions { trailing: true, ..CaptureOptions::default() };
             (screen.known(&CaptureOptions::default()).is_some(), screen.known(&whole).is_some())
@@ -690,7 +728,87 @@ mod tests {
         assert_eq!(seeded("a    \n\n", 1, "\x1b[1;49mb\r\n\nc"), (true, true));
         assert_eq!(seeded("a    \n\n", 1, "\x1b[mb\r\n\nc"), (true, true));
         assert_eq!(seeded("a    \n\n", 1, "\x1b[m\x1b8\x1b[2J"), (true, false), "what DECSC kept");
-        assert_eq!(seeded("\n\n", 0, "b\r\n\nc"), (true, true), "nothing was printed before");
+        assert_eq!(seeded("\n\n", 0, "b\r\n\nc"), (true, false), "a colour is set before what it is for");
+    }
+
+    /// A screen of two rows that a version of tmux reports, with its cursor behind the text.
+    fn reported(version: &str, text: &str, column: u32) -> Screen {
+        let rules = Rules::for_version(Version::parse(version.as_bytes()).unwrap());
+        let fields = format!("{column}|0|0|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1||\n");
+        let text = format!("{text}\n\n");
+        let whole = rules.prints_untouched_cells && !rules.joins_untouched_cells;
+        let parts =
+            [&text, "\n", &fields, &text, "\n", &text, "\n"].map(|part| Bytes::copy_from_slice(part.as_bytes()));
+        let count = if whole { 7 } else { 5 };
+        Screen::from_seed(&parse(&parts[..count]).unwrap(), rules, Settings::default()).unwrap()
+    }
+
+    fn styled(screen: &Screen) -> Option<String> {
+        let options = CaptureOptions { escapes: true, ..CaptureOptions::default() };
+        screen.known(&options).map(|text| text.escape_ascii().to_string())
+    }
+
+    #[test]
+    fn what_a_seed_does_not_tell_is_unknown_until_it_is_set() {
+        for version in ["3.2a", "3.3a", "3.4", "3.5a", "3.6b", "3.7c", "3.8"] {
+            let after = |output: &str| {
+                let mut screen = reported(version, "ab", 2);
+                assert_eq!(styled(&screen).as_deref(), Some("ab\\n\\n"), "{version}");
+                screen.feed(output.as_bytes());
+                let plain = screen.known(&CaptureOptions::default());
+                assert_eq!(plain.as_deref(), Some(&b"abc\n\n"[..]), "{version} {output:?}");
+                assert_eq!(screen.trusted(), Ok(()));
+                styled(&screen).is_some()
+            };
+            // From 3.4 on the pen has a link, which SGR 0 does not end.
+            let link = "\x1b]8;;\x07";
+            assert!(!after("c"), "{version}");
+            assert!(after(&format!("{link}\x1b[m\x0f\x1b(Bc")), "{version}");
+            assert!(after(&format!("{link}\x0f\x1b(B\x1b[39;49;59;22;23;24;25;27;28;29;55mc")), "{version}");
+            assert!(after(&format!("{link}\x1b[m\x1b(B\x1b)Bc")), "both sets are the same: {version}");
+            assert!(!after(&format!("{link}\x1b[m\x1b(Bc")), "which set is in use: {version}");
+            assert!(!after(&format!("{link}\x1b[m\x0fc")), "what G0 is: {version}");
+            assert!(!after(&format!("{link}\x1b[1;31;44m\x0f\x1b(Bc")), "the other attributes: {version}");
+            assert_eq!(after("\x1b[m\x0f\x1b(Bc"), ["3.2a", "3.3a"].contains(&version), "{version}");
+        }
+    }
+
+    #[test]
+    fn cells_behind_the_used_ones_may_have_been_erased_with_a_background_in_3_3() {
+        let mut screen = reported("3.3a", "ab", 2);
+        screen.feed(b"\x1b[m\x0f\x1b(B\x1b[1;5Hc");
+        assert_eq!(styled(&screen), None);
+        screen.feed(b"\x1b[1;3H  ");
+        assert!(styled(&screen).is_some_and(|text| text.starts_with("ab  c")));
+    }
+
+    #[test]
+    fn a_line_with_cells_of_unknown_widths_is_not_known_once_it_changes() {
+        for text in ["漢b", "e\u{301}b"] {
+            let mut screen = reported("3.3a", text, 3);
+            assert!(screen.known(&CaptureOptions::default()).is_some());
+            screen.feed(b"\x1b[2;1Hx");
+            assert!(screen.known(&CaptureOptions::default()).is_some(), "another line");
+            screen.feed(b"\x1b[1;4Hx");
+            assert!(screen.known(&CaptureOptions::default()).is_none() && screen.is_unsure());
+            screen.feed(b"\x1b[2K");
+            assert!(screen.known(&CaptureOptions::default()).is_some());
+        }
+    }
+
+    #[test]
+    fn what_goes_on_from_what_no_seed_tells_is_not_trusted() {
+        for output in ["\x1b[2b", "\x1b8", "\x1b[u"] {
+            let mut screen = reported("3.5a", "ab", 2);
+            screen.feed(output.as_bytes());
+            assert_eq!(screen.trusted(), Err(Trouble::Untold), "{output:?}");
+        }
+        for cut in [&b"\xa9"[..], b"\x82\xac", b"\x9f\x98\x80x"] {
+            let mut screen = reported("3.5a", "ab", 2);
+            assert!(screen.begins_within_character(cut));
+            screen.feed(cut);
+            assert_eq!(screen.trusted(), Err(Trouble::Untold), "{cut:?}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub struct Colour(pub u32);
 impl Colour {
     /// The terminal's own.
     pub const DEFAULT: Self = Self(8);
-    /// A default background of a pen that no seed tells: it may be another in tmux.
+    /// A background that no seed told: any in tmux.
     pub(super) const UNTOLD: Self = Self(0x0400_0008);
     /// No underline colour, where tmux says so by 0 and not by 8.
     pub const NONE: Self = Self(0);
@@ -77,6 +77,8 @@ pub mod attribute {
     pub const UNDERLINE_5: u16 = 1 << 12;
     /// SGR 53.
     pub const OVERLINE: u16 = 1 << 13;
+    /// Some of how the cell looks was not in the seed: tmux may print something else. Never printed.
+    pub(in crate::screen) const UNTOLD: u16 = 1 << 14;
     /// Every way of underlining.
     pub const UNDERLINES: u16 = UNDERLINE | UNDERLINE_2 | UNDERLINE_3 | UNDERLINE_4 | UNDERLINE_5;
 }
@@ -107,14 +109,30 @@ impl Style {
         link: 0,
     };
 
+    /// Default as far as is known: of what was erased with a background that no seed told.
+    pub(super) const UNTOLD: Self = Self { attributes: attribute::UNTOLD, ..Self::DEFAULT };
+
     /// Returns the style of a cell that was erased with this background.
     pub fn erased(background: Colour) -> Self {
         Self { background, ..Self::DEFAULT }
     }
 
+    /// Returns the style of what is left of a cell that looks so and is cut: its background.
+    pub(super) fn cut(&self) -> Self {
+        Self { attributes: self.attributes & attribute::UNTOLD, ..Self::erased(self.background) }
+    }
+
+    /// Returns the style as far as it is known. (Where it is not, the link says which pen it was.)
+    pub(super) fn shown(&self) -> Self {
+        if !self.has(attribute::UNTOLD) {
+            return *self;
+        }
+        Self { attributes: self.attributes & !attribute::UNTOLD, link: 0, ..*self }
+    }
+
     /// Whether tmux keeps a cell that looks so in its longer form.
     pub fn is_long(&self) -> bool {
-        self.attributes > 0xff
+        self.attributes & !attribute::UNTOLD > 0xff
             || (self.foreground.0 | self.background.0) & Colour::RGB != 0
             || self.underline != Colour::NONE
             || self.link != 0
@@ -161,6 +179,9 @@ impl Hasher for WordHasher {
 /// The number of a style in a [`Styles`]. 0 is the default one.
 pub type StyleId = u32;
 
+/// The number of [`Style::UNTOLD`].
+pub(super) const UNTOLD_STYLE: StyleId = 1;
+
 /// In a number: cells with this style are kept in tmux's longer form.
 pub(super) const LONG_STYLE: StyleId = 1 << 23;
 
@@ -187,7 +208,8 @@ impl Default for Styles {
     fn default() -> Self {
         let mut numbers = HashMap::default();
         numbers.insert(Style::DEFAULT, 0);
-        Self { list: vec![Style::DEFAULT], numbers, free: Vec::new(), sweep_at: 1024 }
+        numbers.insert(Style::UNTOLD, UNTOLD_STYLE);
+        Self { list: vec![Style::DEFAULT, Style::UNTOLD], numbers, free: Vec::new(), sweep_at: 1024 }
     }
 }
 
@@ -195,6 +217,11 @@ impl Styles {
     /// Returns a style by its number.
     pub fn get(&self, id: StyleId) -> Style {
         self.list.get(place(id)).copied().unwrap_or_default()
+    }
+
+    /// Returns the number that a style has, if it has one.
+    pub(super) fn find(&self, style: Style) -> Option<StyleId> {
+        self.numbers.get(&style).copied()
     }
 
     /// Returns the number of a style. Where there are as many as numbers, the default's.
@@ -236,13 +263,13 @@ impl Styles {
         let Self { list, numbers, free, .. } = self;
         numbers.retain(|_, id| {
             let at = place(*id);
-            let keep = at == 0 || used.get(at).copied().unwrap_or_default();
+            let keep = at <= place(UNTOLD_STYLE) || used.get(at).copied().unwrap_or_default();
             if !keep {
                 free.push(at as StyleId);
             }
             keep
         });
-        while list.len() > 1 && numbers.len() < list.len() / 4 {
+        while list.len() > 2 && numbers.len() < list.len() / 4 {
             // A tail that nothing uses goes, so that a burst of styles is not kept for ever.
             let last = list.len() as StyleId - 1;
             if used.get(last as usize).copied().unwrap_or_default() {

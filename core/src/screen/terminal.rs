@@ -1,5 +1,7 @@
 //! The state behind the bytes: the grid, the cursor, the pen and the modes.
 
+use std::hash::{Hash as _, Hasher as _};
+
 use super::{
     Settings, Size, Trouble,
     cell::{Cell, Clusters},
@@ -8,24 +10,121 @@ use super::{
     modes::{InputModes, Shape},
     row::{Row, Run},
     rules::Rules,
-    style::{Colour, Style, StyleId, attribute},
+    style::{Colour, Style, StyleId, WordHasher, attribute},
     utf8::Utf8,
 };
 
 /// The pen: how the next character looks, and which character set is meant.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "each is one thing that tmux keeps apart, or a seed does not tell")]
 pub(super) struct Pen {
     pub(super) style: Style,
+    /// What the style would be if all that the seed did not tell were otherwise: what the program has
+    /// set since is the same in both. `None`: the style is known.
+    pub(super) other: Option<Style>,
+    pub(super) sets: Sets,
+    /// Whether it came back from where it was kept, so that cells which look like it may have been
+    /// written with another one.
+    pub(super) restored: bool,
+}
+
+impl Pen {
+    /// Returns a pen of which nothing is known.
+    pub(super) fn untold(rules: Rules) -> Self {
+        // Only a REP leaves line drawing in it.
+        let charset = if rules.repeats_any_character { 0 } else { attribute::CHARSET };
+        let other = Style {
+            attributes: attribute::UNTOLD - 1 - charset,
+            foreground: Colour::UNTOLD,
+            background: Colour::UNTOLD,
+            underline: Colour::UNTOLD,
+            link: if rules.keeps_links { u32::MAX } else { 0 },
+        };
+        Self { style: Style::DEFAULT, other: Some(other), sets: Sets::untold(), restored: false }
+    }
+
+    /// Returns the style of what is written with it while some of it is not known. The link says with
+    /// which pen: others that look the same, as far as is known, are others.
+    fn unsure_style(&self) -> Style {
+        let mut hasher = WordHasher::default();
+        (self.other, self.sets.untold, self.sets.shifted, self.sets.g0, self.sets.g1).hash(&mut hasher);
+        let mark = hasher.finish() as u32 | 1;
+        Style { attributes: self.style.attributes | attribute::UNTOLD, link: mark, ..self.style }
+    }
+}
+
+/// The character sets: whether each is line drawing, and which of them is in use.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing that tmux keeps apart")]
+pub(super) struct Sets {
+    pub(super) g0: bool,
+    pub(super) g1: bool,
     /// Whether G1 is in use.
     pub(super) shifted: bool,
-    /// Whether G0 is line drawing.
-    pub(super) g0: bool,
-    /// Whether G1 is line drawing.
-    pub(super) g1: bool,
-    /// Whether the background is not known: the program set it before the screen was seeded, and
-    /// neither set nor reset it since.
-    pub(super) untold: bool,
+    /// Those of the three that no seed told, as bits.
+    untold: u8,
+    /// Whether the set in use is line drawing, where that is known, but not which set it is.
+    active: Option<bool>,
+}
+
+impl Sets {
+    const SETS: [u8; 2] = [1, 2];
+    const SHIFT: u8 = 4;
+
+    /// Returns sets of which nothing is known.
+    fn untold() -> Self {
+        Self { untold: Self::SHIFT | Self::SETS[0] | Self::SETS[1], ..Self::default() }
+    }
+
+    /// Returns whether the set in use is line drawing; `None` where that is not known.
+    #[inline]
+    pub(super) fn drawing(self) -> Option<bool> {
+        if self.untold == 0 { Some(self.used()) } else { self.drawing_as_told() }
+    }
+
+    fn used(self) -> bool {
+        if self.shifted { self.g1 } else { self.g0 }
+    }
+
+    #[cold]
+    fn drawing_as_told(self) -> Option<bool> {
+        let [g0, g1] = Self::SETS;
+        let needs = match self.untold & Self::SHIFT {
+            0 if self.shifted => g1,
+            0 => g0,
+            _ if self.g0 == self.g1 => g0 | g1,
+            _ => Self::SHIFT,
+        };
+        if self.untold & needs == 0 { Some(self.used()) } else { self.active }
+    }
+
+    /// Chooses G0 or G1: SI, SO.
+    pub(super) fn shift(&mut self, on: bool) {
+        self.shifted = on;
+        self.untold &= !Self::SHIFT;
+        self.active = None;
+    }
+
+    /// Makes G0 or G1 line drawing, or ASCII.
+    pub(super) fn set(&mut self, g1: bool, drawing: bool) {
+        let [first, second] = Self::SETS;
+        if g1 {
+            self.g1 = drawing;
+            self.untold &= !second;
+        } else {
+            self.g0 = drawing;
+            self.untold &= !first;
+        }
+        self.active = None;
+    }
+
+    /// Takes note of what the set in use is.
+    fn learn(&mut self, drawing: bool) {
+        if self.untold & Self::SHIFT == 0 {
+            self.set(self.shifted, drawing);
+        } else {
+            self.active = Some(drawing);
+        }
+    }
 }
 
 /// The state that DECSC saves.
@@ -35,6 +134,8 @@ pub(super) struct SavedCursor {
     pub(super) x: u32,
     pub(super) y: u32,
     pub(super) origin: bool,
+    /// Whether no seed told where it is.
+    pub(super) untold: bool,
 }
 
 /// The main screen while the alternate one is shown.
@@ -43,6 +144,8 @@ pub(super) struct SavedScreen {
     pub(super) rows: Vec<Row>,
     pub(super) columns: u32,
     pub(super) keeps: bool,
+    /// Whether it came with a seed, which does not tell which of its rows go on.
+    pub(super) seeded: bool,
 }
 
 /// Modes that matter to the grid or to a reader.
@@ -63,6 +166,10 @@ impl Default for Modes {
     }
 }
 
+/// What [`Terminal::last`] is where no seed told it. The character itself, which is none, is taken for
+/// that as well.
+pub(super) const UNTOLD_LAST: char = char::MAX;
+
 /// A terminal as tmux emulates it.
 #[derive(Clone, Debug)]
 pub(super) struct Terminal {
@@ -73,8 +180,8 @@ pub(super) struct Terminal {
     /// Where the cursor was when the alternate screen was entered.
     pub(super) saved_cursor: Option<(u32, u32)>,
     pub(super) saved_style: Style,
-    /// Whether the background in it is not known.
-    pub(super) saved_untold: bool,
+    /// What it would be otherwise, as of [`Pen::other`].
+    pub(super) saved_other: Option<Style>,
     /// The cursor's column; the width of the screen when the next character wraps.
     pub(super) x: u32,
     pub(super) y: u32,
@@ -87,9 +194,9 @@ pub(super) struct Terminal {
     pub(super) decsc: SavedCursor,
     /// The run of ASCII that is being printed, at the cursor.
     pub(super) run: Option<Run>,
-    /// The pen's style as a number, without and with line drawing.
-    styles: [Option<StyleId>; 2],
-    /// The character that REP repeats.
+    /// The pen's style as a number: without and with line drawing, and where it is not known which.
+    styles: [Option<StyleId>; 3],
+    /// The character that REP repeats; [`UNTOLD_LAST`] where that is not known.
     pub(super) last: Option<char>,
     pub(super) utf8: Utf8,
     /// Whether the next character joins the one before the cursor.
@@ -113,7 +220,7 @@ impl Terminal {
             saved: None,
             saved_cursor: None,
             saved_style: Style::DEFAULT,
-            saved_untold: false,
+            saved_other: None,
             x: 0,
             y: 0,
             upper: 0,
@@ -122,7 +229,7 @@ impl Terminal {
             modes: Modes::default(),
             pen: Pen::default(),
             decsc: SavedCursor::default(),
-            styles: [None; 2],
+            styles: [None; 3],
             run: None,
             last: None,
             utf8: Utf8::default(),
@@ -146,7 +253,10 @@ impl Terminal {
     }
 
     pub(super) fn background(&self) -> Colour {
-        if self.pen.untold { Colour::UNTOLD } else { self.pen.style.background }
+        match self.pen.other {
+            Some(other) if other.background != self.pen.style.background => Colour::UNTOLD,
+            _ => self.pen.style.background,
+        }
     }
 
     /// Whether a byte of a multi-byte character has been read, and more are to come.
@@ -156,14 +266,21 @@ impl Terminal {
 
     /// Changes how the next characters look.
     pub(super) fn set_style(&mut self, style: Style) {
+        self.pen.other = None;
         self.change_style(|old| *old = style);
     }
 
     /// Changes the pen's style in place: to make a style and compare it with the pen's takes longer
     /// than to look up its number again.
-    pub(super) fn change_style(&mut self, change: impl FnOnce(&mut Style)) {
+    pub(super) fn change_style(&mut self, change: impl Fn(&mut Style)) {
         change(&mut self.pen.style);
-        self.styles = [None; 2];
+        if let Some(other) = &mut self.pen.other {
+            change(other);
+            if *other == self.pen.style {
+                self.pen.other = None;
+            }
+        }
+        self.styles = [None; 3];
         self.sweep();
     }
 
@@ -179,23 +296,44 @@ impl Terminal {
     /// Returns the right half of a wide character that looks so.
     pub(super) fn padding(&mut self, style: StyleId) -> Cell {
         if self.rules.colours_padding && style != 0 {
-            let background = self.grid.styles.get(style).background;
-            return Cell::padding(self.grid.styles.intern(Style::erased(background)));
+            let cut = self.grid.styles.get(style).cut();
+            return Cell::padding(self.grid.styles.intern(cut));
         }
         if self.rules.short_padding { Cell::PADDING } else { Cell::PADDING.lengthened() }
     }
 
     /// Returns the number of the pen's style.
     pub(super) fn style(&mut self, line_drawing: bool) -> StyleId {
+        self.numbered(usize::from(line_drawing))
+    }
+
+    /// Returns the number of the pen's style where the character set is not known.
+    pub(super) fn unsure_style(&mut self) -> StyleId {
+        self.numbered(2)
+    }
+
+    fn numbered(&mut self, at: usize) -> StyleId {
         let style = self.pen.style;
-        let Some(known) = self.styles.get_mut(usize::from(line_drawing)) else { return 0 };
+        let Some(known) = self.styles.get_mut(at) else { return 0 };
         if let Some(id) = known {
             return *id;
         }
-        let set = if line_drawing { attribute::CHARSET } else { 0 };
+        let set = if at == 1 { attribute::CHARSET } else { 0 };
+        let unsure = at == 2 || self.pen.other.is_some();
+        let style = if unsure { self.pen.unsure_style() } else { style };
+        self.grid.unsure |= unsure;
         let id = self.grid.styles.intern(Style { attributes: style.attributes | set, ..style });
         *known = Some(id);
         id
+    }
+
+    /// Takes note that what the cursor's row reads is not certain.
+    #[cold]
+    pub(super) fn doubt_row(&mut self) {
+        self.grid.unsure = true;
+        if let Some(row) = self.grid.row_mut(self.y) {
+            row.doubtful = true;
+        }
     }
 
     pub(super) fn clusters(&mut self) -> &mut Clusters {
@@ -233,8 +371,18 @@ impl Terminal {
         self.run = None;
         self.set_style(Style::DEFAULT);
         self.pen = Pen::default();
-        self.decsc = SavedCursor { origin: self.decsc.origin, ..SavedCursor::default() };
+        let SavedCursor { origin, untold, .. } = self.decsc;
+        self.decsc = SavedCursor { origin, untold, ..SavedCursor::default() };
         self.last = None;
+    }
+
+    /// Takes note that the pen, what DECSC kept and what REP repeats may be any.
+    pub(super) fn forget_pen(&mut self) {
+        let pen = Pen::untold(self.rules);
+        self.set_style(pen.style);
+        self.pen = pen;
+        self.decsc = SavedCursor { pen, untold: true, ..SavedCursor::default() };
+        self.last = Some(UNTOLD_LAST);
     }
 
     /// Takes a half-read character, and the pen with what DECSC kept and REP repeats.
@@ -245,6 +393,36 @@ impl Terminal {
             self.pen = before.pen;
             self.decsc = before.decsc;
             self.last = before.last;
+            self.learn_pen(before);
+        }
+    }
+
+    /// Finds out what the pen is, where the stream does not tell: by how tmux shows a cell that was
+    /// written with it. `before` shows the same.
+    fn learn_pen(&mut self, before: &Self) {
+        let pen = before.pen;
+        self.pen.restored = false;
+        let (looks, knows_set) = (pen.other.is_some(), pen.sets.drawing().is_some());
+        if !looks && knows_set || pen.restored || (before.x, before.y) != (self.x, self.y) {
+            return;
+        }
+        let Some(id) = before.grid.styles.find(pen.unsure_style()) else { return };
+        let rows = before.grid.rows.iter().zip(&self.grid.rows).filter(|(ours, _)| !ours.doubtful);
+        let cells = rows.flat_map(|(ours, theirs)| ours.cells.iter().zip(&theirs.cells));
+        // All of them were written with this pen, or one that was the same.
+        let written = cells.filter(|(ours, _)| ours.style() == id && !ours.is_cleared() && !ours.is_padding());
+        let (mut told, mut same, mut ascii) = (None, true, true);
+        for (ours, theirs) in written {
+            same &= ours.as_ascii() == theirs.as_ascii();
+            ascii &= ours.as_ascii().is_some();
+            told = Some(theirs.style());
+        }
+        let Some(style) = told.filter(|_| same).map(|id| self.grid.styles.get(id)) else { return };
+        if looks {
+            self.set_style(Style { attributes: style.attributes & !attribute::CHARSET, ..style });
+        }
+        if !knows_set && ascii {
+            self.pen.sets.learn(style.has(attribute::CHARSET));
         }
     }
 
@@ -267,12 +445,12 @@ impl Terminal {
             return;
         }
         let rows = self.grid.rows.iter().cloned().collect();
-        self.saved = Some(SavedScreen { rows, columns: self.columns(), keeps: self.grid.keeps });
+        self.saved = Some(SavedScreen { rows, columns: self.columns(), keeps: self.grid.keeps, seeded: false });
         if cursor {
             self.saved_cursor = Some((self.x, self.y));
         }
         self.saved_style = self.pen.style;
-        self.saved_untold = self.pen.untold;
+        self.saved_other = self.pen.other;
         self.grid.erase(0, 0, self.columns(), self.height(), Colour::DEFAULT);
         self.grid.keeps = false;
         self.grid.changes.alternate = true;
@@ -292,13 +470,17 @@ impl Terminal {
         if cursor && let Some((x, y)) = self.saved_cursor {
             (self.x, self.y) = (x, y);
             self.set_style(self.saved_style);
-            self.pen.untold = self.saved_untold;
+            self.pen.other = self.saved_other;
+            self.pen.restored = true;
         }
         if let Some(saved) = self.saved.take() {
             self.grid.rows = saved.rows.into();
             self.grid.changes.mark_all();
             self.grid.changes.alternate = true;
             self.grid.keeps = saved.keeps;
+            if saved.seeded {
+                self.trouble = Some(Trouble::Untold);
+            }
             self.resize(columns, height, true);
         }
         self.x = self.x.min(self.columns() - 1);

@@ -8,7 +8,7 @@ use super::{
     row::{Blanks, Row},
     rules::Rules,
     style::{Colour, Style, StyleId, Styles, attribute},
-    terminal::Terminal,
+    terminal::{Terminal, UNTOLD_LAST},
     utf8::{self, Decoded},
 };
 use crate::width;
@@ -21,12 +21,17 @@ impl Terminal {
     pub(super) fn print(&mut self, text: &[u8]) {
         self.end_character();
         self.last = text.last().copied().map(char::from);
-        let line_drawing = self.line_drawing();
+        let Some(line_drawing) = self.pen.sets.drawing() else { return self.print_in_unsure_set(text) };
         self.mark_line_drawing(false);
         let style = self.style(line_drawing);
         if line_drawing || !self.modes.wrap || self.modes.insert {
             for byte in text {
+                if *byte == b' ' && !line_drawing && self.pen.other.is_some() {
+                    // Whether a blank is written depends on how it looks.
+                    self.doubt_row();
+                }
                 if std::mem::take(&mut self.joined) {
+                    self.trouble = Some(Trouble::Reads);
                     self.combine(JOINER);
                     self.combine(char::from(*byte));
                 } else {
@@ -49,16 +54,35 @@ impl Terminal {
         }
     }
 
-    /// Whether the character set in use is line drawing.
-    fn line_drawing(&self) -> bool {
-        if self.pen.shifted { self.pen.g1 } else { self.pen.g0 }
+    /// Prints a run of printable ASCII where it is not known whether that is line drawing, of which
+    /// tmux prints cell by cell: how many cells exist then may differ.
+    #[cold]
+    fn print_in_unsure_set(&mut self, text: &[u8]) {
+        self.mark_line_drawing(false);
+        if std::mem::take(&mut self.joined) {
+            self.trouble = Some(Trouble::Reads);
+        }
+        let style = self.unsure_style();
+        for byte in text {
+            if [self.x, self.x + 1].iter().any(|x| self.grid.get(*x, self.y).is_padding()) {
+                // Nor are wide characters cut alike.
+                self.doubt_row();
+            }
+            self.print_cell(Cell::ascii(*byte, style), 1);
+            if let Some(row) = self.grid.row_mut(self.y) {
+                row.unsure_end = true;
+                row.doubtful |= *byte == b' ' && (!self.modes.wrap || self.modes.insert);
+            }
+        }
     }
 
     /// Keeps in the pen, or not, that what it writes is line drawing: a REP leaves it so for
     /// characters beyond ASCII.
     fn mark_line_drawing(&mut self, on: bool) {
-        if self.pen.style.has(attribute::CHARSET) != on {
-            self.change_style(|style| style.attributes ^= attribute::CHARSET);
+        let differs = |style: Style| style.has(attribute::CHARSET) != on;
+        if differs(self.pen.style) || self.pen.other.is_some_and(differs) {
+            let set = if on { attribute::CHARSET } else { 0 };
+            self.change_style(|style| style.attributes = style.attributes & !attribute::CHARSET | set);
         }
     }
 
@@ -134,6 +158,8 @@ impl Terminal {
         }
         let joined = std::mem::take(&mut self.joined);
         if joined {
+            // tmux forgot the joiner if its read ended there, which nothing tells.
+            self.trouble = Some(Trouble::Reads);
             self.combine(JOINER);
         }
         if joined || width == 0 {
@@ -151,7 +177,8 @@ impl Terminal {
         let columns = self.columns();
         let usual = self.modes.wrap && !self.modes.insert && !self.joined && columns > 1;
         let Some((_, width, _)) = lone_character(text).filter(|_| usual) else { return 0 };
-        if self.rules.joins_by_kind && self.base().is_some_and(|(_, base)| base.ends_in(JOINER, &self.grid.clusters)) {
+        let joins = |(_, base): (u32, Cell)| base.ends_in(JOINER, &self.grid.clusters);
+        if self.rules.joins_by_kind && (self.base().is_some_and(joins) || self.may_follow_joiner()) {
             return 0;
         }
         if self.x > columns - width {
@@ -200,6 +227,9 @@ impl Terminal {
 
     /// Adds a character to the cell left of the cursor.
     fn combine(&mut self, character: char) {
+        if self.grid.row(self.y).is_some_and(|row| row.guessed) {
+            self.doubt_row();
+        }
         let mut at = self.x;
         let (base, at) = loop {
             let Some(left) = at.checked_sub(1) else { return };
@@ -225,6 +255,11 @@ impl Terminal {
             return true;
         }
         let zero = zero || character == join::SELECTOR || character == JOINER;
+        let is_guessed = self.grid.row(self.y).is_some_and(|row| row.guessed);
+        if is_guessed && (zero || join::may_join(character) || self.may_follow_joiner()) {
+            // What becomes of it, and of the cursor, depends on a cell that may be another.
+            self.trouble = Some(Trouble::Untold);
+        }
         let Some((at, base)) = self.base() else { return zero };
         // Nearly every character stands for itself, which is seen without collecting the text
         // before it.
@@ -241,6 +276,12 @@ impl Terminal {
         let mut bytes = [0; 4];
         let character = character.encode_utf8(&mut bytes).as_bytes();
         self.extend(at, base, text, character, wide) || zero && self.rules.drops_what_has_no_room
+    }
+
+    /// Whether a joiner may stand before the cursor: a seed did not tell how wide the cells there are.
+    fn may_follow_joiner(&self) -> bool {
+        let Some(row) = self.grid.row(self.y).filter(|row| row.guessed) else { return false };
+        (self.x.saturating_sub(3)..self.x).any(|x| row.get(x).ends_in(JOINER, &self.grid.clusters))
     }
 
     /// Returns the cell before the cursor that a character can join.
@@ -357,7 +398,12 @@ impl Terminal {
         // Behind the margin, where only a resize can put the cursor, tmux knows no limit.
         let count = count.min(self.columns().wrapping_sub(self.x)).min(REPEAT_LIMIT);
         let Some(character) = self.last else { return };
-        let marked = self.rules.repeats_any_character && self.line_drawing();
+        let set = self.pen.sets.drawing();
+        if character == UNTOLD_LAST || self.rules.repeats_any_character && set.is_none() {
+            self.trouble = Some(Trouble::Untold);
+            return;
+        }
+        let marked = self.rules.repeats_any_character && set == Some(true);
         if marked && self.rules.repeats_line_drawing_by_build {
             self.trouble = Some(Trouble::Build);
         }

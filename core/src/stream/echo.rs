@@ -113,7 +113,7 @@ impl EchoFilter {
         }
         let prompt: String = resting.text.chars().take(resting.cursor).collect();
         // A line that was followed is known better than one that was rendered.
-        let known = |line: &Line| !line.lost && line.columns() == usize::from(columns);
+        let known = |line: &Line| !line.lost && !line.is_above() && line.columns() == usize::from(columns);
         if !self.line.as_ref().is_some_and(known) {
             let start = resting.start.unwrap_or_else(|| mark.saturating_sub(resting.text.len() as u64)).min(mark);
             let mut line = Line::new(start, columns);
@@ -201,6 +201,9 @@ impl EchoFilter {
         let Some(line) = self.line.as_ref().filter(|line| !line.lost && start >= line.start) else {
             return Verdict::Answer;
         };
+        if line.above(start).is_some_and(|text| !self.is_drawn_anew(text)) {
+            return Verdict::Answer;
+        }
         let Judged { shown, behind } = self.judged.get_or_init(|| self.judge(line));
         let Some(shown) = shown.as_ref().filter(|shown| end > shown.typed) else { return Verdict::Answer };
         if !shown.complete {
@@ -228,6 +231,7 @@ impl EchoFilter {
     /// Handles a line feed in the line's last row. Returns whether it ends the line.
     fn end_line(&mut self, end: u64) -> bool {
         let Some(line) = &self.line else { return true };
+        let lines_above = line.lines_above;
         let shown = if line.lost { None } else { self.anchored(line, line.len()).or_else(|| self.placed_at_end(line)) };
         match shown {
             Some(shown) if shown.complete => {
@@ -246,8 +250,10 @@ impl EchoFilter {
             }
             _ => self.follows_echo = false,
         }
-        for expected in &mut self.expected {
-            expected.anchor = None;
+        if lines_above == 0 {
+            for expected in &mut self.expected {
+                expected.anchor = None;
+            }
         }
         true
     }
@@ -311,6 +317,9 @@ impl TextSink for EchoFilter {
         self.judged.take();
         let Some(line) = &mut self.line else { return };
         if control != Control::LineFeed || (!line.in_last_row() && !line.lost) {
+            if matches!(control, Control::Csi(b'J', 0, _)) && line.is_above() {
+                return line.begin_above(offset);
+            }
             return line.control(control);
         }
         let ends = self.end_line(offset + 1);

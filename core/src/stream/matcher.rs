@@ -123,6 +123,24 @@ impl Matcher {
             + size_of_val(self.slots.as_slice())
     }
 
+    /// Drops the states that its searches have built. With the next text they search what is kept once more, and find
+    /// the same.
+    pub fn shed(&mut self) {
+        let floor = self.window.floor();
+        if self.watch.take().is_some() {
+            self.watching = false;
+            self.watched = floor;
+        }
+        for slot in &mut self.slots {
+            if slot.phase == Phase::Own && slot.found.is_none() {
+                let open = slot.open;
+                slot.begin_at(slot.from.max(floor));
+                slot.open = open;
+            }
+            slot.search = None;
+        }
+    }
+
     fn pass(&mut self, rest: bool, judge: &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit> {
         let mut accepted = Vec::new();
         // What a pattern was found with is dropped with the next text: the matcher's owner gets it

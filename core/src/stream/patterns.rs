@@ -2,19 +2,21 @@
 //! them.
 
 use std::{
+    collections::HashMap,
     error::Error,
+    ops::Range,
     sync::{Arc, OnceLock},
 };
 
 use regex_automata::{
-    Input, MatchKind,
+    Input, MatchKind, PatternID,
     meta::Regex,
     nfa::thompson::{self, backtrack::BoundedBacktracker},
     util::captures::Captures,
 };
 use regex_syntax::{
-    ParserBuilder,
-    hir::{Class, Hir, HirKind, Look},
+    ParserBuilder, ast,
+    hir::{Class, Hir, HirKind, Look, translate::Translator},
 };
 
 use super::matcher::automaton::{Automaton, Kind};
@@ -73,8 +75,10 @@ pub(super) struct Pattern {
     /// stands between a byte and its wait's answer.
     finder: BoundedBacktracker,
     /// Searches what is too long for that, and what the automaton cannot do. Most patterns never
-    /// need it.
+    /// need it, and it is kept only for those that may need it again and again.
     regex: OnceLock<Option<Regex>>,
+    /// Bytes for which it counts where it is kept.
+    regex_bytes: Option<usize>,
     hir: Hir,
     limits: Limits,
     /// Whether a match can hold a line end.
@@ -104,8 +108,9 @@ impl PatternSet {
         }
         let names: Vec<String> = specs.iter().enumerate().map(|(index, spec)| describe(index, spec)).collect();
         let mut hirs = Vec::with_capacity(specs.len());
+        let mut classes = 0;
         for (spec, name) in specs.iter().zip(&names) {
-            let hir = parse(&spec.text, name, limits)?;
+            let hir = parse(&spec.text, name, limits, &mut classes)?;
             match hir.properties().minimum_len() {
                 Some(0) => {
                     return Err(crate::Error::invalid(format!(
@@ -125,26 +130,36 @@ impl PatternSet {
             (0..hirs.len()).filter(|&index| hirs.get(index).is_some_and(|hir| !has_unicode_words(hir))).collect();
         // The whole set is compiled first, whatever searches by it: one limit then bounds all that
         // is compiled below.
-        let whole = nfa(&searched, limits).map_err(|error| too_large(error.as_ref(), &names.join(", "), limits))?;
+        let mut whole =
+            Some(nfa(&searched, limits).map_err(|error| too_large(error.as_ref(), &names.join(", "), limits))?);
         let prefilter = if members.len() < 2 {
             None
         } else {
             let watched: Vec<&Hir> = members.iter().filter_map(|&index| searched.get(index)).collect();
-            let nfa = if members.len() == hirs.len() {
-                whole
-            } else {
-                nfa(&watched, limits).map_err(|error| too_large(error.as_ref(), &names.join(", "), limits))?
+            let nfa = match whole.take() {
+                Some(whole) if members.len() == hirs.len() => whole,
+                _ => nfa(&watched, limits).map_err(|error| too_large(error.as_ref(), &names.join(", "), limits))?,
             };
             Some(Prefilter { automaton: Automaton::new(nfa, &watched, Kind::Every, limits, "the patterns")?, members })
         };
         let mut patterns = Vec::with_capacity(hirs.len());
         for ((hir, form), name) in hirs.iter().zip(&searched).zip(&names) {
-            let compiled = nfa(&[form], limits).map_err(|error| too_large(error.as_ref(), name, limits))?;
+            // One alone is the whole set.
+            let compiled = match whole.take() {
+                Some(whole) if hirs.len() == 1 => whole,
+                _ => nfa(&[form], limits).map_err(|error| too_large(error.as_ref(), name, limits))?,
+            };
             let kind = if has_unicode_words(hir) { Kind::FirstAscii } else { Kind::First };
+            let finder = finder(hir, limits).map_err(|error| too_large(error.as_ref(), name, limits))?;
+            let nfa_bytes = finder.get_nfa().memory_usage();
+            let is_kept = has_unicode_words(hir) && nfa_bytes <= KEPT_REGEX;
             patterns.push(Pattern {
                 automaton: Automaton::new(compiled, &[form], kind, limits, name)?,
-                finder: finder(hir, limits).map_err(|error| too_large(error.as_ref(), name, limits))?,
                 regex: OnceLock::new(),
+                // Forwards and backwards, each with the states that it has built, and the slots of the groups.
+                regex_bytes: is_kept
+                    .then(|| 3 * nfa_bytes + 2 * cache_bytes(nfa_bytes, limits) + slots_bytes(finder.get_nfa())),
+                finder,
                 hir: hir.clone(),
                 limits: *limits,
                 crosses: holds_line_end(hir),
@@ -160,6 +175,25 @@ impl PatternSet {
         Ok(Self { inner: Arc::new(Inner { patterns, prefilter, limits: *limits, reach: reach.unwrap_or(0) }) })
     }
 
+    /// Returns the bytes that the set takes, with what it may build later.
+    pub fn memory(&self) -> usize {
+        let prefilter = self.inner.prefilter.as_ref().map_or(0, |prefilter| prefilter.automaton.memory());
+        let patterns = self.inner.patterns.iter().map(|pattern| {
+            size_of::<Pattern>()
+                + pattern.automaton.memory()
+                + pattern.finder.get_nfa().memory_usage()
+                + pattern.regex_bytes.unwrap_or_default()
+                + hir_bytes(&pattern.hir)
+        });
+        prefilter + patterns.sum::<usize>()
+    }
+    /// Returns the bytes that a search for the set takes at its beginning, for each stream.
+    pub fn search_memory(&self) -> usize {
+        let watched = |index: usize| self.prefilter().is_some_and(|prefilter| prefilter.members.contains(&index));
+        let alone = self.inner.patterns.iter().enumerate().filter(|(index, _)| !watched(*index));
+        self.prefilter().map_or(0, |prefilter| prefilter.automaton.search_memory())
+            + alone.map(|(_, pattern)| pattern.automaton.search_memory()).sum::<usize>()
+    }
     /// Returns the number of patterns; they are numbered from 0 in the order in which they were
     /// given.
     pub fn len(&self) -> usize {
@@ -196,7 +230,15 @@ impl Pattern {
         if from > bytes.len() {
             return None;
         }
-        let regex = self.regex.get_or_init(|| regex(&self.hir, &self.limits).ok()).as_ref()?;
+        let make =
+            || regex(&self.hir, cache_bytes(self.finder.get_nfa().memory_usage(), &self.limits), &self.limits).ok();
+        let made;
+        let regex = if self.regex_bytes.is_some() {
+            self.regex.get_or_init(make).as_ref()?
+        } else {
+            made = make()?;
+            &made
+        };
         let mut captures = regex.create_captures();
         regex.search_captures(&Input::new(bytes).span(from..bytes.len()), &mut captures);
         captures.is_match().then_some(captures)
@@ -218,20 +260,71 @@ impl Pattern {
 /// Checks that a text is a regex, with the messages and limits of [`PatternSet::new`]. `name` is
 /// what an error calls it.
 pub fn check(name: &str, text: &str) -> crate::Result<()> {
-    parse(text, &describe(0, &PatternSpec::named(name, text)), &Limits::default()).map(drop)
+    parse(text, &describe(0, &PatternSpec::named(name, text)), &Limits::default(), &mut 0).map(drop)
 }
 
 /// Compiles a regex that is searched in text that stands still (a screen, a title), with the
 /// messages and limits of [`PatternSet::new`]. It may match the empty string: a screen can be
 /// empty. `^` and `$` are line anchors. `name` is what an error calls it.
-pub fn compile_one(name: &str, text: &str, limits: &Limits) -> crate::Result<regex::Regex> {
+pub fn compile_one(name: &str, text: &str, limits: &Limits) -> crate::Result<TextPattern> {
     let name = describe(0, &PatternSpec::named(name, text));
-    parse(text, &name, limits)?;
-    regex::RegexBuilder::new(text)
-        .multi_line(true)
-        .size_limit(limits.compiled_bytes)
-        .build()
-        .map_err(|error| too_large(&error, &name, limits))
+    let hir = parse(text, &name, limits, &mut 0)?;
+    let nfa = nfa(&[&hir], limits).map_err(|error| too_large(error.as_ref(), &name, limits))?;
+    let cache = cache_bytes(nfa.memory_usage(), limits);
+    let regex = regex(&hir, cache, limits).map_err(|error| too_large(error.as_ref(), &name, limits))?;
+    let memory = regex.memory_usage() + regex.create_cache().memory_usage() + 2 * cache + text.len();
+    Ok(TextPattern { regex, memory })
+}
+
+/// A regex that is searched in text that stands still. A clone is another handle on the same.
+#[derive(Clone, Debug)]
+pub struct TextPattern {
+    regex: Regex,
+    memory: usize,
+}
+
+impl TextPattern {
+    /// Returns the bytes that it takes, with what its searches may build.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// Returns whether the text has a match.
+    pub fn is_match(&self, text: &str) -> bool {
+        self.regex.is_match(text)
+    }
+
+    /// Returns the first match.
+    pub fn find<'t>(&self, text: &'t str) -> Option<TextMatch<'t>> {
+        let mut found = self.regex.create_captures();
+        self.regex.captures(text, &mut found);
+        found.is_match().then_some(TextMatch { text, found })
+    }
+}
+
+/// A match of a [`TextPattern`].
+#[derive(Clone, Debug)]
+pub struct TextMatch<'t> {
+    text: &'t str,
+    found: Captures,
+}
+
+impl<'t> TextMatch<'t> {
+    /// Returns where the match stands.
+    pub fn range(&self) -> Range<usize> {
+        self.found.get_match().map_or(0..0, |whole| whole.range())
+    }
+
+    /// Returns the whole match, then its groups.
+    pub fn groups(&self) -> impl Iterator<Item = Option<&'t str>> {
+        self.found.iter().map(|span| span.and_then(|span| self.text.get(span.start..span.end)))
+    }
+
+    /// Returns the named groups that took part.
+    pub fn named(&self) -> impl Iterator<Item = (&str, &'t str)> {
+        let names = self.found.group_info().pattern_names(PatternID::ZERO);
+        names.zip(self.groups()).filter_map(|(name, group)| Some((name?, group?)))
+    }
 }
 
 /// Whether a pattern that [`compile_one`] took can only match within one line, and does not ask
@@ -255,13 +348,20 @@ fn describe(index: usize, spec: &PatternSpec) -> String {
     }
 }
 
-fn parse(text: &str, name: &str, limits: &Limits) -> crate::Result<Hir> {
+/// Parses a pattern. `classes`: bytes of the character classes of the patterns of its set that were parsed before it, to
+/// which its own are added.
+fn parse(text: &str, name: &str, limits: &Limits, classes: &mut usize) -> crate::Result<Hir> {
     if text.len() > limits.pattern_bytes {
         return Err(crate::Error::invalid(format!(
             "{name} is {} bytes long, {} are allowed; wait for a shorter part of the text",
             text.len(),
             limits.pattern_bytes
         )));
+    }
+    // Before it is parsed as a whole: each `\w` in the text is 6 KiB then.
+    *classes += class_bytes(text, limits.compiled_bytes);
+    if *classes > limits.compiled_bytes {
+        return Err(too_large_for(&format!("its character classes take {classes} bytes or more"), name, limits));
     }
     let hir = ParserBuilder::new().multi_line(true).build().parse(text).map_err(|error| {
         let (what, column) = match &error {
@@ -282,6 +382,91 @@ fn parse(text: &str, name: &str, limits: &Limits) -> crate::Result<Hir> {
         return Err(too_large_for(&format!("its repetitions take {least} bytes or more"), name, limits));
     }
     Ok(hir)
+}
+
+/// Returns the bytes that the character classes of a pattern take when it is parsed: up to the first one above `most`;
+/// zero for a pattern that cannot be parsed.
+fn class_bytes(text: &str, most: usize) -> usize {
+    /// Sums the classes of a pattern. Equal ones are looked at once.
+    struct Classes<'a> {
+        text: &'a str,
+        known: HashMap<&'a str, usize>,
+        bytes: usize,
+        most: usize,
+    }
+
+    impl<'a> Classes<'a> {
+        /// Error: the sum is above the most.
+        fn add(&mut self, span: &ast::Span, class: impl FnOnce() -> ast::Ast) -> Result<(), usize> {
+            let text: &'a str = self.text;
+            let written = text.get(span.start.offset..span.end.offset).unwrap_or_default();
+            self.bytes += *self.known.entry(written).or_insert_with(|| {
+                let hir = Translator::new().translate(written, &class());
+                hir.map_or(0, |hir| hir_bytes(&hir))
+            });
+            if self.bytes > self.most { Err(self.bytes) } else { Ok(()) }
+        }
+    }
+
+    impl ast::Visitor for Classes<'_> {
+        type Output = usize;
+        type Err = usize;
+
+        fn finish(self) -> Result<usize, usize> {
+            Ok(self.bytes)
+        }
+
+        fn visit_pre(&mut self, ast: &ast::Ast) -> Result<(), usize> {
+            match ast {
+                ast::Ast::ClassPerl(_) | ast::Ast::ClassUnicode(_) => self.add(ast.span(), || ast.clone()),
+                _ => Ok(()),
+            }
+        }
+
+        fn visit_class_set_item_pre(&mut self, item: &ast::ClassSetItem) -> Result<(), usize> {
+            match item {
+                ast::ClassSetItem::Perl(class) => self.add(&class.span, || ast::Ast::class_perl(class.clone())),
+                ast::ClassSetItem::Unicode(class) => self.add(&class.span, || ast::Ast::class_unicode(class.clone())),
+                _ => Ok(()),
+            }
+        }
+    }
+
+    let parsed = ast::parse::Parser::new().parse(text);
+    let classes = Classes { text, known: HashMap::new(), bytes: 0, most };
+    parsed.map_or(0, |ast| ast::visit(&ast, classes).unwrap_or_else(|above| above))
+}
+
+/// Returns about how many bytes a parsed pattern takes.
+fn hir_bytes(hir: &Hir) -> usize {
+    /// A node, with its properties.
+    const NODE: usize = 128;
+    NODE + match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => 0,
+        HirKind::Literal(literal) => literal.0.len(),
+        HirKind::Class(Class::Unicode(class)) => size_of_val(class.ranges()),
+        HirKind::Class(Class::Bytes(class)) => size_of_val(class.ranges()),
+        HirKind::Repetition(repetition) => hir_bytes(&repetition.sub),
+        HirKind::Capture(capture) => hir_bytes(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().map(hir_bytes).sum(),
+    }
+}
+
+/// The largest NFA, in bytes, whose regex is kept for the next search.
+const KEPT_REGEX: usize = 1 << 20;
+/// Bytes of the states of a regex that is small.
+const SMALL_CACHE: usize = 64 << 10;
+
+/// Returns the bytes that the states of a regex may take: enough for its size, so that many small ones take little.
+fn cache_bytes(nfa_bytes: usize, limits: &Limits) -> usize {
+    nfa_bytes
+        .saturating_mul(16)
+        .clamp(SMALL_CACHE.min(limits.cache_bytes), limits.cache_bytes.max(nfa_bytes.saturating_mul(4)))
+}
+
+/// Returns the bytes of the slots that a search without an automaton keeps for each state.
+fn slots_bytes(nfa: &thompson::NFA) -> usize {
+    2 * nfa.states().len() * (nfa.group_info().slot_len() + 4) * size_of::<usize>()
 }
 
 /// Returns a lower bound of the bytes that a compiled pattern takes.
@@ -333,11 +518,11 @@ fn finder(hir: &Hir, limits: &Limits) -> Result<BoundedBacktracker, Box<dyn Erro
     Ok(BoundedBacktracker::new_from_nfa(nfa)?)
 }
 
-fn regex(hir: &Hir, limits: &Limits) -> Result<Regex, Box<dyn Error>> {
+fn regex(hir: &Hir, cache: usize, limits: &Limits) -> Result<Regex, Box<dyn Error>> {
     let config = Regex::config()
         .match_kind(MatchKind::LeftmostFirst)
         .nfa_size_limit(Some(limits.compiled_bytes))
-        .hybrid_cache_capacity(limits.cache_bytes)
+        .hybrid_cache_capacity(cache)
         .dfa(false)
         .onepass(false);
     Regex::builder().configure(config).build_from_hir(hir).map_err(Into::into)
@@ -470,6 +655,36 @@ mod tests {
         for beyond in [r"a\nb", r"a\s+b", r"\Aa", r"a\z", "(?s)a.b", "[^x]"] {
             assert!(!stays_within_line(beyond), "{beyond}");
         }
+    }
+
+    /// S7: a pattern is refused before it takes the memory for which it is refused.
+    #[test]
+    fn w8_classes_are_counted_before_they_are_made() {
+        let many = r"\w".repeat(30_000);
+        assert!(class_bytes(&many, usize::MAX) > 100 << 20 && class_bytes(&many, 10 << 20) < 11 << 20);
+        for many in [many.clone(), format!("[{many}]"), r"\pL".repeat(20_000)] {
+            assert!(refusal(&[&many]).contains("its character classes take"));
+        }
+        // All patterns of a set together.
+        let some = format!("x{}", r"\w".repeat(300));
+        assert!(class_bytes(&some, usize::MAX) < 10 << 20);
+        assert!(refusal(&[some.as_str(); 64]).contains("its character classes take"));
+        assert!(compile_one("screen[0]", &many, &Limits::default()).is_err());
+    }
+
+    /// S7: what a set takes is known, what it builds later included.
+    #[test]
+    fn w7_a_set_knows_its_memory() {
+        let set = |text: &str| PatternSet::new(&[PatternSpec::new(text)], &Limits::default()).unwrap();
+        let (small, large) = (set("DONE"), set(r"(?:\w{50}){8}N"));
+        assert!(small.memory() < 32 << 10, "{}", small.memory());
+        assert!(large.memory() > 10 << 20, "{}", large.memory());
+        assert!(small.search_memory() < 16 << 10 && large.search_memory() > 1 << 20, "{}", large.search_memory());
+        let two: Vec<_> = ["one", "two"].map(PatternSpec::new).into();
+        let two = PatternSet::new(&two, &Limits::default()).unwrap();
+        assert!(two.search_memory() < 2 * small.search_memory() + (16 << 10));
+        let screen = compile_one("screen[0]", r"(?:\w{50}){2}N", &Limits::default()).unwrap();
+        assert!(screen.memory() > 5 << 20 && screen.is_match(&format!("{}N", "x".repeat(100))));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Each command's arguments are a type of their own, so that they can stand below another command, too.
 
 use std::{
-    collections::BTreeSet,
+    fmt::Write as _,
     io::{IsTerminal as _, Read as _},
     path::PathBuf,
 };
@@ -19,6 +19,7 @@ use crate::{
         PromptRequest, Result, SessionName,
     },
     cli::{EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, output::Failure, url},
+    plain,
 };
 
 /// Sessions of coding agents that the daemon owns
@@ -51,6 +52,11 @@ enum AgentSessionCommand {
 }
 
 impl AgentSessionArgs {
+    /// Returns whether it prints until it is ended.
+    pub(in crate::cli) fn goes_on(&self) -> bool {
+        matches!(self.command, AgentSessionCommand::Attach(_))
+    }
+
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         match self.command {
             AgentSessionCommand::Create(args) => args.run(caller).await,
@@ -392,8 +398,9 @@ async fn answer(
 
 /// Follow an agent's events to its end; at a terminal its permission questions are answered here
 ///
-/// A question is answered by y or n, and its id where it is not the oldest one that is open. Ctrl-C leaves
-/// the agent as it is.
+/// A question is answered by y or n, and its id where it is not the oldest one that is open. What the agent
+/// says stands behind `| `; an answer after it shows the question once more and is then given again. Ctrl-C
+/// leaves the agent as it is.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionAttach {
     /// The session
@@ -411,7 +418,7 @@ impl SessionAttach {
         let path = path(&target, "/stream");
         let mut stream = caller.client().await?.events(&path, &query, None).await?;
         let mut answers = std::io::stdin().is_terminal().then(super::approvals::lines_of_stdin);
-        let (mut printer, mut ended, mut failure) = (Printer::default(), false, None);
+        let (mut printer, mut ended, mut failure) = (Printer { marks: true, ..Printer::default() }, false, None);
         loop {
             tokio::select! {
                 read = stream.next(|data| {
@@ -437,7 +444,7 @@ impl SessionAttach {
                     }
                 }
                 line = next_line(&mut answers) => match line {
-                    Some(line) => Self::say(caller, &target, &printer, &line).await,
+                    Some(line) => Self::say(caller, &target, &mut printer, &line).await?,
                     None => answers = None,
                 },
             }
@@ -460,21 +467,39 @@ impl SessionAttach {
         Ok(0)
     }
 
-    /// Answers a question as a line says.
-    async fn say(caller: &Caller, target: &SessionName, printer: &Printer, line: &str) {
+    /// Answers a question as a line says. Where it is not the question that its reader saw last, shows that one
+    /// instead: an agent's text can look like another one.
+    async fn say(
+        caller: &Caller,
+        target: &SessionName,
+        printer: &mut Printer,
+        line: &str,
+    ) -> std::result::Result<(), Failure> {
         let mut words = line.split_whitespace();
         let allow = match words.next() {
-            None => return,
+            None => return Ok(()),
             Some("y" | "yes") => true,
             Some("n" | "no") => false,
-            Some(_) => return output::note("write y or n, and the question's id where it is not the oldest one"),
+            Some(_) => {
+                output::note("write y or n, and the question's id where it is not the oldest one");
+                return Ok(());
+            }
         };
-        let id = words.next().map(str::to_owned).or_else(|| printer.open.iter().next().map(|(_, id)| id.clone()));
-        let Some(id) = id else { return output::note("no question is open") };
+        let named = words.next();
+        let Some(id) = named.map(str::to_owned).or_else(|| printer.oldest().map(|question| question.id.clone())) else {
+            output::note("no question is open");
+            return Ok(());
+        };
+        // With `--json` each event is a line of its own, which no text of an agent imitates.
+        if allow && !caller.json && !printer.is_shown(&id, named.is_some()) && printer.show(&id)? {
+            output::note(&format!("{id} was not the last thing shown: answer it again if it is the one you mean"));
+            return Ok(());
+        }
         let request = AgentAnswerRequest { option: None, allow: Some(allow) };
         if let Err(error) = answer(caller, target, &id, &request).await {
             output::note(&error.message);
         }
+        Ok(())
     }
 }
 
@@ -491,22 +516,47 @@ async fn next_line(lines: &mut Option<tokio::sync::mpsc::Receiver<String>>) -> O
 struct Printer {
     /// Whether the last line of a message is open.
     in_message: bool,
-    /// The questions that are open, by their age.
-    open: BTreeSet<(usize, String)>,
-    questions: usize,
+    /// Whether each row of what the agent says begins with [`MARK`].
+    marks: bool,
+    /// The questions that are open, from the oldest.
+    open: Vec<AgentQuestion>,
+    /// The ids of the questions that were shown since the agent last said something.
+    shown: Vec<String>,
 }
+
+/// Stands before what an agent says: muxtap's own lines do not begin so.
+const MARK: &str = "| ";
 
 impl Printer {
     /// Remembers which questions are open.
     fn note(&mut self, entry: &AgentEventEntry) {
         match &entry.event {
-            AgentEvent::Question { question } => {
-                self.questions += 1;
-                self.open.insert((self.questions, question.id.clone()));
-            }
-            AgentEvent::Answered { question, .. } => self.open.retain(|(_, id)| id != question),
+            AgentEvent::Question { question } => self.open.push(question.clone()),
+            AgentEvent::Answered { question, .. } => self.open.retain(|open| open.id != *question),
             _ => {}
         }
+    }
+
+    fn oldest(&self) -> Option<&AgentQuestion> {
+        self.open.first()
+    }
+
+    /// Returns whether an answer is for a question that stands before its reader: as the last thing, or, where
+    /// the answer names it, with nothing but questions below.
+    fn is_shown(&self, id: &str, is_named: bool) -> bool {
+        if is_named {
+            self.shown.iter().any(|shown| shown == id)
+        } else {
+            self.shown.last().is_some_and(|last| last == id)
+        }
+    }
+
+    /// Shows an open question once more. Returns whether it is open.
+    fn show(&mut self, id: &str) -> std::result::Result<bool, Failure> {
+        let Some(text) = self.open.iter().find(|question| question.id == id).map(asked) else { return Ok(false) };
+        self.line(&text)?;
+        self.shown.push(id.to_owned());
+        Ok(true)
     }
 
     fn print(&mut self, entry: &AgentEventEntry) -> std::result::Result<(), Failure> {
@@ -515,39 +565,71 @@ impl Printer {
             self.line(&format!("[{events}events are missing ({})]", gap.reason.as_str()))?;
         }
         match &entry.event {
-            AgentEvent::Message { text } => {
-                if !text.is_empty() {
-                    self.in_message = !text.ends_with('\n');
-                }
-                output::print(text)
-            }
-            AgentEvent::Prompt { text, .. } => self.line(&format!("> {text}")),
+            AgentEvent::Message { text } => self.said(text),
+            AgentEvent::Prompt { text, .. } => self.others(&format!("> {}", self.marked(text))),
             AgentEvent::Tool { title, status, text, .. } => {
                 let status = status.as_deref().unwrap_or_default();
                 match title {
-                    Some(title) => self.line(format!("* {title} {status}").trim_end())?,
+                    Some(title) => {
+                        self.others(format!("* {} {}", plain::name(title), plain::name(status)).trim_end())?;
+                    }
                     None if status == "failed" => self.line("* failed")?,
                     None => {}
                 }
-                if text.is_empty() { Ok(()) } else { self.line(text.trim_end()) }
+                if text.is_empty() {
+                    return Ok(());
+                }
+                let mark = if self.marks { MARK } else { "" };
+                self.others(&format!("{mark}{}", self.marked(text.trim_end())))
             }
-            AgentEvent::Question { question } => self.line(&asked(question)),
+            AgentEvent::Question { question } => {
+                self.shown.push(question.id.clone());
+                self.line(&asked(question))
+            }
             AgentEvent::Answered { question, allowed, by, .. } => {
                 let word = if *allowed { "allowed" } else { "denied" };
-                self.line(&format!("? {question}: {word} by {by}"))
+                self.line(&format!("? {question}: {word} by {}", plain::name(by)))
             }
             AgentEvent::Outcome { outcome, error, .. } => match error {
-                Some(error) => self.line(&format!("= {}: {error}", outcome.as_str())),
+                Some(error) => self.others(&format!("= {}: {}", outcome.as_str(), self.marked(error))),
                 None => self.line(&format!("= {}", outcome.as_str())),
             },
             AgentEvent::Terminal { terminal } => self.line(&format!("* terminal {} is {}", terminal.id, terminal.pane)),
-            AgentEvent::Fault { message } => self.line(&format!("! {message}")),
+            AgentEvent::Fault { message } => self.others(&format!("! {}", self.marked(message))),
             AgentEvent::Exited { exit_status, exit_signal, error } => {
                 self.line(&format!("= {}", output::ended(*exit_status, *exit_signal)))?;
-                error.iter().try_for_each(|error| self.line(&format!("! {error}")))
+                error.iter().try_for_each(|error| self.others(&format!("! {}", self.marked(error))))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Prints a part of what the agent says.
+    fn said(&mut self, text: &str) -> std::result::Result<(), Failure> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.shown.clear();
+        let mut rows = String::with_capacity(text.len());
+        for row in text.split_inclusive('\n') {
+            if self.marks && !self.in_message {
+                rows.push_str(MARK);
+            }
+            rows.push_str(row);
+            self.in_message = !row.ends_with('\n');
+        }
+        output::print(rows)
+    }
+
+    /// Returns a text whose rows behind the first are marked as not muxtap's own.
+    fn marked(&self, text: &str) -> String {
+        if self.marks { text.replace('\n', &format!("\n{MARK}")) } else { text.to_owned() }
+    }
+
+    /// Prints a line that holds the agent's text, or other people's.
+    fn others(&mut self, text: &str) -> std::result::Result<(), Failure> {
+        self.shown.clear();
+        self.line(text)
     }
 
     fn line(&mut self, text: &str) -> std::result::Result<(), Failure> {
@@ -556,8 +638,13 @@ impl Printer {
     }
 }
 
+/// Returns a question as it is shown: the agent's words are in it, and none of them begins a line.
 fn asked(question: &AgentQuestion) -> String {
-    let detail = question.detail.as_ref().map_or_else(String::new, |detail| format!("\n  {detail}"));
-    let options: Vec<_> = question.options.iter().map(|option| option.name.as_str()).collect();
-    format!("? {}: {}{detail}\n  {} (y, n)", question.id, question.title, options.join(" / "))
+    let mut text = format!("? {}: {}", question.id, plain::name(&question.title));
+    for row in question.detail.iter().flat_map(|detail| detail.split('\n')) {
+        let _ = write!(text, "\n  {MARK}{row}");
+    }
+    let options: Vec<_> = question.options.iter().map(|option| plain::name(&option.name)).collect();
+    let _ = write!(text, "\n  {} (y, n)", options.join(" / "));
+    text
 }

@@ -40,6 +40,11 @@ pub(in crate::cli) struct Agents {
 }
 
 impl Agents {
+    /// Returns whether it prints until it is ended.
+    pub(in crate::cli) fn goes_on(&self) -> bool {
+        self.watch
+    }
+
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         if self.watch {
             return self.follow(caller).await;
@@ -125,9 +130,14 @@ fn location(agent: &AgentInfo) -> String {
     output::place(&agent.session, agent.window_index, agent.index)
 }
 
+/// Returns a question in one line: its own lines with marks between them.
+fn one_line(question: &str) -> String {
+    question.lines().collect::<Vec<_>>().join(" ⏎ ")
+}
+
 /// Returns an agent's question and the answers that it offers.
 fn question(agent: &AgentInfo) -> String {
     let options: Vec<_> = agent.options.iter().map(|option| format!("{}) {}", option.key, option.label)).collect();
-    let question = agent.question.clone().unwrap_or_default();
+    let question = one_line(agent.question.as_deref().unwrap_or_default());
     if options.is_empty() { question } else { format!("{question} [{}]", options.join(" | ")) }
 }

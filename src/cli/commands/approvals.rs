@@ -61,6 +61,11 @@ enum ApprovalsCommand {
 }
 
 impl ApprovalsArgs {
+    /// Returns whether it prints until it is ended.
+    pub(in crate::cli) fn goes_on(&self) -> bool {
+        self.watch && self.word.is_none()
+    }
+
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         match self.word {
             Some(ApprovalsCommand::Approve { ids }) => answer_all(caller, &ids, Verdict::Approved).await,

@@ -2,14 +2,16 @@
 
 use std::{
     collections::HashSet,
-    fs::File,
     io::{self, BufRead as _, BufReader, IsTerminal as _, Read as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
 use clap::Args;
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::{
+    fs::OFlags,
+    termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr},
+};
 use serde_json::Value;
 
 use super::{
@@ -24,6 +26,7 @@ use crate::{
         terminal::{self, Signal, Signals},
     },
     engine::audit::{AuditKey, log_files},
+    files::{FileError, OpenToOthers, open_private},
 };
 
 /// Say whether a text was typed, by the audit log
@@ -148,9 +151,9 @@ fn find(log: &Path, hashes: &[String]) -> Result<Vec<Value>> {
     let mut files = Vec::new();
     let mut opened = HashSet::new();
     for path in log_files(log).into_iter().rev() {
-        let file = match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            file => file.map_err(|error| unreadable(&path, &error))?,
+        let file = match open_private(&path, OFlags::RDONLY, OpenToOthers::Kept) {
+            Err(FileError::Io(error)) if error.kind() == io::ErrorKind::NotFound => continue,
+            file => file.map_err(|error| unreadable(&path, &error.into()))?,
         };
         let found = file.metadata().map_err(|error| unreadable(&path, &error))?;
         if opened.insert((found.dev(), found.ino())) {

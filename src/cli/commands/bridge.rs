@@ -32,6 +32,7 @@ use crate::{
     after_long_help = "Examples:
   muxtap bridge                                  http://127.0.0.1:3341
   muxtap bridge --https                          https://localhost:3341, with a certificate made here
+  muxtap bridge --token                          clients must send a token; the path of its file is printed
   muxtap bridge trust                            how to make browsers accept that certificate
   TMUX_BRIDGE_MODE=stub PORT=4000 muxtap bridge  no tmux, sessions in memory
 
@@ -59,6 +60,10 @@ pub(in crate::cli) struct Bridge {
     /// Do not encrypt, whatever the environment says
     #[arg(long)]
     http: bool,
+    /// Ask clients for a token: that of `TMUX_BRIDGE_TOKEN`, or one that is made once and kept in
+    /// `bridge-token` of muxtap's state folder
+    #[arg(long)]
+    token: bool,
 }
 
 /// Subcommands that need no running bridge.
@@ -82,10 +87,11 @@ impl Bridge {
         } else {
             Some(Environment { var: &var, uid: paths::uid() }.resolve(server)?)
         };
-        let settings = match Settings::read(&var, &Flags { https: self.https, http: self.http, socket }) {
-            Ok(settings) => settings,
-            Err(wrong) => return Ok(refused(&wrong)),
-        };
+        let settings =
+            match Settings::read(&var, &Flags { https: self.https, http: self.http, token: self.token, socket }) {
+                Ok(settings) => settings,
+                Err(wrong) => return Ok(refused(&wrong)),
+            };
         let mut common = config::Settings::load(&Paths::from_env()?, &config::Flags::new(), &var, None)?;
         // The daemon's audit log has one writer, who also rotates it.
         common.audit = common.audit.map(|audit| own_file(&audit));

@@ -59,11 +59,21 @@ pub(in crate::cli) struct SettingFlags {
     /// runs is spoken to by its own program where that can be run [default: tmux]
     #[arg(long, value_name = "PATH")]
     tmux: Option<String>,
-    /// How tmux servers are followed: by one client on a session of muxtap's own (hub), by one
-    /// client per session (sessions), or hub where muxtap started the server and sessions elsewhere
-    /// (auto) [default: auto]
-    #[arg(long, value_name = "HOW", value_parser = ["auto", "hub", "sessions"])]
+    /// Tmux servers of other users that are to be trusted, as in 1001:/tmp/tmux-1001/default
+    #[arg(long, value_name = "UID:PATH", value_delimiter = ',')]
+    foreign_servers: Option<Vec<String>>,
+    /// How tmux servers are followed: a client in each session that is in use (used), in each session
+    /// all the time (sessions), or a single one in a session of muxtap's own (hub) [default: used]
+    #[arg(long, value_name = "HOW", value_parser = ["used", "sessions", "hub"])]
     coverage: Option<String>,
+    /// How long a pane is followed after its last use, with --coverage used [default: 600]
+    #[arg(long, value_name = "SECONDS")]
+    follow_for: Option<u64>,
+    /// How to treat a pane that prints megabytes a second: hold reads it about once a second, follow
+    /// follows all of its output; then a person's `tmux respawn-pane -k` of it can crash a tmux before
+    /// 3.8 [default: hold]
+    #[arg(long, value_name = "HOW", value_parser = ["hold", "follow"])]
+    floods: Option<String>,
     /// Output kept for each pane, in bytes, units K, M and G [default: 1M]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     ring_bytes: Option<u64>,
@@ -140,7 +150,10 @@ impl SettingFlags {
         let set = |yes: bool| yes.then_some(true);
         [
             one("tmux", self.tmux.as_ref()),
+            list("foreign_servers", self.foreign_servers.as_ref()),
             one("coverage", self.coverage.as_ref()),
+            one("follow_for", self.follow_for.as_ref()),
+            one("floods", self.floods.as_ref()),
             one("ring_bytes", self.ring_bytes.as_ref()),
             one("budget_bytes", self.budget_bytes.as_ref()),
             one("log_level", self.log_level.as_ref()),
@@ -293,6 +306,11 @@ impl TokenArgs {
 }
 
 impl Status {
+    /// Returns whether it prints until it is ended.
+    pub(in crate::cli) fn goes_on(&self) -> bool {
+        self.watch
+    }
+
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         if self.watch {
             return watch(caller, Source::Status, async |caller: &Caller| status(caller).await).await;
@@ -325,6 +343,11 @@ async fn status(caller: &Caller) -> Result<View> {
     } else {
         text.push('\n');
         text.push_str(&servers(&status.servers));
+        if status.servers.iter().any(|server| server.clients > 0) {
+            text.push_str(
+                "\ntmux counts muxtap's clients as people; `muxtap doctor` lists the options and hooks they affect\n",
+            );
+        }
     }
     View::new(text, &status, &key)
 }

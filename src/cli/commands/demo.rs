@@ -32,6 +32,7 @@ use crate::{
     config::{Settings, paths::Paths},
     daemon::start,
     protocol::ids::PaneId,
+    protocol::names::spelled,
     tmux::{death, server_of},
 };
 
@@ -396,7 +397,7 @@ async fn end_server(tmux: &OsStr, socket: &Path) {
     let process = server_of(socket).map(|server| server.pid);
     let ends = process.and_then(death::watch);
     let mut kill = tokio::process::Command::new(tmux);
-    kill.arg("-N").arg("-S").arg(socket).arg("kill-server").env_remove("TMUX").kill_on_drop(true);
+    kill.arg("-N").arg("-S").arg(socket).arg(spelled("kill-server")).env_remove("TMUX").kill_on_drop(true);
     let _ = tokio::time::timeout(END_LIMIT, kill.output()).await;
     let Some(ends) = ends else { return };
     if tokio::time::timeout(END_LIMIT, ends).await.is_err() {

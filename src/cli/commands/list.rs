@@ -211,6 +211,11 @@ fn nothing_there(target: &[String], is_empty: bool) -> Option<Error> {
 }
 
 impl ListSessions {
+    /// Returns whether it prints until it is ended.
+    pub(in crate::cli) fn goes_on(&self) -> bool {
+        self.watch
+    }
+
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let watched = self.watch.then_some(("topology,server", [].as_slice()));
         print_or_watch(caller, watched, async |caller: &Caller| self.look(caller).await).await
@@ -241,6 +246,11 @@ impl ListSessions {
 }
 
 impl ListWindows {
+    /// Returns whether it prints until it is ended.
+    pub(in crate::cli) fn goes_on(&self) -> bool {
+        self.watch
+    }
+
     pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
         // Where only a session can be meant a number is one.
         self.target = self.target.map(|target| if is_number(&target) { format!("{target}:") } else { target });
@@ -279,6 +289,11 @@ impl ListWindows {
 const PANE_EVENTS: &str = "topology,server,pane-opened,pane-exited,title,screen";
 
 impl ListPanes {
+    /// Returns whether it prints until it is ended.
+    pub(in crate::cli) fn goes_on(&self) -> bool {
+        self.watch
+    }
+
     pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
         // With `-s` a bare number can be nothing but a session.
         let is_session = |target: &str| self.session && is_number(target);

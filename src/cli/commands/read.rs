@@ -95,6 +95,11 @@ impl CursorOf {
 }
 
 impl Read {
+    /// Returns whether it prints until it is ended.
+    pub(in crate::cli) fn goes_on(&self) -> bool {
+        self.wait.is_some()
+    }
+
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let target = caller.target(self.target)?;
         let path = format!("{}/output", path_named("panes", &target)?);

@@ -3,6 +3,7 @@
 use std::{fmt::Write as _, io::Read as _, path::PathBuf};
 
 use clap::{Args, Subcommand};
+use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 
 use super::{
@@ -14,9 +15,12 @@ use crate::{
     api::{DoneAnswer, Error, Result},
     cli::caller::whole_environment,
     plain,
-    snapshot::answers::{
-        DiffAnswer, DiffQuery, ImportFormat, ImportRequest, RestoreAnswer, RestoreRequest, SaveRequest, SavedAnswer,
-        ShowQuery, SnapshotList,
+    snapshot::{
+        FILE_BYTES,
+        answers::{
+            DiffAnswer, DiffQuery, ImportFormat, ImportRequest, RestoreAnswer, RestoreRequest, SaveRequest,
+            SavedAnswer, ShowQuery, SnapshotList,
+        },
     },
 };
 
@@ -27,6 +31,8 @@ const PATH: &str = "/v1/snapshots";
 /// A snapshot has the sessions' windows, layouts and exact sizes, what is zoomed and active,
 /// directories, titles and the programs that ran, with all their arguments. Restored panes are
 /// shells in their directories; nothing is typed into them and no program is started without --run.
+/// Nor are the variables of a file from elsewhere set: look at them first (show), since shells run
+/// what some of them say.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap snapshot save evening                   every session of the server
@@ -97,7 +103,8 @@ enum SnapshotCommand {
         /// The new session's name; where there are several, what their names begin with
         #[arg(long = "name", value_name = "NEW")]
         new_name: Option<String>,
-        /// Start the panes' programs again, and type the lines of imported files
+        /// Start the panes' programs again, type the lines of imported files, and set the variables
+        /// of a snapshot that was not saved here
         #[arg(long)]
         run: bool,
     },
@@ -193,11 +200,23 @@ fn format_of(word: &str) -> Option<ImportFormat> {
 
 fn text_of(file: &std::path::Path) -> Result<String> {
     let invalid = |error: std::io::Error| Error::invalid(format!("{}: {error}", file.display()));
-    if file.as_os_str() != "-" {
-        return std::fs::read_to_string(file).map_err(invalid);
-    }
+    let source: Box<dyn std::io::Read> = if file.as_os_str() == "-" {
+        Box::new(std::io::stdin().lock())
+    } else {
+        // A FIFO is opened at once, and refused.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(file, flags, Mode::empty()).map_err(|error| invalid(error.into()))?;
+        let opened = std::fs::File::from(opened);
+        if !opened.metadata().map_err(invalid)?.is_file() {
+            return Err(Error::invalid(format!("{}: not a regular file; pipe it in, with `-`", file.display())));
+        }
+        Box::new(opened)
+    };
     let mut text = String::new();
-    std::io::stdin().lock().read_to_string(&mut text).map_err(invalid)?;
+    source.take(FILE_BYTES + 1).read_to_string(&mut text).map_err(invalid)?;
+    if text.len() as u64 > FILE_BYTES {
+        return Err(Error::invalid(format!("{}: too large; at most {FILE_BYTES} bytes are read", file.display())));
+    }
     Ok(text)
 }
 
@@ -214,6 +233,14 @@ fn print_saved(caller: &Caller, saved: &SavedAnswer) -> Outcome {
         saved.windows,
         saved.panes
     ))?;
+    if !saved.runs.is_empty() {
+        let mut text = "with --run a restore of it:\n".to_owned();
+        for line in &saved.runs {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "  {}", plain::name(line));
+        }
+        output::print(text)?;
+    }
     Ok(0)
 }
 
@@ -225,7 +252,11 @@ fn print_list(caller: &Caller, list: &SnapshotList) -> Outcome {
     let mut table = Table::new(&["NAME", "SAVED", "WINDOWS", "PANES", "SESSIONS"]);
     for one in &list.snapshots {
         let sessions = one.error.clone().unwrap_or_else(|| one.sessions.join(", "));
-        let saved = if one.saved.is_empty() { "imported".to_owned() } else { one.saved.clone() };
+        let saved = match (one.saved.is_empty(), one.saved_here) {
+            (true, _) => "imported".to_owned(),
+            (false, true) => one.saved.clone(),
+            (false, false) => format!("{} (elsewhere)", one.saved),
+        };
         table.row(&[one.name.clone(), saved, one.windows.to_string(), one.panes.to_string(), sessions]);
     }
     output::print(table.render())?;
@@ -250,15 +281,21 @@ fn print_diff(caller: &Caller, answer: &DiffAnswer) -> Outcome {
 fn shown(file: &Value, with_history: bool) -> String {
     let mut text = String::new();
     let more = items(at(at(file, "muxtap"), "sessions"));
+    let is_own = *at(at(file, "muxtap"), "saved_here") == true;
     for session in std::iter::once(file).chain(more) {
-        session_lines(&mut text, session, with_history);
+        session_lines(&mut text, session, is_own, with_history);
     }
     text
 }
 
-fn session_lines(text: &mut String, session: &Value, with_history: bool) {
+fn session_lines(text: &mut String, session: &Value, is_own: bool, with_history: bool) {
     // Writing to a String cannot fail; here and below.
     let _ = writeln!(text, "{}", word(at(session, "session_name")));
+    let when = if is_own { "" } else { "  (set with --run only)" };
+    for (name, value) in at(session, "environment").as_object().into_iter().flatten() {
+        let value = value.as_str().unwrap_or_default();
+        let _ = writeln!(text, "  {}{when}", plain::name(&format!("{name}={}", crate::quoting::shell_word(value))));
+    }
     if let Some(with) = at(at(session, "muxtap"), "grouped_with").as_str() {
         let _ = writeln!(text, "  the windows of {}", plain::name(with));
     }
@@ -294,11 +331,13 @@ fn pane_lines(text: &mut String, number: usize, pane: &Value, with_history: bool
     let active = if *at(pane, "focus") == true { "*" } else { "" };
     let argv: Vec<String> = items(at(own, "argv")).filter_map(Value::as_str).map(crate::quoting::shell_word).collect();
     let lines: Vec<&str> = items(at(pane, "shell_command")).filter_map(Value::as_str).collect();
-    let runs = match (argv.is_empty(), lines.is_empty()) {
-        (false, _) => format!("  runs {}", plain::name(&argv.join(" "))),
-        (true, false) => format!("  lines {}", plain::name(&lines.join("; "))),
-        (true, true) => String::new(),
-    };
+    let mut runs = String::new();
+    if !argv.is_empty() {
+        let _ = write!(runs, "  runs {}", plain::name(&argv.join(" ")));
+    }
+    if !lines.is_empty() {
+        let _ = write!(runs, "  lines {}", plain::name(&lines.join("; ")));
+    }
     let title = at(own, "title").as_str().map(|title| format!("  \"{}\"", plain::name(title))).unwrap_or_default();
     let _ = writeln!(text, "    .{number}{active} {}{title}{runs}", word(at(pane, "start_directory")));
     if with_history {

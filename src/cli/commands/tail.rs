@@ -77,6 +77,11 @@ pub(in crate::cli) struct Tail {
 }
 
 impl Tail {
+    /// Returns whether it prints until it is ended.
+    pub(in crate::cli) fn goes_on(&self) -> bool {
+        self.follow
+    }
+
     pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
         self.targets.append(&mut self.target);
         let several = self.targets.len() > 1 || self.targets.iter().any(|target| is_pattern(target));

@@ -11,7 +11,7 @@ use super::{Caller, Outcome, duration, output, since};
 use crate::{
     api::{Error, PredicateKind, PredicateReport, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest},
     cli::{
-        EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT,
+        EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT,
         client::{Client, ConnectionLost},
         notify, url,
     },
@@ -38,10 +38,10 @@ struct ResultQuery {
 /// told otherwise, at the last input that muxtap sent to the pane, or where muxtap made it: what
 /// was printed between the input and this command counts, and waiting again for the same pattern
 /// waits for the next time. The echo of what was typed does not count. Prints the line that
-/// matched.
+/// matched; with --exit, how each pane ended.
 ///
 /// Exit status: 0 it happened; 3 a --fail pattern matched or the pane ended first; 124 the time ran
-/// out; 1 another error.
+/// out; 1 another error. With --propagate the status of the process that ended.
 // Reasons: each is a flag of the command line, and so a switch by nature.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
@@ -51,6 +51,7 @@ struct ResultQuery {
     after_long_help = "Examples:
   muxtap wait-for -t %0 -p 'tests? passed' --fail 'error|FAILED' -T 600
   muxtap wait-for -t %0 --prompt                 until the shell waits for a command again
+  muxtap wait-for -t %0 --exit --propagate       until it has ended; exits as it did
   muxtap wait-for -t %0 -t %1 --all --exit       until both have ended; prints how
   muxtap wait-for -t %0 --gone 'Building'        until it is not on the screen any more
   muxtap wait-for -t %0 --stable 1.5             until nothing was printed for 1.5 seconds"
@@ -78,9 +79,13 @@ pub(in crate::cli) struct WaitFor {
     /// Nothing was printed for this long: seconds (`1.5`), or with a unit
     #[arg(long, value_name = "TIME", value_parser = duration)]
     stable: Option<u64>,
-    /// The pane's process has ended
+    /// The pane's process has ended; prints its status
     #[arg(long)]
     exit: bool,
+    /// With --exit: exit with the process's status (after signal N with 128+N), with --all the first
+    /// that is not 0
+    #[arg(long, requires = "exit")]
+    propagate: bool,
     /// A shell waits for a command
     #[arg(long)]
     prompt: bool,
@@ -115,7 +120,7 @@ pub(in crate::cli) struct WaitFor {
 
 impl WaitFor {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let (notify, on_end) = (self.notify, self.on_end.clone());
+        let (notify, on_end, propagate) = (self.notify, self.on_end.clone(), self.propagate);
         let targets = self.targets.join(" ");
         let request = self.request();
         let mut client = caller.client().await?;
@@ -153,6 +158,7 @@ impl WaitFor {
             notify::command(&line, &[ended, ("MUXTAP_PANE", pane), ("MUXTAP_LINE", text)]).await?;
         }
         Ok(match answer.outcome {
+            WaitOutcome::Matched if propagate => propagated(&answer),
             WaitOutcome::Matched => 0,
             WaitOutcome::Failed | WaitOutcome::Ended => EXIT_FAILED,
             WaitOutcome::Timeout | WaitOutcome::Pending => EXIT_TIMEOUT,
@@ -295,15 +301,30 @@ pub(super) fn matched_lines(answer: &WaitAnswer) -> String {
             lines.push(line);
         }
     }
-    // Of several panes each is told how it ended.
-    let exits: Vec<_> = answer
-        .predicates
-        .iter()
-        .filter(|report| report.kind == PredicateKind::Exit && report.latched)
+    let exits: Vec<_> = exits(answer)
         .map(|report| format!("{} {}", report.pane, output::ended(report.exit_status, report.exit_signal)))
         .collect();
-    let exits = if answer.pane.is_none() && answer.outcome == WaitOutcome::Matched { exits } else { Vec::new() };
     lines.into_iter().chain(exits.iter().map(String::as_str)).flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Returns the ends that satisfied the wait: of the pane that decided it, else of all.
+fn exits(answer: &WaitAnswer) -> impl Iterator<Item = &PredicateReport> {
+    let is_matched = answer.outcome == WaitOutcome::Matched;
+    answer.predicates.iter().filter(move |report| {
+        let decided = answer.pane.is_none_or(|pane| pane == report.pane);
+        is_matched && decided && report.kind == PredicateKind::Exit && report.latched
+    })
+}
+
+/// Returns the exit status of the processes that ended: the first that is not 0.
+fn propagated(answer: &WaitAnswer) -> u8 {
+    let status = |report: &PredicateReport| {
+        output::exit_code(report.exit_status, report.exit_signal).unwrap_or_else(|| {
+            output::note(&format!("the exit status of {} is not known", report.pane));
+            EXIT_ERROR
+        })
+    };
+    exits(answer).map(status).find(|status| *status != 0).unwrap_or(0)
 }
 
 /// Returns the name of how a wait ended, as in JSON.
@@ -375,6 +396,24 @@ mod tests {
         );
         assert_eq!(matched_lines(&answer), "hit\n");
         assert_eq!(failure_reason(&answer), None);
+    }
+
+    #[test]
+    fn ends_are_told_and_propagated() {
+        let exit = |pane: &str, status: Option<i32>, signal: Option<i32>| {
+            let mut report = report("exit", pane, Some(""));
+            (report["line"], report["exit_status"], report["exit_signal"]) =
+                (serde_json::Value::Null, status.into(), signal.into());
+            report
+        };
+        let one = answer("matched", &[exit("%0", Some(3), None), exit("%1", Some(0), None)]);
+        assert_eq!((matched_lines(&one).as_str(), propagated(&one)), ("%0 ended (status 3)\n", 3));
+        let mut all = answer("matched", &[exit("%0", Some(0), None), exit("%1", None, Some(9))]);
+        all.pane = None;
+        assert_eq!(matched_lines(&all), "%0 ended (status 0)\n%1 ended (signal 9)\n");
+        assert_eq!(propagated(&all), 137);
+        assert_eq!(propagated(&answer("matched", &[exit("%0", None, None)])), EXIT_ERROR);
+        assert_eq!(propagated(&answer("matched", &[exit("%0", Some(0), None)])), 0);
     }
 
     #[test]

@@ -210,7 +210,8 @@ fn changed_meanwhile(pane: &PaneState) -> Error {
 /// Returns whether the line that has begun has the question and ends with the key.
 fn in_line(pane: &PaneState, question: Option<&str>, key: &str) -> bool {
     let line = render::resting_line(&pane.lock().ring).text;
-    line.trim_end().ends_with(key) && question.is_some_and(|question| line.contains(question))
+    line.trim_end().ends_with(key)
+        && question.and_then(|question| question.lines().last()).is_some_and(|question| line.contains(question))
 }
 
 fn other_question(info: &AgentInfo) -> Error {

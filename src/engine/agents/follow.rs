@@ -22,6 +22,7 @@ use crate::{
     api::{AgentEvidence, AgentInfo, AgentState, Event},
     clock::now_ms,
     engine::{Engine, Host, PaneState, Server, limits, pane::PaneUse},
+    screen::Screen,
     tmux::{Subject, death},
 };
 
@@ -93,7 +94,7 @@ struct RunningAgent {
     _use: PaneUse,
 }
 
-/// A judgement's inputs: title, bell, and which rows the rules look at.
+/// A judgement's inputs: title, bell, and which rows are not empty.
 #[derive(PartialEq)]
 struct Observed {
     title: String,
@@ -338,48 +339,54 @@ async fn read_content(
     running: &mut RunningAgent,
     later: &mut Option<Instant>,
 ) -> Option<PaneContent> {
-    let (rows, observed, changes) = {
+    let (shown, observed, changes) = {
         let mut state = pane.lock();
         let title = state.agent_signals.last_title().unwrap_or(&state.metadata.title).to_owned();
         let observed = Observed { title, bell: state.shell_marks.bell, rows: 0..0 };
         match state.screen.followed() {
-            Some(screen) => {
-                let rows: Vec<_> = (0..screen.size().rows).map(|row| normalize(&screen.row_text(row))).collect();
-                (Some(rows), observed, Some(state.agent_signals.take_changes()))
-            }
+            Some(screen) => (Some(shown_lines(screen)), observed, Some(state.agent_signals.take_changes())),
             // The screen is marked as changed when it is certain again.
             None if state.screen.is_proven() => return None,
             None => (None, observed, None),
         }
     };
-    let rows = match rows {
-        Some(rows) => rows,
+    let (content, height) = match shown {
+        Some(shown) => shown,
         None => query_screen(host, pane, running, later).await?,
     };
-    let end = rows.iter().rposition(|row| !row.is_empty()).map_or(0, |last| last + 1);
-    let most = running.agent.rules.iter().map(|rule| usize::from(rule.rows)).max().unwrap_or_default();
-    let watched = u16::try_from(end.saturating_sub(most)).unwrap_or(u16::MAX)..u16::try_from(end).unwrap_or(u16::MAX);
+    let end = content.rows.iter().rposition(|row| !row.is_empty()).map_or(0, |last| last + 1);
+    // A dialog may reach up to the first row.
+    let watched = 0..content.places.get(end).copied().unwrap_or(height);
     let observed = Observed { rows: watched.clone(), ..observed };
     let same = changes.is_some_and(|changes| !changes.all() && !watched.into_iter().any(|row| changes.row(row)));
     if same && running.observed.as_ref() == Some(&observed) {
         return None;
     }
     let content = PaneContent {
-        rows,
         title: observed.title.clone(),
         bell_rang: observed.bell.is_some() && observed.bell != running.bell,
+        ..content
     };
     running.observed = Some(observed);
     Some(content)
 }
 
-/// Asks tmux for a screen that is not followed, at most once per [`limits::AGENT_ASK`].
+/// Returns the rows of a screen, those that the terminal wrapped as one, and the screen's height.
+fn shown_lines(screen: &Screen) -> (PaneContent, u16) {
+    let (places, rows): (_, Vec<_>) = screen.joined_rows().into_iter().unzip();
+    let rows = rows.iter().map(|row| normalize(row)).collect();
+    let starts_within_line = screen.starts_within_line();
+    (PaneContent { rows, places, starts_within_line, ..PaneContent::default() }, screen.size().rows)
+}
+
+/// Asks tmux for a screen that is not followed, at most once per [`limits::AGENT_ASK`]. Returns its rows, those
+/// that tmux wrapped as one, and their number.
 async fn query_screen(
     host: &Arc<Host>,
     pane: &Arc<PaneState>,
     running: &mut RunningAgent,
     later: &mut Option<Instant>,
-) -> Option<Vec<String>> {
+) -> Option<(PaneContent, u16)> {
     let now = Instant::now();
     if let Some(next) = running.queried_at.map(|asked| asked + limits::AGENT_ASK).filter(|next| *next > now) {
         *later = Some(next);
@@ -387,8 +394,10 @@ async fn query_screen(
     }
     running.queried_at = Some(now);
     let server = Server::of(Engine::of(host.shared()?), host.clone());
-    let (text, _) = server.screen(pane, false).await.ok()?;
-    Some(text.lines().map(normalize).collect())
+    let (text, starts_within_line) = server.joined_lines(pane).await.ok()?;
+    let rows: Vec<_> = text.lines().map(normalize).collect();
+    let height = u16::try_from(rows.len()).unwrap_or(u16::MAX);
+    Some((PaneContent { rows, starts_within_line, ..PaneContent::default() }, height))
 }
 
 /// Replaces the no-break spaces that some programs print, and trims the row's end.

@@ -1,14 +1,16 @@
 //! Loads rules: those that are built in, and the user's own from a file.
 
 use std::{
-    fs, io,
-    os::unix::fs::MetadataExt as _,
+    io,
     path::{Path, PathBuf},
     sync::LazyLock,
 };
 
 use super::{Rules, parse};
-use crate::api::{Error, ErrorCode, Result};
+use crate::{
+    api::{Error, ErrorCode, Result},
+    files::read_configuration,
+};
 
 static BUILT_IN: LazyLock<Result<Rules>> =
     LazyLock::new(|| parse::parse(include_str!("rules.toml"), &Rules::default()));
@@ -48,7 +50,7 @@ pub struct RulesFile {
 
 impl RulesFile {
     /// Reads the file and adds its rules to the built-in ones. Error, with the file, line, agent
-    /// and rule: the file cannot be read, anybody may write it, or it is wrong.
+    /// and rule: the file cannot be read, other users can write or replace it, or it is wrong.
     pub fn load(&self) -> Result<Rules> {
         let Some(text) = self.read().map_err(|error| unable(&self.path, &error))? else { return Ok(Rules::built_in()) };
         Rules::with_user_rules(&text)
@@ -56,17 +58,10 @@ impl RulesFile {
     }
 
     fn read(&self) -> io::Result<Option<String>> {
-        let found = match fs::metadata(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.named => return Ok(None),
-            found => found?,
-        };
-        if found.mode() & 0o002 != 0 {
-            return Err(io::Error::other("anybody may write it: chmod o-w it"));
+        match read_configuration(&self.path, FILE_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.named => Ok(None),
+            text => text.map(Some),
         }
-        if found.len() > FILE_BYTES {
-            return Err(io::Error::other("it is too large"));
-        }
-        fs::read_to_string(&self.path).map(Some)
     }
 }
 
@@ -76,7 +71,7 @@ fn unable(path: &Path, error: &io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::{fs, os::unix::fs::PermissionsExt as _};
 
     use super::*;
     use crate::{api::AgentState, engine::agents::rules::Rule};
@@ -94,7 +89,7 @@ mod tests {
         let message = file.load().unwrap_err().message;
         assert!(message.contains("agents.toml: line 2: agent `mine`"), "{message}");
         fs::set_permissions(&file.path, fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(file.load().unwrap_err().message.contains("chmod o-w"));
+        assert!(file.load().unwrap_err().message.contains("chmod go-w"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "mcp")]
 mod answer;
+mod dialog;
 mod follow;
 mod identify;
 mod judge;
@@ -35,7 +36,7 @@ impl Server {
     pub async fn agents(&self) -> Result<AgentList> {
         let host = &self.host;
         self.engine.authorize(Tier::Read)?;
-        if let Err(error) = host.server().fresh().await
+        if let Err(error) = host.server().cover_all().await
             && host.agents.all().is_empty()
         {
             return Err(error);
@@ -43,6 +44,7 @@ impl Server {
         if self.engine.shared.options.agents.is_empty() {
             return Ok(AgentList::default());
         }
+        self.engine.shared.retired.notify_one();
         let asked: Vec<_> = host.panes().iter().map(|pane| pane.lock().agent_signals.request_check()).collect();
         // A pane that goes meanwhile responds too. A pane whose screen stays uncertain does not.
         let all = futures_util::future::join_all(asked);

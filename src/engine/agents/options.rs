@@ -1,6 +1,6 @@
 //! Finds the answers that an agent offers on its screen.
 
-use std::sync::LazyLock;
+use std::{ops::Range, sync::LazyLock};
 
 use regex::Regex;
 
@@ -15,29 +15,40 @@ const MAX_OPTIONS: usize = 32;
 /// The most rows that may stand between two answers.
 const MAX_ROWS_BETWEEN: usize = 8;
 
-/// The row index of the first answer, and the answers.
-pub(super) type FirstAndOptions = Option<(usize, Vec<AgentOption>)>;
+/// Answers that stand together, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OptionBlock {
+    /// The rows from the first answer to behind the last one.
+    pub(super) rows: Range<usize>,
+    /// The row of each answer, and the rows of descriptions.
+    pub(super) own_rows: Vec<usize>,
+    /// The answers, each with its row.
+    pub(super) options: Vec<(usize, AgentOption)>,
+    /// The column of the labels.
+    pub(super) indent: usize,
+}
 
-/// Returns the last list that counts 1, 2, 3 … and has a cursor.
-pub(super) fn numbered(rows: &[&str]) -> FirstAndOptions {
-    let mut last = None;
+/// Returns the lists that count 1, 2, 3 … and have one cursor, from the top.
+pub(super) fn numbered(rows: &[&str]) -> Vec<OptionBlock> {
+    let mut lists = Vec::new();
     let mut at = 0;
     while at < rows.len() {
-        let Some((end, list)) = list_at(rows, at) else {
+        let Some(list) = list_at(rows, at) else {
             at += 1;
             continue;
         };
-        if list.iter().any(|option| option.selected) {
-            last = Some((at, list));
+        at = list.rows.end;
+        if list.options.iter().filter(|(_, option)| option.selected).count() == 1 {
+            lists.push(list);
         }
-        at = end;
     }
-    last
+    lists
 }
 
-/// Returns the list that begins in this row, and the index of the row after it.
-fn list_at(rows: &[&str], first: usize) -> Option<(usize, Vec<AgentOption>)> {
-    let mut list: Vec<AgentOption> = Vec::new();
+/// Returns the list that begins in this row.
+fn list_at(rows: &[&str], first: usize) -> Option<OptionBlock> {
+    let mut list: Vec<(usize, AgentOption)> = Vec::new();
+    let mut own_rows = Vec::new();
     // The column of the labels. Text under a label at the same column belongs to it.
     let mut indent = 0;
     let mut end = first;
@@ -56,38 +67,73 @@ fn list_at(rows: &[&str], first: usize) -> Option<(usize, Vec<AgentOption>)> {
             let group = |name| found.name(name).map(|group| group.as_str());
             let label = group("label").unwrap_or_default();
             indent = found.name("label").map_or(0, |label| char_count(row.get(..label.start()).unwrap_or_default()));
-            list.push(AgentOption {
+            own_rows.push(at);
+            let option = AgentOption {
                 key: group("key").unwrap_or_default().into(),
                 label: unboxed(label).into(),
                 detail: None,
                 selected: group("cursor").is_some(),
                 key_shown: true,
-            });
+            };
+            list.push((at, option));
             end = at + 1;
         } else if list.is_empty() || at >= end + MAX_ROWS_BETWEEN {
             break;
-        } else if let Some(option) = list.last_mut().filter(|_| at == end && text_column(row) == Some(indent)) {
+        } else if let Some((_, option)) = list.last_mut().filter(|_| at == end && text_column(row) == Some(indent)) {
             let text = unboxed(row);
             option.detail = Some(option.detail.take().map_or_else(|| text.into(), |detail| format!("{detail} {text}")));
+            own_rows.push(at);
             end = at + 1;
         }
     }
-    (!list.is_empty()).then_some((end, list))
+    (!list.is_empty()).then_some(OptionBlock { rows: first..end, own_rows, options: list, indent })
 }
 
-/// Returns every match of an expression with a group `label`.
-pub(super) fn matching(regex: &Regex, text: &str) -> Vec<AgentOption> {
-    let found = regex.captures_iter(text).take(MAX_OPTIONS).zip(1..);
-    let options = found.filter_map(|(found, place)| {
-        Some(AgentOption {
-            key: found.name("key").map_or_else(|| place.to_string(), |key| key.as_str().into()),
-            label: unboxed(found.name("label")?.as_str()).into(),
+/// Returns the matches of an expression with a group `label`, those in rows behind each other together,
+/// from the top.
+pub(super) fn matching(regex: &Regex, rows: &[&str]) -> Vec<OptionBlock> {
+    let text = rows.join("\n");
+    let mut blocks: Vec<OptionBlock> = Vec::new();
+    for found in regex.captures_iter(&text) {
+        let Some(label) = found.name("label") else { continue };
+        let at = text.get(..label.start()).map_or(0, |before| before.matches('\n').count());
+        let option = AgentOption {
+            key: found.name("key").map_or_else(String::new, |key| key.as_str().into()),
+            label: unboxed(label.as_str()).into(),
             detail: None,
             selected: found.name("cursor").is_some(),
             key_shown: found.name("key").is_some(),
-        })
-    });
-    options.collect()
+        };
+        let last = blocks.last_mut().filter(|block| at <= block.rows.end && block.options.len() < MAX_OPTIONS);
+        match last {
+            Some(block) => {
+                block.rows.end = at + 1;
+                block.own_rows.push(at);
+                block.options.push((at, option));
+            }
+            None => blocks.push(OptionBlock {
+                rows: at..at + 1,
+                own_rows: vec![at],
+                options: vec![(at, option)],
+                indent: usize::MAX,
+            }),
+        }
+    }
+    blocks.retain(|block| block.options.iter().filter(|(_, option)| option.selected).count() <= 1);
+    blocks
+}
+
+impl OptionBlock {
+    /// Returns the answers from this row on. One without a key of its own gets its place.
+    pub(super) fn options_from(&self, row: usize) -> Vec<AgentOption> {
+        let own = self.options.iter().filter(|(at, _)| *at >= row).map(|(_, option)| option.clone());
+        own.zip(1..)
+            .map(|(option, place)| {
+                let key = if option.key_shown { option.key } else { place.to_string() };
+                AgentOption { key, ..option }
+            })
+            .collect()
+    }
 }
 
 /// Returns a row's text without the box around it.
@@ -101,7 +147,7 @@ fn char_count(text: &str) -> usize {
 }
 
 /// Returns the column at which a row's text begins, or `None` for an empty row.
-fn text_column(row: &str) -> Option<usize> {
+pub(super) fn text_column(row: &str) -> Option<usize> {
     let text = unboxed(row);
     (!text.is_empty()).then(|| row.find(text).and_then(|at| row.get(..at))).flatten().map(char_count)
 }
@@ -110,7 +156,8 @@ fn text_column(row: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn short(options: &[AgentOption]) -> Vec<String> {
+    fn short(block: &OptionBlock) -> Vec<String> {
+        let options = block.options_from(0);
         let mark = |option: &AgentOption| if option.selected { "*" } else { "" };
         options.iter().map(|option| format!("{}{}={}", mark(option), option.key, option.label)).collect()
     }
@@ -128,12 +175,14 @@ mod tests {
             "╰──────────────────────────────╯",
             " 7. not one of them",
         ];
-        let (at, options) = numbered(&rows).unwrap();
-        assert_eq!(at, 3);
-        assert_eq!(short(&options), ["*1=Yes", "2=Yes, and don't ask again for rm commands in", "3=No (esc)"]);
+        let list = numbered(&rows).pop().unwrap();
+        let options = list.options_from(0);
+        assert_eq!(list.rows, 3..7);
+        assert_eq!(short(&list), ["*1=Yes", "2=Yes, and don't ask again for rm commands in", "3=No (esc)"]);
         assert_eq!(options[1].detail.as_deref(), Some("/home/me"));
-        assert_eq!(numbered(&rows[..3]), None);
-        assert_eq!(numbered(&[]), None);
+        assert_eq!(numbered(&rows[..3]), []);
+        assert_eq!(numbered(&[]), []);
+        assert_eq!(numbered(&["❯ 1. Yes", "❯ 2. No"]), [], "there is one cursor");
     }
 
     #[test]
@@ -148,22 +197,27 @@ mod tests {
             "",
             "Enter to select",
         ];
-        let (_, options) = numbered(&rows).unwrap();
-        assert_eq!(short(&options), ["*1=date-fns", "2=moment", "3=Chat about this"]);
+        let list = numbered(&rows).pop().unwrap();
+        let options = list.options_from(0);
+        assert_eq!(short(&list), ["*1=date-fns", "2=moment", "3=Chat about this"]);
         assert_eq!(options[0].detail.as_deref(), Some("Small and fast"));
         assert_eq!((options[1].detail.as_ref(), options[2].detail.as_ref()), (None, None));
     }
 
     #[test]
-    fn the_last_list_counts() {
+    fn every_list_is_found() {
         let rows = ["❯ 1. old", "  2. older", "text", "› 1. new", "  2. newer"];
-        assert_eq!(short(&numbered(&rows).unwrap().1), ["*1=new", "2=newer"]);
+        let lists = numbered(&rows);
+        assert_eq!(lists.iter().map(short).collect::<Vec<_>>(), [["*1=old", "2=older"], ["*1=new", "2=newer"]]);
     }
 
     #[test]
     fn answers_without_numbers_are_matched() {
         let regex = Regex::new(r"(?P<label>\((?P<key>[A-Z])\)[^/\[\s]+(?: [^/\[\s]+)*)").unwrap();
         let text = "Run it? (Y)es/(N)o/(D)on't ask again [Yes]: ";
-        assert_eq!(short(&matching(&regex, text)), ["Y=(Y)es", "N=(N)o", "D=(D)on't ask again"]);
+        assert_eq!(
+            short(&matching(&regex, &["Of (O)thers", "", text])[1]),
+            ["Y=(Y)es", "N=(N)o", "D=(D)on't ask again"]
+        );
     }
 }

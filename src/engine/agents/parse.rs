@@ -43,6 +43,11 @@ struct AgentEntry {
     #[serde(default)]
     except: Vec<Spanned<String>>,
     #[serde(default)]
+    prompt: Vec<Spanned<String>>,
+    #[serde(default)]
+    footer: Vec<Spanned<String>>,
+    keeps_answered: Option<bool>,
+    #[serde(default)]
     replace: bool,
     #[serde(default)]
     rule: Vec<RuleEntry>,
@@ -102,12 +107,18 @@ impl Reader<'_> {
         let mut programs: Vec<_> = entry.programs.iter().map(|name| name.to_lowercase()).collect();
         let mut process = self.all(&entry.process, None, "process")?;
         let mut except = self.all(&entry.except, None, "except")?;
+        let (mut prompt, mut footer) =
+            (self.all(&entry.prompt, None, "prompt")?, self.all(&entry.footer, None, "footer")?);
+        let mut keeps_answered = entry.keeps_answered;
         let mut rules = entry.rule.iter().map(|rule| self.rule(rule)).collect::<Result<Vec<_>>>()?;
         let mut name = entry.name.clone();
         if let Some(known) = known {
             programs.extend(known.programs.iter().cloned());
             process.extend(known.process.iter().cloned());
             except.extend(known.except.iter().cloned());
+            prompt.extend(known.prompt.iter().cloned());
+            footer.extend(known.footer.iter().cloned());
+            keeps_answered = keeps_answered.or(Some(known.keeps_answered));
             // A rule replaces the known one of the same name.
             let others =
                 known.rules.iter().filter(|other| entry.rule.iter().all(|rule| *rule.name.get_ref() != other.name));
@@ -122,7 +133,9 @@ impl Reader<'_> {
         }
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
         let name = name.unwrap_or_else(|| self.agent.to_owned());
-        Ok(Agent { id: self.agent.to_owned(), name, programs, process, except, rules })
+        let keeps_answered = keeps_answered.unwrap_or_default();
+        let id = self.agent.to_owned();
+        Ok(Agent { id, name, programs, process, except, prompt, footer, keeps_answered, rules })
     }
 
     fn rule(&self, entry: &RuleEntry) -> Result<Rule> {
@@ -184,7 +197,7 @@ impl Reader<'_> {
         }
         RegexBuilder::new(text.get_ref())
             .multi_line(true)
-            // Command lines are compared in any case, as they always were.
+            // Command lines are compared in any case, as they always were, and so is what belongs to no rule.
             .case_insensitive(rule.is_none())
             .size_limit(COMPILED_BYTES)
             .dfa_size_limit(COMPILED_BYTES)

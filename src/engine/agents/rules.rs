@@ -28,6 +28,13 @@ pub(super) struct Agent {
     pub(super) process: Vec<Regex>,
     /// Command lines that any of these matches are not the agent's.
     pub(super) except: Vec<Regex>,
+    /// Rows in which the agent waits for its user's next message, besides those that begin with `>`,
+    /// `❯`, `›` or `→`.
+    pub(super) prompt: Vec<Regex>,
+    /// Rows that may stand below the answers of a dialog, besides hints on keys.
+    pub(super) footer: Vec<Regex>,
+    /// Whether it prints line by line, so that questions that were answered stay on the screen.
+    pub(super) keeps_answered: bool,
     /// The rules by falling priority: the first that applies decides.
     pub(super) rules: Vec<Rule>,
 }

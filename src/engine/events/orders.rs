@@ -95,7 +95,7 @@ fn a_reader_that_sleeps_is_woken_for_all_there_is() {
         let reader = thread::spawn(move || follower.until_end());
         let _ = pane.push(0, b"one ");
         let _ = pane.push(0, b"two ");
-        pane.mark_exited(Exit::default());
+        pane.mark_command_ended(Exit::default());
         let sent = reader.join().unwrap();
         assert_eq!(sent.text, "one two .");
         assert!(sent.offsets.is_sorted());
@@ -110,7 +110,7 @@ fn readers_that_share_their_events_miss_nothing() {
         let followers = [Follower::new(&pane), Follower::new(&pane)];
         let readers = followers.map(|follower| thread::spawn(move || follower.until_end()));
         let _ = pane.push(0, b"one ");
-        pane.mark_exited(Exit::default());
+        pane.mark_command_ended(Exit::default());
         for reader in readers {
             assert_eq!(reader.join().unwrap().text, "one .");
         }
@@ -126,7 +126,7 @@ fn a_gap_is_sent_once_at_its_place() {
         let _ = pane.push(0, b"one ");
         let _ = pane.restart(true);
         let _ = pane.push(0, b"two");
-        pane.mark_exited(Exit::default());
+        pane.mark_command_ended(Exit::default());
         assert_eq!(reader.join().unwrap().text, "one \n[paused null]two.");
     });
 }
@@ -141,7 +141,7 @@ fn what_is_trimmed_meanwhile_is_sent_or_counted() {
         let _ = pane.push(0, b"one\ntwo\n");
         pane.lock().ring.trim_to(2);
         let _ = pane.push(0, b"end\n");
-        pane.mark_exited(Exit::default());
+        pane.mark_command_ended(Exit::default());
         let sent = reader.join().unwrap();
         let kept = sent.text.strip_suffix('.').unwrap();
         let (before, after, missing) =

@@ -13,7 +13,7 @@ use crate::{
     api::{Error, ErrorCode, Result, Size},
     engine::Engine,
     nonce,
-    protocol::command::Command,
+    protocol::{command::Command, names::spelled},
     tmux::LinkState,
 };
 
@@ -188,9 +188,9 @@ impl Server {
         for (window, (text, mark)) in orphaned {
             let Before { size, option } = &mark.before;
             let option = option.as_ref().map_or("-u window-size".to_owned(), |own| format!("window-size {own}"));
+            let [resize, set] = ["resize-window", "set-option"].map(spelled);
             let given = format!(
-                "resize-window -t {window} -x {} -y {} ; set-option -w -t {window} {option} ; \
-                 set-option -w -u -t {window} {MARK}",
+                "{resize} -t {window} -x {} -y {} ; {set} -w -t {window} {option} ; {set} -w -u -t {window} {MARK}",
                 size.width, size.height
             );
             // A page may have fitted it meanwhile: then its mark is another one.

@@ -3,14 +3,15 @@
 use super::Server;
 use crate::{
     api::{Result, Tier},
-    engine::{input::shell, spawn::create::tmux_error},
+    engine::{input::shell, pane::PaneMetadata, spawn::create::tmux_error},
     nonce,
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
         octal,
+        version::Version,
     },
-    tmux::{LinkState, Request},
+    tmux::{LinkState, Request, unreadable},
 };
 
 /// A list of tmux's: a command that takes `-F`, and the variables that are asked of each entry.
@@ -20,6 +21,16 @@ pub(crate) struct ValueList {
 }
 
 impl Server {
+    /// Has a control client there before layouts are read: to plain clients 3.8 writes them as JSON.
+    pub(crate) async fn follow_for_layouts(&self) -> Result<()> {
+        let link = self.host.server();
+        let identity = link.connected().await?;
+        if identity.version >= (Version { major: 3, minor: 8, suffix: None }) {
+            link.cover_all().await?;
+        }
+        Ok(())
+    }
+
     /// Returns the values of variables, a row for each entry of each list. All lists are one line of
     /// commands: nothing changes between them. Values are read as they are, whatever they hold.
     pub(crate) async fn values(&self, lists: &[ValueList]) -> Result<Vec<Vec<Vec<String>>>> {
@@ -43,9 +54,11 @@ impl Server {
         let rows = |(list, body): (&ValueList, &bytes::Bytes)| {
             let values = split(body, separator.as_bytes());
             let row = |row: &[&[u8]]| row.iter().map(|value| text(value, is_octal)).collect::<Vec<_>>();
-            values.chunks_exact(list.fields.len()).map(row).collect()
+            let rows: Vec<_> = values.chunks_exact(list.fields.len()).map(row).collect();
+            // Where nothing is listed nothing is printed.
+            if rows.is_empty() && !body.is_empty() { Err(unreadable(list.command.name())) } else { Ok(rows) }
         };
-        Ok(lists.iter().zip(&bodies).map(rows).collect())
+        lists.iter().zip(&bodies).map(rows).collect()
     }
 
     /// Returns what tmux prints for one command that changes nothing.
@@ -81,13 +94,20 @@ impl Server {
         if !self.host.server().spec().is_local() {
             return None;
         }
-        let metadata = self.host.live_pane(pane)?.metadata();
+        let listed = || self.host.server().topology().pane(pane).map(PaneMetadata::from);
+        // A pane that is not followed is as tmux listed it last.
+        let metadata = self.host.live_pane(pane).map(|pane| pane.metadata()).or_else(listed)?;
         self.host.probe(metadata, shell::program_args).await.flatten()
     }
 
     /// Whether the server runs on this machine, so that its directories are this machine's.
     pub(crate) fn is_local(&self) -> bool {
         self.host.server().spec().is_local()
+    }
+
+    /// Whether the server belongs to the user of the daemon.
+    pub(crate) fn is_of_this_user(&self) -> bool {
+        self.host.server().spec().is_of_this_user()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     engine::{Caller, Engine, Host, PaneState},
     protocol::ids::PaneId,
     socket::{Environment, ServerChoice},
-    tmux::{Address, ServerLink, same_socket},
+    tmux::{Address, FollowAll, ServerLink, same_socket},
 };
 
 /// A handle on a tmux server that an engine follows.
@@ -149,6 +149,7 @@ impl Engine {
                 "{length} bytes are no path of a socket: it is shorter (107 bytes on Linux) and has no NUL"
             ));
         }
+        self.check_server(&path)?;
         Ok(path)
     }
 
@@ -253,6 +254,17 @@ impl Server {
     /// ```
     pub fn seen_from(&self, pane: PaneId) -> Self {
         Self { from: Some(pane), ..self.clone() }
+    }
+
+    /// Follows all panes of the server, those to come included, until the guard is dropped.
+    pub(crate) fn follow_all(&self) -> FollowAll {
+        let shared = Arc::downgrade(&self.engine.shared);
+        // From then on the end of their use is due some time.
+        self.link().follow_all(move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.retired.notify_one();
+            }
+        })
     }
 
     /// Returns the live pane with this id.

@@ -38,6 +38,45 @@ impl Host {
         });
     }
 
+    /// Reads a pane's screen anew when the pane rests, if there is something on it that another seed
+    /// tells. A long history is work for tmux, so that takes a small part of its time.
+    pub(in crate::engine) fn resync_unsure(self: &Arc<Self>, pane: &Arc<PaneState>) {
+        let Some(shared) = self.shared() else { return };
+        let may_ask = {
+            let mut state = pane.lock();
+            if !state.screen.is_unsure() || std::mem::replace(&mut state.screen.awaits_rest, true) {
+                return;
+            }
+            state.screen.may_ask
+        };
+        let (host, pane) = (self.clone(), pane.clone());
+        let cancel = shared.cancel.clone();
+        shared.tasks.spawn(async move {
+            tokio::select! {
+                () = host.resync_at_rest(&pane, may_ask) => {}
+                () = cancel.cancelled() => {}
+            }
+        });
+    }
+
+    async fn resync_at_rest(self: &Arc<Self>, pane: &Arc<PaneState>, may_ask: Option<Instant>) {
+        if let Some(may_ask) = may_ask {
+            tokio::time::sleep_until(may_ask.into()).await;
+        }
+        until_rest(pane).await;
+        let is_due = {
+            let mut state = pane.lock();
+            state.screen.awaits_rest = false;
+            state.screen.is_unsure() && !std::mem::replace(&mut state.screen.resyncing, true)
+        };
+        if is_due {
+            let begun = Instant::now();
+            self.resync_until_reconciled(pane, Resync::Now).await;
+            let now = Instant::now();
+            pane.lock().screen.may_ask = Some(now + (now - begun) * limits::RESYNC_PAUSE_MOST);
+        }
+    }
+
     async fn resync_until_reconciled(self: &Arc<Self>, pane: &Arc<PaneState>, when: Resync) {
         if when == Resync::AtRest {
             until_rest(pane).await;
@@ -56,6 +95,9 @@ impl Host {
                 continue;
             }
             let mut state = pane.lock();
+            if outcome == ResyncOutcome::Nothing {
+                state.release(&[]);
+            }
             // It may have become stale again just now. Where tmux does not reply the next seed
             // corrects it.
             if outcome == ResyncOutcome::Nothing || !state.screen.is_stale() {

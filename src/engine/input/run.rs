@@ -126,6 +126,8 @@ impl Server {
         let pane = deadline.before(NOT_TYPED, self.resolve_pane(target)).await?;
         audit.resolved(pane.id());
         let exclusive = Arc::new(ExclusiveRun::claim(&pane)?);
+        // The command's marks appear only in the output.
+        deadline.before(NOT_TYPED, self.host.server_of(&pane).let_flow(pane.id())).await?;
         let reader = self.wait_for_idle_shell(&pane, deadline, patience).await?;
         let pending = PendingCommand {
             exclusive: exclusive.clone(),

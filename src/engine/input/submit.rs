@@ -32,6 +32,8 @@ impl Server {
         typed: PreparedInput,
         text: &str,
     ) -> Result<(Cursor, SubmitSeen)> {
+        // The program's reaction is searched for in the output.
+        self.host.server_of(pane).let_flow(pane.id()).await?;
         let cursor = self.send(pane, typed).await?;
         let sent = Instant::now();
         let echoed = if text.is_empty() {

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use super::{State, screen_model::Staleness, shell_marks::ShellMarks, watch::Watch};
 use crate::{
-    screen::Changes,
+    engine::limits,
+    screen::{self, Changes, Rules},
     stream::{
         echo::EchoFilter,
         text::{Control, Mark, TextSink},
@@ -51,6 +52,43 @@ impl State {
         over.or(staleness)
     }
 
+    /// Takes output of the pane: feeds it, unless it begins with the end of a character of which the
+    /// beginning came before the seed. That is held back until tmux has shown the character.
+    pub(super) fn take(&mut self, data: &[u8], quiet: bool) -> Option<Staleness> {
+        if let Some(cut) = &mut self.cut {
+            cut.bytes.extend_from_slice(data);
+            if cut.bytes.len() > limits::CUT_BYTES {
+                self.release(&[]);
+            }
+            return None;
+        }
+        if self.screen.begins_within_character(data) {
+            self.cut = Some(CutOutput { bytes: data.to_vec(), left: limits::CUT_TRIES });
+            return Some(Staleness::Untold);
+        }
+        self.feed(data, quiet)
+    }
+
+    /// Completes what is held back with the beginning that tmux's screen shows, or gives it up after some
+    /// tries. Returns whether something was held back.
+    pub(super) fn complete(&mut self, seed: &screen::Seed, rules: Rules) -> bool {
+        let Some(cut) = &mut self.cut else { return false };
+        cut.left = cut.left.saturating_sub(1);
+        match self.screen.beginning_of(&cut.bytes, seed, rules) {
+            Some(beginning) => self.release(&beginning),
+            None if cut.left == 0 => self.release(&[]),
+            None => {}
+        }
+        true
+    }
+
+    /// Feeds what is held back, behind this.
+    pub(in crate::engine) fn release(&mut self, beginning: &[u8]) {
+        if let Some(cut) = self.cut.take() {
+            self.feed(&[beginning, &cut.bytes].concat(), false);
+        }
+    }
+
     /// Ends the typing of a command line once the mark that begins its output has come.
     fn end_command_line(&mut self) {
         if self.echo.command_line().is_none() {
@@ -83,6 +121,21 @@ impl State {
         for watcher in watchers {
             watcher.stream_rested(echo);
         }
+    }
+}
+
+/// Output that begins with the end of a character.
+pub(super) struct CutOutput {
+    /// All that came since the seed.
+    bytes: Vec<u8>,
+    /// Replies of tmux that may still show the character.
+    left: u8,
+}
+
+impl CutOutput {
+    /// Bytes held back.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::api::SpawnRequest;
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct ManagedPane {
     pub(in crate::engine) on_exit: OnExit,
-    /// The original options of a pane that a user made, until they are restored.
+    /// The options that the pane had before, until they are restored.
     pub(in crate::engine) before: Option<PaneOptions>,
     /// The exit wrapper of the pane's command.
     pub(in crate::engine) wrapper: Option<ExitWrapper>,
@@ -23,9 +23,7 @@ pub(in crate::engine) struct ManagedPane {
 pub(in crate::engine) enum OnExit {
     /// Keep the pane.
     Keep,
-    /// Close the pane.
-    Close,
-    /// Restore the options of a pane that a user made, and do what tmux would do by them.
+    /// Restore the pane's options, and do what tmux would do by them and the user's.
     Restore,
 }
 
@@ -108,6 +106,14 @@ impl PaneState {
     /// Registers the nonce of an exit wrapper that is about to start here.
     pub(in crate::engine) fn register_nonce(&self, nonce: &str) {
         self.lock().shell_marks.register_nonce(nonce);
+    }
+
+    /// Returns whether a `run` awaits its marks, which appear only in the output. (tmux also reports the end of a
+    /// wrapped command, so its mark does not count.)
+    pub(in crate::engine) fn awaits_marks(&self) -> bool {
+        let state = self.lock();
+        let wrapper = state.managed.as_ref().and_then(|managed| managed.wrapper.as_ref());
+        state.shell_marks.awaits_others_than(wrapper.map(|wrapper| wrapper.nonce.as_str()))
     }
 
     /// Unregisters a nonce whose wrapper was not started.

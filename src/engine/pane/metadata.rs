@@ -21,6 +21,19 @@ pub(in crate::engine) struct PaneMetadata {
     pub(in crate::engine) size: Size,
 }
 
+impl From<&PaneRow> for PaneMetadata {
+    fn from(row: &PaneRow) -> Self {
+        Self {
+            title: row.title.clone(),
+            command: row.command.clone(),
+            path: row.path.clone(),
+            tty: row.tty.clone(),
+            pid: row.pid,
+            size: row.size,
+        }
+    }
+}
+
 /// Result of an update of a pane's metadata.
 #[must_use]
 pub(in crate::engine) struct MetadataUpdate {
@@ -47,8 +60,8 @@ impl PaneState {
         let before = state.held_bytes();
         // A process that has just ended has no pid any more, and is still the same one (N62).
         let pid = if row.pid == 0 { state.metadata.pid } else { row.pid };
-        let mut needs_resync =
-            state.metadata.pid != 0 && state.metadata.pid != pid && state.screen.mark_stale(Staleness::Restarted);
+        let was_listed = state.metadata.size.width != 0;
+        let mut needs_resync = was_listed && state.metadata.pid != pid && state.screen.mark_stale(Staleness::Restarted);
         needs_resync |= state.screen.resize(screen_size(row.size));
         let metadata = &mut state.metadata;
         let retitled = metadata.title != row.title;
@@ -126,6 +139,12 @@ impl PaneState {
 }
 
 impl State {
+    /// Returns whether the pane was made without a process. Commands of tmux put text there, of
+    /// which no output tells (N100).
+    pub(in crate::engine) fn has_no_process(&self) -> bool {
+        self.metadata.pid == 0 && self.metadata.size.width != 0 && self.exit.is_none()
+    }
+
     /// Returns whether tmux reports another cursor position or history size than the screen has.
     fn is_elsewhere(&self, report: &str) -> bool {
         let report = CursorReport::parse(report).filter(|_| self.exit.is_none());

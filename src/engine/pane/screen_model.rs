@@ -4,7 +4,7 @@
 //! history that was cleared, output that was lost) makes the screen *stale*: until a resync with
 //! tmux, captures come from tmux. `docs/screen.md` lists the cases.
 
-use std::time::Instant;
+use std::{collections::BTreeSet, time::Instant};
 
 use crate::engine::limits;
 use crate::{
@@ -33,6 +33,10 @@ pub(in crate::engine) enum Staleness {
     Image,
     /// Output that builds of the same version draw differently.
     Build,
+    /// A joiner joined a character, unless tmux's read ended between the two.
+    Reads,
+    /// The program went on from what a seed does not tell.
+    Untold,
     /// A wide character whose cursor depends on the panes beside this one.
     Layout,
     /// The pane's output is not followed now: it has no connection, or its seed has not come.
@@ -47,7 +51,11 @@ pub(in crate::engine) enum Staleness {
 impl Staleness {
     /// Returns whether the pen is what the stream told: nothing else reset it.
     fn keeps_pen(self) -> bool {
-        matches!(self, Self::Resized | Self::CursorLost | Self::Image | Self::Build | Self::Layout | Self::Uncovered)
+        use Staleness as S;
+        matches!(
+            self,
+            S::Resized | S::CursorLost | S::Image | S::Build | S::Layout | S::Reads | S::Untold | S::Uncovered
+        )
     }
 
     fn as_str(self) -> &'static str {
@@ -60,6 +68,8 @@ impl Staleness {
             Self::CursorLost => "cursor-lost",
             Self::Image => "image",
             Self::Build => "build",
+            Self::Reads => "reads",
+            Self::Untold => "untold",
             Self::Layout => "layout",
             Self::Unfollowed => "unfollowed",
             Self::Uncovered => "uncovered",
@@ -101,10 +111,16 @@ pub(in crate::engine) struct ScreenModel {
     covered: bool,
     /// Whether the screen is the program's last one, and tmux draws a row of its own below it (N65).
     kept: bool,
+    /// Whether the pane floods and is held. The screen is then that of the last reading.
+    held: bool,
     /// The screen of tmux's last reply, fed since, where the pane printed between question and reply.
     candidate: Option<Box<Screen>>,
     /// Whether a resync is in progress.
     pub(in crate::engine) resyncing: bool,
+    /// Whether the pane's rest is awaited, for a resync that tells what the last seed did not.
+    pub(in crate::engine) awaits_rest: bool,
+    /// When tmux may be asked next because of that.
+    pub(in crate::engine) may_ask: Option<Instant>,
     /// The string that has not ended, or the last one that was given up.
     string: Option<OpenString>,
 }
@@ -142,7 +158,7 @@ impl ScreenModel {
         self.made += 1;
         self.staleness = None;
         self.candidate = None;
-        self.kept = false;
+        (self.kept, self.held) = (false, false);
         self.covered = screen.as_ref().is_some_and(Screen::alternate);
         let open = screen.as_ref().and_then(Screen::open_string);
         self.string = open.map(|number| OpenString::new(number, true));
@@ -179,9 +195,11 @@ impl ScreenModel {
             Some(Trouble::Image) => Some(Staleness::Image),
             Some(Trouble::Build) => Some(Staleness::Build),
             Some(Trouble::Layout) => Some(Staleness::Layout),
+            Some(Trouble::Reads) => Some(Staleness::Reads),
             // Even if the program came back to it in the same piece, as with a new size.
             _ if self.covered && changes.alternate => Some(Staleness::Uncovered),
-            _ => None,
+            Some(Trouble::Untold) => Some(Staleness::Untold),
+            Some(Trouble::OpenString) | None => None,
         };
         let news = staleness.filter(|_| self.staleness.is_none()).filter(|staleness| self.mark_stale(*staleness));
         (Some(changes), news)
@@ -221,6 +239,16 @@ impl ScreenModel {
     /// the program's.
     pub(in crate::engine) fn keep(&mut self) {
         self.kept = self.screen.is_some();
+    }
+
+    /// Marks the screen as that of a held pane, until the next seed.
+    pub(in crate::engine) fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// Returns whether the pane is held.
+    pub(in crate::engine) fn is_held(&self) -> bool {
+        self.held
     }
 
     /// Returns whether the screen is a program's last one, and tmux shows another.
@@ -267,7 +295,9 @@ impl ScreenModel {
 
     /// Returns whether tmux reports another cursor position or history size than this screen has.
     pub(in crate::engine) fn has_moved(&self, report: CursorReport) -> bool {
-        let Some(screen) = self.followed().filter(|_| !self.resyncing && !self.kept) else { return false };
+        let Some(screen) = self.followed().filter(|_| !self.resyncing && !self.kept && !self.held) else {
+            return false;
+        };
         let cursor = screen.cursor();
         report != CursorReport { history: screen.history_size(), column: cursor.column, row: cursor.row }
     }
@@ -275,6 +305,12 @@ impl ScreenModel {
     /// Returns the screen if it is certain to be what tmux shows.
     pub(in crate::engine) fn followed(&self) -> Option<&Screen> {
         self.screen.as_deref().filter(|screen| self.is_proven() && self.staleness.is_none() && screen.trusted().is_ok())
+    }
+
+    /// Returns the screen if tmux certainly shows it now. The screen of a held pane is older: it is that of the last
+    /// reading.
+    pub(in crate::engine) fn current(&self) -> Option<&Screen> {
+        self.followed().filter(|_| !self.held)
     }
 
     /// Returns the screen if it is what tmux shows. While a string is open nothing is drawn by either.
@@ -285,7 +321,7 @@ impl ScreenModel {
 
     /// Returns what `capture-pane` would print, where that is certain.
     pub(in crate::engine) fn capture(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
-        self.followed()?.known(options)
+        self.current()?.known(options)
     }
 
     /// Returns the last known screen, stale or not.
@@ -299,6 +335,7 @@ impl ScreenModel {
             _ if !self.is_proven() => Some("the screens of this version of tmux are not followed in memory"),
             (None, _) => Some("its screen is not in memory; it comes back when muxtap reads the pane anew"),
             (_, Some(staleness)) => Some(staleness.as_str()),
+            _ if self.held => Some("the pane floods and is read about once a second; see `floods` in docs/config.md"),
             (Some(screen), None) => screen.trusted().is_err().then_some("it has begun a string and not ended it"),
         }
     }
@@ -311,6 +348,37 @@ impl ScreenModel {
     /// Returns whether the screen needs a resync.
     pub(in crate::engine) fn is_stale(&self) -> bool {
         self.staleness.is_some()
+    }
+
+    /// Returns whether there is something on the screen that another seed would tell.
+    pub(in crate::engine) fn is_unsure(&self) -> bool {
+        self.followed().is_some_and(Screen::is_unsure)
+    }
+
+    /// Returns whether this output begins in the middle of a character: its beginning came before the
+    /// seed. The screen is stale then.
+    pub(in crate::engine) fn begins_within_character(&mut self, output: &[u8]) -> bool {
+        self.followed().is_some_and(|screen| screen.begins_within_character(output))
+            && self.mark_stale(Staleness::Untold)
+    }
+
+    /// Returns the beginning of a character that came before the seed, where `output`, all that came since,
+    /// begins with its end: the one with which this screen becomes what tmux reports now.
+    pub(in crate::engine) fn beginning_of(&self, output: &[u8], seed: &screen::Seed, rules: Rules) -> Option<Vec<u8>> {
+        let ours = self.screen.as_deref()?;
+        let theirs = Screen::from_seed(seed, rules, Settings::default())?;
+        let length = output.iter().take_while(|byte| (0x80..=0xbf).contains(*byte)).count();
+        let end = output.get(..length)?;
+        let rows: Vec<_> = (0..theirs.size().rows).map(|row| theirs.row_text(row)).collect();
+        let characters: BTreeSet<char> = rows.iter().flat_map(|row| row.chars()).collect();
+        characters.into_iter().find_map(|character| {
+            let mut bytes = [0; 4];
+            let beginning = character.encode_utf8(&mut bytes).as_bytes().strip_suffix(end)?;
+            let mut whole = ours.clone();
+            whole.feed(beginning);
+            whole.feed(output);
+            is_same(&whole, &theirs, rules).then(|| beginning.to_vec())
+        })
     }
 
     /// Returns how often the screen became stale or was replaced so far.
@@ -331,14 +399,21 @@ impl ScreenModel {
             // What was asked for before the program ended may show tmux's row.
             return Reconciled::Same;
         }
-        let theirs = self.seeded(seed, rules);
+        let mut theirs = self.seeded(seed, rules);
         let ours = self.screen.as_deref().filter(|screen| screen.trusted().is_ok());
         let outcome = match (ours, &theirs) {
             (None, _) => Reconciled::Unknown,
             (Some(ours), Some(theirs)) if is_same(ours, theirs, rules) => Reconciled::Same,
             _ => Reconciled::Different,
         };
-        if outcome != Reconciled::Same {
+        // A screen that is right as far as it goes may not know all that this one tells.
+        let knows_less = ours.is_some_and(Screen::is_unsure);
+        if outcome == Reconciled::Same
+            && let Some((ours, theirs)) = ours.zip(theirs.as_mut())
+        {
+            theirs.take_parser(ours);
+        }
+        if outcome != Reconciled::Same || knows_less {
             self.set(theirs);
         }
         self.settle();
@@ -380,7 +455,7 @@ impl ScreenModel {
             screen.take_modes(seed, modes);
         }
         if let Some((ours, theirs)) = self.screen.as_deref().zip(theirs.as_mut()).filter(|_| !restarted) {
-            theirs.take_stream_state(ours, self.staleness.is_some_and(Staleness::keeps_pen));
+            theirs.take_stream_state(ours, self.staleness.is_none_or(Staleness::keeps_pen));
         }
         theirs
     }
@@ -441,6 +516,9 @@ fn is_same(one: &Screen, other: &Screen, rules: Rules) -> bool {
 fn joins_same(one: &Screen, other: &Screen, rules: Rules) -> bool {
     let padded = rules.pads_joined_lines();
     let options = CaptureOptions { start: Line::Edge, join: true, escapes: !padded, ..CaptureOptions::default() };
+    if one.known(&options).is_none() || other.known(&options).is_none() {
+        return true;
+    }
     let (one, other) = (one.capture(&options), other.capture(&options));
     if !padded {
         return one == other;
@@ -628,13 +706,68 @@ mod tests {
             model.mark_stale(doubt);
             assert_eq!(model.reconcile(&seed, rules), Reconciled::Different);
             model.feed(b"\xa9", false);
-            let captured = model.capture(&CaptureOptions { escapes: true, ..CaptureOptions::default() }).unwrap();
-            String::from_utf8(captured).unwrap()
+            let captured = model.capture(&CaptureOptions { escapes: true, ..CaptureOptions::default() });
+            captured.map(|captured| String::from_utf8(captured).unwrap())
         };
-        assert!(coloured(Staleness::Resized).starts_with("ab\x1b[31mé"), "{:?}", coloured(Staleness::Resized));
-        // `send-keys -R` resets it, and a new program begins without one.
-        assert!(coloured(Staleness::Moved).starts_with("abé"));
-        assert!(!coloured(Staleness::Restarted).contains('é'));
+        let kept = coloured(Staleness::Resized);
+        assert!(kept.as_ref().is_some_and(|kept| kept.starts_with("ab\x1b[31mé")), "{kept:?}");
+        // `send-keys -R` resets it, clearing the history does not; and a new program begins without one.
+        assert_eq!(coloured(Staleness::Moved), None);
+        assert_eq!(coloured(Staleness::Restarted), None);
+    }
+
+    /// The replies of tmux 3.3a about a pane of twenty columns with one row of text.
+    fn told(column: u16, row: &str) -> screen::Seed {
+        let fields = format!("{column}|0|0|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n");
+        let lines = format!("{row}\n\n");
+        let parts = [&lines, "\n", &fields, &lines, "\n"].map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
+        screen::seed::parse(&parts).unwrap()
+    }
+
+    fn seeded(column: u16, row: &str) -> (ScreenModel, Rules) {
+        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        let mut model = ScreenModel::default();
+        model.adopt(Some(&told(column, row)), Some(rules), true);
+        (model, rules)
+    }
+
+    #[test]
+    fn what_a_seed_does_not_tell_is_learned_from_the_next() {
+        let (mut model, rules) = seeded(2, "ab");
+        let styled = CaptureOptions { escapes: true, ..CaptureOptions::default() };
+        assert_eq!(model.capture(&styled).as_deref(), Some(&b"ab\n\n"[..]));
+        model.feed(b"c", false);
+        assert_eq!(shown(&model).as_deref(), Some("abc"));
+        assert!(model.capture(&styled).is_none() && model.is_unsure());
+        assert_eq!(model.reconcile(&told(3, "ab\x1b[31mc"), rules), Reconciled::Same);
+        assert!(!model.is_unsure());
+        // The pen is that of what was printed with it.
+        model.feed(b"d\x1b[1me", false);
+        assert!(!model.is_unsure());
+        assert_eq!(model.capture(&styled).as_deref(), Some(&b"ab\x1b[31mcd\x1b[1me\n\n"[..]));
+    }
+
+    #[test]
+    fn what_goes_on_from_what_a_seed_does_not_tell_is_doubted() {
+        for output in [&b"\x1b[3b"[..], b"\x1b8", b"\x97\xa5"] {
+            let (mut model, _) = seeded(2, "ab");
+            assert_eq!(model.feed(output, false).1, Some(Staleness::Untold), "{}", output.escape_ascii());
+        }
+        let (mut model, _) = seeded(2, "ab");
+        model.feed(b"c\x1b[2b\x1b7x\x1b8y", false);
+        assert_eq!(shown(&model).as_deref(), Some("abcccy"), "what came since is known");
+    }
+
+    #[test]
+    fn the_beginning_of_a_cut_character_is_found_in_the_next_reply() {
+        let (mut model, rules) = seeded(2, "ab");
+        assert!(!model.begins_within_character(b"c") && !model.begins_within_character("漢".as_bytes()));
+        assert!(model.begins_within_character(b"\xa2c"));
+        let beginning = |output: &[u8], column, row: &str| model.beginning_of(output, &told(column, row), rules);
+        assert_eq!(beginning(b"\xa2c", 5, "ab漢c").as_deref(), Some(&b"\xe6\xbc"[..]));
+        assert_eq!(beginning(b"\xbc\xa2c", 5, "ab漢c").as_deref(), Some(&b"\xe6"[..]));
+        assert_eq!(beginning(b"\xa2c", 6, "ab漢cd"), None, "more has come");
+        assert_eq!(beginning(b"\xa2c", 4, "abéc"), None);
     }
 
     #[test]

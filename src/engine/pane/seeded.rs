@@ -42,11 +42,14 @@ impl PaneState {
     ) -> MemoryDelta {
         let mut state = self.lock();
         let before = state.held_bytes();
+        state.release(&[]);
         let joined = state.join(seed);
         let now = Instant::now();
         state.last_output = now;
         state.note_output_time(now);
         state.push_gap(reason);
+        // The missing output may have held further marks.
+        state.shell_marks.forget_prompts();
         // The seed also holds the screen: what is added to the stream must not be drawn as well.
         state.screen.adopt(None, None, true);
         match joined {
@@ -75,6 +78,7 @@ impl PaneState {
     /// explain all that it shows. Returns `None` if neither holds.
     pub(in crate::engine) fn resume(&self, seed: &Seed, rules: Option<Rules>, output: &[u8]) -> Option<PushOutcome> {
         let mut state = self.lock();
+        state.release(&[]);
         let screens = seed.screen.as_ref().zip(rules);
         let shown = if state.is_whole_with(output, seed, rules) { None } else { Some(state.shown_more(seed, rules)?) };
         let output = shown.as_deref().unwrap_or(output);
@@ -98,7 +102,7 @@ impl PaneState {
         let string_due = state.watch_string();
         self.notify_changed(state);
         // The seed has reconciled the screen.
-        Some(PushOutcome { memory, wrapper_exit, staleness: None, string_due })
+        Some(PushOutcome { memory, wrapper_exit, staleness: None, string_due, is_unsure: false })
     }
 
     /// Restarts the stream for another program: closes whatever the last one left open. Returns
@@ -107,6 +111,7 @@ impl PaneState {
     pub(in crate::engine) fn restart(&self, ran: bool) -> (bool, MemoryDelta) {
         let mut state = self.lock();
         let before = state.held_bytes();
+        state.release(&[]);
         let needs_resync = state.screen.restart();
         let is_open = !state.resting_line().is_empty();
         state.ring.restart();
@@ -145,11 +150,12 @@ impl PaneState {
         state.memory_since(before)
     }
 
-    /// Applies the last seed: the process has ended and this is all of its output (F9). Adds what
-    /// tmux did not send.
+    /// Applies the last seed: the process has ended and this is all of its output that tmux kept
+    /// (F9, N10). Adds what tmux did not send. The end is recorded next ([`PaneState::mark_exited`]).
     pub(in crate::engine) fn seed_last(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
         let mut state = self.lock();
         let before = state.held_bytes();
+        state.release(&[]);
         if state.exit.is_some() {
             // The exit wrapper has reported that everything arrived.
             if !state.screen.is_kept() {
@@ -159,16 +165,9 @@ impl PaneState {
             return state.memory_since(before);
         }
         state.screen.adopt(None, None, true);
-        match state.join(seed) {
-            Joined::Missing(text) => {
-                state.feed(&text, false);
-            }
-            // The program draws its screen: whether its last bytes came cannot be decided.
-            Joined::Unrelated => {
-                let gap = Gap::new(GapReason::ProcessEnded, None);
-                metrics::gap(gap.reason);
-                state.ring.push_gap(gap);
-            }
+        // Where the program draws its screen the two do not join, and nothing is added.
+        if let Joined::Missing(text) = state.join(seed) {
+            state.feed(&text, false);
         }
         state.adopt(seed, rules, false);
         state.note_ended(seed.pid);
@@ -188,6 +187,8 @@ impl PaneState {
         let mut state = self.lock();
         let before = state.held_bytes();
         let outcome = match &seed.screen {
+            // Then it is compared with the next reply.
+            Some(seed) if state.complete(seed, rules) => ResyncOutcome::Moving,
             Some(_) if state.screen.generation() != since.generation => ResyncOutcome::Moving,
             Some(seed) if state.screen.can_reconcile() => {
                 let outcome = if state.revision() == since {
@@ -219,9 +220,19 @@ impl PaneState {
     pub(in crate::engine) fn suspend_screen(&self) {
         self.lock().screen.suspend();
     }
+
+    /// Marks the pane as held, until the next seed.
+    pub(in crate::engine) fn hold_screen(&self) {
+        self.lock().screen.hold();
+    }
 }
 
 impl State {
+    /// Returns since when the pane has been quiet. A held pane counts as printing.
+    pub(in crate::engine) fn quiet_since(&self) -> Instant {
+        if self.screen.is_held() { Instant::now() } else { self.last_output }
+    }
+
     /// Marks a gap: bytes may be missing here.
     fn push_gap(&mut self, reason: GapReason) {
         let gap = Gap::new(reason, None);
@@ -231,6 +242,11 @@ impl State {
         for watcher in &self.watchers {
             watcher.record_gap(gap);
         }
+    }
+
+    /// Marks that the last output of a process that ended may be missing.
+    pub(super) fn mark_possible_loss(&mut self) {
+        self.push_gap(GapReason::ProcessEnded);
     }
 
     /// Records which process has ended, where tmux still knows (N62).
@@ -265,5 +281,39 @@ impl State {
 
     fn join(&self, seed: &Seed) -> Joined {
         join::join(&self.ring, &seed.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{api::Epoch, protocol::ids::PaneId};
+
+    #[test]
+    fn a_gap_makes_prompt_marks_unknown() {
+        let pane = PaneState::new(PaneId(1), Epoch::default(), 1 << 20);
+        // The command's output begins (C); the next prompt (A) falls into the gap.
+        pane.lock().feed(b"\x1b]133;C\x07working\r\n", false);
+        assert!(pane.lock().shell_marks.prompt.is_some_and(|(_, shown)| !shown));
+        let seed = Seed { text: b"working\r\n$ ".to_vec(), ..Seed::default() };
+        let _ = pane.seed_after_gap(&seed, None, GapReason::Paused);
+        let state = pane.lock();
+        let marks = &state.shell_marks;
+        assert_eq!((marks.prompt, marks.output_began, marks.output_ended), (None, None, None));
+    }
+
+    #[test]
+    fn a_held_pane_is_not_quiet() {
+        let pane = PaneState::new(PaneId(1), Epoch::default(), 1 << 20);
+        let begun = Instant::now();
+        pane.lock().last_output = begun;
+        assert_eq!(pane.lock().quiet_since(), begun);
+        pane.hold_screen();
+        let held = Instant::now();
+        assert!(pane.lock().quiet_since() >= held);
+        // The next reading ends it.
+        let _ = pane.seed_after_gap(&Seed::default(), None, GapReason::Paused);
+        let read = pane.lock().last_output;
+        assert_eq!(pane.lock().quiet_since(), read);
     }
 }

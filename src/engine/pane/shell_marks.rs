@@ -47,6 +47,16 @@ impl ShellMarks {
         self.registered.retain(|(registered, _)| registered != nonce);
     }
 
+    /// Forgets where prompts and outputs began and ended: marks may be missing behind them.
+    pub(in crate::engine) fn forget_prompts(&mut self) {
+        (self.prompt, self.output_began, self.output_ended) = (None, None, None);
+    }
+
+    /// Whether marks with another nonce than this are awaited.
+    pub(in crate::engine) fn awaits_others_than(&self, nonce: Option<&str>) -> bool {
+        self.registered.iter().any(|(registered, _)| Some(registered.as_str()) != nonce)
+    }
+
     /// Returns the marks that came with a registered nonce.
     pub(in crate::engine) fn marks(&self, nonce: &str) -> Option<RunMarks> {
         self.registered.iter().find(|(registered, _)| registered == nonce).map(|(_, marks)| *marks)

@@ -13,9 +13,9 @@ use crate::engine::{
     pane::{resync, screen_model::Staleness},
 };
 use crate::{
-    api::{CaptureAnswer, CaptureRequest, CaptureSource, Error, ErrorCode, Result, Tier, Verified},
+    api::{CaptureAnswer, CaptureRequest, CaptureSource, Cursor, Error, ErrorCode, Result, Size, Tier, Verified},
     metrics,
-    protocol::command::Command,
+    protocol::{command::Command, ids::PaneId},
     screen::{self, CaptureOptions, Line, Screen},
     tmux::{Lost, Request, seed},
 };
@@ -25,6 +25,9 @@ const VERIFY_LIMIT: Duration = Duration::from_secs(2);
 /// Error text: why a followed screen cannot print a capture.
 const UNKNOWN: &str = "with these flags it shows what tmux alone can print (hyperlinks, or cells that nobody wrote)";
 
+/// Error text: why the screen of a pane without a process is not followed.
+const NO_PROCESS: &str = "no process prints what it shows, so tmux is always asked";
+
 impl Server {
     /// Returns what `tmux capture-pane -p` prints: from memory where the screen is followed, else
     /// from tmux.
@@ -32,6 +35,11 @@ impl Server {
         let host = &self.host;
         self.engine.authorize(Tier::Read)?;
         let options = options(request)?;
+        if !request.verify
+            && let Some(answer) = self.capture_once(target, &options).await?
+        {
+            return Ok(answer);
+        }
         let pane = self.resolve_seen(target).await?;
         if request.verify {
             return self.verify(&pane, &options).await;
@@ -42,10 +50,41 @@ impl Server {
             let source = if pane.lock().screen.is_kept() { CaptureSource::Kept } else { CaptureSource::Model };
             return Ok(answer(&pane, &text, source, offset));
         }
-        match self.ask_screen(&pane, || capture_command(&pane, &options)).await {
+        host.resync_unsure(&pane);
+        match self.ask_screen(&pane, || capture_command(pane.id(), &options)).await {
             Ok((text, offset)) => Ok(answer(&pane, &text, CaptureSource::Tmux, offset)),
             Err(error) => of_ended(&pane, &options, error),
         }
+    }
+
+    /// Captures a pane that is not followed, by a plain client. `None`: it is followed, or was captured a while ago and
+    /// is to be followed from now on.
+    async fn capture_once(&self, target: &str, options: &CaptureOptions) -> Result<Option<CaptureAnswer>> {
+        let host = &self.host;
+        let id = match self.locate_pane(target).await {
+            Ok(id) if host.pane(id).is_none_or(|pane| pane.exit().is_none()) && host.looks_once(id) => id,
+            // What has ended, and every error, is known to who looks for it.
+            _ => return Ok(None),
+        };
+        let size = Command::new("display-message").flag("-p").opt("-t", id.to_string());
+        let size = size.format("#{pane_width} #{pane_height}");
+        let question = || Request::Framed(vec![capture_command(id, options), size.clone()]);
+        let Ok(parts) = host.server().read(None, question).await? else { return Ok(None) };
+        let [text, size] = parts.as_slice() else { return Ok(None) };
+        let size = String::from_utf8_lossy(size);
+        let mut numbers = size.split_whitespace().map_while(|number| number.parse().ok());
+        let (Some(width), Some(height)) = (numbers.next(), numbers.next()) else { return Ok(None) };
+        metrics::capture(CaptureSource::Tmux.as_str());
+        // What it prints from here on stands behind this place: where it was never followed, all of it does.
+        let known = host.live_pane(id).map(|pane| pane.end_cursor());
+        Ok(Some(CaptureAnswer {
+            pane: id,
+            text: String::from_utf8_lossy(text).into_owned(),
+            source: CaptureSource::Tmux,
+            size: Size { width, height },
+            cursor: known.unwrap_or(Cursor { epoch: host.epoch(), pane: id, offset: 0 }),
+            verified: None,
+        }))
     }
 
     /// Captures from memory, and compares with what tmux prints at the same point of the stream.
@@ -56,9 +95,12 @@ impl Server {
         while begun.elapsed() < VERIFY_LIMIT {
             let before = pane.revision();
             let Some((ours, offset)) = from_memory(pane, options) else {
+                host.resync_unsure(pane);
                 let (why, resyncing) = {
                     let state = pane.lock();
-                    (state.screen.why_not_followed().unwrap_or(UNKNOWN), state.screen.resyncing)
+                    let why = state.screen.why_not_followed().unwrap_or(UNKNOWN);
+                    let awaits = state.screen.resyncing || state.screen.awaits_rest;
+                    (if state.has_no_process() { NO_PROCESS } else { why }, awaits)
                 };
                 if !resyncing {
                     return Err(refuse(why));
@@ -67,7 +109,7 @@ impl Server {
                 let _ = tokio::time::timeout(VERIFY_LIMIT, pane.changes().changed()).await;
                 continue;
             };
-            let (theirs, _) = self.ask_screen(pane, || capture_command(pane, options)).await?;
+            let (theirs, _) = self.ask_screen(pane, || capture_command(pane.id(), options)).await?;
             if pane.revision() != before {
                 let left = VERIFY_LIMIT.saturating_sub(begun.elapsed());
                 let _ = tokio::time::timeout(left, resync::until_rest(pane)).await;
@@ -90,12 +132,13 @@ impl Server {
         self.host.confirm_values(pane).await;
         let from_memory = {
             let state = pane.lock();
-            let text = state.screen.followed().filter(|_| padded).map(|screen| without_padding(screen, &options));
-            text.or_else(|| state.screen.capture(&options)).map(|text| (Bytes::from(text), state.ring.end()))
+            let text = state.screen.current().filter(|_| padded).map(|screen| without_padding(screen, &options));
+            let text = text.or_else(|| state.screen.capture(&options)).filter(|_| !state.has_no_process());
+            text.map(|text| (Bytes::from(text), state.ring.end()))
         };
         let (text, offset) = match from_memory {
             Some(known) => known,
-            None => match self.ask_screen(pane, || capture_command(pane, &options)).await {
+            None => match self.ask_screen(pane, || capture_command(pane.id(), &options)).await {
                 // Where the cursor stands was not asked: the line that ends there loses its blanks.
                 Ok((text, offset)) if padded => (seed::without_padding(&text, 0, None, u32::MAX).into(), offset),
                 Ok(asked) => asked,
@@ -108,6 +151,23 @@ impl Server {
             },
         };
         Ok((String::from_utf8_lossy(&text).into_owned(), offset))
+    }
+
+    /// Asks tmux for the visible rows, those that it wrapped as one. Returns also whether the first goes on
+    /// with a text that begins above the screen. Of a pane that has ended: its last screen.
+    pub(in crate::engine) async fn joined_lines(&self, pane: &Arc<PaneState>) -> Result<(String, bool)> {
+        self.engine.authorize(Tier::Read)?;
+        let shown = CaptureOptions { join: true, ..CaptureOptions::default() };
+        let with_row_above = CaptureOptions { start: Line::At(-1), ..shown };
+        let commands = || vec![capture_command(pane.id(), &shown), capture_command(pane.id(), &with_row_above)];
+        let Ok((parts, _)) = self.ask_parts(pane, commands).await else {
+            return Ok((self.screen(pane, true).await?.0, false));
+        };
+        let mut parts = parts.iter().map(|part| String::from_utf8_lossy(part).into_owned());
+        let (text, longer) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        // A row above that does not go on is a line of its own. Without a history both are the same.
+        let starts_within_line = text != longer && text.lines().count() == longer.lines().count();
+        Ok((text, starts_within_line))
     }
 
     /// Asks tmux for a capture. Returns it with a stream offset that it shows for certain. It
@@ -173,6 +233,9 @@ fn without_padding(screen: &Screen, options: &CaptureOptions) -> Vec<u8> {
 /// Returns the capture from memory, where it is certain to be what tmux prints.
 fn from_memory(pane: &PaneState, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
     let state = pane.lock();
+    if state.has_no_process() {
+        return None;
+    }
     Some((state.screen.capture(options)?, state.ring.end()))
 }
 
@@ -205,8 +268,8 @@ fn of_ended(pane: &PaneState, options: &CaptureOptions, error: Error) -> Result<
 }
 
 /// Returns the `capture-pane` command for these options.
-fn capture_command(pane: &PaneState, options: &CaptureOptions) -> Command {
-    let mut command = Command::new("capture-pane").flag("-p").opt("-t", pane.id().to_string());
+fn capture_command(pane: PaneId, options: &CaptureOptions) -> Command {
+    let mut command = Command::new("capture-pane").flag("-p").opt("-t", pane.to_string());
     for (wanted, flag) in [(options.escapes, "-e"), (options.join, "-J"), (options.trailing, "-N")] {
         if wanted {
             command = command.flag(flag);

@@ -7,7 +7,7 @@ use crate::{
     engine::{Server, spawn::create::tmux_error},
     nonce,
     protocol::command::Command,
-    tmux::Request,
+    tmux::{Request, unreadable},
 };
 
 impl Server {
@@ -15,11 +15,13 @@ impl Server {
     pub(crate) async fn format(&self, target: &str, format: &str) -> Result<Vec<String>> {
         let audit = self.engine.audit(Tier::Input, "format", &self.host, target)?;
         let done = async {
-            let pane = self.resolve_pane(target).await?;
-            audit.resolved(pane.id());
-            let tell = Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
+            let pane = self.locate_pane(target).await?;
+            audit.resolved(pane);
+            let tell = Command::new("display-message").flag("-p").opt("-t", pane.to_string());
             let question = || Request::Framed(vec![tell.clone().end_of_flags().format(format)]);
-            let answer = self.host.server_of(&pane).read(Some(pane.id()), question).await?;
+            let known = self.bound_pane(target).cloned().or_else(|| self.host.live_pane(pane));
+            let server = known.map_or_else(|| self.host.server().clone(), |pane| self.host.server_of(&pane));
+            let answer = server.read(Some(pane), question).await?;
             Ok(lines(&answer.map_err(|message| tmux_error(&message))?))
         }
         .await;
@@ -44,7 +46,11 @@ impl Server {
                 Request::Framed(vec![command.clone().flag("-F").format(format)])
             };
             let answer = self.host.server().read(None, question).await?;
-            let printed = lines(&answer.map_err(|message| tmux_error(&message))?);
+            // tmux refuses no format.
+            let printed = lines(&answer.map_err(|_| unreadable(command.name()))?);
+            if !printed.iter().any(|line| line.starts_with(mark.as_str())) {
+                return Err(unreadable(command.name()));
+            }
             // Known no later than the answer: what is made meanwhile is left out.
             let mut wanted = self.listed_ids(query).await?;
             let mut taken = Vec::new();

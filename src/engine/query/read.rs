@@ -61,7 +61,8 @@ pub(in crate::engine) struct FormattedChunk {
 impl Server {
     /// Reads what a pane printed since a cursor. With `wait_ms` and nothing new: waits for it.
     pub(crate) async fn read(&self, target: &str, request: &ReadRequest) -> Result<ReadAnswer> {
-        let (answer, chunk, _) = self.read_unformatted(target, request).await?;
+        let (mut answer, chunk, pane) = self.read_unformatted(target, request).await?;
+        tell_last_gap(&mut answer, &pane);
         let FormattedChunk { data, text } = FormattedChunk::of_large(chunk, request.format).await?;
         Ok(ReadAnswer { text, data, ..answer })
     }
@@ -121,6 +122,8 @@ impl Server {
         if let Some(rest) = rest.filter(|rest| *rest > begin) {
             (answer.cursor, answer.more) = (pane.cursor(rest), true);
             (answer.exited, answer.exit_status, answer.exit_signal) = (false, None, None);
+        } else {
+            tell_last_gap(&mut answer, &pane);
         }
         Ok(answer)
     }
@@ -170,6 +173,20 @@ impl Server {
         };
         let gap = gap.or(chunk.gap);
         Ok(ReadChunk { pane, chunk, gap, exit })
+    }
+}
+
+/// Adds the end of a stream that is over, where all that is left of it is the gap at its end: nobody
+/// asks once more for an answer without output.
+fn tell_last_gap(answer: &mut ReadAnswer, pane: &PaneState) {
+    let state = pane.lock();
+    if answer.more
+        && answer.gap.is_none()
+        && answer.cursor.offset == state.ring.end()
+        && let Some((exit, _)) = state.exit
+    {
+        (answer.gap, answer.more, answer.exited) = (state.ring.gap_at(state.ring.end()), false, true);
+        (answer.exit_status, answer.exit_signal) = (exit.status, exit.signal);
     }
 }
 

@@ -262,7 +262,7 @@ impl Server {
             _ => true,
         };
         if is_pane {
-            return self.resolve_pane(text).await.map(|pane| Scope::Pane(pane.id()));
+            return self.locate_pane(text).await.map(Scope::Pane);
         }
         match finder.window(&target)? {
             Found::Here(row) => Ok(Scope::Window(row.id)),
@@ -270,14 +270,19 @@ impl Server {
         }
     }
 
-    /// Returns the panes that a pattern fits now, ended ones left out, each followed.
+    /// Returns the panes that a pattern fits now, each followed. `dead`: those that tmux keeps though
+    /// their processes have ended, too.
     ///
     /// Errors: `NOT_FOUND` where it fits none; those of a target.
-    pub(in crate::engine) async fn fitting(&self, pattern: &str) -> Result<Vec<Arc<PaneState>>> {
+    pub(in crate::engine) async fn fitting(&self, pattern: &str, dead: bool) -> Result<Vec<Arc<PaneState>>> {
         let scopes = self.scopes(&[pattern.to_owned()]).await?;
         let listed = self.panes().await?;
-        let mut panes = Vec::new();
-        for info in listed.iter().filter(|info| !info.dead && scopes.include(*info)) {
+        let (mut panes, mut ended) = (Vec::new(), 0);
+        for info in listed.iter().filter(|info| scopes.include(*info)) {
+            if info.dead && !(dead && self.host.live_pane(info.id).is_some() && !info.earlier_server) {
+                ended += 1;
+                continue;
+            }
             match self.resolve_seen(&info.id.to_string()).await {
                 Ok(pane) => panes.push(pane),
                 // A pane that has ended meanwhile.
@@ -286,8 +291,11 @@ impl Server {
             }
         }
         if panes.is_empty() {
-            let message = format!("no pane fits {pattern}; `muxtap list-panes` shows what is there");
-            return Err(Error::not_found(message));
+            let why = match ended {
+                0 => format!("no pane fits {pattern}"),
+                _ => format!("no running pane fits {pattern}: {ended} have ended"),
+            };
+            return Err(Error::not_found(format!("{why}; `muxtap list-panes` shows what is there")));
         }
         Ok(panes)
     }

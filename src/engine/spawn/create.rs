@@ -9,7 +9,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use crate::engine::{
     Host, PaneState, Server,
-    pane::managed::{ExitWrapper, Launch, ManagedPane, OnExit},
+    pane::managed::{ExitWrapper, Launch, ManagedPane, OnExit, PaneOptions},
     spawn::managed,
 };
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
         command::{Command, CommandLine},
         ids::{PaneId, SessionId},
     },
-    tmux::{LinkState, Request, ServerIdentity, ServerLink, StartServer},
+    tmux::{LinkState, Request, ServerIdentity, ServerLink, StartServer, Updated, keeps_sessions},
 };
 
 /// The placeholder: a command that a pane runs until its own takes its place.
@@ -31,19 +31,6 @@ const PLACEHOLDER: &str = "exec cat >/dev/null";
 const MADE: &str = "#{session_id}|#{window_id}|#{pane_id}|#{session_name}";
 /// The flags of a new session's width and height.
 const SIZE: [&str; 2] = ["-x", "-y"];
-/// The variables that tmux takes from a client into a new session by default
-/// (`update-environment`).
-const UPDATED: [&str; 8] = [
-    "DISPLAY",
-    "KRB5CCNAME",
-    "SSH_ASKPASS",
-    "SSH_AUTH_SOCK",
-    "SSH_AGENT_PID",
-    "SSH_CONNECTION",
-    "WINDOWID",
-    "XAUTHORITY",
-];
-
 impl Server {
     /// Creates a session. Where no tmux server runs, one is started for the caller.
     pub(crate) async fn create_session(&self, request: &NewSessionRequest) -> Result<CreatedAnswer> {
@@ -95,7 +82,10 @@ impl Server {
         let command = async {
             let cwd = request.spawn.cwd.as_ref().or(request.spawn.caller_cwd.as_ref()).map(PathBuf::from);
             let start = StartServer { env: request.spawn.caller_env.clone(), cwd };
-            self.host.server().connected_or_started(start).await?;
+            // A server that is started says it with its first session.
+            if self.host.server().connected().await.is_ok() {
+                self.keeps_sessions().await?;
+            }
             // `-E`: the session's environment is the server's, not this daemon's.
             let mut command = Command::new("new-session").flag("-d").flag("-E").flag("-P").opt("-F", MADE);
             if let Some(name) = &request.name {
@@ -107,14 +97,32 @@ impl Server {
             let size = [request.width, request.height];
             command = with_size(command, size);
             let is_local = self.host.server().spec().is_local();
-            let caller = request.spawn.caller_env.iter().filter(|_| is_local).flatten();
-            for (name, value) in caller.filter(|(name, _)| UPDATED.contains(&name.as_str())) {
-                command = command.opt("-e", format!("{name}={value}"));
+            if let Some(caller) = request.spawn.caller_env.as_ref().filter(|_| is_local) {
+                let updated = self.updated_variables().await;
+                for (name, value) in caller.iter().filter(|(name, _)| updated.has(name)) {
+                    command = command.opt("-e", format!("{name}={value}"));
+                }
             }
-            Ok(Creation { command, link: self.host.server().clone(), size })
+            Ok(Creation { command, link: self.host.server().clone(), size, start: Some(start) })
         };
         let name = request.name.as_deref().unwrap_or_default();
         self.make_audited("new-session", name, &request.spawn, policy, command).await
+    }
+
+    /// Refuses to make a session on a server that would destroy it before anything is done in it: without a client
+    /// it ends when any client leaves (`server_check_unattached`), that which made it included.
+    async fn keeps_sessions(&self) -> Result<()> {
+        let question = Command::new("show-options").flag("-g").flag("-v").arg("destroy-unattached");
+        keeps_sessions(&self.printed(question).await?)
+    }
+
+    /// Returns the variables that the server takes from a caller into a new session.
+    pub(super) async fn updated_variables(&self) -> Updated {
+        let question = Command::new("show-options").flag("-g").flag("-v").arg("update-environment");
+        if !matches!(self.host.server().state(), LinkState::Connected(_)) {
+            return Updated::default();
+        }
+        self.printed(question).await.map_or_else(|_| Updated::default(), |printed| Updated::read(&printed))
     }
 
     /// Creates a window.
@@ -131,7 +139,7 @@ impl Server {
             if let Some(name) = &request.name {
                 command = command.opt("-n", literal(name));
             }
-            Ok(Creation { command, link: self.host.server().clone(), size: [None; 2] })
+            Ok(Creation { command, link: self.host.server().clone(), size: [None; 2], start: None })
         };
         self.make_audited("new-window", &request.session, &request.spawn, ExitPolicy::Managed, command).await
     }
@@ -155,7 +163,7 @@ impl Server {
                 }
                 command = command.opt("-l", size);
             }
-            Ok(Creation { command, link: self.host.server_of(&pane), size: [None; 2] })
+            Ok(Creation { command, link: self.host.server_of(&pane), size: [None; 2], start: None })
         };
         self.make_audited("split-window", &request.pane, &request.spawn, ExitPolicy::Managed, command).await
     }
@@ -203,28 +211,34 @@ impl Server {
 
     async fn make_steps(
         &self,
-        Creation { command, link, size }: Creation,
+        Creation { command, link, size, start }: Creation,
         spawn: &SpawnRequest,
         policy: ExitPolicy,
     ) -> Result<CreatedAnswer> {
         let host = &self.host;
-        let mut command = with_place(command, spawn);
-        if spawn.command.is_some() {
-            command = command.end_of_flags().arg(PLACEHOLDER);
-        }
-        let answer = link.write(None, Request::Framed(vec![command])).await?;
+        let is_session = command.name() == "new-session";
+        let command = |default: &[u8]| {
+            let command = match &spawn.cwd {
+                Some(_) => command,
+                None if is_session && default.is_empty() => command,
+                None if is_session => command.opt("-c", literal(&String::from_utf8_lossy(default))),
+                None => command.opt("-c", "#{session_path}"),
+            };
+            let command = with_place(command, spawn);
+            if spawn.command.is_some() { command.end_of_flags().arg(PLACEHOLDER) } else { command }
+        };
+        let answer = link.make(start, command).await?;
         let identity = match link.state() {
             LinkState::Connected(identity) => Some(identity),
             _ => None,
         };
         let made_by = identity.as_ref().map(ServerIdentity::epoch);
-        let body = answer.map_err(|message| tmux_error(&message))?;
-        let made = body.first().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default();
+        let made = answer.map_err(|message| tmux_error(&message))?;
         let mut made = made.trim_end_matches('\n').splitn(4, '|');
         let (Some(session), Some(window), Some(pane), Some(session_name)) =
             (made.next(), made.next(), made.next(), made.next())
         else {
-            return Err(Error::new(ErrorCode::InconsistentState, "tmux did not tell what it made"));
+            return Err(Error::new(ErrorCode::InconsistentState, "tmux did not say what it made"));
         };
         let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux told no pane"))?;
         if size != [None; 2] && identity.is_some_and(|identity| identity.version.sizes_sessions_by_client()) {
@@ -233,6 +247,13 @@ impl Server {
         }
         let cursor = match self.follow_and_start(id, spawn, policy).await {
             Ok(cursor) => cursor,
+            Err(PartialCreate::NotStarted(error)) if is_session && error.code == ErrorCode::NotFound => {
+                let why = format!(
+                    "session {session_name} was made and has ended: {}; did a hook end it, or set `destroy-unattached`?",
+                    error.message
+                );
+                return Err(Error::new(ErrorCode::InconsistentState, why));
+            }
             Err(partial) => return Err(partial.error(host, made_by, id, window, spawn)),
         };
         Ok(CreatedAnswer {
@@ -271,8 +292,14 @@ impl Server {
             let answer = host.server_of(pane).write(Some(pane.id()), Request::Plain(line)).await;
             answer.map_err(PartialCreate::classify)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))
         };
-        let on_exit = if spawn.keep { OnExit::Keep } else { OnExit::Close };
-        let mut managed = ManagedPane { on_exit, before: None, wrapper: None, launch: Launch::of(spawn) };
+        let (on_exit, before) = if spawn.keep {
+            (OnExit::Keep, None)
+        } else {
+            // A hook may have set some.
+            let before = PaneOptions::read(&host.server_of(pane), pane.id()).await;
+            (OnExit::Restore, Some(before.map_err(PartialCreate::NotStarted)?))
+        };
+        let mut managed = ManagedPane { on_exit, before, wrapper: None, launch: Launch::of(spawn) };
         let Some(launch) = &managed.launch else {
             pane.set_managed(managed);
             return order(CommandLine::of(managed::keep_on_exit(pane.id()))).await.map(drop);
@@ -319,6 +346,8 @@ struct Creation {
     link: ServerLink,
     /// Columns and rows of a new session, where they were given.
     size: [Option<u16>; 2],
+    /// How a server is started for it, where none runs.
+    start: Option<StartServer>,
 }
 
 /// Adds a size to a command.
@@ -381,7 +410,8 @@ impl PartialCreate {
 /// How a new pane's end is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExitPolicy {
-    /// By muxtap: not a byte is lost, and the pane is kept or closed as requested.
+    /// By muxtap: not a byte is lost, and the pane is kept as requested, else as the user's options
+    /// say.
     Managed,
     /// By tmux, as if muxtap had not created the pane.
     Tmux,

@@ -5,7 +5,8 @@
 //! command that muxtap starts is not the pane's process: a line of shell, its exit wrapper, *holds*
 //! the pane until all output has arrived. When the command has ended the wrapper prints a mark with
 //! the exit status. The mark stands in the stream behind the last byte of output, so a reader of
-//! the mark has read everything. Then the pane is closed, or the wrapper is released.
+//! the mark has read everything. Then the pane is closed, or the wrapper is released: the pane dies
+//! and stays, as requested or as the user's `remain-on-exit` says.
 
 use std::{sync::Arc, time::Duration};
 
@@ -102,7 +103,6 @@ impl ManagedPane {
         let none = PaneOptions::default();
         match (self.on_exit, &self.before) {
             (OnExit::Keep, before) => vec![before.as_ref().unwrap_or(&none).restore_format(pane)],
-            (OnExit::Close, _) => none.restore(pane).into(),
             (OnExit::Restore, Some(before)) => before.restore(pane).into(),
             (OnExit::Restore, None) => Vec::new(),
         }
@@ -134,10 +134,6 @@ impl Host {
 /// status. Its screen is stored first.
 pub(in crate::engine) fn release_wrapper(host: &Arc<Host>, pane: &Arc<PaneState>, exit: Exit) {
     match pane.managed().map(|managed| managed.on_exit) {
-        Some(OnExit::Close) => {
-            keep_screen(host, pane, false);
-            close_ended(&host.server_of(pane), pane.id());
-        }
         Some(OnExit::Restore) => leave_to_tmux(host, pane, exit, true),
         Some(OnExit::Keep) | None => keep_screen(host, pane, true),
     }
@@ -145,10 +141,8 @@ pub(in crate::engine) fn release_wrapper(host: &Arc<Host>, pane: &Arc<PaneState>
 
 /// Carries out the exit policy of a pane whose process has ended.
 pub(in crate::engine) fn process_ended(host: &Arc<Host>, pane: &Arc<PaneState>, exit: Exit) {
-    match pane.managed().map(|managed| (managed.on_exit, managed.before.is_some())) {
-        Some((OnExit::Close, _)) => close_ended(&host.server_of(pane), pane.id()),
-        Some((OnExit::Restore, true)) => leave_to_tmux(host, pane, exit, false),
-        _ => {}
+    if pane.managed().is_some_and(|managed| managed.on_exit == OnExit::Restore && managed.before.is_some()) {
+        leave_to_tmux(host, pane, exit, false);
     }
 }
 
@@ -249,8 +243,8 @@ mod tests {
         let none = PaneOptions::default();
         let theirs = PaneOptions { remain_on_exit: Some("failed".into()), format: Some(String::new()) };
         let unset =
-            ["remain-on-exit", "remain-on-exit-format"].map(|name| format!("set-option -p -q -u -t \"%3\" {name}"));
-        assert_eq!(lines(OnExit::Close, None), unset);
+            ["remain-on-exit", "remain-on-exit-format"].map(|name| format!("set-optio -p -q -u -t \"%3\" {name}"));
+        assert_eq!(lines(OnExit::Restore, Some(none.clone())), unset);
         assert_eq!(lines(OnExit::Keep, None), unset[1..]);
         assert_eq!(lines(OnExit::Restore, Some(none)), unset);
         let given = lines(OnExit::Restore, Some(theirs));

@@ -54,7 +54,7 @@ async fn respawn_steps(host: &Arc<Host>, pane: &Arc<PaneState>, request: &Respaw
         server.ended(pane.id(), HELD_LONGEST).await;
     }
     let topology = server.fresh().await?;
-    if !request.kill && topology.pane(pane.id()).is_some_and(|row| !row.dead) {
+    if !request.kill && topology.pane(pane.id()).is_some_and(|row| !row.dead && row.pid != 0) {
         // tmux would refuse as well, but only once the pane was paused, which drops output.
         let message = format!("pane {} is still active: its process runs; -k (`kill`) ends it first", pane.id());
         return Err(Error::new(ErrorCode::Conflict, message));
@@ -113,7 +113,7 @@ async fn plan(host: &Arc<Host>, pane: &Arc<PaneState>, request: &RespawnRequest)
         return Ok(RespawnPlan { words: None, place: spawn.clone(), managed: None });
     }
     let before = match &known {
-        Some(ManagedPane { on_exit: OnExit::Keep | OnExit::Close, before, .. }) => before.clone(),
+        Some(ManagedPane { on_exit: OnExit::Keep, before, .. }) => before.clone(),
         Some(ManagedPane { before: Some(before), .. }) => Some(before.clone()),
         Some(ManagedPane { before: None, .. }) | None => Some(PaneOptions::read(server, pane.id()).await?),
     };

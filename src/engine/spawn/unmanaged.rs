@@ -37,7 +37,7 @@ pub(crate) struct UnmanagedSpawn<'a> {
     pub(crate) command: &'a str,
     /// The directory in which tmux is called.
     pub(crate) caller: &'a Path,
-    /// The environment in which tmux is called; `None`: this process's.
+    /// The environment of the caller; `None`: what tmux needs of this process's.
     pub(crate) environment: Option<&'a BTreeMap<OsString, OsString>>,
 }
 
@@ -65,7 +65,8 @@ impl Server {
             if matches!(spawn.place, UnmanagedPlace::Session) {
                 make_socket_dir(spec);
             }
-            let printed = spec.call_as(spawn.caller, spawn.environment, &args).await?;
+            let updated = self.updated_variables().await;
+            let printed = spec.call_as(spawn.caller, spawn.environment, &updated, &args).await?;
             if !printed.ok {
                 return Err(tmux_error(&printed.stderr));
             }
@@ -80,7 +81,7 @@ impl Server {
                 Error::unavailable(format!("tmux: nothing was made: {why}"))
             })?;
             let target = made.to_string();
-            let look = spec.call_as(spawn.caller, spawn.environment, &["list-panes", "-t", &target]).await?;
+            let look = spec.call(&["list-panes", "-t", &target]).await?;
             if look.ok {
                 return Ok(());
             }

@@ -222,6 +222,10 @@ pub(crate) mod watch {
             Self { inner: watch::Sender::new(value), model: Arc::default() }
         }
 
+        pub(crate) fn receiver_count(&self) -> usize {
+            self.inner.receiver_count()
+        }
+
         pub(crate) fn send_replace(&self, value: T) -> T {
             self.model.step.take();
             let last = self.inner.send_replace(value);

@@ -120,6 +120,9 @@ fn attach(core: &Arc<Core>, at: usize, start: &StartState, on_screen: Option<u64
     }
     if let Some((exit, _)) = state.exit {
         watcher.stream_rested(&state.echo);
+        if let Some(gap) = state.ring.gap_at(end) {
+            watcher.record_gap(gap);
+        }
         watcher.pane_ended(exit);
     } else {
         state.add_watcher(Box::new(watcher));

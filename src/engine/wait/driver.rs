@@ -124,7 +124,7 @@ struct Quiet {
 fn quiet_on(core: &Core, at: usize, pane: &PaneState) -> Quiet {
     let (since, end) = {
         let state = pane.lock();
-        (state.last_output, state.ring.end())
+        (state.quiet_since(), state.ring.end())
     };
     let begin = core.lock().panes.get(at).and_then(|on_pane| on_pane.quiet_since);
     Quiet { since, since_start: begin.map_or(since, |begin| begin.max(since)), end }
@@ -165,8 +165,8 @@ fn first_settled(core: &Core) -> Option<usize> {
 fn settled(core: &Core) -> impl Iterator<Item = (usize, Instant)> {
     let settle = core.spec.settle.unwrap_or_default();
     core.settling().into_iter().filter_map(move |(at, complete)| {
-        let last_output = core.panes.get(at)?.lock().last_output;
-        Some((at, complete.max(last_output) + settle))
+        let quiet_since = core.panes.get(at)?.lock().quiet_since();
+        Some((at, complete.max(quiet_since) + settle))
     })
 }
 
@@ -235,7 +235,11 @@ async fn watch_screen(server: &Server, core: &Arc<Core>, at: usize, pane: &Arc<P
     loop {
         changes.borrow_and_update();
         // The watcher in the pane sees every change of a screen that is followed.
-        let followed = pane.lock().screen.followed().is_some();
+        let followed = {
+            let state = pane.lock();
+            // What commands put into a pane without a process is in no output.
+            state.screen.followed().is_some() && !state.has_no_process()
+        };
         if !followed && let Ok((text, offset)) = server.screen(pane, false).await {
             let before = core.lock().panes.get(at).is_some_and(|on_pane| offset <= on_pane.request_offset);
             for (index, predicate) in core.spec.screens() {

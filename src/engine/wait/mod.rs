@@ -6,6 +6,7 @@
 //! its result stays, for ten minutes, under the wait's id.
 
 mod attach;
+mod budget;
 mod core;
 mod driver;
 mod earlier;
@@ -35,6 +36,7 @@ use futures_util::future::join_all;
 use super::{Engine, Server, deadline::Deadline, limits, pane::PaneUse, query::scope::is_pattern};
 use crate::api::{Error, ErrorCode, Result, Since, Tier, WaitAnswer, WaitOutcome, WaitRequest};
 
+pub(crate) use budget::Charge;
 pub use registry::Waits;
 pub(super) use spec::duration;
 
@@ -58,12 +60,32 @@ pub(crate) fn id_of_key(key: &str) -> Result<String> {
 const NOT_BEGUN: &str = "the wait had not begun";
 
 impl Engine {
+    /// Returns the answer of a wait that has ended. What a caller who may only look is told counts as answered to
+    /// nobody: the user's own wait for the same pattern still finds that match.
+    fn told(&self, result: &Arc<result::WaitResult>) -> WaitAnswer {
+        if self.reads_only { result.answer() } else { result.acknowledge() }
+    }
+
     /// Checks a request and compiles its patterns.
     async fn spec(&self, request: &WaitRequest, requested_at: Instant) -> Result<Spec> {
-        let WaitRequest { patterns, fail, screen, title, .. } = request;
-        let texts = patterns.iter().chain(fail).chain(screen).chain(title).map(String::as_str);
-        let request = request.clone();
-        self.compile(texts, move || Ok(Spec { requested_at, ..Spec::new(&request)? })).await
+        let WaitRequest { patterns, fail, screen, gone, title, .. } = request;
+        let texts = patterns.iter().chain(fail).chain(screen).chain(gone).chain(title).map(String::as_str);
+        let (request, budget, caller) = (request.clone(), self.shared.waits.budget.clone(), self.caller().clone());
+        let known = budget.known(&request);
+        // What is compiled already is compiled in no time.
+        let texts: Vec<_> = if known.is_all { Vec::new() } else { texts.collect() };
+        let compile = move || {
+            let mut spec = Spec { requested_at, ..Spec::with(&request, &known)? };
+            spec.compiled = budget.share(spec.compiled, &caller)?;
+            Ok(spec)
+        };
+        self.compile(texts, compile).await
+    }
+
+    /// Counts something that a caller has open, and that takes so many bytes, until the value is dropped. Error:
+    /// `RESOURCE_LIMIT`.
+    pub(crate) fn charge_open(&self, bytes: usize) -> Result<Charge> {
+        self.shared.waits.budget.charge(self.caller(), bytes)
     }
 
     /// Returns a wait's state, after waiting at most `timeout_ms` for its end.
@@ -72,22 +94,35 @@ impl Engine {
         let timeout = duration("timeout_ms", timeout_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
         let core = match self.shared.waits.get(id)? {
             Wait::Open(core, _) => core,
-            Wait::Ended(result) => return Ok(result.acknowledge()),
+            Wait::Ended(result) => return Ok(self.told(&result)),
         };
         // A timeout here is no failure: the answer says that the wait goes on.
         let _ = tokio::time::timeout(timeout, core.over()).await;
-        if core.is_over() { Ok(self.result(&core).await.acknowledge()) } else { Ok(report(&core).0) }
+        if core.is_over() { Ok(self.told(&self.result(&core).await)) } else { Ok(report(&core).0) }
     }
 
-    /// Cancels a wait. A wait that has ended keeps its result.
+    /// Cancels a wait. A wait that has ended keeps its result. Error: `READ_ONLY` for another caller's.
     pub(crate) async fn cancel_wait(&self, id: &str) -> Result<WaitAnswer> {
         self.authorize(Tier::Read)?;
         match self.shared.waits.get(id)? {
-            Wait::Open(core, _) => {
+            Wait::Open(core, owner) => {
+                self.check_owner(&owner.principal, &format!("wait {id}"))?;
                 core.finish(WaitOutcome::Cancelled, None);
-                Ok(self.result(&core).await.acknowledge())
+                Ok(self.told(&self.result(&core).await))
             }
-            Wait::Ended(result) => Ok(result.acknowledge()),
+            Wait::Ended(result) => Ok(self.told(&result)),
+        }
+    }
+}
+
+impl Engine {
+    /// Cancels a wait to which nobody listens any more, if it is the caller's own.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn abandon_wait(&self, id: &str) {
+        if let Ok(Wait::Open(core, owner)) = self.shared.waits.get(id)
+            && self.owns(&owner.principal)
+        {
+            core.finish(WaitOutcome::Cancelled, None);
         }
     }
 }
@@ -115,7 +150,7 @@ impl Server {
                 let _turn = self.engine.shared.waits.turn(&id).await;
                 match self.engine.shared.waits.get(&id) {
                     Ok(Wait::Open(core, _)) => core,
-                    Ok(Wait::Ended(result)) => return Ok(result.acknowledge()),
+                    Ok(Wait::Ended(result)) => return Ok(self.engine.told(&result)),
                     Err(_) => self.begin(request, Some(id)).await?,
                 }
             }
@@ -133,7 +168,7 @@ impl Server {
         // for its result again.
         let _dropped = self.bound.is_some().then(|| CancelOnDrop(core.clone()));
         core.over().await;
-        Ok(self.engine.result(&core).await.acknowledge())
+        Ok(self.engine.told(&self.engine.result(&core).await))
     }
 
     /// Begins a wait that ends when the value that is returned is dropped.
@@ -154,7 +189,8 @@ impl Server {
             self.engine.spec(request, requested_at),
             deadline.before(NOT_BEGUN, self.start_states(request))
         )?;
-        let panes = starts.iter().map(|start| start.pane.clone()).collect();
+        let panes: Vec<_> = starts.iter().map(|start| start.pane.clone()).collect();
+        let charge = self.engine.shared.waits.budget.charge(self.engine.caller(), spec.memory(panes.len()))?;
         let make = |new: String| Core::new(id.unwrap_or(new), host.clone(), spec, panes);
         let mut guard = WaitGuard::new(&self.engine, make)?;
         let core = guard.core().clone();
@@ -170,7 +206,7 @@ impl Server {
         let server = self.clone();
         self.engine.shared.tasks.spawn(async move {
             driver::drive(&server, guard.core()).await;
-            drop(in_use);
+            drop((in_use, charge));
             // A caller's next wait must not count this one.
             guard.release_slot();
             // Respond before cleaning up: what the wait held is hundreds of small things to be
@@ -190,7 +226,8 @@ impl Server {
             let meant = match self.bound.as_ref().and_then(|bound| bound.get(at)) {
                 // Handles on panes of two servers may have one id.
                 Some(pane) => vec![self.check_seen(pane).await?],
-                None if is_pattern(target) => self.fitting(target).await?,
+                // How a pane has ended is what such a wait is for.
+                None if is_pattern(target) => self.fitting(target, request.exit).await?,
                 None => vec![self.resolve_seen(target).await?],
             };
             for pane in meant {
@@ -228,7 +265,7 @@ impl OwnedWait {
     /// Waits for the wait's end, and returns its result.
     pub(crate) async fn result(&self) -> WaitAnswer {
         self.core.0.over().await;
-        self.engine.result(&self.core.0).await.acknowledge()
+        self.engine.told(&self.engine.result(&self.core.0).await)
     }
 }
 

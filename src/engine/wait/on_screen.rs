@@ -1,11 +1,11 @@
 //! Predicates about a screen, looked for in its lines or across them.
 
-use regex::{Captures, Regex};
-
 use super::{core::Latch, spec::Predicate};
 use crate::{
     api::PredicateKind,
+    engine::audit::shortened,
     screen::{CaptureOptions, Changes, Screen},
+    stream::patterns::TextMatch,
 };
 
 /// Returns where the predicate is satisfied on the screen, if it is. One that stands within a line is
@@ -35,28 +35,35 @@ pub(super) fn find(
 /// Returns where the predicate is satisfied in a text, if it is.
 pub(super) fn in_text(text: &str, predicate: &Predicate, offset: u64, before: bool) -> Option<Latch> {
     let regex = predicate.regex.as_ref()?;
-    let found = regex.captures(text);
+    let found = regex.find(text);
     if predicate.kind == PredicateKind::Gone {
         return found.is_none().then(|| gone(offset, before));
     }
-    found.map(|found| latch(text, &found, regex, offset, before))
+    found.map(|found| latch(text, &found, offset, before))
 }
 
 fn gone(offset: u64, before: bool) -> Latch {
     Latch { offset: Some(offset), before, ..Latch::default() }
 }
 
-fn latch(text: &str, found: &Captures<'_>, regex: &Regex, offset: u64, before: bool) -> Latch {
-    let (start, end) = found.get(0).map_or((0, 0), |whole| (whole.start(), whole.end()));
-    let line_start = text.get(..start).and_then(|head| head.rfind('\n')).map_or(0, |at| at + 1);
-    let line_end = text.get(end..).and_then(|tail| tail.find('\n')).map_or(text.len(), |at| end + at);
-    let groups = regex.capture_names().flatten();
-    Latch {
-        offset: Some(offset),
-        line: text.get(line_start..line_end).map(str::to_owned),
-        captures: found.iter().map(|group| group.map(|group| group.as_str().to_owned())).collect(),
-        groups: groups.filter_map(|name| Some((name.to_owned(), found.name(name)?.as_str().to_owned()))).collect(),
-        before,
-        ..Latch::default()
-    }
+fn latch(text: &str, found: &TextMatch<'_>, offset: u64, before: bool) -> Latch {
+    let at = found.range();
+    let line_start = text.get(..at.start).and_then(|head| head.rfind('\n')).map_or(0, |at| at + 1);
+    let line_end = text.get(at.end..).and_then(|tail| tail.find('\n')).map_or(text.len(), |end| at.end + end);
+    let line = text.get(line_start..line_end).map(|line| cut(line, &mut SHOWN.clone()));
+    let mut left = SHOWN;
+    let captures = found.groups().map(|group| group.map(|group| cut(group, &mut left))).collect();
+    let mut left = SHOWN;
+    let groups = found.named().map(|(name, group)| (name.to_owned(), cut(group, &mut left))).collect();
+    Latch { offset: Some(offset), line, captures, groups, before, ..Latch::default() }
+}
+
+/// Bytes of a line and of all groups of a match that are kept: a screen may have a megabyte.
+const SHOWN: usize = 16 * 1024;
+
+/// Cuts a text to what is left.
+fn cut(text: &str, left: &mut usize) -> String {
+    let text = shortened(text, *left);
+    *left -= text.len();
+    text.to_owned()
 }

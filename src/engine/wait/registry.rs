@@ -13,7 +13,7 @@ use std::{
 use dashmap::DashMap;
 use tokio::sync::watch;
 
-use super::{core::Core, result::WaitResult};
+use super::{budget::Budget, core::Core, result::WaitResult};
 use crate::{
     api::{Error, ErrorCode, Result, WaitInfo, WaitOutcome},
     engine::{Caller, Engine, activity::Deed, limits},
@@ -32,6 +32,8 @@ pub struct Waits {
     beginning: DashMap<String, Arc<tokio::sync::Mutex<()>>>,
     next: AtomicU64,
     secret: RandomState,
+    /// What open waits may take together.
+    pub(super) budget: Arc<Budget>,
     /// Counts the waits that began or ended.
     changes: watch::Sender<u64>,
 }
@@ -174,7 +176,7 @@ impl WaitGuard {
                 format!("{} waits are open; at most that many are", limits::OPEN_WAITS),
             ));
         }
-        let mut own = waits.of_callers.entry(engine.caller().clone()).or_default();
+        let mut own = waits.of_callers.entry(engine.caller().counted()).or_default();
         if *own >= limits::CALLER_WAITS {
             drop(own);
             waits.open.fetch_sub(1, Ordering::Relaxed);
@@ -203,7 +205,7 @@ impl WaitGuard {
         }
         let waits = &self.engine.shared.waits;
         waits.open.fetch_sub(1, Ordering::Relaxed);
-        waits.of_callers.remove_if_mut(self.engine.caller(), |_, own| {
+        waits.of_callers.remove_if_mut(&self.engine.caller().counted(), |_, own| {
             *own = own.saturating_sub(1);
             *own == 0
         });

@@ -43,6 +43,11 @@ impl WaitResult {
         self.answer.clone()
     }
 
+    /// Returns the answer, and marks nothing.
+    pub(super) fn answer(&self) -> WaitAnswer {
+        self.answer.clone()
+    }
+
     /// Returns about how many bytes the result takes in memory.
     pub(super) fn weight(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);

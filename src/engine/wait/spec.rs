@@ -1,14 +1,23 @@
 //! The specification of a wait: its request, checked and compiled.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use regex::Regex;
-
+use super::{
+    budget::{Compiled, Key, Known},
+    core::Latch,
+};
 use crate::{
     api::{Error, PredicateKind, Result, Since, WaitMode, WaitRequest},
     engine::limits,
-    stream::patterns::{Limits, PatternSet, PatternSpec, compile_one, stays_within_line},
+    stream::patterns::{Limits, PatternSet, PatternSpec, TextPattern, compile_one, stays_within_line},
 };
+
+/// About how many bytes a wait has for each of its panes, and a search for each of its patterns.
+const PANE_STATE: usize = 1024;
+const PATTERN_STATE: usize = 512;
 
 /// A checked and compiled wait request.
 #[derive(Clone)]
@@ -27,6 +36,8 @@ pub struct Spec {
     pub(super) fail: Vec<String>,
     /// All regexes on the output.
     pub(super) set: Option<PatternSet>,
+    /// What was compiled, and counts as used while a wait has it.
+    pub(super) compiled: Vec<Arc<Compiled>>,
 }
 
 /// A condition of a wait.
@@ -36,7 +47,7 @@ pub struct Predicate {
     /// The text of the predicate's regex, where it has one.
     pub(super) text: Option<String>,
     /// The regex of a `screen`, `gone` or `title` predicate.
-    pub(super) regex: Option<Regex>,
+    pub(super) regex: Option<TextPattern>,
     /// Whether what the regex matches stands within one line.
     pub(super) within_line: bool,
 }
@@ -50,7 +61,13 @@ impl Predicate {
 
 impl Spec {
     /// Checks and compiles a request.
+    #[cfg(test)]
     pub(super) fn new(request: &WaitRequest) -> Result<Self> {
+        Self::with(request, &Known::default())
+    }
+
+    /// Checks a request and compiles what of it is not `known`: compiled for a wait that is open.
+    pub(super) fn with(request: &WaitRequest, known: &Known) -> Result<Self> {
         let requested_at = Instant::now();
         if request.panes.is_empty() {
             return Err(Error::invalid("panes: give at least one target to wait on"));
@@ -79,7 +96,20 @@ impl Spec {
         };
         let mut specs = named("patterns", &request.patterns);
         specs.extend(named("fail", &request.fail));
-        let set = if specs.is_empty() { None } else { Some(PatternSet::new(&specs, &bounds)?) };
+        let on_screen = request.screen.len() + request.gone.len();
+        if on_screen > bounds.patterns {
+            let most = bounds.patterns;
+            return Err(Error::invalid(format!(
+                "screen, gone: {on_screen} patterns, {most} are allowed; join some with `|`"
+            )));
+        }
+        let mut compiled = Vec::new();
+        let set = if specs.is_empty() {
+            None
+        } else {
+            let texts = specs.iter().map(|spec| spec.text.clone()).collect();
+            Some(known.set(Key::Set(texts), &mut compiled, || PatternSet::new(&specs, &bounds))?)
+        };
         let plain = |kind| Predicate { kind, text: None, regex: None, within_line: false };
         let mut predicates: Vec<_> = request
             .patterns
@@ -90,7 +120,8 @@ impl Spec {
             [(PredicateKind::Screen, "screen", &request.screen), (PredicateKind::Gone, "gone", &request.gone)];
         for (kind, name, texts) in screens {
             for (index, text) in texts.iter().enumerate() {
-                let regex = compile_one(&format!("{name}[{index}]"), text, &bounds)?;
+                let compile = || compile_one(&format!("{name}[{index}]"), text, &bounds);
+                let regex = known.one(Key::One(text.clone()), &mut compiled, compile)?;
                 let (text, within_line) = (Some(text.clone()), stays_within_line(text));
                 predicates.push(Predicate { kind, text, regex: Some(regex), within_line });
             }
@@ -108,7 +139,8 @@ impl Spec {
             }
         }
         if let Some(text) = &request.title {
-            let regex = compile_one("title", text, &bounds)?;
+            let compile = || compile_one("title", text, &bounds);
+            let regex = known.one(Key::One(text.clone()), &mut compiled, compile)?;
             predicates.push(Predicate { text: Some(text.clone()), regex: Some(regex), ..plain(PredicateKind::Title) });
         }
         if predicates.is_empty() {
@@ -118,7 +150,15 @@ impl Spec {
             ));
         }
         let fail = request.fail.clone();
-        Ok(Self { mode: request.mode, since, requested_at, timeout, settle, stable, predicates, fail, set })
+        Ok(Self { mode: request.mode, since, requested_at, timeout, settle, stable, predicates, fail, set, compiled })
+    }
+
+    /// Returns the bytes that the wait takes on so many panes, without what is compiled and what its searches build.
+    pub(super) fn memory(&self, panes: usize) -> usize {
+        let latches = self.predicates.len() * size_of::<Option<Latch>>();
+        let search = self.set.as_ref().map_or(0, |set| set.search_memory() + set.len() * PATTERN_STATE);
+        let texts = self.predicates.iter().filter_map(|predicate| predicate.text.as_ref()).chain(&self.fail);
+        texts.map(String::len).sum::<usize>() + panes * (latches + search + PANE_STATE)
     }
 
     /// Returns how many predicates are patterns; they come first.

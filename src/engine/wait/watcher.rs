@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{
+    budget::Built,
     core::{Core, Latch},
     on_screen,
 };
@@ -24,6 +25,8 @@ pub struct Watcher {
     /// The index of the pane within the wait.
     at: usize,
     matcher: Option<Matcher>,
+    /// Counts what the matcher's searches have built.
+    built: Option<Built>,
     /// The offset before which a match was answered already, for each regex of the set.
     from: Vec<u64>,
     /// The offset before which bells and marks do not count.
@@ -42,6 +45,7 @@ impl Watcher {
         Self {
             at,
             matcher: core.spec.set.clone().map(Matcher::new),
+            built: core.spec.compiled.first().and_then(|compiled| compiled.searching()),
             from,
             start,
             wants_bell: has(PredicateKind::Bell),
@@ -74,6 +78,13 @@ impl Watcher {
                 echo::Verdict::Undecided => Verdict::Later,
             }
         });
+        // Beyond the budget of all searches each begins anew with its next text: that costs time, never a match.
+        if let Some(built) = &mut self.built
+            && !built.set(matcher.memory())
+        {
+            matcher.shed();
+            built.set(matcher.memory());
+        }
         for hit in hits {
             self.core.hit(self.at, hit);
         }
@@ -177,8 +188,8 @@ impl Watch for Watcher {
     fn title_changed(&mut self, title: &str) {
         let predicate = self.core.spec.index_of(PredicateKind::Title);
         let regex = predicate.and_then(|index| self.core.spec.predicates.get(index)?.regex.as_ref());
-        if let Some(found) = regex.and_then(|regex| regex.captures(title)) {
-            let captures = found.iter().map(|group| group.map(|group| group.as_str().to_owned())).collect();
+        if let Some(found) = regex.and_then(|regex| regex.find(title)) {
+            let captures = found.groups().map(|group| group.map(str::to_owned)).collect();
             let latch = Latch { line: Some(title.to_owned()), captures, ..Latch::default() };
             self.core.latch_kind(self.at, PredicateKind::Title, latch);
         }

@@ -16,17 +16,22 @@ use crate::{
     api::{self, Error, Tier},
     http::{App, error::Failure, openapi_parts::Failures},
     net::{ConnectionPermit, Peer},
-    page::{Connection, PageSession},
+    page::{Answer, Connection, PageSession},
 };
 
 /// The protocol's name.
 const PROTOCOL: &str = "muxtap-page-1";
 /// The longest message of a page, in bytes.
 const READ_MOST: usize = 1 << 20;
+/// The longest message of a page that may not type, in bytes.
+const READER_READ_MOST: usize = 64 << 10;
+/// Bytes that are read from a page at once, and bytes of messages that are gathered before they are written.
+const READ_BYTES: usize = 8 * 1024;
+const WRITE_BYTES: usize = 32 * 1024;
 /// Messages that wait for the socket. Few: what is made late is newer.
 const WAITING: usize = 4;
-/// Messages of a page that wait until they are looked at.
-const READ_AHEAD: usize = 64;
+/// Messages of a page that wait until they are looked at. Few: one that was parsed takes many times its bytes.
+const READ_AHEAD: usize = 4;
 /// How often a page that says nothing is asked for a sign of life, and how long that may take.
 const PING: Duration = Duration::from_secs(30);
 const SILENT: Duration = Duration::from_secs(75);
@@ -61,7 +66,10 @@ pub async fn open(
     let session = session.map(|Extension(session)| session);
     let is_local = matches!(peer, Some(Extension(Peer::Unix { .. })));
     let may_all = session.as_ref().map_or(is_local, |session| !session.reads_only);
-    let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(READ_MOST).max_frame_size(READ_MOST);
+    let may_type = app.engine.tiers().any(|tier| tier == Tier::Input);
+    let most = if may_type { READ_MOST } else { READER_READ_MOST };
+    let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(most).max_frame_size(most);
+    let upgrade = upgrade.read_buffer_size(READ_BYTES).write_buffer_size(WRITE_BYTES);
     upgrade.on_upgrade(async move |socket| {
         let streams = app.daemon.streams.clone();
         let (writers, cut) = (streams.writers.clone(), app.cut());
@@ -85,7 +93,7 @@ pub async fn open(
 }
 
 /// Passes messages both ways until one of both ends.
-async fn serve(socket: WebSocket, connection: Connection, out: mpsc::Receiver<String>) {
+async fn serve(socket: WebSocket, connection: Connection, out: mpsc::Receiver<Answer>) {
     let (writer, reader) = socket.split();
     let (incoming, messages) = mpsc::channel(READ_AHEAD);
     let (say, said) = mpsc::channel(1);
@@ -130,7 +138,7 @@ async fn read(
             Some(Ok(Message::Binary(_))) => break Some(close(close_code::INVALID, "a message is text")),
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
             Some(Err(error)) if is_too_long(&error) => {
-                break Some(close(close_code::SIZE, "a message is at most 1 MiB"));
+                break Some(close(close_code::SIZE, "a message is at most 1 MiB, of a page that may not type 64 KiB"));
             }
             Some(Ok(Message::Close(_)) | Err(_)) | None => break None,
         }
@@ -149,21 +157,22 @@ fn is_too_long(error: &axum::Error) -> bool {
 /// Writes messages until there are no more, or the socket takes none.
 async fn write(
     mut writer: SplitSink<WebSocket, Message>,
-    mut out: mpsc::Receiver<String>,
+    mut out: mpsc::Receiver<Answer>,
     mut said: mpsc::Receiver<Message>,
 ) {
     loop {
-        let message = tokio::select! {
+        // The share counts until the socket has taken the message.
+        let (message, _share) = tokio::select! {
             biased;
-            message = out.recv() => match message {
-                Some(message) => Message::Text(message.into()),
+            answer = out.recv() => match answer {
+                Some(Answer { text, share }) => (Message::Text(text.into()), share),
                 // The connection has ended: at last what the reader says.
                 None => match said.recv().await {
-                    Some(message) => message,
+                    Some(message) => (message, None),
                     None => break,
                 },
             },
-            Some(message) = said.recv() => message,
+            Some(message) = said.recv() => (message, None),
         };
         if writer.send(message).await.is_err() {
             return;

@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 
-use axum::{body::Body, routing::get};
+use axum::{Extension, body::Body, routing::get};
 use bytes::Bytes;
 use futures_util::stream;
 use tokio::{
@@ -87,7 +87,7 @@ async fn a_silent_connection_and_half_a_head_are_closed() {
 #[tokio::test]
 async fn more_connections_than_there_is_place_for_wait_their_turn() {
     let router = Router::new().route("/", get(|| async { "fine" }));
-    let served = served(router, Limits { connections: 1, ..Limits::TCP }).await;
+    let served = served(router, Limits { connections: 1, ..Limits::LOCAL }).await;
     let mut first = asked(served.addr, "/").await;
     let mut some = [0; 8];
     first.read_exact(&mut some).await.unwrap();
@@ -95,6 +95,37 @@ async fn more_connections_than_there_is_place_for_wait_their_turn() {
     assert!(timeout(SOON, second.read_exact(&mut some)).await.is_err(), "it has no place yet");
     drop(first);
     timeout(NEVER, second.read_exact(&mut some)).await.unwrap().unwrap();
+}
+
+/// S11: whoever sends half of a request keeps nobody waiting, and closes no connection of a caller with a token.
+#[tokio::test]
+async fn connections_that_have_not_authenticated_give_way_to_newer_ones() {
+    let stream = |Extension(permit): Extension<ConnectionPermit>| async move {
+        assert!(permit.authenticate(Credential::Token));
+        let pieces = stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Some((Ok::<_, io::Error>("piece"), ()))
+        });
+        (Extension(Streaming), Body::from_stream(pieces))
+    };
+    let router = Router::new().route("/", get(|| async { "fine" })).route("/stream", get(stream));
+    let served = served(router, Limits { unauthenticated: Some(4), head: Some(NEVER * 9), ..Limits::TCP }).await;
+    let mut open = asked(served.addr, "/stream").await;
+    let mut some = [0; 64];
+    open.read_exact(&mut some).await.unwrap();
+    let mut half_open = Vec::new();
+    for _ in 0..64 {
+        let mut half = TcpStream::connect(served.addr).await.unwrap();
+        // One that is closed already is what the others make place by.
+        let _ = half.write_all(b"GET / HTTP/1.1\r\nhost: ").await;
+        half_open.push(half);
+        // Each time there is a place for one that asks at once.
+        let mut asks = asked(served.addr, "/").await;
+        timeout(NEVER, asks.read_exact(&mut some)).await.unwrap().unwrap();
+        timeout(NEVER, open.read_exact(&mut some)).await.unwrap().unwrap();
+    }
+    let first = half_open.swap_remove(0);
+    assert_eq!(rest(first).await, "");
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ use crate::{
     engine::Engine,
     nonce,
     supervise::store::{iso, now},
+    tmux::{Lineage, ProcessId},
 };
 
 /// The answer where no terminal watches for questions.
@@ -89,7 +90,7 @@ pub struct Approvals {
 }
 
 /// Answers a question that is asked elsewhere too, and answered there alone.
-type AnswerThere = Arc<dyn Fn(&Engine, Verdict) -> Result<()> + Send + Sync>;
+type AnswerThere = Arc<dyn Fn(&Engine, Verdict, Option<&Lineage>) -> Result<()> + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -97,6 +98,8 @@ struct State {
     asked: Vec<(OpenQuestion, Option<Verdict>)>,
     /// Where those are answered that are asked elsewhere too.
     elsewhere: BTreeMap<String, AnswerThere>,
+    /// The processes that count as the one who asks, where they are known.
+    askers: BTreeMap<String, Vec<ProcessId>>,
     /// How many terminals watch.
     watchers: usize,
 }
@@ -155,14 +158,38 @@ impl Approvals {
         outcome
     }
 
-    /// Answers a question for a caller: as [`Approvals::answer`], or where else it is asked. Errors: that one's, too.
-    pub fn answer_by(&self, engine: &Engine, id: &str, word: Verdict) -> Result<()> {
+    /// Answers a question for a caller: as [`Approvals::answer`], or where else it is asked. `answerer`: the process
+    /// that answers, where it is one of this machine and is known. Errors: that one's, too; `UNAUTHORIZED` where that
+    /// is the one who asks. Recorded in the audit log.
+    pub(crate) fn answer_by(&self, engine: &Engine, id: &str, word: Verdict, answerer: Option<&Lineage>) -> Result<()> {
         // Whoever answers it there takes it away here: nothing is held meanwhile.
-        let there = self.state.borrow().elsewhere.get(id).cloned();
-        match there {
-            Some(answer) => answer(engine, word),
-            None => self.answer(id, word),
-        }
+        let (there, asker, name) = {
+            let state = self.state.borrow();
+            let name = state.asked.iter().find(|(question, _)| question.id == id);
+            let name = name.map(|(question, _)| format!("{id} {} {}", question.kind, question.name));
+            (state.elsewhere.get(id).cloned(), state.askers.get(id).cloned(), name)
+        };
+        let answered = match (there, asker) {
+            (_, Some(asker)) if answerer.is_some_and(|answerer| answerer.descends_from(&asker)) => {
+                Err(own_question(id, &asker))
+            }
+            (Some(answer), _) => answer(engine, word, answerer),
+            (None, _) if answerer.is_some_and(Lineage::is_agents) => Err(Error::new(
+                ErrorCode::Unauthorized,
+                format!("this answer to question {id} comes from what an agent of this muxtap has started"),
+            )),
+            (None, _) => self.answer(id, word),
+        };
+        let result = match &answered {
+            Ok(()) => {
+                let verdict = if word == Verdict::Approved { "approved" } else { "denied" };
+                let who = if answerer.is_some() { "the process is known" } else { "the process is not known" };
+                format!("{verdict}: {who}")
+            }
+            Err(error) => error.code.as_str().to_owned(),
+        };
+        engine.record_about("approval", name.as_deref().unwrap_or(id), &result);
+        answered
     }
 
     /// Shows a question that is asked elsewhere, until what this returns is dropped. `question` gets its id.
@@ -193,8 +220,9 @@ impl Approvals {
     }
 
     /// Asks. `until`: when the question lapses, ISO 8601.
-    fn ask(&self, request: &Request, until: String) -> AskedQuestion {
+    fn ask(&self, request: &Request, asker: Option<&Lineage>, until: String) -> AskedQuestion {
         let mut id = new_id();
+        let asker = asker.map(Lineage::asker);
         self.state.send_modify(|state| {
             while state.asked.iter().any(|(question, _)| question.id == id) {
                 id = new_id();
@@ -211,9 +239,20 @@ impl Approvals {
                 pid: std::process::id(),
             };
             state.asked.push((question, None));
+            state.askers.extend(asker.map(|asker| (id.clone(), asker)));
         });
         AskedQuestion { approvals: self.clone(), id }
     }
+}
+
+/// Returns the error for a question that the one who asks would answer.
+pub(crate) fn own_question(id: &str, asker: &[ProcessId]) -> Error {
+    let pid = asker.first().map_or(0, |one| one.pid);
+    let message = format!(
+        "question {id} was asked by process {pid}, and this answer comes from the same process, or from the same pane: \
+         a person answers it in another pane or terminal, or on the page"
+    );
+    Error::new(ErrorCode::Unauthorized, message)
 }
 
 /// Returns the error for a question that is not open.
@@ -253,6 +292,7 @@ impl AskedQuestion {
             let before = state.asked.len();
             state.asked.retain(|(question, _)| question.id != self.id);
             state.elsewhere.remove(&self.id);
+            state.askers.remove(&self.id);
             state.asked.len() < before
         });
         answer
@@ -287,7 +327,7 @@ impl Confirm for Terminal {
                 return Decision::Unavailable(NOT_WATCHED.into());
             }
             let until = iso_in(question.deadline.saturating_duration_since(Instant::now()));
-            let asked = self.approvals.ask(&question.request, until);
+            let asked = self.approvals.ask(&question.request, question.asker.as_ref(), until);
             tokio::select! {
                 biased;
                 () = question.over() => {}
@@ -325,7 +365,7 @@ mod tests {
     fn a_question_is_answered_once() {
         let approvals = Approvals::default();
         assert!(approvals.open_questions().approvals.is_empty());
-        let asked = approvals.ask(&request(), "later".into());
+        let asked = approvals.ask(&request(), None, "later".into());
         let open = approvals.open_questions().approvals;
         assert_eq!((open.len(), &open[0].id, open[0].kind.as_str()), (1, &asked.id, "session"));
         approvals.answer(&asked.id, Verdict::Denied).unwrap();
@@ -338,7 +378,7 @@ mod tests {
     #[test]
     fn a_question_goes_with_its_asker() {
         let approvals = Approvals::default();
-        let asked = approvals.ask(&request(), String::new());
+        let asked = approvals.ask(&request(), None, String::new());
         let id = asked.id.clone();
         drop(asked);
         assert!(approvals.open_questions().approvals.is_empty());
@@ -353,7 +393,7 @@ mod tests {
         drop(other);
         assert!(approvals.is_watched());
         assert!(one.next().await.approvals.is_empty());
-        let asked = approvals.ask(&request(), String::new());
+        let asked = approvals.ask(&request(), None, String::new());
         assert_eq!(one.next().await.approvals[0].id, asked.id);
         drop(one);
         assert!(!approvals.is_watched());
@@ -362,7 +402,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_wakes_the_asker() {
         let approvals = Approvals::default();
-        let asked = approvals.ask(&request(), String::new());
+        let asked = approvals.ask(&request(), None, String::new());
         approvals.answer(&asked.id, Verdict::Approved).unwrap();
         asked.answered().await;
         assert_eq!(asked.close(), Some(Verdict::Approved));

@@ -9,6 +9,8 @@ use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::tmux::Lineage;
+
 pub use approvals::Terminal;
 pub use mattermost::Mattermost;
 
@@ -37,6 +39,8 @@ impl Request {
 pub struct Question {
     /// The spawn that is asked about.
     pub request: Request,
+    /// The process that asks, where it is known: neither it nor what it runs in gives the answer.
+    pub asker: Option<Lineage>,
     /// The time after which the answer is no.
     pub deadline: Instant,
     /// Cancelled when the answer is not wanted any more. The way that shows the question takes it

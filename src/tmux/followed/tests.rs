@@ -427,7 +427,7 @@ fn a_pane_is_paused_where_it_is_not_carried_any_more() {
     let mut world = World::following();
     let steps = world.listed(&[N]);
     assert_eq!(steps, seeded_away(&[O], world.attempt()));
-    assert!(world.pane.is_parked(O) && !world.pane.is_parked(N));
+    assert!(world.pane.stays_paused(O) && !world.pane.stays_paused(N));
     world.answered();
     world.follow();
     assert_eq!(world.listed(&[N]), [], "once");
@@ -441,7 +441,7 @@ fn a_pane_is_paused_where_it_is_not_carried_any_more() {
     assert_eq!(world.listed(&[O, N]), [PaneAction::Unpark(N)]);
     assert_eq!(world.listed(&[O]), [PaneAction::Park(N)]);
     world.pane.lost(N);
-    assert!(!world.pane.is_parked(N), "nothing is kept for one that has gone");
+    assert!(!world.pane.stays_paused(N), "nothing is kept for one that has gone");
     // One that has ended is about to be respawned.
     let mut world = World::ended();
     assert_eq!(world.listed(&[N]), [PaneAction::Park(O)]);
@@ -535,4 +535,116 @@ fn who_waits_for_it_is_served_when_it_is_followed_or_has_ended() {
     let second = world.pane.wait().unwrap();
     world.pane.ended(None, None);
     assert!(second.now_or_never().is_some());
+}
+
+fn paused_and_seeded(attempt: u64) -> Vec<PaneAction> {
+    vec![PaneAction::Unfollowed, PaneAction::PauseAndSeed(attempt)]
+}
+
+/// One that floods, held on `O` and read.
+fn held_pane() -> World {
+    let mut world = World::following();
+    let steps = world.pane.hold(&mut world.attempts);
+    assert_eq!(steps, Some((paused_and_seeded(world.attempt()), Some(1))));
+    assert_eq!(world.pane.hold(&mut world.attempts), None, "it is being read");
+    let attempt = world.attempt();
+    assert!(world.pane.paused(attempt));
+    let again = Seeding::Again(GapReason::Paused);
+    assert_eq!(world.answered(), SeedOutcome::Deliver(again, HeldOutput::default()));
+    world.follow();
+    assert!(world.pane.is_held() && world.is_following(O) && world.pane.stays_paused(O));
+    world
+}
+
+#[test]
+fn one_that_floods_stays_paused_until_it_is_let_go() {
+    let mut world = held_pane();
+    assert_eq!(world.pane.reseed(GapReason::Paused, &mut world.attempts), seeded(world.attempt()));
+    world.answered();
+    world.follow();
+    assert!(world.pane.is_held() && world.pane.goes_on_being_held(1));
+    let steps = world.pane.let_go(&mut world.attempts);
+    assert_eq!(steps, paused_and_seeded(world.attempt()));
+    assert!(!world.pane.is_held() && !world.pane.stays_paused(O) && !world.pane.goes_on_being_held(1));
+    assert_eq!(world.pane.let_go(&mut world.attempts), []);
+    let attempt = world.attempt();
+    assert!(world.pane.is_being_paused(O) && world.pane.paused(attempt) && world.pane.is_being_paused(O));
+    world.answered();
+    world.follow();
+    assert!(!world.pane.is_being_paused(O));
+    // Another hold has another number, and one that flows although it is held is paused again.
+    let steps = world.pane.hold(&mut world.attempts);
+    assert_eq!(steps, Some((paused_and_seeded(world.attempt()), Some(2))));
+    assert!(world.pane.goes_on_being_held(2) && !world.pane.goes_on_being_held(1));
+    let attempt = world.attempt();
+    world.pane.paused(attempt);
+    world.answered();
+    world.follow();
+    let steps = world.pane.hold(&mut world.attempts);
+    assert_eq!(steps, Some((paused_and_seeded(world.attempt()), None)));
+}
+
+#[test]
+fn it_is_paused_wherever_it_is_carried_and_flows_where_it_comes_to_others() {
+    let mut world = held_pane();
+    assert_eq!(world.listed(&[O, N]), []);
+    assert_eq!(world.pane.hold_on_others([O, N].into_iter()), [N]);
+    assert!(world.pane.hold_on_others([O, N].into_iter()).is_empty(), "once");
+    // It is held where it goes on; what it printed meanwhile is missing.
+    assert_eq!(world.pane.lost(O), [PaneAction::Unfollowed]);
+    assert_eq!(world.listed(&[N]), seeded(world.attempt()));
+    assert!(world.pane.is_held());
+    let again = Seeding::Again(GapReason::Paused);
+    assert_eq!(world.answered(), SeedOutcome::Deliver(again, HeldOutput::default()));
+    let steps = world.pane.let_go(&mut world.attempts);
+    assert_eq!(steps, paused_and_seeded(world.attempt()));
+    // One that is moved is held there too.
+    let mut world = held_pane();
+    let steps = world.listed(&[N]);
+    assert_eq!(steps, [vec![PaneAction::Park(O)], paused_and_seeded(world.attempt())].concat());
+    assert!(world.pane.is_held());
+    // Nor is it paused again where that was foreseen.
+    let mut world = held_pane();
+    world.pane.hold_on_others([O, N].into_iter());
+    world.listed(&[N]);
+    assert!(world.pane.is_held());
+    assert_eq!(world.answered(), SeedOutcome::Deliver(again, HeldOutput::default()));
+    let steps = world.pane.let_go(&mut world.attempts);
+    assert_eq!(steps, paused_and_seeded(world.attempt()));
+    assert!(world.pane.stays_paused(O), "it is not carried there");
+    // The others are let go as well.
+    let mut world = held_pane();
+    world.listed(&[O, N]);
+    world.pane.hold_on_others([O, N].into_iter());
+    let steps = world.pane.let_go(&mut world.attempts);
+    assert_eq!(steps, [vec![PaneAction::Unpark(N)], paused_and_seeded(world.attempt())].concat());
+    // Where it is not carried it stays paused: tmux would keep its output for them.
+    let mut world = held_pane();
+    world.pane.hold_on_others([O, N].into_iter());
+    let steps = world.pane.let_go(&mut world.attempts);
+    assert_eq!(steps.first(), Some(&PaneAction::Park(N)));
+    assert!(world.pane.stays_paused(N));
+}
+
+#[test]
+fn one_that_ended_while_it_was_held_is_read_when_it_is_respawned() {
+    let mut world = held_pane();
+    assert!(world.end());
+    assert_eq!(world.pane.output(O, b"more"), OutputAction::Unsure);
+    let steps = world.restarted(false);
+    assert_eq!(steps, [vec![PaneAction::Restarted], seeded(world.attempt())].concat());
+    assert!(world.pane.is_held(), "the new program may flood too");
+    let mut world = held_pane();
+    assert!(world.end());
+    assert_eq!(world.pane.let_go(&mut world.attempts), [PaneAction::Unpark(O)]);
+    // What muxtap starts in one that was not held may print as much as any other.
+    let mut world = World::following();
+    assert_eq!(world.restarted(true), []);
+    assert!(!world.pane.allowance.is_exceeded_by(1 << 20, true, Instant::now()));
+    // The respawn's own line has ended the pause.
+    let mut world = held_pane();
+    world.listed(&[O, N]);
+    world.pane.hold_on_others([O, N].into_iter());
+    assert_eq!(world.restarted(true), [PaneAction::Unpark(N)]);
+    assert!(!world.pane.is_held() && !world.pane.goes_on_being_held(1));
 }

@@ -6,16 +6,12 @@
 //! between (F36, F37). Introductions are read in any order, and what comes in one read is taken in
 //! one turn of the server's loop. So the flags go last, in one write with the end (F38).
 //!
-//! Messages are those of OpenBSD's `imsg_init(3)`: a header of 16 bytes (type, length and marks,
-//! two words more), then data. A descriptor comes along by `SCM_RIGHTS` (unix(7)) where the header
-//! is marked.
+//! A descriptor comes along by `SCM_RIGHTS` (unix(7)) where a message's header is marked.
 
 use std::collections::VecDeque;
 
-/// The length of a message's header.
-const HEADER: usize = 16;
-/// The longest message that a tmux server reads (`MAX_IMSGSIZE`).
-const LONGEST: usize = 16 * 1024;
+use super::message::{Header, Malformed};
+
 /// The most bytes of an introduction. It carries the client's environment, of which Linux allows 6
 /// MiB at most.
 const LONGEST_INTRODUCTION: usize = 8 * 1024 * 1024;
@@ -34,17 +30,6 @@ const DONE: u32 = 106;
 pub(super) struct Write<F> {
     pub(super) bytes: Vec<u8>,
     pub(super) descriptor: Option<F>,
-}
-
-/// Why what a client sends is no introduction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
-    #[error("its introduction holds a message of an impossible length")]
-    Length,
-    #[error("its introduction lacks a descriptor")]
-    Descriptor,
-    #[error("its introduction is too long")]
-    TooLong,
 }
 
 /// The part of its introduction that a client has sent so far. `F` is a descriptor.
@@ -138,51 +123,18 @@ impl<F> Introduction<F> {
     }
 }
 
-/// The header of a message.
-#[derive(Clone, Copy)]
-struct Header {
-    kind: u32,
-    /// The length of the whole message.
-    length: usize,
-    has_descriptor: bool,
-}
-
-impl Header {
-    /// Reads the header at the beginning of `bytes`; `None` where that is not all here.
-    fn read(bytes: &[u8]) -> Result<Option<Self>, Malformed> {
-        let Some(([k0, k1, k2, k3, a0, a1, b0, b1], _)) = bytes.split_first_chunk() else { return Ok(None) };
-        if bytes.len() < HEADER {
-            return Ok(None);
-        }
-        // Up to 3.5a these are two numbers, the length and marks. From 3.6 on they are one, whose
-        // highest bit is the mark: where that comes first in memory the length is the second.
-        let (first, second) = (u16::from_ne_bytes([*a0, *a1]), u16::from_ne_bytes([*b0, *b1]));
-        let possible = |length: u16| (HEADER..=LONGEST).contains(&usize::from(length));
-        let (length, marks) = if possible(first) { (first, second) } else { (second, first) };
-        if !possible(length) {
-            return Err(Malformed::Length);
-        }
-        let kind = u32::from_ne_bytes([*k0, *k1, *k2, *k3]);
-        Ok(Some(Self { kind, length: length.into(), has_descriptor: marks != 0 }))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::message::{HEADER, LONGEST, message},
+        *,
+    };
 
     const TERM: u32 = 101;
     const STDIN: u32 = 104;
     const ENVIRON: u32 = 105;
     const STDOUT: u32 = 110;
     const COMMAND: u32 = 200;
-
-    /// A message as tmux up to 3.5a writes it (on the machines there are: little-endian ones).
-    fn message(kind: u32, marks: u16, data: &[u8]) -> Vec<u8> {
-        let length = u16::try_from(HEADER + data.len()).unwrap();
-        let words = [8_u32, 4711].map(u32::to_ne_bytes).concat();
-        [&kind.to_ne_bytes()[..], &length.to_ne_bytes(), &marks.to_ne_bytes(), &words, data].concat()
-    }
 
     /// The messages of a client in the order in which tmux sends them, with the descriptor of each.
     fn sent(mark: u16) -> Vec<(Vec<u8>, Option<&'static str>)> {

@@ -15,6 +15,12 @@ struct Server {
     _dir: tempfile::TempDir,
     socket: PathBuf,
     listener: UnixListener,
+    /// The user whose server it is said to be.
+    owner: u32,
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 impl Server {
@@ -22,12 +28,12 @@ impl Server {
         let dir = tempfile::tempdir_in("/tmp").unwrap();
         let socket = dir.path().join("server");
         let listener = UnixListener::bind(&socket).unwrap();
-        Self { _dir: dir, socket, listener }
+        Self { _dir: dir, socket, listener, owner: own_uid() }
     }
 
     /// A client that connects to a relay to this server.
     fn client(&self) -> (std::os::unix::net::UnixStream, PathBuf, JoinHandle<Result<(), RelayError>>) {
-        let relay = Relay::listen(self.socket.as_path().into()).unwrap();
+        let relay = Relay::listen(self.socket.as_path().into(), self.owner).unwrap();
         let place = relay.socket().to_owned();
         let client = std::os::unix::net::UnixStream::connect(&place).unwrap();
         client.set_read_timeout(Some(LIMIT)).unwrap();
@@ -101,15 +107,47 @@ async fn the_server_sees_a_client_only_when_its_introduction_is_complete() {
     assert_eq!(text, "it is");
 
     // From here on it passes on what comes, both ways.
-    send(&accepted, Write { bytes: b"ready".to_vec(), descriptor: None }).await.unwrap();
-    let mut answer = [0; 5];
+    let ready = message(207, 0, b"");
+    send(&accepted, Write { bytes: ready.clone(), descriptor: None }).await.unwrap();
+    let mut answer = vec![0; ready.len()];
     client.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"ready");
+    assert_eq!(answer, ready);
     client.write_all(b"exiting").unwrap();
     assert_eq!(next(&accepted).await.0, b"exiting");
     drop(client);
     assert_eq!(next(&accepted).await.0, b"", "it has left");
     assert!(relay.await.unwrap().is_ok());
+}
+
+/// S1: whose the server is is known before the first byte is sent to it.
+#[tokio::test]
+async fn a_server_of_another_user_is_sent_nothing() {
+    let server = Server { owner: own_uid() + 1, ..Server::new() };
+    let (mut client, _, relay) = server.client();
+    client.write_all(&[message(105, 0, b"API_KEY=secret\0"), message(106, 0, b"")].concat()).unwrap();
+    let accepted = server.accept().await;
+    assert_eq!(next(&accepted).await.0, b"", "nothing was sent, and the connection has ended");
+    let refused = relay.await.unwrap();
+    assert!(matches!(refused, Err(RelayError::Stranger(uid)) if uid == own_uid()), "{refused:?}");
+    assert_eq!(client.read(&mut [0; 9]).unwrap_or(0), 0);
+}
+
+/// S1: what the server sends reaches the client as far as the client needs it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_does_not_have_its_client_run_anything() {
+    let server = Server::new();
+    let (mut client, _, relay) = server.client();
+    client.write_all(&message(106, 0, b"")).unwrap();
+    let accepted = server.accept().await;
+    assert_eq!(next(&accepted).await.0, message(106, 0, b""));
+    let (lock, ready, shell) = (message(206, 0, b"touch /x\0"), message(207, 0, b""), message(209, 0, b"/bin/x\0"));
+    send(&accepted, Write { bytes: [lock, ready.clone(), shell].concat(), descriptor: None }).await.unwrap();
+    let ended = relay.await.unwrap();
+    assert!(matches!(ended, Err(RelayError::Hostile(_))), "{ended:?}");
+    let mut received = Vec::new();
+    let _ = client.read_to_end(&mut received);
+    assert!(received.is_empty() || received == ready, "{received:?}");
+    assert_eq!(next(&accepted).await.0, b"", "the server was left");
 }
 
 #[tokio::test]
@@ -165,7 +203,7 @@ async fn a_client_that_does_not_go_on_is_let_go() {
 
 #[tokio::test]
 async fn only_the_user_can_come_and_nothing_is_left() {
-    let relay = Relay::listen(Path::new("/nowhere").into()).unwrap();
+    let relay = Relay::listen(Path::new("/nowhere").into(), own_uid()).unwrap();
     let directory = relay.socket().parent().unwrap().to_owned();
     assert_eq!(std::fs::metadata(&directory).unwrap().permissions().mode() & 0o7777, 0o700);
     drop(relay);

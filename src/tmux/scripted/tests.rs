@@ -76,12 +76,12 @@ async fn tmux_looks_at_a_window_only_while_a_pane_of_it_is_used() {
         server.inner.carry_out(actions);
     };
     let (begins, ends) = ("refresh-client -B \"muxtap-@0:@0:", "refresh-client -B muxtap-@0");
-    carry_out(&|model| model.follow(false, Reads::TmuxAlone));
+    carry_out(&|model| model.follow(false, Reads::TmuxAlone, false));
     assert_eq!(wire.accept().await, [ends], "nobody uses it");
     carry_out(&|model| model.use_values(PANE, Reads::TmuxAlone));
     assert!(wire.accept().await[0].starts_with(begins));
     for again in [Model::use_values, Model::leave_values] {
-        carry_out(&|model| model.follow(false, Reads::TmuxAlone));
+        carry_out(&|model| model.follow(false, Reads::TmuxAlone, false));
         carry_out(&|model| again(model, PANE, Reads::TmuxAlone));
     }
     assert_eq!(wire.accept().await, [ends], "once, by the one that left it");
@@ -436,7 +436,8 @@ async fn a_link_whose_keeper_panics_is_made_anew() {
     let spec = ServerSpec {
         program,
         socket: "/nowhere".into(),
-        coverage: CoverageMode::Auto,
+        coverage: CoverageMode::Sessions,
+        floods: Floods::Hold,
         file: SocketFile::default(),
         own: OwnProgram::default(),
     };
@@ -535,6 +536,6 @@ async fn a_client_that_ends_before_it_is_a_hub_is_no_defect() {
     let connection = wire.connection.clone();
     drop(wire);
     connection.closed().await;
-    let error = server.inner.become_hub(&connection, true).await.unwrap_err();
+    let error = server.inner.become_hub(&connection).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::TmuxUnavailable, "{error:?}");
 }

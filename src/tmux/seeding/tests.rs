@@ -99,8 +99,8 @@ async fn a_pause_that_was_never_announced_hides_no_real_one() {
     wire.accept().await;
     let pause = wire.request().await;
     wire.refuse(&pause, "no");
-    assert_eq!(wire.accept().await, ["refresh-client -A \"%1:continue\""]);
     wire.list(&[row(0, 0, 1)]).await;
+    assert_eq!(wire.accept().await, ["refresh-client -A \"%1:continue\""]);
     wire.seed("hello").await;
     assert_eq!(server.told(1).await, ["seeded %1 First hello"]);
     wire.say("%pause %1");

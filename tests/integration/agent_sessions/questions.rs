@@ -3,7 +3,14 @@
 use serde_json::{Value, json};
 
 use super::{Session, world};
-use crate::{common::eventually, mcp::Client, subscribers::Sse, supervise::standin::Mattermost};
+use crate::{
+    common::{Http, eventually},
+    http_port::{ask, asked, serving, token},
+    mcp::Client,
+    page::log_in,
+    subscribers::Sse,
+    supervise::standin::Mattermost,
+};
 
 fn last_answer(session: &Session) -> Value {
     let events = session.events("");
@@ -148,5 +155,111 @@ fn a_models_choice_is_shown_to_the_person_and_a_failed_question_is_no_yes() {
     assert_eq!(answered["result"]["isError"], true, "{answered}");
     assert_eq!(session.get("/questions")["questions"][0]["id"], json!(id));
     eventually("the question stays", || session.get("")["status"] == "asking");
+    session.kill();
+}
+
+/// An agent does not answer itself: nor what it has started, nor its terminals, over approvals and over HTTP.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_agent_does_not_answer_its_own_question() {
+    let world = world();
+    let session = Session::new(&world);
+    let program = world.plain_muxtap_command().get_program().to_str().unwrap().to_owned();
+    let muxtap = format!("MUXTAP_SOCKET={} {program}", world.daemon_socket().display());
+    let work = world.path("work").display().to_string();
+    let tries = |name: &str| {
+        format!(
+            "cd {work}; until [ -e go ]; do sleep 0.05; done; {{ {muxtap} approvals approve $(cat go); echo $?; {muxtap} \
+             agent-session answer -t {} $(cat question) --allow; echo $?; }} > {name} 2>&1; mv {name} {name}.done",
+            session.name
+        )
+    };
+    session.send(&format!("background {}\nopen {}\nask build", tries("child"), tries("terminal")));
+    let question = session.question();
+    let open = world.http("GET", "/v1/approvals", None).json();
+    let id = open["approvals"][0]["id"].as_str().unwrap().to_owned();
+    std::fs::write(world.path("work/question"), &question).unwrap();
+    std::fs::write(world.path("work/id"), &id).unwrap();
+    std::fs::rename(world.path("work/id"), world.path("work/go")).unwrap();
+    for name in ["child.done", "terminal.done"] {
+        let said = world.path("work").join(name);
+        eventually("both are tried", || said.exists());
+        let said = std::fs::read_to_string(said).unwrap();
+        let refused = said.matches("this answer comes from what it started").count();
+        assert!(refused == 2 && said.matches("\n1\n").count() == 2, "{name}: {said}");
+    }
+    assert_eq!(world.http("GET", "/v1/approvals", None).json(), open);
+    // This test is somebody else.
+    world.ok(&["approvals", "deny", &id]);
+    session.wait(&json!({"idle": true}));
+    assert!(session.said().ends_with("selected no\n"), "{}", session.said());
+}
+
+/// A token, which an agent can read, is not enough to answer over HTTP. A page is.
+#[test]
+#[cfg(feature = "page")]
+fn a_token_is_not_enough_to_answer_a_permission_question() {
+    let mut world = world();
+    world.set("MUXTAP_AUDIT", "true");
+    let (_daemon, addr) = serving(&world, &[]);
+    let token = token(&world);
+    let session = Session::new(&world);
+    session.send("ask build");
+    let id = session.question();
+    let refused = |answer: &Http| {
+        let said = String::from_utf8_lossy(&answer.body).into_owned();
+        assert!(said.contains("a token is not enough to answer it"), "{said}");
+    };
+    let path = session.path(&format!("/questions/{id}"));
+    for yes_or_no in [true, false] {
+        refused(&asked(&addr, &token, "POST", &path, Some(&json!({"allow": yes_or_no}))));
+    }
+    assert_eq!(session.get("/questions")["questions"][0]["id"], json!(id));
+    // A page that may do everything.
+    let (addr, cookie) = log_in(&world, &[]);
+    let headers =
+        [&*format!("host: {addr}"), &*cookie, &*format!("origin: http://{addr}"), "content-type: application/json"];
+    let (answer, _) = ask(&addr, "POST", &path, &headers, br#"{"allow": true}"#);
+    assert_eq!((answer.status, answer.json()), (200, json!({"ok": true})));
+    session.wait(&json!({"idle": true}));
+    assert_eq!(last_answer(&session)["by"], "http 127.0.0.1 (page)");
+    session.kill();
+    world.ok(&["stop"]);
+    let audit = std::fs::read_to_string(world.path("m.sock.audit.jsonl")).unwrap();
+    let lines = audit.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines: Vec<Value> = lines.filter(|line| line["action"] == "agent-permission").collect();
+    let said: Vec<_> = lines.iter().map(|line| (line["by"].as_str(), line["result"].as_str().unwrap())).collect();
+    let refused = (Some("token"), "UNAUTHORIZED");
+    assert_eq!(said, [refused, refused, (Some("page"), "allowed:yes")]);
+}
+
+/// Nor is the socket, for a process that an agent has left behind.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_orphan_of_an_agent_answers_nothing() {
+    let world = world();
+    let session = Session::new(&world);
+    let program = world.plain_muxtap_command().get_program().to_str().unwrap().to_owned();
+    let muxtap = format!("MUXTAP_SOCKET={} {program}", world.daemon_socket().display());
+    let work = world.path("work").display().to_string();
+    let name = &session.name;
+    let script = format!(
+        "cd {work}; until [ -e go ]; do sleep 0.05; done; {{ {muxtap} approvals approve $(cat go); echo $?; {muxtap} \
+         agent-session answer -t {name} $(cat question) --allow; echo $?; }} > said 2>&1; mv said said.done"
+    );
+    std::fs::write(world.path("work/tries"), script).unwrap();
+    session.send("background setsid sh tries >/dev/null 2>&1 & exit\nask build");
+    let question = session.question();
+    let open = world.http("GET", "/v1/approvals", None).json();
+    let id = open["approvals"][0]["id"].as_str().unwrap().to_owned();
+    std::fs::write(world.path("work/question"), &question).unwrap();
+    std::fs::write(world.path("work/id"), &id).unwrap();
+    std::fs::rename(world.path("work/id"), world.path("work/go")).unwrap();
+    let said = world.path("work/said.done");
+    eventually("both are tried", || said.exists());
+    let said = std::fs::read_to_string(said).unwrap();
+    let refused = said.matches("comes from what an agent of this muxtap has started").count();
+    assert!(refused == 2 && said.matches("\n1\n").count() == 2, "{said}");
+    assert_eq!(world.http("GET", "/v1/approvals", None).json(), open);
     session.kill();
 }

@@ -1,10 +1,15 @@
 //! Access to the bridge: the peer, the page, the method, the token, in this order.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::{
+    net::{SocketAddr, UdpSocket},
+    os::unix::fs::PermissionsExt as _,
+};
 
-use crate::common::World;
+use serde_json::json;
 
-use super::{Bridge, Client, ORIGIN, error};
+use crate::common::{Answer, World, run};
+
+use super::{Bridge, Client, ORIGIN, command, error};
 
 const LIST: &[u8] = b"{\"action\":\"list_sessions\"}";
 
@@ -211,4 +216,191 @@ fn connections_are_kept() {
     );
     drop(broken);
     assert_eq!(client.post(LIST).status, 200);
+}
+
+/// Sends one request by bash: with `wait` it prints the answer's head, else it closes at once.
+const SENDER: &str = r#"
+exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 9
+body='{"action":"create_session","session":"stolen"}'
+printf 'POST /v1/tmux HTTP/1.1\r\nHost: localhost\r\nOrigin: %s\r\nContent-Length: %s\r\n\r\n%s' "$2" "${#body}" "$body" >&3
+[ "$3" = wait ] || exit 0
+while IFS= read -r line <&3; do printf '%s\n' "$line"; [ "$line" != $'\r' ] || break; done
+head -c 9 <&3
+"#;
+
+/// A request of this world's user, or, by `setpriv`, of another user.
+fn sends(world: &World, port: u16, is_other: bool, how: &str) -> Answer {
+    let mut sender = if is_other {
+        let mut setpriv = world.command("setpriv");
+        setpriv.args(["--reuid=65534", "--regid=65534", "--clear-groups", "bash"]);
+        setpriv
+    } else {
+        world.command("bash")
+    };
+    run(sender.current_dir("/").args(["-c", SENDER, "-", &port.to_string(), ORIGIN, how]))
+}
+
+fn can_play_another_user() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("not tested: only root can play another user");
+    }
+    is_root
+}
+
+/// A bridge as it is by default takes nothing from another user of this machine.
+#[test]
+#[cfg(target_os = "linux")]
+fn another_user_of_this_machine_is_refused() {
+    if !can_play_another_user() {
+        return;
+    }
+    let world = World::new();
+    for vars in [&[][..], &[("TMUX_BRIDGE_MODE", "stub")], &[("HOST", "::"), ("TMUX_BRIDGE_MODE", "stub")]] {
+        let bridge = Bridge::with(&world, vars);
+        let sessions = || bridge.ok(&json!({"action": "list_sessions"}))["sessions"].clone();
+        let theirs = sends(&world, bridge.port, true, "wait");
+        let answer = theirs.text();
+        assert!(answer.starts_with("HTTP/1.1 403 ") && answer.ends_with("forbidden"), "{vars:?}: {theirs:?}");
+        assert!(answer.contains("text/plain") && !answer.to_lowercase().contains("access-control"), "{answer}");
+        assert_eq!(sessions(), json!([]), "{vars:?}");
+        // The attack itself works.
+        let own = sends(&world, bridge.port, false, "wait");
+        assert!(own.text().starts_with("HTTP/1.1 200 "), "{vars:?}: {own:?}");
+        assert_eq!(sessions(), json!(["stolen"]), "{vars:?}");
+        bridge.ok(&json!({"action": "kill_session", "session": "stolen"}));
+    }
+}
+
+/// A closed socket is listed as one of user 0.
+#[test]
+#[cfg(target_os = "linux")]
+fn who_sends_and_closes_at_once_does_not_pass_for_root() {
+    if !can_play_another_user() {
+        return;
+    }
+    let world = World::new();
+    let bridge = Bridge::stub(&world);
+    for _ in 0..20 {
+        assert_eq!(sends(&world, bridge.port, true, "leave").status, 0);
+        let health = bridge.client().ask("GET", "/health", &[("Origin", ORIGIN)], b"");
+        assert!(health.body.contains(r#""sessions":0}"#), "{health:?}");
+    }
+    // The connections that are still looked up when the bridge ends do nothing either.
+    assert_eq!(bridge.stop().status, 0);
+}
+
+/// Another user's connection is refused with the token, too.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_token_does_not_let_another_user_in() {
+    if !can_play_another_user() {
+        return;
+    }
+    let world = World::new();
+    let bridge = Bridge::with(&world, &[("TMUX_BRIDGE_MODE", "stub"), ("TMUX_BRIDGE_TOKEN", "s3cret")]);
+    assert!(sends(&world, bridge.port, true, "wait").text().starts_with("HTTP/1.1 403 "));
+    assert!(sends(&world, bridge.port, false, "wait").text().starts_with("HTTP/1.1 401 "));
+}
+
+/// A page that has its own name resolve to this machine sends that name.
+#[test]
+fn a_name_that_is_not_of_this_machine_is_refused() {
+    let world = World::new();
+    let bridge = Bridge::stub(&world);
+    let mut client = bridge.client();
+    let port = bridge.port;
+    let mut ask = |hosts: &[&str], path: &str| {
+        let mut headers = vec![("Origin", ORIGIN)];
+        headers.extend(hosts.iter().map(|host| ("Host", *host)));
+        client.ask("POST", path, &headers, LIST)
+    };
+    for host in ["localhost", &format!("LOCALHOST:{port}"), &format!("127.0.0.1:{port}"), &format!("[::1]:{port}")] {
+        assert_eq!(ask(&[host], "/v1/tmux").status, 200, "{host}");
+    }
+    for host in ["", "x", "evil.example", "[::1].evil.com", "localhost.evil.com", "u@localhost", "localhost:3341x"] {
+        let reply = ask(&[host], "/v1/tmux");
+        assert_eq!((reply.status, reply.body.as_str()), (403, "forbidden"), "{host}");
+        assert_eq!(reply.header("access-control-allow-origin"), None, "{host}");
+    }
+    assert_eq!(ask(&["localhost", "evil.example"], "/v1/tmux").status, 403);
+    assert_eq!(ask(&["localhost"], "http://evil.example/v1/tmux").status, 403);
+    drop(bridge);
+    let bridge = Bridge::with(&world, &[("TMUX_BRIDGE_MODE", "stub"), ("HOST", "0.0.0.0")]);
+    let named = [("Origin", ORIGIN), ("Host", "0.0.0.0:1")];
+    assert_eq!(bridge.client().ask("POST", "/v1/tmux", &named, LIST).status, 200, "where it listens");
+}
+
+/// `--token` is all that it takes: the token is made once, kept private, and never printed.
+#[test]
+fn a_token_is_one_flag() {
+    let world = World::new();
+    let file = world.path("state/muxtap/bridge-token");
+    let started = |vars: &[(&str, &str)]| {
+        let mut bridge = Bridge::start(&world, command(&world, vars).arg("--token"));
+        let auth = bridge.process.line().unwrap();
+        (bridge, auth)
+    };
+    let asks = |bridge: &Bridge<'_>, token: &str| {
+        let token = format!("Bearer {token}");
+        bridge.client().ask("POST", "/v1/tmux", &[("Origin", ORIGIN), ("Authorization", &token)], LIST).status
+    };
+    let (bridge, auth) = started(&[]);
+    let token = std::fs::read_to_string(&file).unwrap().trim().to_owned();
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(auth, format!("auth: bearer token required (in {})", file.display()));
+    assert_eq!((asks(&bridge, &token), asks(&bridge, "x"), asks(&bridge, "")), (200, 401, 401));
+    let stopped = bridge.stop();
+    assert!(!stopped.stderr.contains(&token) && !stopped.stderr.contains("--token"), "{}", stopped.stderr);
+    // It stays the same one until it is taken away.
+    let (bridge, _) = started(&[]);
+    assert_eq!(asks(&bridge, &token), 200);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(asks(&bridge, &token), 401);
+    drop(bridge);
+    // One that the environment gives wins, and none is made.
+    let (bridge, auth) = started(&[("TMUX_BRIDGE_TOKEN", "given")]);
+    assert_eq!(auth, "auth: bearer token required (TMUX_BRIDGE_TOKEN)");
+    assert_eq!((asks(&bridge, "given"), file.exists()), (200, false));
+    drop(bridge);
+    // A file that others can read is not used.
+    std::fs::write(&file, "sixteen-or-more-visible").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = run(command(&world, &[]).arg("--token"));
+    assert_eq!(refused.status, 1, "{refused:?}");
+    assert!(refused.stderr.contains("open to others") && !refused.stderr.contains("muxtap token"), "{refused:?}");
+}
+
+/// What contract v1 leaves open is said once, beside the contract's own lines.
+#[test]
+fn where_the_contract_is_weaker_is_said_at_the_start() {
+    let world = World::new();
+    let said = |vars: &[(&str, &str)]| Bridge::with(&world, vars).stop().stderr;
+    let plain = said(&[]);
+    assert!(plain.contains("asks for no token") && plain.contains("`muxtap bridge --token`"), "{plain}");
+    let with_token = said(&[("TMUX_BRIDGE_TOKEN", "s3cret")]);
+    assert!(!with_token.contains("asks for no token"), "{with_token}");
+    let framed = said(&[("ALLOWED_ORIGINS", "https://a.example,null")]);
+    assert!(framed.contains("ALLOWED_ORIGINS has `null`"), "{framed}");
+}
+
+/// The token is not in the environment of what a page starts.
+#[test]
+fn the_token_does_not_reach_the_terminals() {
+    let world = World::new();
+    let bridge = Bridge::with(&world, &[("TMUX_BRIDGE_TOKEN", "s3cret"), ("OTHER", "there")]);
+    let headers = [("Origin", ORIGIN), ("Authorization", "Bearer s3cret")];
+    let act = |body: serde_json::Value| {
+        let reply = bridge.client().ask("POST", "/v1/tmux", &headers, body.to_string().as_bytes());
+        assert_eq!(reply.status, 200, "{reply:?}");
+        reply.json()
+    };
+    act(json!({"action": "create_session", "session": "a"}));
+    let text = "echo \"<$OTHER$TMUX_BRIDGE_TOKEN>\"";
+    let shown = act(json!({"action": "send_and_capture", "session": "a", "text": text, "enter": true,
+        "wait_for": "^<there.*>$", "timeout_ms": 20000}));
+    let output = shown["output"].as_str().unwrap().to_owned();
+    assert!(output.contains("<there>"), "{output}");
+    let environment = world.tmux(&["show-environment", "-g"]);
+    assert!(!environment.contains("s3cret"), "{environment}");
 }

@@ -72,14 +72,14 @@ fn a_daemon_that_is_killed_while_it_makes_a_terminal_leaves_none_unnamed() {
     let world = World::with_server();
     let (split, first) = split(&world);
     // The server is held where it has made the window.
-    world.tmux(&["set-hook", "-g", "after-new-window", "wait-for held"]);
+    world.tmux(&["set-hook", "-g", "after-set-option", "wait-for held"]);
     let panes = || world.tmux(&["list-panes", "-a", "-F", "#{pane_id}"]).lines().count();
     let before = panes();
     let asking = world.spawn(&words(&split));
     eventually("the window is there", || panes() > before);
     world.kill_daemon(rustix::process::Signal::KILL);
     let error = failed(&asking.finish(), "INCONSISTENT_STATE");
-    world.tmux(&["set-hook", "-gu", "after-new-window"]);
+    world.tmux(&["set-hook", "-gu", "after-set-option"]);
     world.tmux(&["wait-for", "-S", "held"]);
     names_the_session(&world, &error);
     // After the restart it is found where the answer says, and can be ended.

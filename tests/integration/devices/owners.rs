@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::{Value, json};
@@ -30,7 +30,6 @@ fn a_device_that_is_slow_to_read_is_heard() {
         assert_eq!(other.next_of("layout.rpc.result")["error"]["code"], "RPC_TIMEOUT");
     }
     // It has read nothing yet, and asks.
-    let begun = Instant::now();
     slow.say(&json!({"type": "layout.rpc.request", "requestId": "mine", "callerDeviceId": "slow",
                      "targetDeviceId": "other", "command": "select-tab", "expectedRevision": 1,
                      "args": {"target": "tab:t1"}}));
@@ -44,8 +43,7 @@ fn a_device_that_is_slow_to_read_is_heard() {
     other.say(&json!({"type": "layout.rpc.ack", "requestId": request["requestId"]}));
     other.say(&json!({"type": "layout.rpc.result", "requestId": request["requestId"], "ok": true, "result": {},
                       "appliedRevision": 2}));
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    // It goes on, and everything is there in its order.
+    // Only now it reads, and everything is there in its order.
     for _ in 0..24 {
         assert_eq!(slow.next_of("layout.rpc.request")["args"]["title"], large.as_str());
     }

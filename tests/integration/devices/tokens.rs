@@ -77,6 +77,8 @@ fn auth_token_logs_devices_in_over_tcp_and_their_connections_end_with_their_toke
         stream.write_all(head.as_bytes()).unwrap();
         stream
     };
+    // Devices name servers that are known.
+    world.sessions();
     let query = world.query();
     let mut opened = [format!("/v1/events{query}"), format!("/v1/panes/%250/output{query}&since=now&wait_ms=25000")]
         .each_ref()
@@ -182,7 +184,11 @@ fn another_user_of_the_machine_is_kept_out() {
     }
     let asked = as_another(&world, &program, &["--json", "list-panes"]);
     assert!(asked.status != 0 && asked.stdout.is_empty(), "{asked:?}");
-    // The program has looked whose daemon it is and left, perhaps before that has looked at it.
+    // The program has looked whose socket it is, and called nobody; another one calls.
+    let socket = world.daemon_socket();
+    let calls = ["-sS", "--max-time", "20", "--unix-socket", socket.to_str().unwrap(), "http://localhost/health"];
+    let called = as_another(&world, Path::new("/usr/bin/curl"), &calls);
+    assert!(called.status != 0 && called.stdout.is_empty(), "{called:?}");
     eventually("its connection is refused", || {
         fs::read_to_string(world.path("m.sock.log")).unwrap().contains("refused a connection of")
     });

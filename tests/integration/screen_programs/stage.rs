@@ -8,13 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap::screen::{CaptureOptions, Rules, Screen, Settings, Size};
+use muxtap::screen::{CaptureOptions, Rules, Screen, Settings, Size, Trouble};
 
 use crate::{
     common::World,
     screen_random::{
         driver::{self, Question, Tmux},
         generator::{Case, Step},
+        known,
     },
 };
 
@@ -42,8 +43,6 @@ pub struct Stage {
     /// The main screen is hidden and has another size than the pane: tmux captures no more of its lines and of the
     /// history than fits, so a model that is seeded now cannot know what comes back.
     hidden_main: bool,
-    /// The second model was made while the main screen was hidden: tmux does not tell which of its rows go on.
-    seeded_alternate: bool,
     /// All that has happened to the pane.
     steps: Vec<Step>,
     checkpoints: u32,
@@ -52,8 +51,10 @@ pub struct Stage {
     /// The model shows something else than the program, so that the case cannot go on.
     lost: bool,
     failures: Vec<String>,
-    /// Captures that a model, seeded at one checkpoint, had otherwise at the next, and how often.
-    inexact: BTreeMap<String, u32>,
+    /// Captures that a model, seeded at one checkpoint, was compared by at the next, and those of them that it knew.
+    from_seeds: BTreeMap<String, [u64; 2]>,
+    /// Times that such a model said that it was lost.
+    lost_seeds: u32,
 }
 
 /// Whether a program is there.
@@ -98,13 +99,13 @@ impl Stage {
             screen,
             second: None,
             hidden_main: false,
-            seeded_alternate: false,
             steps: Vec::new(),
             checkpoints: 0,
             differed: 0,
             lost: false,
             failures: Vec::new(),
-            inexact: BTreeMap::new(),
+            from_seeds: BTreeMap::new(),
+            lost_seeds: 0,
         };
         stage.prompt();
         // Something to scroll, to clear and to come back to.
@@ -300,13 +301,7 @@ impl Stage {
             self.failures.push(format!("{checkpoint}: {what:?} {how}{reduced}"));
         }
         for (what, how) in second {
-            if what.contains("-e") || self.seeded_alternate && what.contains("-J") {
-                // The line numbers in it depend on the history.
-                let what = what.split(" -S").next().unwrap_or_default().to_owned();
-                *self.inexact.entry(what).or_default() += 1;
-            } else {
-                self.failures.push(format!("{checkpoint}, seeded at the checkpoint before: {what:?} {how}"));
-            }
+            self.failures.push(format!("{checkpoint}, seeded at the checkpoint before: {what:?} {how}"));
         }
         self.seed(checkpoint);
     }
@@ -319,7 +314,6 @@ impl Stage {
         self.second = None;
         self.hear();
         self.second = second;
-        self.seeded_alternate = self.screen.alternate();
         let Some(second) = &self.second else {
             self.failures.push(format!("{checkpoint}: no seed"));
             return;
@@ -340,7 +334,18 @@ impl Stage {
             let found = question.differences(&replies, screen);
             found.into_iter().map(|(what, how)| (what.to_owned(), how)).collect::<Differences>()
         };
-        (of(&self.screen), self.second.as_ref().map(of).unwrap_or_default())
+        let second = match &self.second {
+            // It says itself that it is lost: what a seed does not tell. The engine asks for another.
+            Some(second) if second.trusted().is_err_and(|trouble| trouble != Trouble::OpenString) => {
+                self.lost_seeds += 1;
+                None
+            }
+            second => second.as_ref(),
+        };
+        if let Some(second) = second {
+            question.count(second, &mut self.from_seeds);
+        }
+        (of(&self.screen), second.map(of).unwrap_or_default())
     }
 
     /// The few bytes that make the difference, printed by a pane without a program.
@@ -377,10 +382,10 @@ impl Stage {
     }
 
     fn tell(&self) {
-        let inexact = if self.inexact.is_empty() { "none".into() } else { format!("{:?}", self.inexact) };
+        let seeded = known(&self.from_seeds);
         println!(
-            "{}: on tmux {} {} of {} checkpoints differ; what a seed did not tell, by capture: {inexact}",
-            self.name, self.tmux.version, self.differed, self.checkpoints
+            "{}: on tmux {} {} of {} checkpoints differ; seeded at the one before {seeded}, lost {}",
+            self.name, self.tmux.version, self.differed, self.checkpoints, self.lost_seeds
         );
         let verdict = format!("{}:\n{}", self.name, self.failures.join("\n\n"));
         if self.is_proven() {

@@ -33,6 +33,9 @@ pub struct Tmux {
     heard: BTreeMap<String, Vec<u8>>,
     /// Captures that were compared, by their flags, and those of them that the model knew.
     pub counts: BTreeMap<String, [u64; 2]>,
+    /// The same of seeded models between output and rest, where they are not sure: at rest they are
+    /// seeded anew.
+    pub restless: BTreeMap<String, [u64; 2]>,
 }
 
 impl Drop for Tmux {
@@ -76,6 +79,7 @@ impl Tmux {
             line: Vec::new(),
             heard: BTreeMap::new(),
             counts: BTreeMap::new(),
+            restless: BTreeMap::new(),
         };
         // A command that is sent sooner may run before the client is attached (F25).
         while !tmux.line.starts_with(b"%session-changed ") {
@@ -298,7 +302,7 @@ impl Question {
     }
 
     /// Counts the captures, and those that are known.
-    fn count(&self, screen: &Screen, counts: &mut BTreeMap<String, [u64; 2]>) {
+    pub fn count(&self, screen: &Screen, counts: &mut BTreeMap<String, [u64; 2]>) {
         for (flags, options) in &self.captures {
             // The numbers of the lines are the case's.
             let kind: Vec<_> = flags.split(' ').filter(|flag| ["-e", "-J", "-N"].contains(flag)).collect();
@@ -349,7 +353,8 @@ fn first_difference(ours: &[String], theirs: &[String]) -> String {
 pub fn difference(pane: &mut Pane<'_>, screen: &Screen, joined: bool) -> Option<String> {
     pane.rest();
     let question = Question::new(&pane.id, screen.history_size());
-    question.count(screen, &mut pane.tmux.counts);
+    let counts = if screen.is_unsure() { &mut pane.tmux.restless } else { &mut pane.tmux.counts };
+    question.count(screen, counts);
     let replies = pane.tmux.ask_all(&question.commands);
     let found = question.differences(&replies, screen);
     let first = found.iter().find(|(what, _)| joined || !what.contains("-J"));
@@ -368,16 +373,13 @@ pub fn run(tmux: &mut Tmux, case: &Case) -> Option<String> {
     for step in &case.steps {
         pane.take(step);
         apply(&mut screen, step);
-        if matches!(screen.trusted(), Err(trouble) if trouble != Trouble::OpenString) {
+        // All is printed at once, so that tmux reads it at once.
+        if matches!(screen.trusted(), Err(trouble) if ![Trouble::OpenString, Trouble::Reads].contains(&trouble)) {
             return None;
         }
     }
     difference(&mut pane, &screen, true)
 }
-
-/// Bytes that make the rest of a case independent of what a seed cannot know: the pen, the
-/// character sets, DECSC.
-const SETTLE: &[u8] = b"\x18\x1b\\\x1b[m\x0f\x1b(B\x1b)B\x1b7";
 
 /// The model of a pane from what tmux tells of it, and the replies to further commands at that same moment.
 pub fn seeded(tmux: &mut Tmux, pane: PaneId, further: &[String]) -> (Option<Screen>, Vec<Vec<u8>>) {
@@ -396,43 +398,50 @@ pub fn seeded(tmux: &mut Tmux, pane: PaneId, further: &[String]) -> (Option<Scre
     (screen, further)
 }
 
-/// Runs a case whose model is seeded half way; what differs right after the seed, or at the end.
+/// Seeds the model anew, as the engine does: what only the stream tells is taken along.
+fn seed_again(pane: &mut Pane<'_>, screen: &mut Screen) -> Option<()> {
+    pane.rest();
+    let mut again = seeded(pane.tmux, pane.id.parse().unwrap(), &[]).0?;
+    again.take_stream_state(screen, true);
+    *screen = again;
+    Some(())
+}
+
+/// Runs a case whose model is seeded half way; what differs right after the seed, wherever the pane
+/// rests, or at the end. Nothing is printed that would settle what a seed does not tell: where the
+/// model does not claim to know nothing is compared, and where it says that it is lost, or the pane
+/// rests and it is not sure, it is seeded anew.
 pub fn run_seeded(tmux: &mut Tmux, case: &Case) -> Option<String> {
     let mut pane = tmux.pane(case);
     let (before, after) = case.steps.split_at(case.steps.len() / 2);
-    let mut whole = model(case, pane.tmux.version);
     for step in before {
         pane.take(step);
-        apply(&mut whole, step);
     }
     pane.rest();
     let id = pane.id.parse().unwrap();
     let Some(mut screen) = seeded(pane.tmux, id, &[]).0 else { return Some("no seed".into()) };
-    if screen.at_rest() && !whole.at_rest() {
-        // A character that is half read is not told: from 3.6 on something is printed for it.
-        pane.take(&Step::Print(b"\x18".to_vec()));
-        pane.rest();
-        screen = seeded(pane.tmux, id, &[]).0?;
-    }
-    // Whether the last row goes on, or an empty one, is not told: joined lines are not compared.
-    if let Some(difference) = difference(&mut pane, &screen, false) {
+    if let Some(difference) = difference(&mut pane, &screen, true) {
         return Some(format!("right after the seed: {difference}"));
     }
-    for step in [Step::Print(SETTLE.to_vec()), Step::Rest].iter().chain(after) {
-        let alternate = screen.alternate();
+    for step in after.iter().chain([&Step::Rest]) {
         pane.take(step);
         apply(&mut screen, step);
-        if alternate && !screen.alternate() {
-            // The pen comes back that was there when the alternate screen was entered.
-            let plain = Step::Print(b"\x1b[m".to_vec());
-            pane.take(&plain);
-            apply(&mut screen, &plain);
-        }
         if matches!(screen.trusted(), Err(trouble) if trouble != Trouble::OpenString) {
-            return None;
+            seed_again(&mut pane, &mut screen)?;
+        }
+        if *step == Step::Rest {
+            if let Some(difference) = difference(&mut pane, &screen, true) {
+                return Some(format!("after more output: {difference}"));
+            }
+            if screen.is_unsure() {
+                seed_again(&mut pane, &mut screen)?;
+                if let Some(difference) = difference(&mut pane, &screen, true) {
+                    return Some(format!("seeded anew: {difference}"));
+                }
+            }
         }
     }
-    difference(&mut pane, &screen, false).map(|difference| format!("after more output: {difference}"))
+    None
 }
 
 /// Leaves out what is not needed for the difference.

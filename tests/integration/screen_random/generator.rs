@@ -58,8 +58,7 @@ pub struct Flavour {
     pub well_formed: bool,
     /// No resizes, resets or cleared histories: bytes alone.
     pub bytes_only: bool,
-    /// Only what a seed can carry: no wide or combined characters, which can be cut in two, and no
-    /// backgrounds, which erased cells keep.
+    /// No clusters of 32 bytes, which are cells without a text (from 3.6 on): no seed shows those.
     pub tellable: bool,
 }
 
@@ -177,15 +176,11 @@ fn piece(r: &mut Random, columns: u32, rows: u32, flavour: Flavour) -> Vec<u8> {
     let n = |r: &mut Random| number(r, columns);
     let m = |r: &mut Random| number(r, rows);
     let string = match r.below(100) {
-        22..26 | 29..36 if flavour.tellable => return text(r, columns),
-        75..82 if flavour.tellable => {
-            r.pick(&["\x1b[31m", "\x1b[m", "\x1b[38;5;4m", "\x1b[1;4:3m", "\x1b[22;95m", "\x1b[53;38;2;1;2;3m"]).into()
-        }
         22..26 => r.pick(&WIDE).repeat(r.between(1, 4) as usize),
         26..29 => r.pick(&NARROW).repeat(r.between(1, 4) as usize),
         29..32 => r.pick(&ZERO).repeat(if r.chance(5) { 9 } else { 1 }),
         32..34 => r.pick(&JOINED).into(),
-        34 => r.pick(&JOINING).repeat(if r.chance(5) { 12 } else { 1 }),
+        34 => r.pick(&JOINING).repeat(if !flavour.tellable && r.chance(5) { 12 } else { 1 }),
         35 if !flavour.well_formed => r.pick(&ODD).into(),
         36..44 => "\r\n".into(),
         44 => r.pick(&["\n", "\r", "\x0b", "\x0c", "\n\n\n"]).into(),

@@ -233,7 +233,7 @@ async fn spawned_is_said_of_what_is_there_and_of_nothing_else() {
     let socket = world.path("missing/t");
     let stage = Stage::new(world, Plan { socket: Some(socket.clone()), ..plan(&human) });
     let answer = stage.call(json!({ "action": "spawn", "prompt": "p", "name": "one" })).await;
-    assert!(answer.starts_with("Error: tmux command failed: tmux: "), "{answer}");
+    assert!(answer.starts_with("Error: tmux command failed: "), "{answer}");
     assert!(answer.contains("No such file or directory"), "{answer}");
     assert!(!stage.store_path().exists() || stage.store() == json!({}), "nothing is kept of what is not there");
     assert!(!socket.exists());

@@ -8,6 +8,8 @@ import { badgeText } from "./tile";
 
 /** Rows of an agent's screen that are shown with it. */
 const ROWS = 12;
+/** Characters of a line of a question: more than the daemon tells of a whole one. */
+const QUESTION = 5000;
 
 /** Answers an agent's question by the answer's key or label. `false`: it was not, and the person is told. */
 export async function answerQuestion(app: App, pane: PaneInfo, answer: string): Promise<boolean> {
@@ -40,7 +42,9 @@ export function questionBox(app: App, pane: PaneInfo, agent: Agent): HTMLElement
             { disabled: !app.mayType || agent.question_id === undefined, ...(option.selected ? { cls: "selected" } : {}) },
         ),
     );
-    return h("div", { cls: "question" }, {}, h("p", {}, {}, clean(agent.question ?? "It asks something.", 600)), h("div", { cls: "options" }, {}, ...options));
+    // All of it, line by line: what is permitted must not stand behind the end of what is shown.
+    const question = (agent.question ?? "It asks something.").split("\n").map((line) => clean(line, QUESTION)).join("\n");
+    return h("div", { cls: "question" }, {}, h("p", {}, {}, question), h("div", { cls: "options" }, {}, ...options));
 }
 
 class Card {

@@ -450,3 +450,63 @@ proptest! {
         prop_assert_eq!(whole, cut);
     }
 }
+
+/// The same stream as a terminal has it: `tmux -CC` on one.
+#[test]
+fn a_terminal_adds_to_lines_and_changes_nothing_that_is_decoded() {
+    let tmux = || {
+        Tmux::default()
+            .block(0, "", "end")
+            .line("%session-changed $0 main")
+            .line("%output %1 one\\015\\012two\\033[1m")
+            .reply("a\n\nb\n")
+            .line("%extended-output %1 5 : three")
+            .line("stray")
+            .line("%exit")
+    };
+    let plain = tmux().wire;
+    let events = decode_chunks(ControlCodec::new(FrameKey::new()), &plain, &[plain.len()]).unwrap();
+    assert_eq!(events.len(), 7, "{events:?}");
+    for line_end in [&b"\r\n"[..], b"\r\r\n"] {
+        let lines: Vec<_> = plain.split_inclusive(|byte| *byte == b'\n').map(|line| &line[..line.len() - 1]).collect();
+        let on_terminal: Vec<u8> = lines.iter().flat_map(|line| [line, line_end].concat()).collect();
+        for (before, behind) in [(&b""[..], &b""[..]), (b"\x1bP1000p", b"\x1b\\"), (b"\x1bP1000p", b"\x1b\\\r\n")] {
+            let wire = [before, &on_terminal, behind].concat();
+            for sizes in [&[1][..], &[3, 1, 7], &[wire.len()]] {
+                let codec = ControlCodec::new(FrameKey::new());
+                assert_eq!(decode_chunks(codec, &wire, sizes).unwrap(), events, "{sizes:?}");
+            }
+        }
+    }
+    // What a login prints stands before it, what a shell prints behind it.
+    let wire = [&b"Welcome\r\n\x1bP1000p%exit\r\n"[..], b"\x1b\\$ ls\r\n"].concat();
+    let events = decode_chunks(ControlCodec::new(FrameKey::new()), &wire, &[4]).unwrap();
+    let stray = |text: &'static [u8]| Event::Stray(Bytes::from_static(text));
+    assert_eq!((&events[0], &events[2]), (&stray(b"Welcome"), &stray(b"$ ls")), "{events:?}");
+    assert_eq!(events[1], Event::Notification(Notification::Exit(ExitReason::None)));
+}
+
+#[test]
+fn frames_are_read_over_a_terminal() {
+    let key = sent(&[(1, 1)]);
+    let wire = Tmux::default()
+        .nonce(key.nonce(1, 0))
+        .reply("%end 1700000000 1 1\n\x1b\\text\n")
+        .nonce(key.nonce(1, 1))
+        .nonce(key.end_nonce(1))
+        .wire;
+    let on_terminal = String::from_utf8(wire).unwrap().replace('\n', "\r\n").into_bytes();
+    let events = decode_chunks(ControlCodec::new(key), &on_terminal, &[5]).unwrap();
+    let [Event::Frame(frame)] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(
+        (frame.parts.as_slice(), &frame.error),
+        (&[Bytes::from("%end 1700000000 1 1\n\x1b\\text\n")][..], &None)
+    );
+}
+
+#[test]
+fn a_line_over_a_terminal_is_bounded() {
+    let codec = ControlCodec::with_limits(FrameKey::new(), Limits { line: 100, body: 1000 });
+    let wire = [&b"\x1bP1000p%exit\r\n"[..], &[b'x'; 200]].concat();
+    assert!(decode_chunks(codec, &wire, &[10]).is_err());
+}

@@ -5,10 +5,14 @@
     reason = "positions are bounded by MAX_CELLS on both sides"
 )]
 
+use std::{collections::VecDeque, ops::Range};
+
 use crate::stream::{text::Control, width::columns};
 
 /// Cells of one line; what is longer is no echo.
 const MAX_CELLS: usize = 16 * 1024;
+/// Places above a line that are remembered: a redrawn line goes there and comes back.
+const MAX_ABOVE: usize = 64;
 /// The second column of a wide character.
 const SPACER: char = '\0';
 
@@ -33,6 +37,14 @@ pub(super) struct MatchedText {
     pub(super) cell: usize,
 }
 
+/// A piece of text in a row above a line.
+#[derive(Debug)]
+struct Above {
+    /// Its raw offsets.
+    printed: Range<u64>,
+    text: String,
+}
+
 /// A line and the rows into which it wraps. Cells are numbered on through the rows, so a position's
 /// row is `position / columns`; rows above the line, which shells go to when they redraw a prompt
 /// or an edit of several lines, have negative positions and hold nothing.
@@ -48,22 +60,85 @@ pub(super) struct Line {
     pending: bool,
     /// Whether it is too long, or the cursor was sent to a place that is not known.
     pub(super) lost: bool,
+    /// The number of lines that may still be drawn above the place where the line stood before it
+    /// was begun anew ([`Line::begin_above`]).
+    pub(super) lines_above: usize,
+    /// What was printed in rows above the line.
+    above: VecDeque<Above>,
+    /// The raw offset from which on it is drawn in its row.
+    drawn: u64,
 }
 
 impl Line {
     pub(super) fn new(start: u64, columns: u16) -> Self {
         let columns = if columns == 0 { 80 } else { usize::from(columns) };
-        Self { start, columns, cells: Vec::new(), position: 0, pending: false, lost: false }
+        Self {
+            start,
+            columns,
+            cells: Vec::new(),
+            position: 0,
+            pending: false,
+            lost: false,
+            lines_above: 0,
+            above: VecDeque::new(),
+            drawn: start,
+        }
     }
 
     /// Begins the next line; the column stays, as after a line feed.
     pub(super) fn next(&mut self, start: u64) {
         let column = self.column();
+        self.position = column as i64;
+        self.pending = column == self.columns;
+        if self.lines_above == 0 {
+            self.start = start;
+            self.above.clear();
+        } else {
+            let text = self.text(0..self.cells.len());
+            self.note_above(self.drawn..start, &text);
+        }
+        self.cells.clear();
+        self.drawn = start;
+        self.lost = false;
+        self.lines_above = self.lines_above.saturating_sub(1);
+    }
+
+    /// Begins the line anew in the row of the cursor, which stands above it: all from there on was
+    /// erased. What was printed on it before still counts as its own.
+    pub(super) fn begin_above(&mut self, drawn: u64) {
+        let rows = usize::try_from(-self.row()).unwrap_or_default();
+        self.lines_above += rows;
+        let column = self.column();
         self.cells.clear();
         self.position = column as i64;
         self.pending = column == self.columns;
-        self.start = start;
-        self.lost = false;
+        self.drawn = drawn;
+    }
+
+    /// Whether the cursor stands in a row above the line.
+    pub(super) fn is_above(&self) -> bool {
+        !self.lost && self.row() < 0
+    }
+
+    /// Returns the text of which this raw offset is part, if it stands in a row above the line.
+    pub(super) fn above(&self, offset: u64) -> Option<&str> {
+        let above = self.above.iter().find(|above| above.printed.contains(&offset))?;
+        Some(&above.text)
+    }
+
+    fn note_above(&mut self, printed: Range<u64>, text: &str) {
+        match self.above.back_mut() {
+            Some(last) if last.printed.end == printed.start => {
+                last.printed.end = printed.end;
+                if last.text.len() <= MAX_CELLS {
+                    last.text.push_str(text);
+                }
+            }
+            _ => self.above.push_back(Above { printed, text: text.to_owned() }),
+        }
+        if self.above.len() > MAX_ABOVE {
+            self.above.pop_front();
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -101,7 +176,7 @@ impl Line {
     }
 
     /// Returns the characters of some cells.
-    pub(super) fn text(&self, cells: std::ops::Range<usize>) -> String {
+    pub(super) fn text(&self, cells: Range<usize>) -> String {
         let range = cells.start.min(self.cells.len())..cells.end.min(self.cells.len());
         let cells = self.cells.get(range).unwrap_or_default();
         cells.iter().map(|cell| cell.character).filter(|character| *character != SPACER).collect()
@@ -153,7 +228,7 @@ impl Line {
         self.start + self.cells.get(cell).map_or(0, |cell| u64::from(cell.first))
     }
     /// Returns the raw offset behind the last byte that was printed in some cells.
-    pub(super) fn end_of(&self, cells: std::ops::Range<usize>) -> u64 {
+    pub(super) fn end_of(&self, cells: Range<usize>) -> u64 {
         let cells = self.cells.iter().take(cells.end).skip(cells.start);
         let last = cells.filter(|cell| cell.character != SPACER).max_by_key(|cell| cell.last);
         self.start + last.map_or(0, |cell| u64::from(cell.last) + cell.character.len_utf8() as u64)
@@ -170,6 +245,9 @@ impl Line {
     pub(super) fn print(&mut self, offset: u64, text: &[u8]) {
         if self.lost || text.is_empty() {
             return;
+        }
+        if self.is_above() {
+            self.note_above(offset..offset + text.len() as u64, &String::from_utf8_lossy(text));
         }
         let at = offset.saturating_sub(self.start).min(u64::from(u32::MAX)) as u32;
         if text.is_ascii() && self.position == self.cells.len() as i64 && !text.contains(&b'\t') {
@@ -269,7 +347,7 @@ impl Line {
         if self.pending { self.columns } else { self.position.rem_euclid(self.columns as i64) as usize }
     }
     /// Returns the cells of the cursor's row; none above the line.
-    fn row_cells(&self) -> std::ops::Range<usize> {
+    fn row_cells(&self) -> Range<usize> {
         match usize::try_from(self.row()) {
             Ok(row) => row * self.columns..(row + 1) * self.columns,
             Err(_) => 0..0,
@@ -294,7 +372,7 @@ impl Line {
         self.pending = false;
     }
 
-    fn blank(&mut self, cells: std::ops::Range<usize>) {
+    fn blank(&mut self, cells: Range<usize>) {
         if self.row() < 0 {
             return;
         }

@@ -150,6 +150,18 @@ impl EchoFilter {
         self.prompts.iter().any(alike)
     }
 
+    /// Whether a text above the line that is being printed may be an echo. The kernel echoes at the
+    /// cursor; a shell that edits a line draws anew what it likes, a program with an unknown prompt
+    /// what was typed.
+    pub(super) fn is_drawn_anew(&self, text: &str) -> bool {
+        let text = text.trim();
+        let shows = |expected: &Expected| {
+            let wanted = expected.text.trim();
+            wanted.contains(text) || text.contains(wanted) || !endings_that_begin(text, wanted).is_empty()
+        };
+        self.expected.iter().any(|expected| !expected.tty_echo && (self.is_edited(expected) || shows(expected)))
+    }
+
     /// Whether a typed line is edited by a shell, which prints nothing else on its line.
     pub(super) fn is_edited(&self, expected: &Expected) -> bool {
         !expected.tty_echo && (self.is_prompt(&expected.prompt) || ends_in_sigil(&expected.prompt))

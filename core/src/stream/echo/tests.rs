@@ -76,6 +76,39 @@ fn a_progress_bar_moves_on_although_something_was_typed() {
     assert_eq!(pane.verdicts("done"), "A");
 }
 
+/// A `run` draws its command over what was typed for it: the cursor goes up and stays there.
+#[test]
+fn what_is_printed_above_an_earlier_line_is_an_answer() {
+    let pane = Pane::with("$ ").typed("true\r", "$ ", true).prints("true\r\n$ ");
+    let pane = pane.prints("^R\r\n a long line\r\n\x1b[2A\x1b[3G\x1b[Jtrue\r\n\x1b]7717;a;e;0\x07$ ");
+    let pane = pane.typed("echo f\"\"in\r", "$ ", true).prints("echo f\"\"in\r\nfin\r\n$ ");
+    assert_eq!(pane.verdicts("fin"), "A");
+    assert_eq!(pane.verdicts("echo f"), "E");
+}
+
+#[test]
+fn rows_that_are_drawn_anew_above_the_typed_line_are_answers() {
+    let pane = Pane::with("one\r\ntwo\r\n").typed("q", "", false);
+    let pane = pane.prints("\x1b[2A\x1b[2Kone: done\r\n\x1b[2Ktwo: done\r\n");
+    assert_eq!(pane.verdicts("done"), "AA");
+    let pane = pane.prints("\x1b[2A\x1b[Jall went\r\nwell\r\n").typed("again\r", "", false);
+    assert_eq!(pane.verdicts("we"), "AA");
+    assert_eq!(pane.prints("and again\r\n").verdicts("again"), "A");
+}
+
+/// A prompt of two rows that is drawn anew, as zsh does, and one that is drawn shorter when its
+/// line is entered.
+#[test]
+fn an_echo_that_is_drawn_anew_with_the_rows_above_it_is_an_echo() {
+    let pane = Pane::with("~/x\r\n: ").typed("echo OK\r", ": ", false).prints("echo");
+    let pane = pane.prints("\r\x1b[A\x1b[J~/y\r\n: echo OK");
+    assert_eq!(pane.verdicts("OK"), "E");
+    assert_eq!(pane.prints("\r\nOK\r\n").verdicts("OK"), "EA");
+    let pane = Pane::with("~/x\r\n: ").typed("echo OK\r", ": ", false).prints("echo OK");
+    let pane = pane.prints("\r\x1b[A\x1b[J: echo OK\r\nOK\r\n");
+    assert_eq!(pane.verdicts("OK"), "EEA");
+}
+
 #[test]
 fn what_is_typed_in_pieces_is_one_line() {
     let pane = Pane::with("$ ").typed("echo ", "$ ", false).typed("OK", "$ ", false).typed("\r", "$ ", false);

@@ -79,6 +79,17 @@ impl Automaton {
         Ok(automaton)
     }
 
+    /// Returns the bytes that it takes.
+    pub(crate) fn memory(&self) -> usize {
+        let prefilter = self.prefilter.as_ref().map_or(0, Prefilter::memory_usage);
+        self.dfa.get_nfa().memory_usage() + self.rehearsed.memory_usage() + prefilter
+    }
+
+    /// Returns the bytes with which a search begins.
+    pub(crate) fn search_memory(&self) -> usize {
+        self.rehearsed.memory_usage()
+    }
+
     /// Searches texts that match, as it will be done when they come, and keeps the states that were
     /// built.
     fn rehearse<H: Borrow<Hir>>(&mut self, hirs: &[H]) {

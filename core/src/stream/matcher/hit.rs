@@ -8,7 +8,7 @@ use regex_automata::{PatternID, util::captures::Captures};
 use super::window::Window;
 use crate::stream::patterns::Pattern;
 
-/// A match. Text in it is lossy UTF-8 and cut to 4 KiB.
+/// A match. Text in it is lossy UTF-8 and cut to 4 KiB, all of its groups together to 16 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
     /// The pattern's number in its set.
@@ -56,7 +56,13 @@ impl FoundMatch {
             truncated: whole.is_none(),
         };
         if let Some(captures) = captures {
-            hit.captures = captures.iter().map(|span| span.map(|span| text(span.start, span.end))).collect();
+            let mut left = GROUPS_SHOWN;
+            let mut group = |from: usize, to: usize| {
+                let text = text(from, to.min(from.saturating_add(left)));
+                left = left.saturating_sub(text.len());
+                text
+            };
+            hit.captures = captures.iter().map(|span| span.map(|span| group(span.start, span.end))).collect();
             for (name, group) in captures.group_info().pattern_names(PatternID::ZERO).zip(&hit.captures) {
                 if let (Some(name), Some(group)) = (name, group) {
                     hit.groups.insert(name.to_owned(), group.clone());
@@ -69,6 +75,8 @@ impl FoundMatch {
 
 /// The length to which a hit's text is cut.
 const SHOWN: usize = 4 << 10;
+/// The length to which its groups are cut together: hundreds of them may hold the same text.
+const GROUPS_SHOWN: usize = 16 << 10;
 /// The part of a long line that is shown before the match.
 const SHOWN_BEFORE: usize = 1 << 10;
 

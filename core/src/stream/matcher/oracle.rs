@@ -92,6 +92,10 @@ fn expected(pattern: &str, raw: &str, rejected: usize) -> Expected {
 /// Runs the stream in chunks. Each hit is put off `put_off` times; each pattern's first `rejected`
 /// hits are rejected.
 fn run(matcher: &mut Matcher, chunks: &[&str], put_off: usize, rejected: usize) -> Vec<Vec<Hit>> {
+    run_shedding(matcher, chunks, put_off, rejected, false)
+}
+
+fn run_shedding(matcher: &mut Matcher, chunks: &[&str], put_off: usize, rejected: usize, sheds: bool) -> Vec<Vec<Hit>> {
     let mut hits: Vec<Vec<Hit>> = vec![Vec::new(); matcher.patterns().len()];
     let mut shown = vec![0; hits.len()];
     let mut judge = |hit: &Hit| {
@@ -109,6 +113,9 @@ fn run(matcher: &mut Matcher, chunks: &[&str], put_off: usize, rejected: usize) 
         feed(matcher, offset, chunk);
         offset += chunk.len() as u64;
         matcher.end_of_chunk(&mut judge);
+        if sheds {
+            matcher.shed();
+        }
     }
     for _ in 0..=put_off * (rejected + 2) {
         if put_off > 0 || matcher.wants_rest() {
@@ -208,6 +215,7 @@ proptest! {
         rejected in 0..3_usize,
         put_off in 0..3_usize,
         cache in prop::sample::select(&[0_usize, 1 << 18]),
+        sheds in any::<bool>(),
     ) {
         let mut chunks = Vec::new();
         let mut left = pieces.as_slice();
@@ -222,7 +230,7 @@ proptest! {
         let limits = Limits { cache_bytes: cache, ..Limits::default() };
         let mut matcher = Matcher::new(PatternSet::new(&specs, &limits).unwrap());
         let chunks: Vec<&str> = chunks.iter().map(String::as_str).collect();
-        let hits = run(&mut matcher, &chunks, put_off, rejected);
+        let hits = run_shedding(&mut matcher, &chunks, put_off, rejected, sheds);
         for (pattern, hits) in patterns.iter().zip(&hits) {
             let found: Expected = hits.iter().map(|hit| (hit.start, hit.end, hit.captures.clone())).collect();
             prop_assert_eq!(&found, &expected(pattern, &raw, rejected), "{:?} in {:?}", pattern, &chunks);

@@ -199,7 +199,7 @@ mod tests {
         let there = config(&[
             ("ring_bytes", "1M", "default"),
             ("log_level", "info", "default"),
-            ("coverage", "auto", "default"),
+            ("coverage", "used", "default"),
         ]);
         let told: Vec<_> = other_settings(&here, &there).into_iter().map(|check| check.message).collect();
         assert_eq!(told, [r#"MUXTAP_RING_BYTES is "4M" here; the daemon has ring_bytes = "1M" (default)"#]);

@@ -41,7 +41,15 @@ pub(super) fn checks(caller: &Caller, here: &EnvironmentAnswer, daemon: Option<&
         None => checks.push(checked(&caller.server, seen, true)),
     }
     checks.extend(sockets.iter().map(|socket| checked(socket, seen, false)));
+    checks.extend(seen.servers.iter().flat_map(noticed));
     checks
+}
+
+/// Names what is set on a server by which a person may notice muxtap.
+fn noticed(server: &ServerProgram) -> impl Iterator<Item = Check> {
+    const FIX: &str = "nothing is wrong: docs/unnoticed.md says what differs while a pane is in use";
+    let message = |text: &String| format!("{}: {text}", server.socket);
+    server.noticed.iter().map(move |text| Check::warning("in use", message(text), FIX))
 }
 
 /// Checks a server by what is seen of it, or else by its socket alone.

@@ -166,13 +166,11 @@ impl Answer {
     }
 
     fn status(&self, interrupted: bool) -> u8 {
-        match (self.exit_status, self.exit_signal) {
-            (Some(status), _) => u8::try_from(status).unwrap_or(u8::MAX),
-            // As shells say it.
-            (None, Some(signal)) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
-            (None, None) if interrupted => EXIT_INTERRUPTED,
-            (None, None) if self.running => EXIT_TIMEOUT,
-            (None, None) => {
+        match output::exit_code(self.exit_status, self.exit_signal) {
+            Some(status) => status,
+            None if interrupted => EXIT_INTERRUPTED,
+            None if self.running => EXIT_TIMEOUT,
+            None => {
                 output::note("the exit status is not known");
                 EXIT_ERROR
             }

@@ -17,7 +17,7 @@ fn said(judgement: &Judgement) -> String {
         let _ = writeln!(text, "  row {}: {}", row.row, row.text.trim());
     }
     if let Some(question) = &judgement.question {
-        let _ = writeln!(text, "question: {question}");
+        let _ = writeln!(text, "question: {}", question.replace('\n', " ⏎ "));
     }
     for option in &judgement.options {
         let cursor = if option.selected { ">" } else { " " };
@@ -44,7 +44,9 @@ fn the_screens_are_read_right() {
         let (head, rest) = text.split_once('\n').unwrap();
         let (screen, expected) = rest.split_once("\n====\n").unwrap();
         let title = head.strip_prefix("title: ").unwrap_or_default().to_owned();
-        let judged = judge(&agent(&rules, name.split('-').next().unwrap()), &PaneContent { title, ..content(screen) });
+        // As on a screen that has room below.
+        let content = PaneContent { title, ..content(&format!("{screen}\n")) };
+        let judged = judge(&agent(&rules, name.split('-').next().unwrap()), &content);
         if said(&judged) != expected {
             wrong.push(format!("--- {name}\n{}", said(&judged)));
         }
@@ -58,7 +60,7 @@ fn the_screens_are_read_right() {
 fn the_states_of_the_older_supervision_are_those_of_its_contract() {
     let claude = agent(&Rules::built_in(), "claude");
     let state = |text: &str| judge(&claude, &content(text)).state;
-    assert_eq!(state("x\nDo you want to proceed?\nesc to interrupt\n\n\n"), AgentState::Permission);
+    assert_eq!(state("x\nDo you want to proceed?\n❯ 1. Yes\n  2. No\n\n\n"), AgentState::Permission);
     assert_eq!(state("x (3s · esc to interrupt)\n"), AgentState::Working);
     assert_eq!(state("> \n"), AgentState::Idle);
     assert_eq!(state(""), AgentState::Idle);
@@ -67,8 +69,8 @@ fn the_states_of_the_older_supervision_are_those_of_its_contract() {
 #[test]
 fn only_the_last_rows_count() {
     let claude = agent(&Rules::built_in(), "claude");
-    let text = format!("Do you want to proceed?\n{}", "line\n".repeat(19));
-    assert_eq!(judge(&claude, &content(&text)).state, AgentState::Permission);
+    let text = format!("✻ Waddling… (3s · esc to interrupt)\n{}", "line\n".repeat(19));
+    assert_eq!(judge(&claude, &content(&text)).state, AgentState::Working);
     assert_eq!(judge(&claude, &content(&format!("{text}line\n\n\n"))).state, AgentState::Idle);
 }
 
@@ -97,4 +99,79 @@ fn where_the_cursor_stands_is_no_news() {
     let two = judge(&claude, &content("Do you want to proceed?\n  1. Yes\n❯ 2. No"));
     assert!(one != two && !one.differs(&two));
     assert!(one.differs(&judge(&claude, &content("Do you want to proceed?\n❯ 1. Yes\n  2. Never"))));
+}
+
+/// Each answer is for what its dialog shows, to the first row.
+#[test]
+fn another_command_is_another_question() {
+    let claude = agent(&Rules::built_in(), "claude");
+    let asked = |first: &str| {
+        let rows = "   a step\n".repeat(30);
+        let rule = "\u{2500}".repeat(80);
+        let text = format!(
+            "{rule}\n Bash command\n\n   {first}\n{rows}\n Do you want to proceed?\n \u{276f} 1. Yes\n   2. No\n"
+        );
+        judge(&claude, &content(&text))
+    };
+    let (one, two) = (asked("ls"), asked("rm -rf ~"));
+    assert_eq!((one.state, two.state), (AgentState::Permission, AgentState::Permission));
+    assert!(two.question.as_ref().unwrap().starts_with("Bash command\nrm -rf ~\na step\n"), "{two:?}");
+    assert!(one.digest.is_some() && one.digest != two.digest);
+}
+
+#[test]
+fn a_question_that_is_too_long_keeps_its_beginning_and_end_and_says_so() {
+    let long = format!("rm -rf ~\n{}\nDo you want to proceed?", "\u{65e5}".repeat(QUESTION_BYTES));
+    let told = shortened(&long);
+    assert!(told.len() < QUESTION_BYTES + 100, "{}", told.len());
+    assert!(told.starts_with("rm -rf ~\n") && told.ends_with("\nDo you want to proceed?"));
+    assert!(told.contains("bytes are left out: look at the pane"));
+    assert_eq!(shortened("short"), "short");
+}
+
+/// A title that asks does not make a printed list the agent's answers.
+#[test]
+fn a_title_alone_offers_no_answers() {
+    let gemini = agent(&Rules::built_in(), "gemini");
+    let text = "Allow execution of: 'ls'?\n\u{25cf} 1. Yes, allow once\n  2. No\n\n >   Type your message";
+    let judged = judge(&gemini, &PaneContent { title: "\u{270b} Action".into(), ..content(text) });
+    assert_eq!((judged.state, judged.question, judged.options), (AgentState::Permission, None, Vec::new()));
+}
+
+#[test]
+fn rules_without_answers_and_prompts_of_ones_own() {
+    let rules = Rules::with_user_rules(
+        "[[agent]]\nid = 'x'\nprograms = ['x']\nprompt = ['^ready']\nfooter = ['^status']\n\
+         [[agent.rule]]\nname = 'go'\nstate = 'permission'\nscreen = ['^Go on']\n\
+         [[agent.rule]]\nname = 'pick'\nstate = 'question'\nscreen = ['^Pick']\noptions = 'numbered'\n",
+    )
+    .unwrap();
+    let x = agent(&rules, "x");
+    let of = |text: &str| judge(&x, &content(text)).state;
+    assert_eq!(of("Go on?"), AgentState::Permission);
+    assert_eq!(of("Go on?\nready"), AgentState::Idle);
+    assert_eq!(of("Go on?\n> "), AgentState::Idle);
+    let pick = "Pick\n> 1. a\n  2. b\n";
+    assert_eq!(judge(&x, &content(pick)).options.len(), 2);
+    assert_eq!(judge(&x, &content(&format!("{pick}status ok"))).options.len(), 2);
+    let unknown = judge(&x, &content(&format!("{pick}other")));
+    assert_eq!((unknown.options.len(), unknown.evidence.rule.as_str()), (0, "uncertain"));
+    assert_eq!(of(&format!("{pick}READY")), AgentState::Idle);
+}
+
+/// A command whose beginning has scrolled away is not shown as a whole one.
+#[test]
+fn what_may_stand_above_the_screen_is_said() {
+    let rules = Rules::built_in();
+    let line = "\n\nls\nRun shell command? (Y)es/(N)o [Yes]:";
+    let frame = "│   x &&\n│ Do you want to proceed?\n│ ❯ 1. Yes\n│   2. No\n╰─";
+    for (id, text, is_open) in [("aider", line, false), ("claude", frame, true)] {
+        let asked = |text: &str| {
+            let judged = judge(&agent(&rules, id), &content(text));
+            (judged.state, judged.question.unwrap_or_default().starts_with('…'))
+        };
+        assert_eq!(asked(text), (AgentState::Permission, true), "{id}");
+        // Where the screen has room nothing has scrolled; a frame without its upper border is open all the same.
+        assert_eq!(asked(&format!("{text}\n\n")), (AgentState::Permission, is_open), "{id}");
+    }
 }

@@ -423,6 +423,7 @@ mod tests {
             path: String::new(),
         };
         Topology {
+            exits_unattached: false,
             sessions: vec![session(0, "1"), session(1, "work")],
             windows: vec![window(0, 0, 0, false), window(1, 0, 5, true), window(2, 1, 1, true)],
             panes: vec![

@@ -17,6 +17,14 @@ use crate::{
     tmux::{Request, ServerLink, SessionRow, Topology, WindowRow},
 };
 
+/// Where the pane of a target is.
+enum Place {
+    /// tmux lists it.
+    Listed(PaneId),
+    /// It is followed, or was before and is readable.
+    Known(Arc<PaneState>),
+}
+
 /// Candidates that the error about a bare number lists.
 const CANDIDATES: usize = 8;
 
@@ -26,11 +34,27 @@ impl Server {
     pub(crate) async fn resolve_pane(&self, text: &str) -> Result<Arc<PaneState>> {
         match self.bound_pane(text) {
             Some(pane) => {
-                self.host.server_of(pane).connected().await?;
+                let link = self.host.server_of(pane);
+                link.connected().await?;
+                if pane.exit().is_none() {
+                    self.host.follow(&link, pane.id()).await?;
+                }
                 Ok(pane.clone())
             }
             None => self.find_pane(text).await,
         }
+    }
+
+    /// Finds the pane of a target, as [`Self::resolve_pane`] does, without a use of it: its output need not be followed.
+    pub(in crate::engine) async fn locate_pane(&self, text: &str) -> Result<PaneId> {
+        if let Some(pane) = self.bound_pane(text) {
+            self.host.server_of(pane).connected().await?;
+            return Ok(pane.id());
+        }
+        Ok(match self.find(text).await? {
+            Place::Listed(id) => id,
+            Place::Known(pane) => pane.id(),
+        })
     }
 
     /// Finds the pane of a target that is only looked at: what has ended is known without tmux.
@@ -41,11 +65,26 @@ impl Server {
         }
     }
 
-    fn bound_pane(&self, text: &str) -> Option<&Arc<PaneState>> {
+    pub(in crate::engine) fn bound_pane(&self, text: &str) -> Option<&Arc<PaneState>> {
         self.bound.as_ref()?.iter().find(|pane| pane.id().to_string() == text)
     }
 
     async fn find_pane(&self, text: &str) -> Result<Arc<PaneState>> {
+        let host = &self.host;
+        let id = match self.find(text).await? {
+            Place::Listed(id) => id,
+            Place::Known(pane) if pane.exit().is_some() || host.server().touch(pane.id()) => return Ok(pane),
+            Place::Known(pane) => pane.id(),
+        };
+        match host.follow(host.server(), id).await {
+            Ok(pane) => pane.ok_or_else(|| with_socket(Error::not_found(format!("no pane {id}")), host)),
+            // It has ended since it was left alone.
+            Err(error) => host.pane(id).filter(|pane| pane.exit().is_some()).ok_or(error),
+        }
+    }
+
+    /// Finds where the pane of a target is.
+    async fn find(&self, text: &str) -> Result<Place> {
         let host = &self.host;
         let target = text.parse()?;
         // An id is as good as the pane; whether it still is there shows when it is used. An ended
@@ -55,13 +94,14 @@ impl Server {
             // tmux announces no respawn: whether another program runs in a dead pane by now shows
             // when it is listed.
             && pane.exit().is_none()
+            && host.server().is_following(id)
         {
-            return Ok(pane);
+            return Ok(Place::Known(pane));
         }
         let topology = match host.server().fresh().await {
             Ok(topology) => topology.without_hubs(),
             // The server has gone; what its panes printed is still readable.
-            Err(error) => return last_ended(host, &target).ok_or(error),
+            Err(error) => return last_ended(host, &target).map(Place::Known).ok_or(error),
         };
         let found = match Finder::new(&topology, self.from).pane(&target) {
             Ok(Found::Here(id)) => Ok(id),
@@ -81,24 +121,29 @@ impl Server {
         };
         let id = match found {
             Ok(id) => id,
-            Err(error) => return last_ended(host, &target).ok_or_else(|| earlier_pane_error(error, &target, host)),
+            Err(error) => {
+                let ended = last_ended(host, &target).map(Place::Known);
+                return ended.ok_or_else(|| earlier_pane_error(error, &target, host));
+            }
         };
-        if let Some(pane) = host.live_pane(id) {
-            return Ok(pane);
-        }
-        host.server().cover(id).await?;
-        host.pane(id).ok_or_else(|| with_socket(Error::not_found(format!("no pane {id}")), host))
+        Ok(host.live_pane(id).map_or(Place::Listed(id), Place::Known))
     }
 
     /// Returns the pane that a handle stands for, to be looked at. One that has not ended needs its
     /// server: which one runs is known when it is connected.
     pub(in crate::engine) async fn check_seen(&self, pane: &Arc<PaneState>) -> Result<Arc<PaneState>> {
-        if pane.exit().is_none()
-            && let Err(error) = self.host.server_of(pane).connected().await
-            // It may have ended with its server just now.
-            && pane.exit().is_none()
-        {
-            return Err(error);
+        if pane.exit().is_none() {
+            let link = self.host.server_of(pane);
+            let followed = match link.connected().await {
+                Ok(_) => self.host.follow(&link, pane.id()).await.map(drop),
+                Err(error) => Err(error),
+            };
+            // It may have ended just now, perhaps with its server.
+            if let Err(error) = followed
+                && pane.exit().is_none()
+            {
+                return Err(error);
+            }
         }
         Ok(pane.clone())
     }
@@ -122,7 +167,7 @@ impl Server {
 
     /// Returns the id of the pane that a target means.
     pub(crate) async fn pane_id(&self, text: &str) -> Result<String> {
-        Ok(self.resolve_pane(text).await?.id().to_string())
+        Ok(self.locate_pane(text).await?.to_string())
     }
 
     /// Returns the id of the window that a target means.
@@ -144,11 +189,8 @@ impl Server {
         let topology = host.server().fresh().await?.without_hubs();
         let session = pick(&topology.sessions).ok_or_else(|| Error::not_found("no such session"))?;
         let id = find_pane(&topology, &Target::of_session(session.id))?;
-        if let Some(pane) = host.live_pane(id) {
-            return Ok((session, pane));
-        }
-        host.server().cover(id).await?;
-        let pane = host.pane(id).ok_or_else(|| Error::not_found(format!("no pane {id}")))?;
+        let pane = host.follow(host.server(), id).await?;
+        let pane = pane.ok_or_else(|| Error::not_found(format!("no pane {id}")))?;
         Ok((session, pane))
     }
 

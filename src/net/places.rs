@@ -1,0 +1,255 @@
+//! The places of a TCP port's connections. A connection whose caller has not authenticated holds one of few places and
+//! loses it to a newer connection when all are taken, so silent connections never keep a token's holder waiting. A
+//! connection whose caller has authenticated keeps its place, and no credential takes the places of all others.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::address::group;
+
+/// Connections at once whose callers have not authenticated, of all addresses.
+pub(super) const UNAUTHENTICATED: usize = 512;
+/// Of them, the connections of one remote address; the addresses of this machine share [`UNAUTHENTICATED`].
+const ADDRESS_UNAUTHENTICATED: usize = 64;
+/// For so long a connection keeps its place where older ones have one: its request is on its way.
+const GRACE: Duration = Duration::from_secs(2);
+/// Connections at once of callers with the token.
+const TOKEN_CONNECTIONS: usize = 3072;
+/// Connections at once of one login: a page's cookie or a device's session.
+const LOGIN_CONNECTIONS: usize = 256;
+
+/// What a connection's caller has authenticated with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Credential {
+    /// The token of the port.
+    Token,
+    /// A login with this name: a page's cookie or a device's session.
+    Login(String),
+}
+
+impl Credential {
+    /// Returns how many connections at once it may have.
+    fn most(&self) -> usize {
+        match self {
+            Self::Token => TOKEN_CONNECTIONS,
+            Self::Login(_) => LOGIN_CONNECTIONS,
+        }
+    }
+}
+
+/// The places of a port.
+#[derive(Debug)]
+pub struct Places {
+    unauthenticated: usize,
+    authenticated: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    next: u64,
+    /// Connections whose callers have not authenticated, the oldest first.
+    unauthenticated: BTreeMap<u64, Unauthenticated>,
+    /// Connections whose callers have.
+    authenticated: usize,
+    of_credentials: HashMap<Credential, usize>,
+}
+
+#[derive(Debug)]
+struct Unauthenticated {
+    address: IpAddr,
+    /// Responses in progress.
+    responses: usize,
+    since: Instant,
+    /// Cancelled to close the connection.
+    evicted: CancellationToken,
+}
+
+/// The place of one connection, until it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    places: Arc<Places>,
+    number: u64,
+    evicted: CancellationToken,
+    /// `None` until the caller authenticates.
+    credential: Mutex<Option<Credential>>,
+}
+
+/// A response in progress on a connection.
+#[derive(Debug)]
+pub struct Response(Arc<Place>);
+
+impl Places {
+    /// Creates the places of a port: so many for callers that have not authenticated, and for those that have.
+    pub fn new(unauthenticated: usize, authenticated: usize) -> Arc<Self> {
+        Arc::new(Self { unauthenticated, authenticated, taken: Mutex::default() })
+    }
+
+    /// Gives a new connection a place. Where all are taken, the connection that loses its own is the oldest without a
+    /// response in progress, else the oldest; of the same address where that one has too many.
+    pub fn take(self: &Arc<Self>, addr: SocketAddr) -> Arc<Place> {
+        let address = group(addr.ip());
+        let most = if address.is_loopback() { self.unauthenticated } else { ADDRESS_UNAUTHENTICATED };
+        let mut taken = self.taken();
+        let own = taken.unauthenticated.values().filter(|one| one.address == address).count();
+        if own >= most {
+            taken.evict(|one| one.address == address);
+        } else if taken.unauthenticated.len() >= self.unauthenticated {
+            taken.evict(|_| true);
+        }
+        let number = taken.next;
+        taken.next += 1;
+        let evicted = CancellationToken::new();
+        let one = Unauthenticated { address, responses: 0, since: Instant::now(), evicted: evicted.clone() };
+        taken.unauthenticated.insert(number, one);
+        drop(taken);
+        Arc::new(Place { places: self.clone(), number, evicted, credential: Mutex::default() })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    fn evict(&mut self, of: impl Fn(&Unauthenticated) -> bool) {
+        let among = self.unauthenticated.iter().filter(|(_, one)| of(one));
+        // One that has just come is about to say who it is: whoever holds old places takes none of those.
+        let order =
+            |(number, one): &(&u64, &Unauthenticated)| (one.since.elapsed() < GRACE, one.responses > 0, **number);
+        let first = among.min_by_key(order).map(|(number, _)| *number);
+        if let Some(one) = first.and_then(|number| self.unauthenticated.remove(&number)) {
+            one.evicted.cancel();
+        }
+    }
+}
+
+impl Place {
+    /// Makes the place one of a caller that has authenticated: the connection keeps it. Returns false where the
+    /// credential, or all together, have as many as they may have, or where the place was lost meanwhile.
+    pub fn authenticate(&self, credential: Credential) -> bool {
+        let mut own = self.credential.lock().unwrap_or_else(PoisonError::into_inner);
+        // The first credential counts: a connection has one place, whoever uses it.
+        if own.is_some() {
+            return true;
+        }
+        let mut taken = self.places.taken();
+        let of_credential = taken.of_credentials.get(&credential).copied().unwrap_or_default();
+        if of_credential >= credential.most() || taken.authenticated >= self.places.authenticated {
+            return false;
+        }
+        if taken.unauthenticated.remove(&self.number).is_none() {
+            return false;
+        }
+        taken.authenticated += 1;
+        *taken.of_credentials.entry(credential.clone()).or_default() += 1;
+        *own = Some(credential);
+        true
+    }
+
+    /// Resolves when the connection has lost its place.
+    pub async fn lost(&self) {
+        self.evicted.cancelled().await;
+    }
+
+    /// Notes a response in progress, until the value that is returned is dropped.
+    pub fn respond(self: &Arc<Self>) -> Response {
+        if let Some(one) = self.places.taken().unauthenticated.get_mut(&self.number) {
+            one.responses += 1;
+        }
+        Response(self.clone())
+    }
+}
+
+impl Drop for Response {
+    fn drop(&mut self) {
+        if let Some(one) = self.0.places.taken().unauthenticated.get_mut(&self.0.number) {
+            one.responses = one.responses.saturating_sub(1);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let credential = self.credential.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let mut taken = self.places.taken();
+        let Some(credential) = credential else {
+            taken.unauthenticated.remove(&self.number);
+            return;
+        };
+        taken.authenticated = taken.authenticated.saturating_sub(1);
+        if let Some(own) = taken.of_credentials.get_mut(&credential) {
+            *own = own.saturating_sub(1);
+            if *own == 0 {
+                taken.of_credentials.remove(&credential);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(address: &str) -> SocketAddr {
+        SocketAddr::new(address.parse().unwrap(), 1)
+    }
+
+    fn is_lost(place: &Place) -> bool {
+        place.evicted.is_cancelled()
+    }
+
+    #[test]
+    fn a_new_connection_takes_the_place_of_the_oldest_that_has_not_authenticated() {
+        let places = Places::new(3, 9);
+        let [holder, first, second] = [(); 3].map(|()| places.take(from("127.0.0.1")));
+        assert!(holder.authenticate(Credential::Token));
+        let answered = first.respond();
+        let third = places.take(from("127.9.9.9"));
+        assert!(![&holder, &first, &second, &third].iter().any(|place| is_lost(place)));
+        // The first one has a response in progress: the second one goes.
+        let fourth = places.take(from("::1"));
+        assert!(is_lost(&second) && !is_lost(&first) && !is_lost(&holder));
+        assert!(!second.authenticate(Credential::Token), "its place is lost");
+        let more: Vec<_> = (0..9).map(|_| places.take(from("127.0.0.1"))).collect();
+        assert!(is_lost(&third) && is_lost(&fourth) && !is_lost(&first) && !is_lost(&holder));
+        // Where all have a response in progress the oldest goes all the same.
+        let _answered: Vec<_> = more.iter().map(Place::respond).collect();
+        let _last = places.take(from("127.0.0.1"));
+        assert!(is_lost(&first) && !is_lost(&holder));
+        drop(answered);
+    }
+
+    #[test]
+    fn one_address_takes_its_own_places_alone() {
+        let places = Places::new(UNAUTHENTICATED, 9);
+        let of_other = places.take(from("192.0.2.1"));
+        let many: Vec<_> = (0..UNAUTHENTICATED * 2).map(|_| places.take(from("192.0.2.2"))).collect();
+        assert!(!is_lost(&of_other) && is_lost(&many[0]));
+        assert_eq!(places.taken().unauthenticated.len(), ADDRESS_UNAUTHENTICATED + 1);
+        drop(many);
+        assert_eq!(places.taken().unauthenticated.len(), 1);
+    }
+
+    #[test]
+    fn one_login_leaves_places_to_others() {
+        let places = Places::new(UNAUTHENTICATED, LOGIN_CONNECTIONS + 1);
+        let login = || Credential::Login("a link".into());
+        let taken = || places.take(from("127.0.0.1"));
+        let own: Vec<_> = (0..LOGIN_CONNECTIONS).map(|_| taken()).collect();
+        assert!(own.iter().all(|place| place.authenticate(login())));
+        assert!(!taken().authenticate(login()));
+        let holder = taken();
+        assert!(holder.authenticate(Credential::Token) && !taken().authenticate(Credential::Token));
+        // What was given back can be taken again.
+        drop(own);
+        assert!(taken().authenticate(login()));
+        assert_eq!(places.taken().of_credentials.len(), 1);
+    }
+}
