@@ -544,7 +544,7 @@ impl Receiver for Inner {
         match event {
             Event::Output { pane, data, age_ms } => {
                 metrics::OUTPUT_BYTES.increment(data.len() as u64);
-                self.output(connection, pane, &data, age_ms.is_some_and(|age| age > 0));
+                self.output(connection, pane, &data, age_ms.unwrap_or_default());
             }
             Event::Notification(notification) => {
                 self.notified(connection, notification);

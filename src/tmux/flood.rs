@@ -83,13 +83,13 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// Takes `bytes` out of the allowance and returns whether they exceed it. `late`: they waited in tmux for a
-    /// millisecond or more.
-    pub fn is_exceeded_by(&mut self, bytes: usize, late: bool, now: Instant) -> bool {
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).saturating_mul(if late { LATE } else { 1 });
+    /// Takes `bytes` out of the allowance and returns whether they exceed it. They waited in tmux for `waited`
+    /// milliseconds; the bucket does not fill meanwhile, so a slow machine holds a slow flood as well.
+    pub fn is_exceeded_by(&mut self, bytes: usize, waited: u64, now: Instant) -> bool {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).saturating_mul(if waited > 0 { LATE } else { 1 });
         let millis = u64::try_from(now.saturating_duration_since(self.at).as_millis()).unwrap_or(u64::MAX);
         if millis > 0 {
-            let more = u64::from(RATE).saturating_mul(millis) / 1000;
+            let more = u64::from(RATE).saturating_mul(millis.saturating_sub(waited)) / 1000;
             self.left = u32::try_from(more).unwrap_or(u32::MAX).saturating_add(self.left).min(BURST);
             self.at = now;
         }

@@ -115,15 +115,15 @@ impl Inner {
         self.steps(pane, steps.unwrap_or_default());
     }
 
-    /// Takes output of a pane that came over a connection. `late`: it has waited in tmux.
-    pub(super) fn output(self: &Arc<Self>, connection: &Connection, pane: PaneId, data: &[u8], late: bool) {
+    /// Takes output of a pane that came over a connection. It waited in tmux for `waited` milliseconds.
+    pub(super) fn output(self: &Arc<Self>, connection: &Connection, pane: PaneId, data: &[u8], waited: u64) {
         let (taken, floods) = {
             let mut model = self.lock();
             let holds = model.floods == Floods::Hold;
             match model.panes.get_mut(&pane) {
                 Some(followed) => {
                     let counts = holds && followed.owner() == Some(connection.id());
-                    let floods = counts && followed.allowance.is_exceeded_by(data.len(), late, Instant::now());
+                    let floods = counts && followed.allowance.is_exceeded_by(data.len(), waited, Instant::now());
                     (followed.output(connection.id(), data), floods)
                 }
                 None => (OutputAction::Dropped, false),

@@ -2,6 +2,7 @@
 //!
 //! `MUXTAP_TEST_TMUX` names the tmux program that the tests run on (default `tmux`).
 use std::{
+    collections::BTreeMap,
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     os::unix::net::UnixStream,
@@ -607,21 +608,32 @@ impl World {
         }
     }
 
-    /// Everything of this world that still runs: process ids and command lines.
+    /// Everything of this world that still runs: process ids and command lines. A child that runs its parent's program
+    /// belongs to it: one that is about to start its own, or a shell's subshell.
     pub fn processes(&self) -> Vec<(u32, String)> {
         let mut found = Vec::new();
         let mark = self.dir.path().display().to_string().into_bytes();
-        let Ok(entries) = fs::read_dir("/proc") else { return found };
+        let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
         for entry in entries.flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
             let read = |name: &str| fs::read(entry.path().join(name)).unwrap_or_default();
             let ours = |bytes: &[u8]| bytes.windows(mark.len()).any(|window| window == mark);
             if pid != std::process::id() && ours(&read("environ")) && is_alive(pid) {
-                found.push((pid, String::from_utf8_lossy(&read("cmdline")).replace('\0', " ")));
+                let parent = parent_whose_program_runs(&String::from_utf8_lossy(&read("stat")));
+                found.push((pid, parent, String::from_utf8_lossy(&read("cmdline")).replace('\0', " ")));
             }
         }
-        found
+        let all: BTreeMap<u32, String> = found.iter().map(|(pid, _, line)| (*pid, line.clone())).collect();
+        found.retain(|(_, parent, line)| parent.is_none_or(|parent| all.get(&parent) != Some(line)));
+        found.into_iter().map(|(pid, _, line)| (pid, line)).collect()
     }
+}
+
+/// Of a process that has not started a program of its own (`PF_FORKNOEXEC`) the parent, from its `/proc/PID/stat`.
+fn parent_whose_program_runs(stat: &str) -> Option<u32> {
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let flags: u32 = fields.get(6)?.parse().ok()?;
+    if flags & 0x40 == 0 { None } else { fields.get(1)?.parse().ok() }
 }
 
 impl World {

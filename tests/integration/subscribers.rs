@@ -292,6 +292,8 @@ impl Ws {
                 }
                 Ok(Message::Close(None)) => return Err(End::Closed(1005, String::new())),
                 Ok(_) => {}
+                // The peer has gone before the pong for its last ping; what it said at its end can still be read.
+                Err(tungstenite::Error::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
                 Err(_) => return Err(End::Cut),
             }
         }

@@ -17,12 +17,27 @@ fn a_pane_may_print_a_burst_and_then_so_much_a_second() {
     let begun = Instant::now();
     let at = |millis| begun + Duration::from_millis(millis);
     let mut allowance = Allowance { at: begun, ..Allowance::default() };
-    assert!(!allowance.is_exceeded_by(BURST as usize, false, at(0)));
-    assert!(allowance.is_exceeded_by(1, false, at(0)), "nothing is left");
-    assert!(!allowance.is_exceeded_by(RATE as usize / 2 / LATE as usize, true, at(500)), "late bytes count more");
-    assert!(allowance.is_exceeded_by(1, false, at(500)));
-    assert!(allowance.is_exceeded_by(BURST as usize + 1, false, at(3_600_000)), "no more than a burst is saved");
-    assert!(!allowance.is_exceeded_by(BURST as usize, false, at(7_200_000)));
+    assert!(!allowance.is_exceeded_by(BURST as usize, 0, at(0)));
+    assert!(allowance.is_exceeded_by(1, 0, at(0)), "nothing is left");
+    assert!(!allowance.is_exceeded_by(RATE as usize / 2 / LATE as usize, 1, at(501)), "late bytes count more");
+    assert!(allowance.is_exceeded_by(1, 0, at(501)));
+    assert!(allowance.is_exceeded_by(BURST as usize + 1, 0, at(3_600_000)), "no more than a burst is saved");
+    assert!(!allowance.is_exceeded_by(BURST as usize, 0, at(7_200_000)));
+}
+
+#[test]
+fn a_slow_flood_that_always_waits_exceeds_it_and_one_that_never_does_may_go_on() {
+    let begun = Instant::now();
+    let seconds_until_exceeded = |waited: u64| {
+        let mut allowance = Allowance { at: begun, ..Allowance::default() };
+        // 200 KB/s, ten times a second.
+        let exceeds = |tenth: u64| allowance.is_exceeded_by(20_000, waited, begun + Duration::from_millis(100 * tenth));
+        (1..100_000).map(exceeds).position(|is_exceeded| is_exceeded).map(|tenths| tenths / 10)
+    };
+    assert_eq!(seconds_until_exceeded(0), None);
+    assert_eq!(seconds_until_exceeded(5), None, "it is read in time");
+    assert_eq!(seconds_until_exceeded(100), Some(5));
+    assert_eq!(seconds_until_exceeded(5000), Some(5));
 }
 
 #[test]
@@ -33,8 +48,8 @@ fn one_that_was_held_a_moment_ago_may_print_little_and_is_looked_at_longer() {
     allowance.held(at(0));
     assert_eq!(allowance.patience(), Patience { calm: CALM_LOOKS, trial: TRIAL_LOOKS });
     allowance.let_go(at(1000));
-    assert!(!allowance.is_exceeded_by(CAUTION as usize, false, at(1000)));
-    assert!(allowance.is_exceeded_by(1, false, at(1000)));
+    assert!(!allowance.is_exceeded_by(CAUTION as usize, 0, at(1000)));
+    assert!(allowance.is_exceeded_by(1, 0, at(1000)));
     allowance.held(at(1010));
     assert_eq!(allowance.patience(), Patience { calm: 2 * CALM_LOOKS, trial: 2 * TRIAL_LOOKS });
     for _ in 0..40 {

@@ -640,7 +640,7 @@ fn one_that_ended_while_it_was_held_is_read_when_it_is_respawned() {
     // What muxtap starts in one that was not held may print as much as any other.
     let mut world = World::following();
     assert_eq!(world.restarted(true), []);
-    assert!(!world.pane.allowance.is_exceeded_by(1 << 20, true, Instant::now()));
+    assert!(!world.pane.allowance.is_exceeded_by(1 << 20, 1, Instant::now()));
     // The respawn's own line has ended the pause.
     let mut world = held_pane();
     world.listed(&[O, N]);
