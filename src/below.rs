@@ -15,7 +15,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::nonce;
+use muxtap_base::nonce;
 
 /// Bytes of a file's text that are read or written at once, at most.
 pub(crate) const FILE_BYTES: u64 = 4 << 20;

@@ -36,14 +36,6 @@
     all(feature = "engine", not(feature = "bridge")),
     allow(dead_code, unused_imports, reason = "every face calls a part of the one engine of all of them")
 )]
-#![allow(
-    clippy::similar_names,
-    reason = "`held` and `hold`, `carries` and `carriers` are words with their own meaning"
-)]
-
-#[cfg(feature = "engine")]
-mod address;
-pub mod api;
 #[cfg(any(feature = "page", feature = "sessions"))]
 mod below;
 #[cfg(feature = "bridge")]
@@ -54,42 +46,26 @@ mod capability;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
-#[cfg(feature = "engine")]
-mod clock;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod config;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod daemon;
-#[cfg(feature = "engine")]
-mod descriptors;
 #[cfg(feature = "devices")]
 mod devices;
 #[cfg(feature = "engine")]
 mod engine;
-#[cfg(feature = "engine")]
-mod files;
-#[cfg(feature = "engine")]
-mod glob;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "mcp")]
 mod mcp;
-#[cfg(feature = "engine")]
-mod metrics;
 #[cfg(feature = "http")]
 mod net;
-#[cfg(feature = "engine")]
-mod nonce;
 #[cfg(feature = "page")]
 mod page;
 #[cfg(feature = "mcp")]
 mod peer;
-#[cfg(feature = "engine")]
-mod plain;
-#[cfg(feature = "engine")]
-mod quoting;
 #[cfg(feature = "http")]
 mod record;
 #[cfg(feature = "sessions")]
@@ -101,9 +77,8 @@ mod socket;
 #[cfg(feature = "mcp")]
 #[doc(hidden)]
 pub mod supervise;
-#[cfg(feature = "engine")]
-mod tmux;
 
+pub use muxtap_api as api;
 pub use muxtap_core::{protocol, screen, stream};
 
 pub use api::{
@@ -114,6 +89,6 @@ pub use api::{
 pub use engine::{
     Capture, Engine, Events, Follow, Options, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle,
 };
-pub use protocol::ids::{PaneId, SessionId, WindowId};
 #[cfg(feature = "engine")]
-pub use tmux::{CoverageMode, Exit, Floods};
+pub use muxtap_tmux::{CoverageMode, Exit, Floods};
+pub use protocol::ids::{PaneId, SessionId, WindowId};

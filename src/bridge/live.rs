@@ -18,8 +18,8 @@ use crate::{
     api::{Error, ErrorCode, NewSessionRequest, Result, SpawnRequest},
     config, daemon,
     engine::{Caller, Engine, Options, PaneState, Principal, Server},
-    tmux::{CoverageMode, Program, SessionRow, is_absent, is_secret, is_unanswered},
 };
+use muxtap_tmux::{CoverageMode, Program, SessionRow, is_absent, is_secret, is_unanswered};
 
 /// A new session's size.
 const SIZE: (u16, u16) = (80, 24);

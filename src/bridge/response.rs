@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::js::JsString;
-use crate::nonce;
+use muxtap_base::nonce;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::js;
-use crate::files::open_to_others;
+use muxtap_base::files::open_to_others;
 
 /// Origins that may ask when the environment names none.
 const ORIGINS: [&str; 2] = ["https://localhost:3000", "https://pi-for-excel.vercel.app"];

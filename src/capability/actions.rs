@@ -19,8 +19,8 @@ use crate::{
         ids::PaneId,
     },
     screen::Screen,
-    tmux::{Request, is_absent},
 };
+use muxtap_tmux::{Request, is_absent};
 
 /// The size of the session, which nobody looks at: room for several panes.
 const SIZE: (u16, u16) = (200, 50);

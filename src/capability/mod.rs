@@ -25,8 +25,8 @@ use crate::{
     api::{Cursor, Error, ErrorCode, Result, Tier},
     engine::{Engine, Server},
     protocol::ids::PaneId,
-    tmux::{DEFAULT_SOCKET, Transport},
 };
+use muxtap_tmux::{DEFAULT_SOCKET, Transport};
 
 /// The container, where nobody names one.
 pub const DEFAULT_CONTAINER: &str = "coachartie-sandbox";

@@ -9,8 +9,8 @@ use crate::{
     daemon::start,
     protocol::ids::PaneId,
     socket::{Environment, ServerChoice},
-    tmux::{Address, DEFAULT_SOCKET, check_name},
 };
+use muxtap_tmux::{Address, DEFAULT_SOCKET, check_name};
 
 /// Where a request goes, as far as its words tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

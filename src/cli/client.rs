@@ -26,8 +26,8 @@ use crate::{
     daemon::start,
     engine::elsewhere::{default_server, is_on},
     http::hosts::HOST_HEADER,
-    tmux::death,
 };
+use muxtap_tmux::death;
 
 /// The header in which the daemon names its version.
 pub(super) const VERSION_HEADER: &str = "muxtap-version";

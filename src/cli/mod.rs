@@ -28,10 +28,8 @@ use self::{
     caller::Caller,
     output::Failure,
 };
-use crate::{
-    api::{Error, ErrorCode},
-    plain,
-};
+use crate::api::{Error, ErrorCode};
+use muxtap_base::plain;
 
 /// The result of a command: its exit status, or why it has none of its own.
 type Outcome = Result<u8, Failure>;

@@ -16,9 +16,9 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
     api::{Error, Gap, PaneInfo},
-    plain,
     protocol::ids::PaneId,
 };
+use muxtap_base::plain;
 
 /// Why a command has no exit status of its own.
 #[derive(Debug)]

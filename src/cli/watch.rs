@@ -327,7 +327,7 @@ impl Screen {
     }
 
     fn print(&self, text: &str) -> Result<(), Failure> {
-        let text = crate::plain::text(text);
+        let text = muxtap_base::plain::text(text);
         if self.full.is_some() {
             return terminal::draw(&text.replace('\t', " "));
         }

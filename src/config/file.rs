@@ -8,10 +8,8 @@ use std::{
 };
 
 use super::keys::KEYS;
-use crate::{
-    api::{Error, ErrorCode, Result},
-    files::read_configuration,
-};
+use crate::api::{Error, ErrorCode, Result};
+use muxtap_base::files::read_configuration;
 
 /// The longest configuration file, in bytes.
 const FILE_BYTES: u64 = 1 << 20;

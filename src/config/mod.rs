@@ -23,9 +23,9 @@ use self::paths::Paths;
 use crate::{
     api::{ConfigAnswer, Error, Result, Setting, Tier, Tiers},
     engine::agents::RulesFile,
-    files::ReadFile,
-    tmux::{CoverageMode, Floods, ForeignServer},
 };
+use muxtap_base::files::ReadFile;
+use muxtap_tmux::{CoverageMode, Floods, ForeignServer};
 
 /// All settings, as they are in force.
 #[derive(Clone, Debug)]

@@ -13,10 +13,8 @@ use std::{
 
 use rustix::fs::OFlags;
 
-use crate::{
-    api::{Error, ErrorCode, Result},
-    files::{self, FileError, OpenToOthers},
-};
+use crate::api::{Error, ErrorCode, Result};
+use muxtap_base::files::{self, FileError, OpenToOthers};
 
 /// The daemon's socket and log.
 #[derive(Clone, Debug, PartialEq, Eq)]

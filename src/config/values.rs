@@ -5,10 +5,8 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    api::{Error, Tier},
-    tmux::{CoverageMode, Floods},
-};
+use crate::api::{Error, Tier};
+use muxtap_tmux::{CoverageMode, Floods};
 
 /// Parses a number of bytes, with units K, M and G.
 pub fn bytes(text: &str) -> Result<u64, String> {

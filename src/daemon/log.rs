@@ -27,7 +27,7 @@ pub(crate) fn to_stderr(level: &str) -> Result<()> {
         .map_err(|error| Error::invalid(format!("log_level: {level:?}: {error}")))?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| crate::plain::Records(Line))
+        .with_writer(|| muxtap_base::plain::Records(Line))
         .with_ansi(false)
         // The subscriber's own report of a failed write goes to stderr too, and panics where that
         // fails.

@@ -16,17 +16,17 @@ use crate::{
         HostSettings, Settings,
         paths::{self, Paths},
     },
-    descriptors,
     engine::{Engine, Options, agents::Rules, audit::Audit},
     http,
     mcp::ClientContext,
-    metrics, net,
+    net,
     peer::Peers,
     record::Recordings,
     snapshot::Store,
     supervise::confirm::approvals::Approvals,
-    tmux::{ClientName, PeerChoice, Program, Transport},
 };
+use muxtap_base::{descriptors, metrics};
+use muxtap_tmux::{ClientName, PeerChoice, Program, Transport};
 
 /// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`:
 /// a command started it and waits for `ready` on its stdout ([`start::report_ready`]).

@@ -35,8 +35,8 @@ use rustix::{
 use crate::{
     api::{Error, ErrorCode, Result},
     config::paths::{Paths, uid},
-    files::{FileError, OpenToOthers, open_private},
 };
+use muxtap_base::files::{FileError, OpenToOthers, open_private};
 
 /// How long a new daemon may take until it says `ready`.
 const START_LIMIT: Duration = Duration::from_secs(10);

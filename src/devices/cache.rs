@@ -14,10 +14,8 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::{
-    api::{DeviceType, Error, ErrorCode, Result},
-    files::{self, Existing, FileError, OpenToOthers},
-};
+use crate::api::{DeviceType, Error, ErrorCode, Result};
+use muxtap_base::files::{self, Existing, FileError, OpenToOthers};
 
 /// Bytes of a snapshot.
 pub const SNAPSHOT_BYTES: usize = 1 << 20;

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::workspace::{Applied, Change, Workspace};
-use crate::{
-    api::{DeviceSession, Error, ErrorCode, RemoteControl, Result},
+use crate::api::{DeviceSession, Error, ErrorCode, RemoteControl, Result};
+use muxtap_base::{
     files::{self, Existing, OpenToOthers, SecretError},
     nonce,
 };
@@ -143,7 +143,7 @@ impl Home {
     pub fn look(&self) -> Option<Value> {
         let identity: Identity = read_json(&self.dir.join("cli-device.json"), SMALL_BYTES).ok()??;
         let text = read_text(&self.dir.join("cli-workspace.json"), STATE_BYTES).ok()??;
-        let now = crate::clock::now_ms();
+        let now = muxtap_base::clock::now_ms();
         Some(Workspace::read(&text, &identity.device_id, now).ok()?.0.snapshot(now))
     }
 

@@ -17,8 +17,8 @@ use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
 use super::names;
-use crate::{
-    api::{DeviceScope, DeviceSession, DeviceSessionRequest, Error, ErrorCode, Result},
+use crate::api::{DeviceScope, DeviceSession, DeviceSessionRequest, Error, ErrorCode, Result};
+use muxtap_base::{
     clock,
     files::{self, Existing, SecretError},
 };

@@ -22,8 +22,8 @@ use serde::Serialize;
 use sha2::Sha256;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::{
-    api::{Error, ErrorCode, Result},
+use crate::api::{Error, ErrorCode, Result};
+use muxtap_base::{
     files::{self, Existing, FileError, OpenToOthers, SecretError},
     metrics,
 };

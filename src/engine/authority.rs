@@ -17,11 +17,9 @@ use std::{
 };
 
 use super::{Engine, handles::socket_dir};
-use crate::{
-    address,
-    api::{Error, ErrorCode, Result, Tier},
-    tmux::Address,
-};
+use crate::api::{Error, ErrorCode, Result, Tier};
+use muxtap_base::address;
+use muxtap_tmux::Address;
 
 /// A caller of the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -185,7 +183,8 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{api::Tiers, engine::Options, tmux::ForeignServer};
+    use crate::{api::Tiers, engine::Options};
+    use muxtap_tmux::ForeignServer;
 
     fn engine(options: Options, principal: Principal) -> Engine {
         Engine::new(options).with_caller(Caller { face: "test", who: String::new(), principal })

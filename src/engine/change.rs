@@ -13,8 +13,8 @@ use crate::{
         names::spelled,
         version::Version,
     },
-    tmux::{LinkState, Request},
 };
+use muxtap_tmux::{LinkState, Request};
 
 impl Server {
     /// Kills a pane.

@@ -10,12 +10,9 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 
 use super::{Engine, Host, Server};
-use crate::{
-    api::{Error, ErrorCode, HostInfo, HostState, Result, Unreachable},
-    tmux::{
-        Address, CoverageMode, DEFAULT_SOCKET, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile,
-        Transport,
-    },
+use crate::api::{Error, ErrorCode, HostInfo, HostState, Result, Unreachable};
+use muxtap_tmux::{
+    Address, CoverageMode, DEFAULT_SOCKET, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile, Transport,
 };
 
 /// The hosts that targets can name.

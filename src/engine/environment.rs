@@ -5,9 +5,9 @@ use std::{env, path::Path, sync::Arc};
 use futures_util::future::join_all;
 
 use super::{Engine, Host, handles::socket_dir};
-use crate::{
-    api::{EnvironmentAnswer, Result, ServerProgram},
-    tmux::{CoverageMode, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile, is_absent, same_socket},
+use crate::api::{EnvironmentAnswer, Result, ServerProgram};
+use muxtap_tmux::{
+    CoverageMode, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile, is_absent, same_socket,
 };
 
 /// Returns what this process sees of its surroundings. Of the servers only the one on `socket` is looked at.

@@ -31,8 +31,8 @@ use crate::{
     },
     protocol::ids::PaneId,
     stream::resume::{self, Place, Resume},
-    tmux::FollowAll,
 };
+use muxtap_tmux::FollowAll;
 
 use rate::RateLimiter;
 use reader::{Next, Reader, StartPoint};

@@ -26,13 +26,13 @@ use super::{
 use crate::{
     api::{Cursor, Epoch},
     api::{Event, GapReason, Result, Size},
-    metrics,
     protocol::ids::PaneId,
     screen::Rules,
-    tmux::{
-        DiscardOutput, Exit, LinkState, Observer, OutputSink, Proc, Seed, Seeding, ServerIdentity, ServerLink, Subject,
-        Topology, Value,
-    },
+};
+use muxtap_base::metrics;
+use muxtap_tmux::{
+    DiscardOutput, Exit, LinkState, Observer, OutputSink, Proc, Seed, Seeding, ServerIdentity, ServerLink, Subject,
+    Topology, Value,
 };
 
 /// Callbacks for what happens in a pane. The host calls them and knows none of them: they ask it
@@ -503,53 +503,55 @@ impl OutputSink for PaneOutput {
 }
 
 /// Receives the events of the server's link. The link holds no strong reference.
-impl Observer for Weak<Host> {
+pub(super) struct Reports(pub(super) Weak<Host>);
+
+impl Observer for Reports {
     fn identified(&self, identity: &ServerIdentity) {
-        self.upgrade().inspect(|host| host.identified(identity));
+        self.0.upgrade().inspect(|host| host.identified(identity));
     }
     fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding) -> Arc<dyn OutputSink> {
-        let sink = self.upgrade().and_then(|host| host.seeded(pane, &seed, why));
+        let sink = self.0.upgrade().and_then(|host| host.seeded(pane, &seed, why));
         sink.unwrap_or_else(|| Arc::new(DiscardOutput))
     }
     fn moved(&self, pane: PaneId, seed: &Seed, output: &[u8]) -> Option<Arc<dyn OutputSink>> {
-        self.upgrade()?.moved(pane, seed, output)
+        self.0.upgrade()?.moved(pane, seed, output)
     }
     fn restarted(&self, pane: PaneId, ran: bool) {
-        self.upgrade().inspect(|host| host.restarted(pane, ran));
+        self.0.upgrade().inspect(|host| host.restarted(pane, ran));
     }
     fn sized(&self, pane: PaneId, size: Size) {
-        self.upgrade().inspect(|host| host.sized(pane, size));
+        self.0.upgrade().inspect(|host| host.sized(pane, size));
     }
     fn unfollowed(&self, pane: PaneId) {
-        if let Some(host) = self.upgrade()
+        if let Some(host) = self.0.upgrade()
             && let Some(pane) = host.live_pane(pane)
         {
             pane.suspend_screen();
         }
     }
     fn held(&self, pane: PaneId) {
-        if let Some(host) = self.upgrade()
+        if let Some(host) = self.0.upgrade()
             && let Some(pane) = host.live_pane(pane)
         {
             pane.hold_screen();
         }
     }
     fn topology(&self, topology: &Topology) {
-        self.upgrade().inspect(|host| host.topology(topology));
+        self.0.upgrade().inspect(|host| host.topology(topology));
     }
     fn value(&self, pane: PaneId, value: Value) {
-        if let Some(host) = self.upgrade() {
+        if let Some(host) = self.0.upgrade() {
             host.value(pane, value);
         }
     }
     fn exited(&self, pane: PaneId, exit: Exit) {
-        self.upgrade().inspect(|host| host.exited(pane, exit));
+        self.0.upgrade().inspect(|host| host.exited(pane, exit));
     }
     fn closed(&self, pane: PaneId) {
-        self.upgrade().inspect(|host| host.closed(pane));
+        self.0.upgrade().inspect(|host| host.closed(pane));
     }
     fn link(&self, link: &LinkState) {
-        self.upgrade().inspect(|host| host.link(link));
+        self.0.upgrade().inspect(|host| host.link(link));
     }
 }
 
@@ -628,9 +630,9 @@ mod tests {
         let engine = Engine::new(Options::default());
         let host = Host::new(Path::new("/nowhere"), &engine.shared);
         let sink = host.seeded(PaneId(1), &Seed::default(), Seeding::First).unwrap();
-        let observer = Arc::downgrade(&host);
+        let observer = Reports(Arc::downgrade(&host));
         drop(host);
-        assert!(observer.upgrade().is_none());
+        assert!(observer.0.upgrade().is_none());
         sink.output(b"late");
         observer.seeded(PaneId(1), Seed::default(), Seeding::First).output(b"later");
         assert!(observer.moved(PaneId(1), &Seed::default(), b"").is_none());

@@ -25,8 +25,8 @@ use crate::{
         ids::PaneId,
         version::Version,
     },
-    tmux::{Answer, Lost, Request},
 };
+use muxtap_tmux::{Answer, Lost, Request};
 
 /// Returns the input of a request as it was given, for the audit log.
 fn audited_input(request: &InputRequest) -> Vec<u8> {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{PaneState, Shared};
-use crate::metrics;
+use muxtap_base::metrics;
 
 /// Rings up to this size are not worth trimming.
 const SMALL_RING: usize = 64 * 1024;

@@ -38,13 +38,11 @@ use std::{
 use tokio::{runtime::Handle, sync::broadcast};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{
-    api::{Error, ErrorCode, Event, Result, ServerStatus, WaitInfo},
-    nonce,
-    tmux::{
-        Address, Lineage, LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject,
-        same_socket,
-    },
+use crate::api::{Error, ErrorCode, Event, Result, ServerStatus, WaitInfo};
+use muxtap_base::nonce;
+use muxtap_tmux::{
+    Address, Lineage, LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject,
+    same_socket,
 };
 
 pub use authority::{Caller, Principal};
@@ -53,7 +51,7 @@ pub use events::{Delivery, Subscription};
 pub use handles::{Capture, Events, Follow, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle};
 pub(crate) use handles::{PaneLook, PaneWatch, ValueList, WindowFit};
 pub(crate) use host::Host;
-use host::PaneHooks;
+use host::{PaneHooks, Reports};
 pub(crate) use input::shell::RESTORED;
 #[cfg(feature = "mcp")]
 pub(crate) use input::{check_keys, runs::RunReport};
@@ -216,8 +214,12 @@ impl Engine {
             file: SocketFile::default(),
             own: OwnProgram::default(),
         };
-        let server =
-            ServerLink::follow(spec, Arc::new(Arc::downgrade(&host)), host.cancel().clone(), &self.shared.tasks);
+        let server = ServerLink::follow(
+            spec,
+            Arc::new(Reports(Arc::downgrade(&host))),
+            host.cancel().clone(),
+            &self.shared.tasks,
+        );
         host.set_server(server);
         hosts.insert(socket.to_owned(), host.clone());
         Ok(host)

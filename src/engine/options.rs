@@ -3,10 +3,8 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use super::{agents, audit, limits};
-use crate::{
-    api::Tiers,
-    tmux::{CoverageMode, Floods, Program, Transport},
-};
+use crate::api::Tiers;
+use muxtap_tmux::{CoverageMode, Floods, Program, Transport};
 
 /// Options of an engine.
 #[derive(Clone, Debug)]

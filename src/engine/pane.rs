@@ -49,8 +49,8 @@ use crate::{
     api::{Cursor, Epoch, Error, ErrorCode, Size},
     protocol::ids::PaneId,
     stream::{echo::EchoFilter, render, ring::Ring},
-    tmux::Exit,
 };
+use muxtap_tmux::Exit;
 
 pub use encoded_event::EncodedEvent;
 pub(super) use metadata::{PaneMetadata, Resync};

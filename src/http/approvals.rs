@@ -22,8 +22,8 @@ use crate::{
     api::{DoneAnswer, Error, ErrorCode},
     net::Peer,
     supervise::confirm::approvals::{ApprovalAnswer, ApprovalList, Approvals},
-    tmux::Lineage,
 };
+use muxtap_tmux::Lineage;
 
 /// The page that asks, if one does.
 #[derive(Clone, Copy)]

@@ -37,9 +37,9 @@ use self::{answers::Answers, bodies::Bodies, failures::Failures, host::Host};
 use super::error::Failure;
 use crate::{
     api::{Error, ErrorCode},
-    metrics,
     net::{ConnectionPermit, Credential, Peer, token::Token},
 };
+use muxtap_base::metrics;
 
 /// How long a request's body may pause.
 const BODY_PAUSE: Duration = Duration::from_secs(30);
@@ -312,7 +312,7 @@ impl Guard {
             return Ok(None);
         }
         let cookie = self.pages.as_ref().zip(presented_cookie(headers));
-        let session = cookie.and_then(|(pages, cookie)| pages.verify(cookie, crate::clock::now_ms()));
+        let session = cookie.and_then(|(pages, cookie)| pages.verify(cookie, muxtap_base::clock::now_ms()));
         let Some(session) = session else { return Ok(None) };
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         if !is_from_page(request.method(), headers, &self.own_origin(host)) {
@@ -338,7 +338,7 @@ impl Guard {
     fn device(&self, request: &Request) -> Option<DeviceToken> {
         let token = presented_token(request.headers())?;
         let sessions = self.sessions.clone()?;
-        let device = sessions.verify(token, crate::clock::now_ms())?;
+        let device = sessions.verify(token, muxtap_base::clock::now_ms())?;
         (is_of_devices(request.uri().path()) || device.has(crate::api::DeviceScope::Terminals))
             .then_some(DeviceToken { sessions, device })
     }

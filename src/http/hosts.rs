@@ -29,8 +29,8 @@ use crate::{
         Server,
         elsewhere::{TakenHost, default_server, is_on},
     },
-    tmux::{PeerChoice, Transport, is_absent},
 };
+use muxtap_tmux::{PeerChoice, Transport, is_absent};
 
 /// The header of an answer that names the host on which its ids are.
 pub(crate) const HOST_HEADER: HeaderName = HeaderName::from_static("muxtap-host");

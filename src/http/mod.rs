@@ -46,10 +46,10 @@ use crate::{
     api::{self, ConfigAnswer, ServerQuery},
     capability::Capability,
     engine::{Caller, Engine, Principal, Server},
-    files::ReadFile,
     net::Peer,
     record::Recordings,
 };
+use muxtap_base::files::ReadFile;
 
 pub use guard::{Guard, with_guard};
 pub use stream::{CLOSE_LIMIT, Streams};

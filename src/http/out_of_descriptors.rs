@@ -8,7 +8,8 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 
-use crate::{descriptors, net::OutOfDescriptors};
+use crate::net::OutOfDescriptors;
+use muxtap_base::descriptors;
 
 /// Routes that need no further descriptor and respond at once.
 const ANSWERED: [&str; 5] = ["/health", "/metrics", "/v1/config", "/v1/status", "/v1/stop"];

@@ -36,8 +36,8 @@ use crate::{
         unix_socket,
     },
     peer::{KEYS, Question},
-    tmux::{Address, DEFAULT_SOCKET},
 };
+use muxtap_tmux::{Address, DEFAULT_SOCKET};
 
 /// The protocol's name in `Upgrade`.
 pub const UPGRADE: &str = "muxtap-peer-1";

@@ -14,18 +14,16 @@ use super::{
 };
 use crate::{
     api::{
-        AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, CreatedAnswer, DoneAnswer, EnvironmentAnswer,
-        EverywhereQuery, FormatAnswer, FormatListQuery, FormatQuery, InputAnswer, InputRequest, ListQuery,
-        NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer, RunRequest,
-        ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitList,
-        WaitRequest, WindowList,
+        AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, ConfigFile, CreatedAnswer, DoneAnswer,
+        EnvironmentAnswer, EverywhereQuery, FormatAnswer, FormatListQuery, FormatQuery, InputAnswer, InputRequest,
+        ListQuery, NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer,
+        RunRequest, ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer,
+        WaitList, WaitRequest, WindowList,
     },
-    descriptors,
     engine::Server,
-    files::ReadFile,
-    metrics as counted,
     net::{OutOfDescriptors, Peer},
 };
+use muxtap_base::{descriptors, files::ReadFile, metrics as counted};
 
 type Answer<T> = Result<Json<T>>;
 
@@ -124,9 +122,14 @@ pub async fn environment(Params(at): Params<ServerQuery>, app: App) -> Answer<En
     let mut answer = app.engine.environment(at.socket.as_deref()).await?;
     // On a file system that hangs only who asked is held up.
     let files = app.daemon.about.files.clone();
-    let looked = tokio::task::spawn_blocking(move || files.iter().map(ReadFile::answer).collect()).await;
+    let looked = tokio::task::spawn_blocking(move || files.iter().map(config_file).collect()).await;
     answer.files = looked.map_err(|error| crate::api::Error::internal(format!("configuration files: {error}")))?;
     Ok(Json(answer))
+}
+
+/// Returns what has become of a file that the daemon read when it began.
+fn config_file(file: &ReadFile) -> ConfigFile {
+    ConfigFile { path: file.path().display().to_string(), read: file.was_there(), changed: file.has_changed() }
 }
 
 /// Lists the tmux servers that are known.

@@ -17,8 +17,8 @@ use super::{
 use crate::{
     api::{DeviceInfo, Error, Result, RpcRequest, Tier},
     devices::{Caller, workspace::needs_key},
-    nonce,
 };
+use muxtap_base::nonce;
 
 /// The id under which agents ask.
 const AGENT: &str = "mcp";

@@ -19,10 +19,8 @@ use rmcp::{
     service::{Peer, PeerRequestOptions, RequestContext},
 };
 
-use crate::{
-    plain,
-    supervise::confirm::{Confirm, Decision, Question},
-};
+use crate::supervise::confirm::{Confirm, Decision, Question};
+use muxtap_base::plain;
 
 /// Asks the client's person, during one call.
 pub(crate) struct Elicitation {

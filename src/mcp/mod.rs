@@ -53,8 +53,8 @@ use crate::{
     record::Recordings,
     snapshot::Store,
     supervise::{self, Supervisor, confirm::approvals::Approvals},
-    tmux::same_socket,
 };
+use muxtap_tmux::same_socket;
 
 /// The instructions that a client gets with the handshake.
 const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it answers \
@@ -99,7 +99,7 @@ pub struct ClientContext {
     pub(crate) capability: Capability,
     pub(crate) capability_socket: Option<String>,
     /// The client's process, where it is known: what it asks a person it does not answer.
-    pub(crate) process: Option<crate::tmux::Lineage>,
+    pub(crate) process: Option<muxtap_tmux::Lineage>,
     /// The muxtap of other hosts.
     pub(crate) peers: crate::peer::Peers,
 }
@@ -209,7 +209,7 @@ fn peer_pid(context: &RequestContext<RoleServer>) -> Option<i32> {
 
 impl CallContext {
     /// Returns the client's process, where it is one of this machine and is known.
-    async fn process(&self) -> Option<crate::tmux::Lineage> {
+    async fn process(&self) -> Option<muxtap_tmux::Lineage> {
         self.engine.lineage(self.peer_pid).await.or_else(|| self.client.process.clone())
     }
 

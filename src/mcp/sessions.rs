@@ -17,9 +17,9 @@ use crate::{
         AgentAnswerRequest, AgentEvent, AgentEventsQuery, AgentQuestion, AgentSessionInfo, AgentSessionRequest,
         AgentWaitOutcome, AgentWaitRequest, Error, ErrorCode, PromptOutcome, PromptRequest, Result, Tier,
     },
-    plain,
     sessions::AgentSessions,
 };
+use muxtap_base::plain;
 
 /// The name of the tool.
 pub const NAME: &str = "agent_session";

@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{
     api::{DoneAnswer, Error, InputRequest, Result, Tier},
-    plain,
     snapshot::{
         Store,
         answers::{
@@ -23,6 +22,7 @@ use crate::{
         groups, layouts,
     },
 };
+use muxtap_base::plain;
 
 /// The name of the tool.
 pub const NAME: &str = "snapshot";

@@ -9,8 +9,8 @@ use super::{CallContext, ClientContext, output::ToolOutput, tools};
 use crate::{
     api::{Error, Result, Tier, ToolCallAnswer},
     engine::Engine,
-    tmux::Address,
 };
+use muxtap_tmux::Address;
 
 /// Tools that a peer answers, what each does, and whether it may be called twice where the link was lost. All others
 /// keep something here.

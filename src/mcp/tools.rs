@@ -31,8 +31,8 @@ use crate::{
         elsewhere::{default_server, is_on},
         is_number,
     },
-    plain,
 };
+use muxtap_base::plain;
 
 /// A tool's effect on the world, for `annotations`.
 #[derive(Clone, Copy)]

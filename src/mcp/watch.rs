@@ -14,10 +14,8 @@ use super::{
     output::{ToolOutput, WatchOutput},
     truncate::truncate_middle,
 };
-use crate::{
-    api::{Error, EventKind, Result, SubscribeRequest},
-    clock::now_ms,
-};
+use crate::api::{Error, EventKind, Result, SubscribeRequest};
+use muxtap_base::clock::now_ms;
 
 /// How long a call waits for an event by default, in milliseconds.
 const WAIT_MS: u64 = 10_000;

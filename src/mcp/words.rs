@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn no_message_sends_a_model_to_a_shell() {
-        let sources = SOURCES.concat() + include_str!("../tmux/link.rs");
+        let sources = SOURCES.concat() + include_str!("../../crates/muxtap-tmux/src/link.rs");
         for (shell, _) in WORDS {
             assert!(sources.contains(shell), "no message says {shell:?} any more");
         }

@@ -11,7 +11,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use crate::address::group;
+use muxtap_base::address::group;
 
 /// Connections at once whose callers have not authenticated, of all addresses.
 pub(super) const UNAUTHENTICATED: usize = 512;

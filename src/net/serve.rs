@@ -37,7 +37,7 @@ use super::{
     places::{self, Credential, Place, Places},
     seldom::Seldom,
 };
-use crate::descriptors::{
+use muxtap_base::descriptors::{
     self,
     reserve::{self, Lent},
 };

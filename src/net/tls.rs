@@ -24,10 +24,8 @@ use tokio_rustls::{
     },
 };
 
-use crate::{
-    api::{Error, ErrorCode, Result},
-    files::{self, Existing},
-};
+use crate::api::{Error, ErrorCode, Result};
+use muxtap_base::files::{self, Existing};
 
 /// The names by which this machine reaches itself.
 pub const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];

@@ -7,8 +7,8 @@ use crate::{
     api::Cursor,
     engine::PaneLook,
     screen::{Modes, RowRuns, Screen},
-    tmux::Exit,
 };
+use muxtap_tmux::Exit;
 
 /// A pane's screen at one place of its output.
 #[derive(Clone, Debug, PartialEq, Eq)]

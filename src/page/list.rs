@@ -13,8 +13,8 @@ use crate::{
     api::PaneInfo,
     engine::{Engine, Server},
     protocol::ids::PaneId,
-    tmux::FollowAll,
 };
+use muxtap_tmux::FollowAll;
 
 /// Panes by their keys.
 pub(super) type List = BTreeMap<String, Entry>;

@@ -12,10 +12,8 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
-use crate::{
-    api::{Error, ErrorCode, Result},
-    files::{self, Existing, SecretError},
-};
+use crate::api::{Error, ErrorCode, Result};
+use muxtap_base::files::{self, Existing, SecretError};
 
 /// How long a code works.
 pub const CODE_TIME: Duration = Duration::from_secs(60);

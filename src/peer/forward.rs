@@ -35,8 +35,8 @@ use crate::{
     },
     http::again,
     net::Streaming,
-    nonce,
 };
+use muxtap_base::nonce;
 
 /// How long an answer that was lost with its link, and is no wait, is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -24,9 +24,9 @@ use tokio::{
 use crate::{
     api::{Error, PeerInfo, PeerState, Result},
     engine::Engine,
-    plain,
-    tmux::{FIRST_ANSWER_LIMIT, NO_PEER, PEER_GREETING, Transport},
 };
+use muxtap_base::plain;
+use muxtap_tmux::{FIRST_ANSWER_LIMIT, NO_PEER, PEER_GREETING, Transport};
 
 /// How long it is believed that a host has no muxtap.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);

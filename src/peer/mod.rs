@@ -15,7 +15,8 @@ pub(crate) use self::{
     forward::Question,
     link::{KEYS, PeerHost},
 };
-use crate::{api::PeerInfo, engine::Engine, tmux::PeerChoice};
+use crate::{api::PeerInfo, engine::Engine};
+use muxtap_tmux::PeerChoice;
 
 /// The hosts whose muxtap was asked for.
 #[derive(Clone, Debug, Default)]

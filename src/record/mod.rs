@@ -33,10 +33,9 @@ use self::{
 };
 use crate::{
     api::{Error, ErrorCode, PaneInfo, RecordRequest, RecordState, RecordingInfo, Result, Since, Tier},
-    clock,
     engine::{Engine, Pane, Principal, Server},
-    files::make_private_folder,
 };
+use muxtap_base::{clock, files::make_private_folder};
 
 pub(crate) use alis::PROTOCOL as ALIS;
 pub(crate) use redact::Secrets;

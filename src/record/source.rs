@@ -12,7 +12,6 @@ use tokio::sync::broadcast::{self, error::TryRecvError};
 
 use crate::{
     api::{AgentState, Cursor, Event, Gap, GapReason, Result, Since, Size},
-    clock,
     engine::{
         Pane,
         activity::{Activity, Deed},
@@ -20,8 +19,9 @@ use crate::{
     },
     protocol::version::Version,
     screen::{Rules, Screen, Settings},
-    tmux::Exit,
 };
+use muxtap_base::clock;
+use muxtap_tmux::Exit;
 
 /// Bytes of one piece of output.
 const PIECE_BYTES: u64 = 64 * 1024;

@@ -19,7 +19,6 @@ use super::session::Session;
 use crate::{
     api::{AgentAnswerRequest, AgentQuestion, Error},
     engine::{Caller, Engine, Principal},
-    plain,
     supervise::{
         PlatformEnvironment,
         confirm::{
@@ -28,8 +27,9 @@ use crate::{
         },
         store,
     },
-    tmux::Lineage,
 };
+use muxtap_base::plain;
+use muxtap_tmux::Lineage;
 
 /// The places in which people are asked; clones are the same places.
 #[derive(Clone, Default)]

@@ -54,8 +54,8 @@ use crate::{
     },
     below::Below,
     engine::{Caller, Engine, Principal, Server},
-    tmux::{Lineage, agent_marks},
 };
+use muxtap_tmux::{Lineage, agent_marks};
 
 /// Sessions that run at once, at most.
 const OPEN_SESSIONS: usize = 32;

@@ -32,11 +32,10 @@ use crate::{
         AgentSessionStatus, Error, ErrorCode, EventCursor, PromptOutcome, Result, SessionName, Tier,
     },
     below::Below,
-    clock,
     engine::{Caller, Engine, Principal},
-    nonce,
-    tmux::Lineage,
 };
+use muxtap_base::{clock, nonce};
+use muxtap_tmux::Lineage;
 
 /// Prompts of a session that wait for their turn, at most.
 pub(super) const QUEUED_PROMPTS: usize = 64;

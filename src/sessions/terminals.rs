@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::{
     api::{AgentTerminal, Error, ErrorCode, Result, Since},
     engine::{Pane, Server, perhaps_made},
-    tmux::{Exit, is_absent},
 };
+use muxtap_tmux::{Exit, is_absent};
 
 /// Terminals of a session at once, at most.
 pub(super) const OPEN_TERMINALS: usize = 32;

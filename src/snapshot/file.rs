@@ -10,10 +10,8 @@ use super::{
     limits::{PANE_TEXT, PANES, WINDOWS},
     model::{Pane, Session, Snapshot, Window},
 };
-use crate::{
-    api::{Error, Result},
-    quoting::shell_word,
-};
+use crate::api::{Error, Result};
+use muxtap_base::quoting::shell_word;
 
 /// The key of what tmuxp does not know.
 pub const OWN: &str = "muxtap";

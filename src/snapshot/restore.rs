@@ -20,10 +20,10 @@ use super::{
 use crate::{
     api::{Error, ErrorCode, InputRequest, NewSessionRequest, Result, SpawnRequest},
     engine::{RESTORED, Server},
-    plain,
     protocol::{command::Command, names::spelled},
-    tmux::is_absent,
 };
+use muxtap_base::plain;
+use muxtap_tmux::is_absent;
 
 /// A server option that holds a word while a line of commands uses it: most of what takes a name or
 /// a directory expands it as a format, and no way of escaping is right on all versions (`#[`).

@@ -4,7 +4,7 @@ use super::{
     limits::{RUN_CHARS, RUNS_SHOWN},
     model::Snapshot,
 };
-use crate::quoting::shell_word;
+use muxtap_base::quoting::shell_word;
 
 /// Spaces in a row that are shown as they are.
 const SPACES: usize = 8;

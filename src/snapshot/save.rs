@@ -12,10 +12,10 @@ use super::{
 use crate::{
     api::{CaptureRequest, Error, ErrorCode, Result},
     engine::{Server, ValueList},
-    glob::Glob,
     protocol::{command::Command, ids::PaneId},
-    tmux::{HUB_MARK, HUB_NAME},
 };
+use muxtap_base::glob::Glob;
+use muxtap_tmux::{HUB_MARK, HUB_NAME};
 
 /// The choice of what is kept.
 #[derive(Clone, Debug, Default)]

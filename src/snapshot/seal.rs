@@ -16,10 +16,8 @@ use serde_json::Value;
 use sha2::Sha256;
 
 use super::file::OWN;
-use crate::{
-    api::{Error, ErrorCode, Result},
-    files::{self, Existing, SecretError},
-};
+use crate::api::{Error, ErrorCode, Result};
+use muxtap_base::files::{self, Existing, SecretError};
 
 /// The key under which the mark stands in muxtap's own part of a file.
 const SEAL: &str = "seal";

@@ -13,8 +13,8 @@ use super::{
 use crate::{
     api::{CaptureRequest, Error},
     engine::Server,
-    tmux::{Subject, is_absent},
 };
+use muxtap_tmux::{Subject, is_absent};
 
 /// The lines that `status` shows.
 const STATUS_LINES: u64 = 200;

@@ -31,10 +31,10 @@ pub use state::State;
 use crate::{
     api::{Error, ErrorCode},
     engine::{self, Engine, Server, Target, find_pane},
-    tmux::{CoverageMode, Lineage, Program, is_absent},
 };
 use arguments::Arguments;
 use confirm::{Confirm, Mattermost};
+use muxtap_tmux::{CoverageMode, Lineage, Program, is_absent};
 use store::Store;
 
 /// The actions, in the order in which they are listed.

@@ -5,8 +5,8 @@ use crate::{
     api::{Error, InputRequest},
     engine::{Server, Target, find_pane, find_window},
     protocol::ids::SessionId,
-    tmux::is_absent,
 };
+use muxtap_tmux::is_absent;
 
 impl Supervisor {
     pub(super) async fn approve(&self, server: &Server, target: &str) -> Result<String, String> {

@@ -16,10 +16,10 @@ use super::{
 use crate::{
     api::{Error, ErrorCode, Tier},
     engine::{Server, UnmanagedPlace, UnmanagedSpawn, find_session},
-    nonce,
     protocol::ids::SessionId,
-    tmux::is_absent,
 };
+use muxtap_base::nonce;
+use muxtap_tmux::is_absent;
 
 /// The answer where no human can be asked at all.
 const NO_CONFIRMER: &str = "Error: spawn needs a human's approval, and there is no way to ask one: set PLATFORM_URL, \

@@ -83,7 +83,7 @@ fn the_settings_are_those_of_the_source() {
 fn limits_are_those_of_the_source() {
     let page = read("docs/limits.md");
     let engine = read("src/engine/limits.rs");
-    let patterns = read("core/src/stream/matcher/bounds.rs");
+    let patterns = read("crates/muxtap-core/src/stream/matcher/bounds.rs");
     let mut of_engine = BTreeSet::new();
     let mut others = 0;
     for row in rows(&page).filter(|row| !matches!(row[0].as_str(), "constant" | "field" | "---")) {
@@ -144,7 +144,7 @@ fn sources(folder: &Path, all: &mut String) {
 #[test]
 fn tests_that_prove_an_invariant_exist() {
     let mut all = String::new();
-    sources(&root().join("core/src"), &mut all);
+    sources(&root().join("crates"), &mut all);
     sources(&root().join("src"), &mut all);
     sources(&root().join("tests"), &mut all);
     let is_number = |cell: &str| {
@@ -165,16 +165,31 @@ fn tests_that_prove_an_invariant_exist() {
     assert!(proofs > 5);
 }
 
+/// The roots of modules: folders, and for a crate the name that stands before its modules (`tmux::seed::tests`).
+fn module_roots() -> Vec<(String, Option<String>)> {
+    let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        (format!("crates/{name}/src"), name.strip_prefix("muxtap-").map(str::to_owned))
+    });
+    let own = ["tests/integration", "src", "crates/muxtap-core/src"].map(|folder| (folder.to_owned(), None));
+    own.into_iter().chain(crates).collect()
+}
+
 /// Whether a module has this test: `a/b.rs` or `a/b/mod.rs` under one of the roots, or a module within that file.
 fn is_test(module: &[&str], name: &str) -> bool {
-    (1..=module.len()).any(|count| {
-        let (file, within) = module.split_at(count);
-        let file = file.join("/");
-        let files = ["tests/integration", "src", "core/src"]
-            .into_iter()
-            .flat_map(|root| [format!("{root}/{file}.rs"), format!("{root}/{file}/mod.rs")]);
-        files.filter_map(|path| fs::read_to_string(root().join(path)).ok()).any(|source| {
-            within.iter().all(|name| source.contains(&format!("mod {name} {{"))) && has_test(&source, name)
+    module_roots().iter().any(|(folder, of_crate)| {
+        let module = match (of_crate, module) {
+            (None, module) => module,
+            (Some(of_crate), [first, rest @ ..]) if first == of_crate => rest,
+            _ => return false,
+        };
+        (1..=module.len()).any(|count| {
+            let (file, within) = module.split_at(count);
+            let file = file.join("/");
+            let files = [format!("{folder}/{file}.rs"), format!("{folder}/{file}/mod.rs")];
+            files.iter().filter_map(|path| fs::read_to_string(root().join(path)).ok()).any(|source| {
+                within.iter().all(|name| source.contains(&format!("mod {name} {{"))) && has_test(&source, name)
+            })
         })
     })
 }

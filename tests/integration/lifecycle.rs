@@ -334,7 +334,7 @@ fn servers_that_are_started_anew_in_a_row_are_asked_without_a_pause() {
         eventually("the server has ended", || !is_alive(server));
     }
     let log = std::fs::read_to_string(world.daemon_socket().with_extension("sock.log")).unwrap();
-    assert!(log.contains("DEBUG muxtap::tmux"), "it is a log of all: {log}");
+    assert!(log.contains("DEBUG muxtap_tmux"), "it is a log of all: {log}");
     assert!(!log.contains("a pause was made"), "{log}");
 }
 

@@ -24,7 +24,8 @@ use super::{
     Pattern,
     worker::{self, Report},
 };
-use crate::{bridge::js::JsString, metrics};
+use crate::bridge::js::JsString;
+use muxtap_base::metrics;
 
 /// Workers at new jobs.
 const QUICK_WORKERS: usize = 4;

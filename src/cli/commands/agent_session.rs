@@ -19,8 +19,8 @@ use crate::{
         PromptRequest, Result, SessionName,
     },
     cli::{EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, output::Failure, url},
-    plain,
 };
+use muxtap_base::plain;
 
 /// Sessions of coding agents that the daemon owns
 ///

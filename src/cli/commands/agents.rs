@@ -16,9 +16,8 @@ use crate::{
         EXIT_ERROR,
         follow::{FollowedEvents, Recovery},
     },
-    clock::now_ms,
-    plain,
 };
+use muxtap_base::{clock::now_ms, plain};
 
 /// List the agents that run in panes, and what they do
 ///

@@ -16,9 +16,9 @@ use crate::{
         url,
     },
     daemon::start,
-    plain,
     supervise::confirm::approvals::{ApprovalAnswer, ApprovalList, OpenQuestion, Verdict, unknown},
 };
+use muxtap_base::plain;
 
 const PATH: &str = "/v1/approvals";
 /// Connections that may be lost one after the other before that is an error.

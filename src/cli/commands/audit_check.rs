@@ -26,8 +26,8 @@ use crate::{
         terminal::{self, Signal, Signals},
     },
     engine::audit::{AuditKey, log_files},
-    files::{FileError, OpenToOthers, open_private},
 };
+use muxtap_base::files::{FileError, OpenToOthers, open_private};
 
 /// Say whether a text was typed, by the audit log
 ///

@@ -18,9 +18,9 @@ use crate::{
         paths::{self, Paths},
     },
     daemon::log,
-    descriptors,
     socket::{Environment, ServerChoice},
 };
+use muxtap_base::descriptors;
 
 /// Let a spreadsheet's add-in use tmux (bridge contract v1)
 ///

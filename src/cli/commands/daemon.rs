@@ -17,8 +17,8 @@ use crate::{
     config::{Flags, Settings, bytes, paths::Paths},
     daemon::{self, start},
     net::token,
-    tmux::death,
 };
+use muxtap_tmux::death;
 
 /// How long a daemon may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
@@ -336,7 +336,7 @@ async fn status(caller: &Caller) -> Result<View> {
         status.log.as_deref().unwrap_or("none"),
     );
     for warning in &status.warnings {
-        text = text + "warning " + &crate::plain::message(warning) + "\n";
+        text = text + "warning " + &muxtap_base::plain::message(warning) + "\n";
     }
     if status.servers.is_empty() {
         text.push_str("\nno tmux server is followed\n");

@@ -33,8 +33,8 @@ use crate::{
     daemon::start,
     protocol::ids::PaneId,
     protocol::names::spelled,
-    tmux::{death, server_of},
 };
+use muxtap_tmux::{death, server_of};
 
 const SESSION: &str = "demo";
 /// How long the demo may take.

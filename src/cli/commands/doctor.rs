@@ -21,11 +21,11 @@ use crate::{
     config::Settings,
     daemon::transports,
     engine::{elsewhere::look_at_hosts, environment::environment},
-    plain,
     protocol::version::Version,
     screen::{Proof, Rules},
-    tmux::Program,
 };
+use muxtap_base::plain;
+use muxtap_tmux::Program;
 
 /// Check what muxtap needs, and say what to fix
 ///

@@ -14,9 +14,9 @@ use qrcode::{QrCode, render::unicode};
 use crate::{
     api::{Error, ErrorCode, Result},
     cli::{Outcome, caller::Caller, output},
-    files::{self, Existing},
     http::page::{PageCode, PageCodeRequest},
 };
+use muxtap_base::files::{self, Existing};
 
 /// How long the program that opens a browser is waited for. It goes on by itself.
 const OPENER_LIMIT: Duration = Duration::from_secs(10);

@@ -19,8 +19,8 @@ use super::{
 use crate::{
     api::{Error, ErrorCode, InputAnswer, InputRequest, RunAnswer, RunRequest},
     cli::{EXIT_ERROR, EXIT_INTERRUPTED, EXIT_TIMEOUT, client::ConnectionLost},
-    quoting::shell_word,
 };
+use muxtap_base::quoting::shell_word;
 
 /// How long the answer of an interrupted run is awaited: a shell without a line editor does not tell
 /// that it waits for a line again.

@@ -14,7 +14,6 @@ use super::{
 use crate::{
     api::{DoneAnswer, Error, Result},
     cli::caller::whole_environment,
-    plain,
     snapshot::{
         FILE_BYTES,
         answers::{
@@ -23,6 +22,7 @@ use crate::{
         },
     },
 };
+use muxtap_base::plain;
 
 const PATH: &str = "/v1/snapshots";
 
@@ -294,7 +294,8 @@ fn session_lines(text: &mut String, session: &Value, is_own: bool, with_history:
     let when = if is_own { "" } else { "  (set with --run only)" };
     for (name, value) in at(session, "environment").as_object().into_iter().flatten() {
         let value = value.as_str().unwrap_or_default();
-        let _ = writeln!(text, "  {}{when}", plain::name(&format!("{name}={}", crate::quoting::shell_word(value))));
+        let _ =
+            writeln!(text, "  {}{when}", plain::name(&format!("{name}={}", muxtap_base::quoting::shell_word(value))));
     }
     if let Some(with) = at(at(session, "muxtap"), "grouped_with").as_str() {
         let _ = writeln!(text, "  the windows of {}", plain::name(with));
@@ -329,7 +330,8 @@ fn session_lines(text: &mut String, session: &Value, is_own: bool, with_history:
 fn pane_lines(text: &mut String, number: usize, pane: &Value, with_history: bool) {
     let own = at(pane, "muxtap");
     let active = if *at(pane, "focus") == true { "*" } else { "" };
-    let argv: Vec<String> = items(at(own, "argv")).filter_map(Value::as_str).map(crate::quoting::shell_word).collect();
+    let argv: Vec<String> =
+        items(at(own, "argv")).filter_map(Value::as_str).map(muxtap_base::quoting::shell_word).collect();
     let lines: Vec<&str> = items(at(pane, "shell_command")).filter_map(Value::as_str).collect();
     let mut runs = String::new();
     if !argv.is_empty() {

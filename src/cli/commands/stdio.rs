@@ -15,8 +15,8 @@ use crate::{
     },
     http::peer::{HAND_OVER, PEER_HEADER, UPGRADE},
     net::handed,
-    tmux::PEER_GREETING,
 };
+use muxtap_tmux::PEER_GREETING;
 
 /// Serve the muxtap of another host on stdin and stdout
 ///

@@ -15,8 +15,8 @@ use crate::{
         client::{Client, ConnectionLost},
         notify, url,
     },
-    plain,
 };
+use muxtap_base::plain;
 
 /// Waits shorter than this show no progress.
 const PATIENCE: Duration = Duration::from_secs(2);

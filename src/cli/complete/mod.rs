@@ -24,7 +24,7 @@ use self::{
     place::{Offer, Place},
 };
 use super::args;
-use crate::plain;
+use muxtap_base::plain;
 
 /// The word that asks for completions.
 pub(super) const WORD: &str = "__complete";

@@ -8,9 +8,9 @@ use crate::{
     cli::{caller::Caller, client::Client, output},
     daemon::start,
     engine::is_number,
-    plain,
     supervise::confirm::approvals::ApprovalList,
 };
+use muxtap_base::plain;
 
 /// A question whose answer is a list of words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

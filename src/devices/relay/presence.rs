@@ -16,12 +16,12 @@ use tokio_util::sync::CancellationToken;
 use super::{ASKED, CONNECTS, CONNECTS_TIME, Caller, Connection, DEVICES, Device, Relay, State, rpc::OwnerSays};
 use crate::{
     api::{DeviceInfo, Error, ErrorCode, Result, RpcRequest},
-    clock,
     devices::{
         outbox::Outbox,
         wire::{self, Answered, Head, Hello, OwnerResult},
     },
 };
+use muxtap_base::clock;
 
 /// Whether a connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,14 +5,13 @@ use serde_json::Value;
 use super::{Caller, Device, Relay, presence::Connects, unknown};
 use crate::{
     api::{DeviceType, Error, ErrorCode, RemoteControl, Result, RpcRequest, WorkspaceAnswer, WorkspaceSource},
-    clock,
     devices::{
         cache::{Head, SNAPSHOT_BYTES, SNAPSHOTS},
         names,
         workspace::GET_WORKSPACE,
     },
-    nonce,
 };
+use muxtap_base::{clock, nonce};
 
 /// A device that publishes without a connection.
 #[derive(Clone, Debug)]

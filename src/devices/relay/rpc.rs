@@ -15,8 +15,8 @@ use crate::{
         wire::{self, Answered, OwnerResult},
         workspace::{GET_WORKSPACE, needs_key},
     },
-    nonce,
 };
+use muxtap_base::nonce;
 
 /// Bytes of a request's id.
 const ID_BYTES: usize = 128;

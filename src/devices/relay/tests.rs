@@ -668,7 +668,7 @@ async fn a_connection_ends_with_the_token_that_opened_it() {
     let mut lasting = relay.connect(&with_token(u64::MAX), &hello("d", RemoteControl::Ask)).unwrap();
     next(&lasting).await;
     assert_eq!(lasting.beat(), Beat::Quiet);
-    let now = crate::clock::now_ms();
+    let now = muxtap_base::clock::now_ms();
     let mut ended = relay.connect(&with_token(now), &hello("e", RemoteControl::Ask)).unwrap();
     next(&ended).await;
     assert!(ended.next_beat() <= Instant::now());

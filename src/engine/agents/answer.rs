@@ -191,13 +191,6 @@ impl Drop for ExclusiveAnswer<'_> {
     }
 }
 
-impl AgentOption {
-    /// Whether one key gives this answer.
-    fn has_own_key(&self) -> bool {
-        self.key_shown && self.key.chars().count() == 1
-    }
-}
-
 fn changed_meanwhile(pane: &PaneState) -> Error {
     let message = format!(
         "the question in pane {} changed or was answered while the cursor was moved to the answer; Enter was not \

@@ -20,11 +20,11 @@ use super::{
 };
 use crate::{
     api::{AgentEvidence, AgentInfo, AgentState, Event},
-    clock::now_ms,
     engine::{Engine, Host, PaneState, Server, limits, pane::PaneUse},
     screen::Screen,
-    tmux::{Subject, death},
 };
+use muxtap_base::clock::now_ms;
+use muxtap_tmux::{Subject, death};
 
 /// Follows a pane in a task of its own, until it has gone or its server is followed no longer.
 pub(in crate::engine) fn follow(host: &Arc<Host>, pane: &Arc<PaneState>) {

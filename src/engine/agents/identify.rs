@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::rules::{Agent, Rules};
-use crate::{engine::input::shell, tmux::Process};
+use crate::engine::input::shell;
+use muxtap_tmux::Process;
 
 /// Interpreters: the name of the script that they run counts instead of their own.
 const INTERPRETERS: [&str; 13] =

@@ -7,10 +7,8 @@ use std::{
 };
 
 use super::{Rules, parse};
-use crate::{
-    api::{Error, ErrorCode, Result},
-    files::read_configuration,
-};
+use crate::api::{Error, ErrorCode, Result};
+use muxtap_base::files::read_configuration;
 
 static BUILT_IN: LazyLock<Result<Rules>> =
     LazyLock::new(|| parse::parse(include_str!("rules.toml"), &Rules::default()));

@@ -13,8 +13,8 @@ use crate::{
     api::{Cursor, Epoch, EventKind, Since, SubscribeRequest},
     engine::{PaneState, pane::Notifier, sync::check},
     protocol::ids::PaneId,
-    tmux::Exit,
 };
+use muxtap_tmux::Exit;
 
 fn pane() -> Arc<PaneState> {
     PaneState::new(PaneId(1), Epoch { server: 1, engine: 1 }, 1000)

@@ -14,12 +14,12 @@ use crate::{
         },
         query::read,
     },
-    metrics,
     stream::{
         resume::Place,
         ring::{Chunk, Reading},
     },
 };
+use muxtap_base::metrics;
 
 /// How many bytes after the middle of a ring a slow reader searches for a line's end to go on
 /// after.

@@ -4,15 +4,15 @@ use super::Server;
 use crate::{
     api::{Result, Tier},
     engine::{input::shell, pane::PaneMetadata, spawn::create::tmux_error},
-    nonce,
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
         octal,
         version::Version,
     },
-    tmux::{LinkState, Request, unreadable},
 };
+use muxtap_base::nonce;
+use muxtap_tmux::{LinkState, Request, unreadable};
 
 /// A list of tmux's: a command that takes `-F`, and the variables that are asked of each entry.
 pub(crate) struct ValueList {

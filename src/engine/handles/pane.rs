@@ -8,8 +8,8 @@ use crate::{
     engine::{PaneState, sync::watch},
     protocol::ids::PaneId,
     screen::{Rules, Screen},
-    tmux::Exit,
 };
+use muxtap_tmux::Exit;
 
 /// A handle on a pane of a tmux server.
 ///
@@ -398,10 +398,8 @@ impl std::fmt::Debug for Pane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        engine::{Engine, Options},
-        tmux::Exit,
-    };
+    use crate::engine::{Engine, Options};
+    use muxtap_tmux::Exit;
 
     #[tokio::test]
     async fn a_handle_knows_that_its_pane_has_ended_when_the_server_has_forgotten_it() {

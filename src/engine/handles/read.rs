@@ -8,8 +8,8 @@ use crate::{
     engine::query::read::ReadSpec,
     protocol::ids::PaneId,
     stream::{render, ring::Chunk},
-    tmux::Exit,
 };
+use muxtap_tmux::Exit;
 
 /// A read of what a pane printed. It is carried out when it is awaited, from memory.
 ///

@@ -16,8 +16,8 @@ use crate::{
     engine::{Caller, Engine, Host, PaneState},
     protocol::ids::PaneId,
     socket::{Environment, ServerChoice},
-    tmux::{Address, FollowAll, ServerLink, same_socket},
 };
+use muxtap_tmux::{Address, FollowAll, ServerLink, same_socket};
 
 /// A handle on a tmux server that an engine follows.
 ///

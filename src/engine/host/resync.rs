@@ -4,16 +4,14 @@ use std::{sync::Arc, time::Instant};
 
 use tokio::sync::oneshot;
 
-use crate::{
-    engine::{
-        Host, PaneState, limits,
-        pane::{
-            Resync,
-            resync::{ResyncOutcome, until_rest},
-        },
+use crate::engine::{
+    Host, PaneState, limits,
+    pane::{
+        Resync,
+        resync::{ResyncOutcome, until_rest},
     },
-    tmux::{Request, Seed},
 };
+use muxtap_tmux::{Request, Seed};
 
 impl Host {
     /// Compares a pane's screen with tmux's and corrects it: now, and, if the pane prints meanwhile,

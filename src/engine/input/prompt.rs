@@ -15,8 +15,8 @@ use crate::{
     api::{Error, ErrorCode, Result},
     protocol::command::{Command, CommandLine},
     stream::width::columns,
-    tmux::Request,
 };
+use muxtap_tmux::Request;
 
 /// How long a line editor prints nothing when it has drawn everything.
 const CALM: Duration = Duration::from_millis(150);

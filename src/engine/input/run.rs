@@ -24,11 +24,11 @@ use crate::engine::{
 };
 use crate::{
     api::{Error, ErrorCode, Result, RunAnswer, RunMethod, RunRequest, Tier},
-    nonce,
     protocol::command::{Command, CommandLine},
     stream::render,
-    tmux::{Request, death},
 };
+use muxtap_base::nonce;
+use muxtap_tmux::{Request, death};
 use tokio_util::sync::CancellationToken;
 
 /// How long what runs in the pane may take to end, unless the request says otherwise.
@@ -84,7 +84,7 @@ struct CommandMarks {
     /// The command's length as the shell reports it.
     length: Option<usize>,
     end: Option<(u64, Option<i32>)>,
-    exit: Option<crate::tmux::Exit>,
+    exit: Option<muxtap_tmux::Exit>,
 }
 
 impl Server {

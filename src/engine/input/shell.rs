@@ -1,7 +1,7 @@
 //! The shell in a pane's foreground, and whether it is idle.
 
 use crate::engine::{Host, pane::PaneMetadata};
-use crate::tmux::{Foreground, Proc};
+use muxtap_tmux::{Foreground, Proc};
 
 /// Shells that `run` supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,10 +212,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{
-        engine::{Engine, Options},
-        tmux::ProcessProbe,
-    };
+    use crate::engine::{Engine, Options};
+    use muxtap_tmux::ProcessProbe;
 
     /// A file of the kernel that hangs is a FIFO here, which nobody writes.
     #[cfg(target_os = "linux")]

@@ -4,11 +4,8 @@ use super::{
     MemoryDelta, PaneState, State,
     screen_model::{CursorReport, Staleness},
 };
-use crate::{
-    api::Size,
-    engine::limits,
-    tmux::{PaneRow, Value},
-};
+use crate::{api::Size, engine::limits};
+use muxtap_tmux::{PaneRow, Value};
 
 /// A pane's title, command, directory, terminal, process and size, as tmux reports them.
 #[derive(Clone, Debug, Default)]

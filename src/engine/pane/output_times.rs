@@ -6,7 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{clock, engine::limits};
+use crate::engine::limits;
+use muxtap_base::clock;
 
 /// The shortest time between two marks.
 const EVERY: Duration = Duration::from_secs(1);

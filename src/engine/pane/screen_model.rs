@@ -7,10 +7,8 @@
 use std::{collections::BTreeSet, time::Instant};
 
 use crate::engine::limits;
-use crate::{
-    metrics,
-    screen::{self, CaptureOptions, Changes, Line, Rules, Screen, Settings, Trouble},
-};
+use crate::screen::{self, CaptureOptions, Changes, Line, Rules, Screen, Settings, Trouble};
+use muxtap_base::metrics;
 
 /// Why a screen may differ from tmux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -489,7 +487,7 @@ pub(in crate::engine) struct CursorReport {
 }
 
 impl CursorReport {
-    /// Parses the text of a [`crate::tmux::Value::Place`].
+    /// Parses the text of a [`muxtap_tmux::Value::Place`].
     pub(in crate::engine) fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split(' ').map(|number| number.parse().ok());
         Some(Self { history: numbers.next()??, column: numbers.next()??, row: numbers.next()?? })

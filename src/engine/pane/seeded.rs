@@ -7,11 +7,11 @@ use super::{MemoryDelta, PaneState, PushOutcome, Revision, State};
 use crate::{
     api::{Gap, GapReason},
     engine::pane::{managed::OnExit, resync::ResyncOutcome, screen_model::Reconciled},
-    metrics,
     screen::Rules,
     stream::join::{self, Joined},
-    tmux::{Exit, Seed},
 };
+use muxtap_base::metrics;
+use muxtap_tmux::{Exit, Seed};
 
 impl PaneState {
     /// Applies the first seed: what the pane showed before muxtap came.

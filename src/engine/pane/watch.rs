@@ -5,8 +5,8 @@ use crate::{
     api::Gap,
     screen::Changes,
     stream::{echo::EchoFilter, text::TextSink},
-    tmux::Exit,
 };
+use muxtap_tmux::Exit;
 
 /// Watches a pane. Every call is made under the pane's lock, in the order of the stream, and must
 /// not ask the pane for anything. The text and the controls of a chunk come first ([`TextSink`]).

@@ -14,11 +14,11 @@ use crate::engine::{
 };
 use crate::{
     api::{CaptureAnswer, CaptureRequest, CaptureSource, Cursor, Error, ErrorCode, Result, Size, Tier, Verified},
-    metrics,
     protocol::{command::Command, ids::PaneId},
     screen::{self, CaptureOptions, Line, Screen},
-    tmux::{Lost, Request, seed},
 };
+use muxtap_base::metrics;
+use muxtap_tmux::{Lost, Request, seed};
 
 /// How long a pane that is verified may take to rest.
 const VERIFY_LIMIT: Duration = Duration::from_secs(2);

@@ -5,10 +5,10 @@
 use crate::{
     api::{FormatListQuery, ListQuery, Listed, PaneInfo, Result, Tier},
     engine::{Server, spawn::create::tmux_error},
-    nonce,
     protocol::command::Command,
-    tmux::{Request, unreadable},
 };
+use muxtap_base::nonce;
+use muxtap_tmux::{Request, unreadable};
 
 impl Server {
     /// Returns what `display-message -p` prints for a pane, line by line.

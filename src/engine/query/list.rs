@@ -8,8 +8,8 @@ use crate::engine::{Host, PaneState, Server, input::shell};
 use crate::{
     api::{AgentInfo, Error, PaneInfo, Result, SessionInfo, Tier, WindowInfo},
     protocol::ids::PaneId,
-    tmux::{PaneRow, Topology, WindowRow},
 };
+use muxtap_tmux::{PaneRow, Topology, WindowRow};
 
 impl Server {
     /// Lists every session, in tmux's order.

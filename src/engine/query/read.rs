@@ -7,13 +7,13 @@ use base64::Engine as _;
 use crate::engine::{Host, PaneState, Server, limits, pane::State, query::target::Target, wait::duration};
 use crate::{
     api::{Cursor, Error, ErrorCode, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result, Since, Tier},
-    clock,
     stream::{
         render,
         ring::{Chunk, Reading},
     },
-    tmux::Exit,
 };
+use muxtap_base::clock;
+use muxtap_tmux::Exit;
 
 /// The parameters of a read.
 #[derive(Clone, Debug)]

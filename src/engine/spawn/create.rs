@@ -17,13 +17,13 @@ use crate::{
         CreatedAnswer, Cursor, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest,
         SplitRequest, Tier,
     },
-    nonce,
     protocol::{
         command::{Command, CommandLine},
         ids::{PaneId, SessionId},
     },
-    tmux::{LinkState, Request, ServerIdentity, ServerLink, StartServer, Updated, keeps_sessions},
 };
+use muxtap_base::nonce;
+use muxtap_tmux::{LinkState, Request, ServerIdentity, ServerLink, StartServer, Updated, keeps_sessions};
 
 /// The placeholder: a command that a pane runs until its own takes its place.
 const PLACEHOLDER: &str = "exec cat >/dev/null";
@@ -471,7 +471,7 @@ pub(in crate::engine) fn tmux_error(message: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tmux::Lost;
+    use muxtap_tmux::Lost;
 
     #[test]
     fn a_later_step_that_fails_does_not_deny_the_pane_that_was_made() {

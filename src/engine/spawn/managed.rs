@@ -20,8 +20,8 @@ use crate::{
         command::{Command, CommandLine},
         ids::PaneId,
     },
-    tmux::{Answer, Exit, LinkState, Lost, Request, Seed, ServerLink},
 };
+use muxtap_tmux::{Answer, Exit, LinkState, Lost, Request, Seed, ServerLink};
 
 /// Runs `$2…` and holds the pane until everything arrived, which a signal or the end of the pane
 /// says; a few seconds at most, in case muxtap has gone. `$1` is the mark's nonce. The wrapper's
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_wrapper_of_an_earlier_muxtap_is_known() {
-        let nonce = crate::nonce::hex64();
+        let nonce = muxtap_base::nonce::hex64();
         let start = format!("sh -c \"n=$1; …\" muxtap-hold {nonce} \"seq 1 3; exit 3\"");
         assert_eq!(wrapper_nonce(&start), Some(nonce));
         for other in ["", "sh", "sh -c 'echo muxtap-hold 1'", "x muxtap-hold 0123456789abcdeg y", "x muxtap-hold"] {

@@ -13,10 +13,10 @@ use crate::engine::{
 };
 use crate::{
     api::{Error, ErrorCode, RespawnRequest, Result, SpawnRequest},
-    nonce,
     protocol::command::Command,
-    tmux::Request,
 };
+use muxtap_base::nonce;
+use muxtap_tmux::Request;
 
 /// The program of a respawn, and how its pane is managed.
 struct RespawnPlan {

@@ -14,8 +14,8 @@ use crate::engine::{
 use crate::{
     api::{Error, ErrorCode, Result, Tier},
     protocol::ids::{SessionId, WindowId},
-    tmux::make_socket_dir,
 };
+use muxtap_tmux::make_socket_dir;
 
 /// The kind of thing to create.
 pub(crate) enum UnmanagedPlace {

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Instant};
 use super::{core::Core, starts_on_screen, watcher::Watcher};
 use crate::{
     api::{Result, Since},
-    clock,
     engine::{
         PaneState, Server,
         pane::{State, Watch},
@@ -15,6 +14,7 @@ use crate::{
         text::{Control, TextSink},
     },
 };
+use muxtap_base::clock;
 
 /// A pane's position when a wait was requested. The wait begins there, though its patterns are
 /// still to be compiled.

@@ -18,8 +18,8 @@ use crate::{
         sync::{Mutex, MutexGuard, Notify, watch},
     },
     stream::matcher::Hit,
-    tmux::Exit,
 };
+use muxtap_tmux::Exit;
 
 /// A wait, shared by its watchers, its driver and its callers.
 pub struct Core {

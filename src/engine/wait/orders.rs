@@ -10,8 +10,8 @@ use crate::{
     engine::{Engine, Host, Options, PaneState, Server, sync::check},
     protocol::ids::PaneId,
     stream::matcher::Hit,
-    tmux::Exit,
 };
+use muxtap_tmux::Exit;
 
 /// Things that a wait needs and that are not checked: made once, for all orders.
 #[derive(Clone)]

@@ -17,8 +17,8 @@ use super::{budget::Budget, core::Core, result::WaitResult};
 use crate::{
     api::{Error, ErrorCode, Result, WaitInfo, WaitOutcome},
     engine::{Caller, Engine, activity::Deed, limits},
-    metrics,
 };
+use muxtap_base::metrics;
 
 /// All waits whose results can be asked for.
 #[derive(Default)]

@@ -8,8 +8,8 @@ use std::{
 use crate::{
     api::{PredicateReport, WaitAnswer},
     engine::PaneState,
-    metrics,
 };
+use muxtap_base::metrics;
 
 /// The result of a wait that has ended: its answer, and the matches that the panes learn of when it
 /// is acknowledged.

@@ -16,8 +16,8 @@ use crate::{
         matcher::{Hit, Matcher, Verdict},
         text::{Control, TextSink},
     },
-    tmux::Exit,
 };
+use muxtap_tmux::Exit;
 
 /// Watches one pane for one wait.
 pub struct Watcher {

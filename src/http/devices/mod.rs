@@ -20,11 +20,10 @@ use crate::{
         DeviceInfo, DeviceList, DeviceScope, DeviceSession, DeviceSessionRequest, DoneAnswer, Error, ErrorCode,
         PublishRequest, RefreshRequest, RpcRequest, RpcResponse, Tier, WorkspaceAnswer, WorkspaceQuery,
     },
-    clock,
     devices::{BoundDevice, Caller, Devices, relay::Publisher, workspace::GET_WORKSPACE},
     net::Peer,
-    nonce,
 };
+use muxtap_base::{clock, nonce};
 
 type Answer<T> = Result<Json<T>>;
 

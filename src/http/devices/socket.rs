@@ -17,7 +17,6 @@ use tokio::{
 use super::{Asking, bound, log_in_first, no_websocket};
 use crate::{
     api::{self, DeviceScope, Error, ErrorCode, Result, Tier},
-    clock,
     devices::{
         BoundDevice, Caller, DeviceSessions, Outbox, Relay, Session,
         relay::{Beat, Flow, HELLO_TIME},
@@ -26,6 +25,7 @@ use crate::{
     http::{App, error::Failure},
     net::{ConnectionPermit, Peer},
 };
+use muxtap_base::clock;
 
 /// The longest message that is read, in bytes; for a longer one the connection is closed. A snapshot that is larger
 /// than is kept is refused by name.

@@ -20,8 +20,8 @@ use hyper::body::{Frame, SizeHint};
 use crate::{
     api::{Error, ErrorCode},
     http::error::Failure,
-    metrics,
 };
+use muxtap_base::metrics;
 
 /// Bytes of all answers that are being sent, small ones not counted.
 const ANSWERS_BYTES: usize = 256 * 1024 * 1024;

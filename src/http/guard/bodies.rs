@@ -22,8 +22,8 @@ use hyper::body::{Frame, SizeHint};
 use crate::{
     api::{Error, ErrorCode},
     http::error::Failure,
-    metrics,
 };
+use muxtap_base::metrics;
 
 /// Bytes of the bodies of all requests that are carried out at once, small ones not counted.
 const BODIES_BYTES: usize = 192 * 1024 * 1024;

@@ -13,12 +13,11 @@ use axum::{
 };
 
 use crate::{
-    address::group,
     api::{Error, ErrorCode},
     http::error::Failure,
-    metrics,
     net::{Peer, Seldom},
 };
+use muxtap_base::{address::group, metrics};
 
 /// Wrong credentials of one address that are answered at once.
 const ADDRESS_BURST: u32 = 64;

@@ -27,11 +27,11 @@ use rmcp::{
 };
 
 use crate::{
-    address,
     api::{Error, ErrorCode},
     http::error::Failure,
     net::{Peer, holding},
 };
+use muxtap_base::address;
 
 /// Sessions at once.
 const SESSIONS: usize = 256;

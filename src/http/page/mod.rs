@@ -18,10 +18,10 @@ use super::{
 };
 use crate::{
     api::{DoneAnswer, Error, ErrorCode, ServerQuery, Tier},
-    clock,
     net::Peer,
     page::{PageFile, PageFileRequest, PageFileSaved, PageSession, Pages},
 };
+use muxtap_base::clock;
 
 /// The name of the page's cookie.
 const COOKIE: &str = "muxtap_page";

@@ -12,7 +12,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{engine::Engine, metrics};
+use crate::engine::Engine;
+use muxtap_base::metrics;
 
 /// Bytes written for one reader before the task yields to others.
 const YIELD_BYTES: usize = 256 * 1024;

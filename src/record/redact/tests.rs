@@ -137,7 +137,7 @@ fn a_match_that_goes_on_costs_no_more_than_its_length() {
         let long = "abcd".repeat(kib * 256);
         let stars = "*".repeat(long.len());
         let title = format!("\x1b]52;c;{long}\x07");
-        crate::clock::cost(|| {
+        muxtap_base::clock::cost(|| {
             assert_eq!(secrets(&patterns).replace(&long), stars);
             assert_eq!(whole(&patterns, &[long.as_bytes(), b"\r\n"]), format!("{stars}\r\n"));
             assert!(!whole(&patterns, &[&title.as_bytes()[..title.len() - 8], b"\x07"]).contains("abcd"));

@@ -20,10 +20,10 @@ use super::{Confirm, Decision, Question, Request};
 use crate::{
     api::{Error, ErrorCode, Result},
     engine::Engine,
-    nonce,
     supervise::store::{iso, now},
-    tmux::{Lineage, ProcessId},
 };
+use muxtap_base::nonce;
+use muxtap_tmux::{Lineage, ProcessId};
 
 /// The answer where no terminal watches for questions.
 const NOT_WATCHED: &str = "Error: spawn needs a human's approval, and nobody watches for questions: let a human run \

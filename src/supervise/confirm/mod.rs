@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::tmux::Lineage;
+use muxtap_tmux::Lineage;
 
 pub use approvals::Terminal;
 pub use mattermost::Mattermost;

@@ -12,8 +12,8 @@ use crate::{
     api::{ServerProgram, TmuxProgram},
     config::paths,
     socket::Environment,
-    tmux::same_socket,
 };
+use muxtap_tmux::same_socket;
 
 const NAME: &str = "tmux server";
 

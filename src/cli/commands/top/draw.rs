@@ -14,8 +14,8 @@ use super::model::{Id, Model, Row, View, harmless};
 use crate::{
     api::AgentState,
     cli::{output::short_duration, terminal::clip},
-    plain,
 };
+use muxtap_base::plain;
 
 const HELP: [&str; 12] = [
     "q, Ctrl-C        quit",

@@ -22,8 +22,8 @@ use crate::{
         watch::Pace,
     },
     protocol::ids::PaneId,
-    tmux::same_socket,
 };
+use muxtap_tmux::same_socket;
 
 /// The events that the view is made of.
 const EVENTS: &str = "topology,server,pane-opened,pane-exited,title,agent,screen";

@@ -11,9 +11,9 @@ use super::{INTERRUPTED, Wish, feed::News};
 use crate::{
     api::{AgentInfo, AgentState, Cursor, Event, PaneInfo, WaitInfo},
     cli::output,
-    plain,
     protocol::ids::PaneId,
 };
+use muxtap_base::plain;
 
 /// The time over which a rate is an average.
 const RATE: Duration = Duration::from_secs(5);

@@ -10,8 +10,8 @@ use crate::{
         Result,
     },
     cli::{Outcome, client::Client},
-    clock,
 };
+use muxtap_base::clock;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuthCommand {

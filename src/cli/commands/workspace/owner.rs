@@ -9,14 +9,13 @@ use crate::{
         WorkspaceQuery, WorkspaceSource,
     },
     cli::{commands::path_of, output},
-    clock,
     devices::{
         hybrid::{Changed, Owner},
         names,
         workspace::{Change, Command, Layout, needs_key},
     },
-    nonce,
 };
+use muxtap_base::{clock, nonce};
 
 /// An owner, as a command reaches it.
 pub(super) struct Reached<'a> {

@@ -14,13 +14,13 @@ use super::{Context, text};
 use crate::{
     api::{DeviceType, Error, ErrorCode, RemoteControl, Result, RpcRequest},
     cli::{EXIT_INTERRUPTED, Outcome, output},
-    clock,
     devices::{
         local::{Home, Identity},
         wire::{self, Hello, OwnerResult},
         workspace::RpcRead,
     },
 };
+use muxtap_base::clock;
 
 /// The pause before the daemon is sought again.
 const AGAIN: Duration = Duration::from_secs(1);

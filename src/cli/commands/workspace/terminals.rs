@@ -31,8 +31,8 @@ use crate::{
         elsewhere::{default_server, is_on},
         made_pane, perhaps_made,
     },
-    tmux::{Address, DEFAULT_SOCKET, is_absent, is_secret, same_socket},
 };
+use muxtap_tmux::{Address, DEFAULT_SOCKET, is_absent, is_secret, same_socket};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TerminalCommand {

@@ -5,7 +5,7 @@ use std::{
     os::unix::fs::{FileTypeExt as _, MetadataExt as _},
 };
 
-use crate::clock;
+use muxtap_base::clock;
 
 /// Ticks of a second in `/proc` (`USER_HZ`), the same on every architecture that muxtap is built for.
 const TICKS: u64 = 100;

@@ -6,8 +6,8 @@ use super::{
 use crate::{
     api::{Error, ErrorCode, Result},
     protocol::ids::{PaneId, SessionId, WindowId},
-    tmux::{PaneRow, SessionRow, Topology, WindowRow},
 };
+use muxtap_tmux::{PaneRow, SessionRow, Topology, WindowRow};
 
 /// The meaning of a target.
 #[derive(Debug)]

@@ -14,8 +14,8 @@ use crate::{
         command::{Command, CommandLine},
         ids::{PaneId, SessionId, WindowId},
     },
-    tmux::{Request, ServerLink, SessionRow, Topology, WindowRow},
 };
+use muxtap_tmux::{Request, ServerLink, SessionRow, Topology, WindowRow};
 
 /// Where the pane of a target is.
 enum Place {

@@ -26,7 +26,8 @@ use self::{
     rest::{Reaction, Rest},
 };
 use super::{Confirm, Decision, Question, Request};
-use crate::{clock::jittered, supervise::Platform};
+use crate::supervise::Platform;
+use muxtap_base::clock::jittered;
 
 /// The answer where no human could be asked.
 const UNREACHABLE: &str = "Error: spawn confirmation failed (could not post or connect to Mattermost)";

@@ -1,0 +1,300 @@
+//! Requests that cannot be read, explained in plain words: the field, what is expected there, what was given.
+//!
+//! A request is read by serde, whose errors are written for programmers. Only when it is refused is it
+//! read again, into a tree ([`Node`]), and the type is asked once more with an error of our own
+//! (`Problem`), which keeps the facts that serde only prints.
+
+mod problem;
+mod value;
+
+use serde::Deserialize as _;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+
+use self::{
+    problem::{Problem, Step, What},
+    value::{SHOWN, Value, shortened},
+};
+use super::{Error, Result};
+
+/// The longest request, in bytes, in which a wrong field is sought by leaving out one after the other.
+const SEARCHED_BYTES: usize = 16 * 1024;
+/// Fields or items that are left out at each level of such a search.
+const SEARCHED_FIELDS: usize = 64;
+/// Levels of such a search.
+const SEARCHED_LEVELS: usize = 4;
+
+/// Reads a request from JSON. `whole` is what an error calls it: `body`.
+///
+/// Error: `INVALID_ARGUMENT`, whose message begins with the field.
+pub fn from_json<T: DeserializeOwned>(whole: &str, bytes: &[u8]) -> Result<T> {
+    // serde would take a list for an object, field by field.
+    let is_object = bytes.trim_ascii_start().starts_with(b"{");
+    match serde_json::from_slice(bytes) {
+        Ok(request) if is_object => Ok(request),
+        _ => Node::parse(whole, bytes)?.read(whole),
+    }
+}
+
+/// Reads a request from the pairs of a query.
+///
+/// Error: `INVALID_ARGUMENT`, whose message begins with the parameter.
+pub fn from_pairs<T: DeserializeOwned>(pairs: Vec<(String, String)>) -> Result<T> {
+    let length = pairs.iter().map(|(name, word)| name.len() + word.len()).sum();
+    let pairs = pairs.into_iter().map(|(name, word)| (name, Value::Word(word))).collect();
+    Node { value: Value::Object(pairs), length }.read("query")
+}
+
+/// Reads a request from JSON that was parsed already. `whole` is what an error calls it: `arguments`.
+///
+/// Error: `INVALID_ARGUMENT`, whose message begins with the field.
+pub fn from_value<T: DeserializeOwned>(whole: &str, value: &serde_json::Value) -> Result<T> {
+    match T::deserialize(value) {
+        Ok(request) if value.is_object() => Ok(request),
+        _ => Node::of(whole, value)?.read(whole),
+    }
+}
+
+/// A request as it was written, before it is known whether it fits its type.
+#[derive(Clone, Debug)]
+pub struct Node {
+    value: Value,
+    /// Bytes of the request.
+    length: usize,
+}
+
+impl Node {
+    /// Reads JSON. Error: `INVALID_ARGUMENT` for what is no JSON.
+    pub fn parse(whole: &str, bytes: &[u8]) -> Result<Self> {
+        let value = serde_json::from_slice(bytes).map_err(|error| no_json(whole, bytes, &error))?;
+        Ok(Self { value, length: bytes.len() })
+    }
+
+    /// Takes JSON that was parsed already.
+    fn of(whole: &str, value: &serde_json::Value) -> Result<Self> {
+        let length = value.to_string().len();
+        let value = Value::deserialize(value).map_err(|error| Error::invalid(format!("{whole}: {error}")))?;
+        Ok(Self { value, length })
+    }
+
+    /// Takes a field out of an object; `None` where there is none.
+    pub fn take(&mut self, name: &str) -> Option<Self> {
+        let Value::Object(fields) = &mut self.value else { return None };
+        let at = fields.iter().position(|(known, _)| known == name)?;
+        Some(Self { value: fields.remove(at).1, length: self.length })
+    }
+
+    /// Returns a field's number; `None` where there is none.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        match self.value.at(&[Step::Field(name.to_owned())])? {
+            Value::Number(number) => number.as_u64(),
+            _ => None,
+        }
+    }
+
+    /// Returns a text's characters.
+    pub fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns the value as an error shows it.
+    pub fn shown(&self) -> String {
+        self.value.shown()
+    }
+
+    /// Reads a request of this type. Error: `INVALID_ARGUMENT`.
+    pub fn read<T: DeserializeOwned>(mut self, whole: &str) -> Result<T> {
+        let problem = match T::deserialize(&self.value) {
+            Ok(request) => return Ok(request),
+            Err(problem) => problem,
+        };
+        let problem = if self.length <= SEARCHED_BYTES { self.narrow::<T>(problem) } else { problem };
+        Err(problem.into_error(whole, &self.value))
+    }
+
+    /// Finds the place of a wrong value that serde does not name, since it stands in a flattened part:
+    /// the field without which the request has another problem, or none.
+    fn narrow<T: DeserializeOwned>(&mut self, problem: Problem) -> Problem {
+        let mut path = problem.path.clone();
+        for _ in 0..SEARCHED_LEVELS {
+            if !matches!(problem.what, What::Wrong(_) | What::Other(_)) {
+                break;
+            }
+            let Some(step) = self.wrong_part::<T>(&path, &problem) else { break };
+            // Paths begin at their end.
+            path.insert(0, step);
+        }
+        Problem { path, ..problem }
+    }
+
+    /// Returns the first field or item of the value at `path` that causes the problem.
+    fn wrong_part<T: DeserializeOwned>(&mut self, path: &[Step], problem: &Problem) -> Option<Step> {
+        let whole = self.value.at_mut(path)?.clone();
+        let count = whole.len().min(SEARCHED_FIELDS);
+        let mut solves = |part: Value| {
+            *self.value.at_mut(path)? = part;
+            match T::deserialize(&self.value) {
+                Ok(_) => Some(()),
+                // Without a field that is needed nothing else is known.
+                Err(other) => (other != *problem && !matches!(other.what, What::Missing(_))).then_some(()),
+            }
+        };
+        let mut place = (0..count).find(|place| solves(whole.without(*place..place + 1)).is_some());
+        if place.is_none() {
+            // Of several wrong ones the first: the one that is left when nothing behind it is.
+            place = (0..count).rev().find(|place| solves(whole.without(*place..whole.len())).is_some());
+        }
+        *self.value.at_mut(path)? = whole;
+        self.value.at(path)?.step(place?)
+    }
+}
+
+/// Explains what is no JSON.
+fn no_json(whole: &str, bytes: &[u8], error: &serde_json::Error) -> Error {
+    if bytes.trim_ascii().is_empty() {
+        return Error::invalid(format!("{whole}: expected a JSON object, got nothing"));
+    }
+    if error.classify() == Category::Eof {
+        return Error::invalid(format!("{whole}: this is no whole JSON: it ends in the middle of a value"));
+    }
+    let line = bytes.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    // The column is that of the byte which does not fit, from 1.
+    let rest = line.get(error.column().saturating_sub(1)..).filter(|rest| !rest.is_empty()).unwrap_or(line);
+    let rest = shortened(&String::from_utf8_lossy(rest.get(..4 * SHOWN).unwrap_or(rest)));
+    let (line, byte) = (error.line(), error.column());
+    Error::invalid(format!("{whole}: this is no JSON from line {line}, byte {byte} on: {rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        CaptureRequest, InputRequest, NewSessionRequest, NewWindowRequest, PatchRequest, ReadRequest, RunRequest,
+        ServerQuery, SplitRequest, WaitRequest,
+    };
+
+    fn refused<T: DeserializeOwned>(body: &str) -> String {
+        from_json::<T>("body", body.as_bytes()).err().unwrap_or_else(|| panic!("it was taken: {body}")).message
+    }
+
+    fn refused_query<T: DeserializeOwned>(pairs: &[(&str, &str)]) -> String {
+        let pairs = pairs.iter().map(|&(name, word)| (name.to_owned(), word.to_owned())).collect();
+        from_pairs::<T>(pairs).err().unwrap().message
+    }
+
+    #[test]
+    fn a_wrong_field_is_named_with_what_is_expected_and_what_was_given() {
+        for (message, says) in [
+            (refused::<InputRequest>(r#"{"keys":"Enter"}"#), r#"keys: expected a list, got "Enter""#),
+            (refused::<InputRequest>(r#"{"keys":["a",7]}"#), "keys[1]: expected a text, got 7"),
+            (refused::<InputRequest>(r#"{"text":"a","paste":1}"#), "paste: expected true or false, got 1"),
+            (
+                refused::<InputRequest>(r#"{"kyes":[]}"#),
+                "kyes: no such field, perhaps keys; there are keys, text, hex, paste, submit",
+            ),
+            (refused::<RunRequest>("{}"), "command: this field is needed, and is not there"),
+            (refused::<RunRequest>(r#"{"command":"a","command":"b"}"#), "command: this field is there twice"),
+            (
+                refused::<WaitRequest>(r#"{"panes":["%0"],"mode":"both"}"#),
+                r#"mode: expected one of any, all, got "both""#,
+            ),
+            (refused::<WaitRequest>(r#"{"panes":["%0"],"mode":{}}"#), "mode: expected one of any, all, got an object"),
+            (
+                refused::<WaitRequest>(r#"{"panes":["%0"],"timeout_ms":-1}"#),
+                "timeout_ms: expected a whole number, 0 or more, got -1",
+            ),
+            (
+                refused::<WaitRequest>(r#"{"panes":["%0"],"timeout_ms":1.5}"#),
+                "timeout_ms: expected a whole number, 0 or more, got 1.5",
+            ),
+            (
+                refused::<PatchRequest>(r#"{"width":70000}"#),
+                "width: expected a whole number from 0 to 65535, got 70000",
+            ),
+            (
+                refused::<PatchRequest>(r#"{"respawn":{"kill":"yes"}}"#),
+                r#"respawn.kill: expected true or false, got "yes""#,
+            ),
+        ] {
+            assert_eq!(message, says);
+        }
+        let long = refused::<InputRequest>(&format!(r#"{{"keys":"{}"}}"#, "x".repeat(5000)));
+        assert!(long.len() < 200 && long.ends_with('…'), "{long}");
+        let error = from_json::<InputRequest>("body", br#"{"keys":[1]}"#).unwrap_err();
+        assert_eq!(error.details, Some(json!({ "field": "keys[0]" })));
+    }
+
+    /// serde keeps no path to what stands in a flattened part.
+    #[test]
+    fn a_wrong_field_of_a_flattened_part_is_found() {
+        for (message, says) in [
+            (
+                refused::<NewSessionRequest>(r#"{"name":"a","command":"make"}"#),
+                r#"command: expected a list, got "make""#,
+            ),
+            (refused::<NewSessionRequest>(r#"{"command":["a",5]}"#), "command[1]: expected a text, got 5"),
+            (refused::<NewWindowRequest>(r#"{"session":"a","env":{"A":"1","B":2}}"#), "env.B: expected a text, got 2"),
+            (
+                refused::<SplitRequest>(r#"{"pane":"%0","keep":"no","cwd":"/"}"#),
+                r#"keep: expected true or false, got "no""#,
+            ),
+            (
+                refused::<PatchRequest>(r#"{"respawn":{"command":[null]}}"#),
+                "respawn.command[0]: expected a text, got null",
+            ),
+        ] {
+            assert_eq!(message, says);
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_is_shown_where_it_ends_to_be_some() {
+        for (body, says) in [
+            ("", "body: expected a JSON object, got nothing"),
+            (" \n", "body: expected a JSON object, got nothing"),
+            (r#"{"command":"#, "body: this is no whole JSON: it ends in the middle of a value"),
+            ("{\n  command: 1}", r#"body: this is no JSON from line 2, byte 3 on: "command: 1}""#),
+            ("[]", "body: expected an object, got a list"),
+            ("\"x\"", r#"body: expected an object, got "x""#),
+            ("null", "body: expected an object, got null"),
+        ] {
+            assert_eq!(refused::<RunRequest>(body), says, "{body}");
+        }
+        assert!(refused::<RunRequest>(&"[".repeat(100_000)).starts_with("body: this is no JSON from line 1, byte "));
+        assert!(refused::<RunRequest>(r#"{"command":"a"} {}"#).contains("no JSON from line 1, byte 17 on: \"{}\""));
+    }
+
+    #[test]
+    fn a_wrong_parameter_is_named_too() {
+        for (message, says) in [
+            (refused_query::<CaptureRequest>(&[("join", "maybe")]), r#"join: expected true or false, got "maybe""#),
+            (
+                refused_query::<ReadRequest>(&[("since", "now"), ("wait_ms", "soon")]),
+                r#"wait_ms: expected a whole number, 0 or more, got "soon""#,
+            ),
+            (
+                refused_query::<ReadRequest>(&[("format", "xml")]),
+                r#"format: expected one of text, ansi, raw, got "xml""#,
+            ),
+            (refused_query::<ServerQuery>(&[("socket", "/a"), ("socket", "/b")]), "socket: this field is there twice"),
+            (refused_query::<ServerQuery>(&[("from", "5")]), r#"from: "5" is no id: % and a number are expected"#),
+        ] {
+            assert_eq!(message, says);
+        }
+    }
+
+    #[test]
+    fn what_fits_is_read() {
+        let read: ReadRequest =
+            from_pairs(vec![("wait_ms".into(), "20".into()), ("other".into(), "x".into())]).unwrap();
+        assert_eq!(read.wait_ms, Some(20));
+        let node = Node::parse("body", br#"{"session":"a","width":1,"env":{"A":"1"},"select":true}"#).unwrap();
+        let window: NewWindowRequest = node.read("body").unwrap();
+        assert!(window.select && window.spawn.env["A"] == "1");
+    }
+}

@@ -1,0 +1,192 @@
+//! Reasons why a request does not fit its type: the facts that serde only prints, and their words.
+
+use std::fmt;
+
+use serde::de::{self, Expected, Unexpected};
+use serde_json::json;
+
+use super::value::Value;
+use crate::Error;
+
+/// A step on the way to a value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    Field(String),
+    Item(usize),
+}
+
+/// A reason why a request does not fit its type.
+#[derive(Debug, PartialEq)]
+pub(super) struct Problem {
+    /// The way to the value, from its end to its beginning.
+    pub(super) path: Vec<Step>,
+    pub(super) what: What,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum What {
+    /// Another value is expected.
+    Wrong(String),
+    Missing(&'static str),
+    Unknown {
+        name: String,
+        known: &'static [&'static str],
+    },
+    Twice(&'static str),
+    /// Words of the type itself.
+    Other(String),
+}
+
+impl Problem {
+    pub(super) fn new(what: What) -> Self {
+        Self { path: Vec::new(), what }
+    }
+
+    pub(super) fn below(mut self, step: Step) -> Self {
+        self.path.push(step);
+        self
+    }
+
+    pub(super) fn into_error(mut self, whole: &str, request: &Value) -> Error {
+        let given = request.at(&self.path).map(Value::shown);
+        let name = match &self.what {
+            What::Missing(name) | What::Twice(name) => Some((*name).to_owned()),
+            What::Unknown { name, .. } => Some(name.clone()),
+            What::Wrong(_) | What::Other(_) => None,
+        };
+        if let Some(name) = name {
+            self.path.insert(0, Step::Field(name));
+        }
+        let field = self.place();
+        let message = match &self.what {
+            What::Wrong(expected) => {
+                format!("expected {expected}, got {}", given.unwrap_or_else(|| "something else".into()))
+            }
+            What::Missing(_) => "this field is needed, and is not there".into(),
+            What::Unknown { known: [], .. } => "no such field; there are none here".into(),
+            What::Unknown { name, known } => {
+                let perhaps = nearest(name, known).map_or_else(String::new, |known| format!(", perhaps {known}"));
+                format!("no such field{perhaps}; there are {}", known.join(", "))
+            }
+            What::Twice(_) => "this field is there twice".into(),
+            What::Other(message) => message.clone(),
+        };
+        if field.is_empty() {
+            return Error::invalid(format!("{whole}: {message}"));
+        }
+        Error::invalid(format!("{field}: {message}")).with_details(json!({ "field": field }))
+    }
+
+    /// Writes the way to the value: `env.PATH`, `keys[2]`.
+    fn place(&self) -> String {
+        let mut place = String::new();
+        for step in self.path.iter().rev() {
+            match step {
+                Step::Field(name) if place.is_empty() => place.push_str(name),
+                Step::Field(name) => place.extend([".", name]),
+                Step::Item(at) => place.extend(["[", &at.to_string(), "]"]),
+            }
+        }
+        place
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.what)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl de::Error for Problem {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new(What::Other(message.to_string()))
+    }
+
+    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new(What::Wrong(plain(&expected.to_string())))
+    }
+
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new(What::Wrong(plain(&expected.to_string())))
+    }
+
+    fn invalid_length(_: usize, expected: &dyn Expected) -> Self {
+        Self::new(What::Wrong(plain(&expected.to_string())))
+    }
+
+    fn unknown_variant(_: &str, known: &'static [&'static str]) -> Self {
+        Self::new(What::Wrong(one_of(known)))
+    }
+
+    fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
+        Self::new(What::Unknown { name: name.to_owned(), known })
+    }
+
+    fn missing_field(name: &'static str) -> Self {
+        Self::new(What::Missing(name))
+    }
+
+    fn duplicate_field(name: &'static str) -> Self {
+        Self::new(What::Twice(name))
+    }
+}
+
+/// How like a field's name is to be (Jaro-Winkler, of 1) so that it may have been meant.
+const LIKE: f64 = 0.8;
+
+/// Returns the field that was probably meant.
+fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
+    let likeness = |known: &'static str| (strsim::jaro_winkler(&name.to_lowercase(), known), known);
+    let alike = known.iter().map(|known| likeness(known)).filter(|(likeness, _)| *likeness >= LIKE);
+    alike.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, known)| known)
+}
+
+/// Returns the words for what serde calls a type.
+fn plain(expected: &str) -> String {
+    let whole = |least: i128, most: i128| format!("a whole number from {least} to {most}");
+    match expected {
+        "u8" => whole(0, u8::MAX.into()),
+        "u16" => whole(0, u16::MAX.into()),
+        "u32" => whole(0, u32::MAX.into()),
+        "u64" | "usize" => "a whole number, 0 or more".into(),
+        "i32" => whole(i32::MIN.into(), i32::MAX.into()),
+        "i64" => "a whole number".into(),
+        "f32" | "f64" => "a number".into(),
+        "a boolean" => "true or false".into(),
+        "a string" | "a borrowed string" | "str" => "a text".into(),
+        "a sequence" => "a list".into(),
+        "a map" => "an object".into(),
+        _ if expected.starts_with("struct ") => "an object".into(),
+        _ => expected.to_owned(),
+    }
+}
+
+pub(super) fn one_of(known: &[&str]) -> String {
+    match known {
+        [only] => (*only).to_owned(),
+        _ => format!("one of {}", known.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_field_that_was_meant_is_named_if_there_is_one_like_it() {
+        let known = ["panes", "patterns", "timeout_ms", "since", "prompt"];
+        for (name, meant) in [
+            ("pane", Some("panes")),
+            ("timeout", Some("timeout_ms")),
+            ("timeoutMs", Some("timeout_ms")),
+            ("Since", Some("since")),
+            ("patern", Some("patterns")),
+            ("colour", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(name, &known), meant, "{name}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Devices, their workspaces and their sessions: what is asked and answered. `docs/devices.md` describes them.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+/// The kind of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceType {
+    /// A page.
+    Browser,
+    /// A command line.
+    Cli,
+}
+
+impl DeviceType {
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Browser => "browser",
+            Self::Cli => "cli",
+        }
+    }
+}
+
+/// Whether other devices may change a device's workspace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RemoteControl {
+    /// No: the relay refuses.
+    Never,
+    /// The device decides about each caller.
+    #[default]
+    Ask,
+    /// Yes.
+    Always,
+}
+
+/// A device that the relay knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceInfo {
+    /// Its id.
+    pub device_id: String,
+    /// Its name, for people.
+    pub device_label: String,
+    /// Its kind.
+    pub device_type: DeviceType,
+    /// Whether it is connected and answers.
+    pub online: bool,
+    /// When it was heard last, in milliseconds since 1970.
+    pub last_seen_at: u64,
+    /// The revision of its workspace, as it said last.
+    pub workspace_revision: u64,
+}
+
+/// Answers `GET /v1/devices`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeviceList {
+    /// The devices, by their ids.
+    pub devices: Vec<DeviceInfo>,
+}
+
+/// `GET /v1/devices/{id}/workspace`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+pub struct WorkspaceQuery {
+    /// Where the device is not connected: answer with what it published last.
+    #[serde(default)]
+    pub allow_stale: bool,
+}
+
+/// Where an answer about a workspace comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkspaceSource {
+    /// The device answered.
+    Live,
+    /// The device published it, and is not connected.
+    Cache,
+}
+
+/// A workspace, and how fresh this is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceAnswer {
+    /// The device that owns it.
+    pub device_id: String,
+    /// Its revision.
+    pub workspace_revision: u64,
+    /// The active tab.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_tab_id: Option<String>,
+    /// The tabs, as their owner has them.
+    #[schema(value_type = Vec<Object>)]
+    pub tabs: Vec<serde_json::Value>,
+    /// The panes of all tabs, as their owner has them.
+    #[schema(value_type = Vec<Object>)]
+    pub panes: Vec<serde_json::Value>,
+    /// Where this comes from.
+    pub source: WorkspaceSource,
+    /// When the device made it, in milliseconds since 1970.
+    pub captured_at: u64,
+    /// Whether the device is connected.
+    pub owner_online: bool,
+    /// When it was heard last, in milliseconds since 1970.
+    pub owner_last_seen_at: u64,
+}
+
+/// `PUT /v1/devices/{id}/workspace`: what a device without a socket publishes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PublishRequest {
+    /// The device's name.
+    pub device_label: String,
+    /// Its kind.
+    pub device_type: DeviceType,
+    /// The snapshot: `deviceId`, `workspaceRevision`, `tabs`, `panes`, `capturedAt`.
+    #[schema(value_type = Object)]
+    pub snapshot: serde_json::Value,
+}
+
+/// A request to the owner of a workspace: `POST /v1/devices/{id}/rpc`, or `layout.rpc.request`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RpcRequest {
+    /// `layout.rpc.request`; over HTTP it may be left out.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The request's id; over HTTP one is made where there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub request_id: String,
+    /// The device that asks.
+    pub caller_device_id: String,
+    /// The device that is asked.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub target_device_id: String,
+    /// The command: `new-tab`, `split-pane` and so on, or `get-workspace`.
+    pub command: String,
+    /// Its arguments.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub args: serde_json::Value,
+    /// The workspace's revision that the caller saw; every change needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_revision: Option<u64>,
+    /// The key under which the owner remembers the answer; commands that create need it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// How long the owner may take, in milliseconds (default 10,000; at most 60,000).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+/// An owner's answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RpcResponse {
+    /// The request's id.
+    pub request_id: String,
+    /// True.
+    pub ok: bool,
+    /// The owner's result.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub result: serde_json::Value,
+    /// The workspace's revision with the change in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_revision: Option<u64>,
+}
+
+/// A scope of a device's token, besides its own workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceScope {
+    /// Publishing and changing the device's own workspace; every token has it.
+    LayoutWrite,
+    /// Asking other devices for changes.
+    RemoteControl,
+    /// All other routes: terminals, waits and so on.
+    Terminals,
+}
+
+/// `POST /api/device-sessions`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeviceSessionRequest {
+    /// The device.
+    pub device_id: String,
+    /// Its name.
+    pub device_label: String,
+    /// Its kind.
+    pub device_type: DeviceType,
+    /// The scopes of the token, besides the device's own workspace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<DeviceScope>,
+}
+
+/// `POST /api/device-sessions/refresh`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RefreshRequest {
+    /// The refresh token; it works once.
+    pub refresh_token: String,
+}
+
+/// A device's session.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceSession {
+    /// The device to which it is bound.
+    pub device_id: String,
+    /// The token, for `Authorization: Bearer`.
+    pub token: String,
+    /// The token for the next session.
+    pub refresh_token: String,
+    /// When the token ends, in milliseconds since 1970.
+    pub expires_at: u64,
+    /// The scopes of the token.
+    pub scopes: Vec<DeviceScope>,
+}
+
+impl std::fmt::Debug for DeviceSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Never the tokens.
+        f.debug_struct("DeviceSession").field("device_id", &self.device_id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,29 @@
+//! Requests and answers on every face: the same fields in HTTP's JSON, MCP's structured content and
+//! `--json`.
+
+mod agents;
+mod answers;
+#[doc(hidden)]
+pub mod decode;
+mod devices;
+mod events;
+mod hosts;
+mod recordings;
+mod requests;
+mod session_names;
+mod sessions;
+mod streams;
+mod tier;
+
+pub use agents::*;
+pub use answers::*;
+pub use devices::*;
+pub use events::{Event, EventKind};
+pub use hosts::*;
+pub use muxtap_core::{Cursor, Epoch, Error, ErrorCode, Gap, GapReason, Result, Since};
+pub use recordings::*;
+pub use requests::*;
+pub use session_names::*;
+pub use sessions::*;
+pub use streams::*;
+pub use tier::{Tier, Tiers};

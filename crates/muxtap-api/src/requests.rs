@@ -1,0 +1,433 @@
+//! The requests that callers send.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::streams::items;
+use muxtap_core::protocol::ids::PaneId;
+
+/// Picks the tmux server; on every route.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+pub struct ServerQuery {
+    /// The tmux server: its name as for `tmux -L`, or the absolute path of its socket (over TCP: of one that is
+    /// followed, configured, or in the folder of the user's tmux). Absent: the
+    /// only server that is followed, else the one named `default` of the daemon's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
+    /// The caller's own pane, by its id: targets such as `:2`, `.1` and `+` count from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(value_type = Option<String>)]
+    pub from: Option<PaneId>,
+}
+
+/// Whether a list shows other hosts, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+pub struct EverywhereQuery {
+    /// List the default servers of all other hosts, too; which of them cannot be reached is in `unreachable`.
+    #[serde(default)]
+    pub everywhere: bool,
+}
+
+/// Picks what a list shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+pub struct ListQuery {
+    /// Only what these targets name, with commas between them: a pane, all of a window or a session;
+    /// a `*` in a name stands for any run of characters. Default: everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<String>,
+}
+
+impl ListQuery {
+    /// Returns the targets, one by one.
+    pub fn items(&self) -> Vec<String> {
+        items(self.targets.as_deref().unwrap_or_default()).map(str::to_owned).collect()
+    }
+}
+
+/// `GET /v1/panes/{pane}/format`: what tmux makes of a format for one pane, as `display-message -p`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+pub struct FormatQuery {
+    /// The format, as in FORMATS of tmux's manual page: `#{pane_current_path}`.
+    pub format: String,
+}
+
+/// `GET /v1/format`: what tmux makes of a format for each session, window or pane.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+pub struct FormatListQuery {
+    /// The kind of what is listed.
+    pub each: Listed,
+    /// The format, as in FORMATS of tmux's manual page: `#{session_name} #{session_windows}`.
+    pub format: String,
+    /// As for the list itself: only what these targets name, with commas between them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<String>,
+}
+
+/// A kind of what tmux lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Listed {
+    /// Sessions.
+    Sessions,
+    /// Windows, once for each session that links them.
+    Windows,
+    /// Panes that have not ended.
+    #[default]
+    Panes,
+}
+
+/// `GET /v1/panes/{pane}/capture`: as `tmux capture-pane -p`.
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+pub struct CaptureRequest {
+    /// First line as for `-S`: 0 is the first visible line, negative counts into history, `-` is
+    /// the start of history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
+    /// Last line as for `-E`; `-` is the last visible line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+    /// Join wrapped lines and keep trailing spaces (`-J`).
+    #[serde(default)]
+    pub join: bool,
+    /// Keep colours and attributes as escape sequences (`-e`).
+    #[serde(default)]
+    pub escapes: bool,
+    /// Keep trailing spaces (`-N`).
+    #[serde(default)]
+    pub trailing: bool,
+    /// Answer from memory, ask tmux too, and tell how they compare. The pane must rest meanwhile.
+    #[serde(default)]
+    pub verify: bool,
+}
+
+/// How a read gives what a pane printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReadFormat {
+    /// Escapes removed, `\r` and backspaces applied, `\n` line ends.
+    #[default]
+    Text,
+    /// Text with its escape sequences as they came, as (lossy) UTF-8.
+    Ansi,
+    /// The bytes as they came, base64 in JSON (`data`).
+    Raw,
+}
+
+/// `GET /v1/panes/{pane}/output`: what was printed since a point.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+pub struct ReadRequest {
+    /// A cursor, or `input` (default: muxtap's last input, or where muxtap made or respawned the
+    /// pane; else `start`), `start`, `now`, `lines:N` (the last N lines of what is retained), or how
+    /// long ago it was printed, with a unit (`90s`, `10m`, `1h30m`), or `@` and seconds since 1970, both
+    /// to about a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// End here: a cursor or a time, as for `since`. Not with `wait_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    /// How to give it.
+    #[serde(default)]
+    pub format: ReadFormat,
+    /// At most this many raw bytes (default 262,144; at most 8 MiB); what does not fit is left for
+    /// the next read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+    /// When there is nothing new: wait this long for it (long poll; at most 300,000).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+}
+
+/// `POST /v1/panes/{pane}/input`. Exactly one of `keys`, `text` and `hex`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InputRequest {
+    /// Keys by tmux's names (`C-c`, `Enter`, `Up`); what is no key name is typed as text, as
+    /// `tmux send-keys` does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Vec<String>>,
+    /// Text, typed literally.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Bytes in hexadecimal, white space allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hex: Option<String>,
+    /// With `text`: paste it (bracketed where the program asked for it) in place of typing it.
+    #[serde(default)]
+    pub paste: bool,
+    /// Then press Enter, in a way that terminal programs take as Enter, and see that something
+    /// happened.
+    #[serde(default)]
+    pub submit: bool,
+}
+
+/// `POST /v1/panes/{pane}/run`: a command typed in a shell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunRequest {
+    /// The command, one or more lines.
+    pub command: String,
+    /// Give up after this long (default 30,000; at most 86,400,000). The command goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Clear what is typed at the prompt; without it a prompt with something typed is a `CONFLICT`.
+    #[serde(default)]
+    pub clear_line: bool,
+    /// How long what runs in the pane may take to end before it is a `CONFLICT` (default 1000).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_ms: Option<u64>,
+}
+
+/// Whether one pane or all panes must satisfy a wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WaitMode {
+    /// The first pane that satisfies all predicates ends the wait.
+    #[default]
+    Any,
+    /// Every pane must.
+    All,
+}
+
+/// `POST /v1/waits`. At least one predicate: patterns, screen, gone, `stable_ms`, exit, prompt, bell or
+/// title. Several are AND.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+// Reasons: each is a field of the JSON that callers write.
+#[allow(clippy::struct_excessive_bools)]
+pub struct WaitRequest {
+    /// Targets; at least one, at most 256.
+    pub panes: Vec<String>,
+    /// One or all of the panes.
+    #[serde(default)]
+    pub mode: WaitMode,
+    /// Regexes on the output text; each must match.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<String>,
+    /// Regexes on the rendered screen; each must match.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub screen: Vec<String>,
+    /// Regexes that nothing on the rendered screen matches, now or later; for each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<String>,
+    /// No output for this long, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stable_ms: Option<u64>,
+    /// The pane's process ended.
+    #[serde(default)]
+    pub exit: bool,
+    /// A shell's prompt rests.
+    #[serde(default)]
+    pub prompt: bool,
+    /// The bell rang.
+    #[serde(default)]
+    pub bell: bool,
+    /// The title matches this regex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Regexes that end the wait as failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fail: Vec<String>,
+    /// Where to begin: `input` (default: muxtap's last input, where muxtap made or respawned the
+    /// pane, or the last match of the same pattern, whichever is last; else now), `now`, `start`,
+    /// `screen`, or a cursor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// After all latched: quiet for this long more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settle_ms: Option<u64>,
+    /// Give up after this long (default 30,000; at most 86,400,000).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Answer at once with the wait's id; ask for its result with `GET /v1/waits/{id}`.
+    #[serde(default)]
+    pub detach: bool,
+}
+
+/// `POST /v1/sessions`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NewSessionRequest {
+    /// The session's name; absent: tmux numbers it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its window's name; absent: tmux names it after what runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_name: Option<String>,
+    /// The program in its pane; absent: the shell.
+    #[serde(flatten)]
+    pub spawn: SpawnRequest,
+    /// Columns (default 80).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub width: Option<u16>,
+    /// Rows (default 24).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub height: Option<u16>,
+    /// Where a session of that name is there already, answer its active pane and make nothing
+    /// (`-A`); default: that is an error.
+    #[serde(default)]
+    pub or_existing: bool,
+}
+
+/// The program to start in a pane, and how; common to sessions, windows, splits and respawns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SpawnRequest {
+    /// The program and its arguments; one item alone is a shell command line, as for tmux. Absent:
+    /// the shell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// Working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// The caller's own directory, where none is asked for; it means nothing on another host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller_cwd: Option<String>,
+    /// Environment variables set in the pane, over the session's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Keep the pane when its process has ended (tmux's `remain-on-exit`).
+    #[serde(default)]
+    pub keep: bool,
+    /// The caller's whole environment; used only where a tmux server must be started for it, and
+    /// for the variables that tmux's `update-environment` names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller_env: Option<BTreeMap<String, String>>,
+}
+
+/// `POST /v1/windows`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NewWindowRequest {
+    /// The session it goes to.
+    pub session: String,
+    /// Its index there, which must be free; absent: the first free one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// The window's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The program that runs in it.
+    #[serde(flatten)]
+    pub spawn: SpawnRequest,
+    /// Make it the session's current window (default: leave the focus where it is).
+    #[serde(default)]
+    pub select: bool,
+}
+
+/// `POST /v1/panes`: a split.
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SplitRequest {
+    /// The pane to split.
+    pub pane: String,
+    /// Side by side (`-h`); default: one above the other.
+    #[serde(default)]
+    pub horizontal: bool,
+    /// The new pane comes first: to the left, or above (`-b`).
+    #[serde(default)]
+    pub before: bool,
+    /// The new pane takes the window's whole height or width (`-f`).
+    #[serde(default)]
+    pub full: bool,
+    /// Size of the new pane in cells, or a percentage as `30%`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<String>,
+    /// The program that runs in it.
+    #[serde(flatten)]
+    pub spawn: SpawnRequest,
+    /// Make it the active pane (default: leave the focus where it is).
+    #[serde(default)]
+    pub select: bool,
+}
+
+/// `PATCH /v1/sessions/{id}`, `/v1/windows/{id}` and `/v1/panes/{id}`: what is present is changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PatchRequest {
+    /// A new name (sessions and windows) or title (panes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// A layout: a name (`tiled`, `even-horizontal` …) or a layout string (windows).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<String>,
+    /// Columns (windows and panes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub width: Option<u16>,
+    /// Rows (windows and panes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub height: Option<u16>,
+    /// Start the pane's program anew, or another one (panes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub respawn: Option<RespawnRequest>,
+    /// Make it its session's current window, or its window's active pane.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub select: bool,
+    /// Let the pane fill its window, or no more (panes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zoom: Option<bool>,
+    /// Leave copy mode and tmux's other modes (panes).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leave_mode: bool,
+}
+
+/// As `tmux respawn-pane`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RespawnRequest {
+    /// End what runs first (`-k`).
+    #[serde(default)]
+    pub kill: bool,
+    /// The program to run; absent: the one that ran before.
+    #[serde(flatten)]
+    pub spawn: SpawnRequest,
+}
+
+/// The first line of a connection of `muxtap mcp`: who calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct McpHello {
+    /// The socket of the tmux server that is meant.
+    pub server: String,
+    /// The pane in which the caller runs, and its server's socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pane: Option<(String, String)>,
+    /// Its working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Its environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<BTreeMap<String, String>>,
+    /// The directory of its user's named tmux sockets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sockets: Option<String>,
+    /// Whether the server was named, by `-L`, `-S` or `--via`: the capability is there then, and in no container.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub server_is_named: bool,
+    /// The sets of tools that it is offered; absent: the native one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolSet>,
+}
+
+/// A set of MCP tools. Each costs a model some of its attention, so only the native ones are
+/// offered to all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ToolSet {
+    /// The tools that every client is offered.
+    Native,
+    /// Snapshots, layouts and groups.
+    Snapshot,
+    /// The tool `record`.
+    Record,
+    /// The tool `tmux`, the capability.
+    Capability,
+    /// The tools `devices` and `workspace`.
+    Devices,
+    /// The tool `agent_session`.
+    Sessions,
+}

@@ -1,0 +1,39 @@
+//! File descriptors: raising their limit, and telling that none are left.
+
+use std::io;
+
+use rustix::process::{Resource, getrlimit};
+
+use muxtap_core::{Error, ErrorCode};
+
+pub mod reserve;
+
+/// Raises the limit as far as this process may, and fills the reserve. Call it before other files
+/// are opened: a limit that is lowered later leaves the lowest numbers usable.
+pub fn prepare() {
+    use rustix::process::{Rlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum {
+        // The lower limit serves too, for fewer panes.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    }
+    reserve::refill();
+}
+
+/// Whether the error says that this process or the system has no descriptor left.
+pub fn are_out(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    error.raw_os_error().map(Errno::from_raw_os_error).is_some_and(|errno| matches!(errno, Errno::MFILE | Errno::NFILE))
+}
+
+/// Returns the error for something that needs a descriptor when there is none.
+pub fn error() -> Error {
+    let limit = getrlimit(Resource::Nofile).current;
+    let of = limit.map_or_else(String::new, |limit| format!(" (its limit is {limit}, `ulimit -n`)"));
+    let message = format!(
+        "process {} of muxtap is out of file descriptors{of}: end waits, streams and sessions that are not needed, or \
+         raise the limit and start it anew",
+        std::process::id()
+    );
+    Error::new(ErrorCode::ResourceLimit, message).with_details(serde_json::json!({ "descriptors": limit }))
+}

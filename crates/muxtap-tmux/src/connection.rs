@@ -1,0 +1,479 @@
+//! One control client: a `tmux -C` process, a task that drains it and a queue of what was asked.
+//!
+//! The draining task parses, hands events over and does nothing else (F11). A request's reply is
+//! given to its callback *in that task, in the order of the wire*: all that a pane printed before
+//! tmux ran the command has been handed over by then. (While other panes flood, what it printed
+//! after may have been too, N27.)
+//!
+//! A second task, the *tending* one, writes what a full pipe did not take and looks at the open
+//! requests ([`Queue::tick`]):
+//!
+//! - A server that says nothing at all for `SILENCE_LIMIT` while it is asked is *silent*. Callers
+//!   are answered with [`Lost::Unsent`] where their request could be taken back, else with
+//!   [`Lost::Unanswered`]; further callers are refused at once. The connection stays: nothing is
+//!   lost on it, and it goes on with the first byte that comes.
+//! - A connection on which recent output flows but that answers nothing for [`ANSWER_LIMIT`] is
+//!   given up: its client is killed. (A prompt of tmux's own can hold a client's commands back for
+//!   ever.)
+//!
+//! A panic in either task gives the connection up as well, so that no request is left without an
+//! answer.
+
+mod client;
+mod queue;
+
+use std::{
+    any::Any,
+    io,
+    panic::AssertUnwindSafe,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{FutureExt as _, StreamExt};
+use tokio::{
+    net::unix::pipe,
+    sync::{Notify, oneshot},
+};
+use tokio_util::{codec::FramedRead, sync::CancellationToken, task::TaskTracker};
+
+use self::{
+    client::{CountingReader, PipeCodec, Process},
+    queue::{Queue, TICK, TickOutcome, TimeLimit},
+};
+use super::{link::unreadable, program::Client};
+use muxtap_api::{Error, Result};
+use muxtap_base::metrics;
+use muxtap_core::protocol::{
+    codec::{ControlCodec, Event},
+    command::{Command as TmuxCommand, CommandLine},
+    frame::FrameKey,
+};
+
+pub(super) use client::Opened;
+#[cfg(test)]
+pub(super) use queue::BACKLOG_LIMIT;
+pub(super) use queue::{ANSWER_LIMIT, SILENCE_LIMIT};
+
+/// Bytes read from a client at once, and the size asked for its pipe.
+const READ_CHUNK: usize = 256 * 1024;
+/// Time that a client has to leave after its input was closed.
+pub(super) const LEAVE_LIMIT: Duration = Duration::from_secs(2);
+
+/// A request to tmux.
+pub enum Request {
+    /// Commands whose replies carry no text of a pane.
+    Plain(CommandLine),
+    /// Commands whose replies may carry anything; framed by a nonce (F13).
+    Framed(Vec<TmuxCommand>),
+}
+
+/// The answer of tmux: a body for each command, or its error message.
+pub type Answer = Result<Vec<Bytes>, String>;
+
+/// Why a request was not answered by tmux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The connection ended; whether tmux carried the request out is not known.
+    Ended,
+    /// The request was sent and not answered in time; tmux may still carry it out.
+    Unanswered,
+    /// tmux took nothing of the request, and will not.
+    Unsent,
+    /// The answer is not one to the command of this name.
+    Unreadable(&'static str),
+}
+
+impl Lost {
+    /// Returns the error for a caller who wanted to change something: `what` ("the input").
+    pub fn of_change(self, what: &str) -> Error {
+        let message = match self {
+            Self::Ended => format!(
+                "the connection to tmux was lost before it answered; whether {what} was done is not known: look before \
+                 asking again"
+            ),
+            Self::Unanswered => format!(
+                "tmux does not answer: {what} was sent, and whether it is or will be done is not known; look before \
+                 asking again"
+            ),
+            Self::Unsent => format!(
+                "tmux does not answer: {what} was not sent and will not be; is the server stopped or overloaded?"
+            ),
+            Self::Unreadable(command) => return unreadable(command),
+        };
+        Error::unavailable(message).with_details(serde_json::json!({ "sent": self != Self::Unsent }))
+    }
+}
+
+impl From<Lost> for Error {
+    /// Returns the error for a caller who asked something that changes nothing.
+    fn from(lost: Lost) -> Self {
+        Self::unavailable(match lost {
+            Lost::Unreadable(command) => return unreadable(command),
+            Lost::Ended => "the connection to tmux was lost before it answered; ask again",
+            Lost::Unanswered => {
+                "tmux does not answer: it was asked and said nothing; is the server stopped or overloaded?"
+            }
+            Lost::Unsent => "tmux does not answer: it takes no requests; is the server stopped or overloaded?",
+        })
+    }
+}
+
+type Callback = Box<dyn FnOnce(Result<Answer, Lost>) + Send>;
+
+/// Receives a connection's events, in the order of the wire, in its draining task.
+pub trait Receiver: Send + Sync + 'static {
+    /// Receives something other than a reply.
+    fn event(self: &Arc<Self>, connection: &Connection, event: Event);
+    /// The server does not answer; comes in the tending task. The connection stays, and may go on
+    /// at any time.
+    fn silent(self: &Arc<Self>, connection: &Connection);
+    /// The client is gone; comes once, last.
+    fn closed(self: &Arc<Self>, connection: &Connection, why: &str);
+}
+
+/// A handle to one control client; clones are the same client.
+#[derive(Clone)]
+pub struct Connection(Arc<Shared>);
+
+struct Shared {
+    id: u64,
+    name: String,
+    queue: Mutex<Queue>,
+    /// The tending task has something to do.
+    more: Notify,
+    /// The number of reads from the server.
+    reads: AtomicU64,
+    /// The time that the oldest output since the last tick lay in the server, in milliseconds.
+    oldest_ms: AtomicU64,
+    /// A silent server has spoken.
+    spoke: Notify,
+    close: CancellationToken,
+    /// Why the connection was given up, and its client killed.
+    given_up: OnceLock<Lost>,
+    closed: CancellationToken,
+}
+
+/// The count of reads that a connection and its reader share.
+struct ReadCount(Arc<Shared>);
+
+impl AsRef<AtomicU64> for ReadCount {
+    fn as_ref(&self) -> &AtomicU64 {
+        &self.0.reads
+    }
+}
+
+type Wire = FramedRead<CountingReader<pipe::Receiver, ReadCount>, PipeCodec>;
+
+impl Connection {
+    /// Starts a control client. Events go to `receiver` as soon as they come.
+    pub fn open(id: u64, client: Client, receiver: Arc<impl Receiver>, tasks: &TaskTracker) -> io::Result<Self> {
+        Ok(Self::over(id, Opened::spawn(client, tasks)?, receiver, tasks))
+    }
+
+    /// Makes the connection over pipes that are open.
+    pub(super) fn over(id: u64, opened: Opened, receiver: Arc<impl Receiver>, tasks: &TaskTracker) -> Self {
+        let Opened { name, reader, writer, unread, process } = opened;
+        let (key, writer) = (FrameKey::default(), Arc::new(writer));
+        let connection = Self(Arc::new(Shared {
+            id,
+            name,
+            queue: Mutex::new(Queue::new(writer.clone(), unread, key.clone())),
+            more: Notify::new(),
+            reads: AtomicU64::new(0),
+            oldest_ms: AtomicU64::new(0),
+            spoke: Notify::new(),
+            close: CancellationToken::new(),
+            given_up: OnceLock::new(),
+            closed: CancellationToken::new(),
+        }));
+        let tending = connection.clone().tend(writer, receiver.clone());
+        let this = connection.clone();
+        tasks.spawn(async move {
+            if let Err(panic) = AssertUnwindSafe(tending).catch_unwind().await {
+                this.failed(&*panic);
+            }
+        });
+        let counted = CountingReader { inner: reader, reads: ReadCount(connection.0.clone()) };
+        let stream = FramedRead::with_capacity(counted, PipeCodec(ControlCodec::new(key)), READ_CHUNK);
+        tasks.spawn(connection.clone().drain(stream, process, receiver));
+        connection
+    }
+
+    /// Returns the connection's number; unique in its server.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// Returns the name by which a local server lists this client.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Asks tmux, however long it takes; `done` is called in the draining task when the reply
+    /// comes, or where the connection ends. For what the coverage of the server needs, and as many
+    /// requests as there are panes at most.
+    pub fn submit(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
+        self.push(request, TimeLimit::Unlimited, None, Box::new(done));
+    }
+
+    /// Asks tmux for a caller. `done` is called with the reply, or with an error after
+    /// `queue::ANSWER_LIMIT` at the latest.
+    pub fn submit_in_time(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
+        self.push(request, TimeLimit::Limited, None, Box::new(done));
+    }
+
+    /// Asks tmux for a change, whose turn it is: until tmux has read it, no other one is asked. As
+    /// [`Self::submit`], or as [`Self::submit_in_time`] where somebody waits.
+    pub fn submit_change(
+        &self,
+        request: Request,
+        is_awaited: bool,
+        turn: Option<tokio::sync::OwnedSemaphorePermit>,
+        done: impl FnOnce(Result<Answer, Lost>) + Send + 'static,
+    ) {
+        let limit = if is_awaited { TimeLimit::Limited } else { TimeLimit::Unlimited };
+        self.push(request, limit, turn, Box::new(done));
+    }
+
+    fn push(
+        &self,
+        request: Request,
+        limit: TimeLimit,
+        turn: Option<tokio::sync::OwnedSemaphorePermit>,
+        done: Callback,
+    ) {
+        metrics::TMUX_COMMANDS.increment(1);
+        let mut queue = self.queue();
+        let refused = queue.push(request, limit, done);
+        if let Some(turn) = turn.filter(|_| refused.is_empty()) {
+            queue.keep_turn(turn);
+        }
+        let wakes = queue.begins_watch() | queue.has_unsent();
+        drop(queue);
+        if wakes {
+            self.0.more.notify_one();
+        }
+        refused.call();
+    }
+
+    /// Asks tmux and awaits the reply, `queue::ANSWER_LIMIT` at most. An error message of tmux is
+    /// the inner error.
+    pub async fn ask(&self, request: Request) -> Result<Answer, Lost> {
+        let (sender, receiver) = oneshot::channel();
+        self.submit_in_time(request, move |answer| {
+            // The caller may have given up.
+            let _ = sender.send(answer);
+        });
+        receiver.await.unwrap_or(Err(Lost::Ended))
+    }
+
+    /// Lets the client leave: its input is closed, it detaches by itself. One whose server is
+    /// silent would not: it is killed.
+    pub fn close(&self) {
+        if self.is_silent() {
+            self.give_up(Lost::Unanswered);
+        }
+        self.0.close.cancel();
+    }
+
+    /// Kills the client, and answers all that is open with `fate`.
+    pub fn give_up(&self, fate: Lost) {
+        // The first reason counts.
+        let _ = self.0.given_up.set(fate);
+        self.0.close.cancel();
+    }
+
+    /// Resolves when the client has gone and its process has ended.
+    pub async fn closed(&self) {
+        self.0.closed.cancelled().await;
+    }
+
+    /// Whether requests can still be asked.
+    pub fn is_open(&self) -> bool {
+        self.queue().is_open()
+    }
+
+    /// Whether the server was asked and has said nothing for `SILENCE_LIMIT` or longer.
+    pub fn is_silent(&self) -> bool {
+        self.queue().is_silent()
+    }
+
+    /// Returns how often something was read from the server.
+    pub fn reads(&self) -> u64 {
+        self.0.reads.load(Ordering::Relaxed)
+    }
+
+    /// Resolves when the server is not silent, or the connection has ended.
+    pub async fn speaks(&self) {
+        loop {
+            let spoke = self.0.spoke.notified();
+            if !self.is_silent() {
+                return;
+            }
+            tokio::select! {
+                () = spoke => {}
+                () = self.closed() => return,
+            }
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `does` on the queue. Where the connection was silent and no longer is, notifies those
+    /// that wait for it.
+    fn in_queue<T>(&self, does: impl FnOnce(&mut Queue) -> T) -> T {
+        let mut queue = self.queue();
+        let was_silent = queue.is_silent();
+        let done = does(&mut queue);
+        if was_silent && !queue.is_silent() {
+            self.0.spoke.notify_waiters();
+        }
+        done
+    }
+
+    /// Takes note that a task of this connection panicked: nothing can be relied on but that all is
+    /// begun anew.
+    fn failed(&self, panic: &(dyn Any + Send)) {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        tracing::error!("{} is given up, a defect of muxtap: {text}", self.name());
+        self.give_up(Lost::Ended);
+    }
+
+    /// Writes what a full pipe did not take, and looks at open requests at each tick.
+    async fn tend(self, pipe: Arc<pipe::Sender>, receiver: Arc<impl Receiver>) {
+        let mut tick = pin!(tokio::time::sleep(TICK));
+        let mut watched = false;
+        loop {
+            let (is_watched, has_unsent) = {
+                let queue = self.queue();
+                (queue.is_watched(), queue.has_unsent())
+            };
+            if is_watched && !std::mem::replace(&mut watched, is_watched) {
+                tick.as_mut().reset(tokio::time::Instant::now() + TICK);
+            }
+            watched = is_watched;
+            tokio::select! {
+                () = self.0.close.cancelled() => return,
+                () = self.0.more.notified() => {}
+                ready = pipe.writable(), if has_unsent => match ready {
+                    Ok(()) => self.queue().write(),
+                    Err(_) => return,
+                },
+                () = tick.as_mut(), if watched => {
+                    tick.as_mut().reset(tokio::time::Instant::now() + TICK);
+                    self.tick(&receiver);
+                }
+            }
+        }
+    }
+
+    fn tick(&self, receiver: &Arc<impl Receiver>) {
+        let oldest = Duration::from_millis(self.0.oldest_ms.swap(0, Ordering::Relaxed));
+        let (verdict, answers) = self.in_queue(|queue| queue.tick(self.reads(), oldest));
+        match verdict {
+            TickOutcome::Idle | TickOutcome::Open => {}
+            TickOutcome::Silent => {
+                tracing::warn!("tmux does not answer {}", self.name());
+                receiver.silent(self);
+            }
+            TickOutcome::Stuck => {
+                tracing::warn!("tmux answers nothing to {} though its output flows; it is replaced", self.name());
+                self.give_up(Lost::Unanswered);
+            }
+        }
+        answers.call();
+    }
+
+    async fn drain(self, mut stream: Wire, mut process: Process, receiver: Arc<impl Receiver>) {
+        let drained =
+            AssertUnwindSafe(self.drain_until_gone(&mut stream, &mut process, &receiver)).catch_unwind().await;
+        let mut why = drained.unwrap_or_else(|panic| {
+            self.failed(&*panic);
+            "muxtap failed while it read from it".to_owned()
+        });
+        self.0.close.cancel();
+        let fate = self.0.given_up.get().copied().unwrap_or(Lost::Ended);
+        let open = self.queue().shut(fate);
+        open.call();
+        // The client leaves when its input ends; one that does not is killed. Until then it is read
+        // on: a server that cannot write what it has for a client does not let it go (3.3a, 3.5a).
+        let left = async { while stream.next().await.is_some_and(|event| event.is_ok()) {} };
+        let is_given_up = self.0.given_up.get().is_some();
+        let has_left = !is_given_up && tokio::time::timeout(LEAVE_LIMIT, left).await.is_ok();
+        drop(stream);
+        let said = process.leave(if has_left { LEAVE_LIMIT } else { Duration::ZERO }).await;
+        if why.is_empty() {
+            why = said;
+        }
+        if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| receiver.closed(&self, &why))) {
+            self.failed(&*panic);
+        }
+        self.0.closed.cancel();
+    }
+
+    /// Hands over what comes, for as long as anything can. Returns why it ended, if the stream said
+    /// so.
+    async fn drain_until_gone(
+        &self,
+        stream: &mut Wire,
+        process: &mut Process,
+        receiver: &Arc<impl Receiver>,
+    ) -> String {
+        // tmux holds the client's descriptors too: its output ends when the server has noticed that
+        // the client is gone, and a server that hangs never does.
+        let mut gone = pin!(async {
+            process.ended().await;
+            tokio::time::sleep(LEAVE_LIMIT).await;
+        });
+        // Under a flood there is always a next event, and nothing else would be looked at.
+        while !self.0.close.is_cancelled() {
+            let event = tokio::select! {
+                biased;
+                event = stream.next() => event,
+                () = self.0.close.cancelled() => None,
+                () = &mut gone => None,
+            };
+            match event {
+                None => return String::new(),
+                Some(Err(error)) => return error.to_string(),
+                Some(Ok(Event::Reply(reply))) => {
+                    let answers = self.in_queue(|queue| queue.replied(reply.ok, &reply.body));
+                    self.answered(answers);
+                }
+                Some(Ok(Event::Frame(frame))) => {
+                    let answers = self.in_queue(|queue| queue.framed(frame.parts, frame.error.as_ref()));
+                    self.answered(answers);
+                }
+                Some(Ok(event)) => {
+                    if let Event::Output { age_ms: Some(age), .. } = event
+                        && age > self.0.oldest_ms.load(Ordering::Relaxed)
+                    {
+                        self.0.oldest_ms.store(age, Ordering::Relaxed);
+                    }
+                    receiver.event(self, event);
+                }
+            }
+        }
+        String::new()
+    }
+
+    fn answered(&self, answers: Option<queue::Callbacks>) {
+        let Some(answers) = answers else {
+            tracing::warn!("a reply came that nobody asked for");
+            return;
+        };
+        if !answers.call() {
+            tracing::error!("a defect of muxtap: the callback of a reply failed; {} is given up", self.name());
+            self.give_up(Lost::Ended);
+        }
+    }
+}

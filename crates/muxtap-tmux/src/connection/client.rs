@@ -1,0 +1,185 @@
+//! The process of a control client, and the pipes to it.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    pin::Pin,
+    process::Stdio,
+    sync::atomic::{AtomicU64, Ordering},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::BytesMut;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, ReadBuf},
+    net::unix::pipe,
+    process::{Child, ChildStderr},
+    task::JoinHandle,
+};
+use tokio_util::{codec::Decoder, task::TaskTracker};
+
+use crate::{program::Client, relay::RelayError};
+use muxtap_base::metrics;
+use muxtap_core::protocol::codec::{ControlCodec, Event};
+
+/// Our ends of a client's pipes, and the client.
+pub(crate) struct Opened {
+    pub(super) name: String,
+    pub(super) reader: pipe::Receiver,
+    pub(super) writer: pipe::Sender,
+    /// Reads what the client has left in its input.
+    pub(super) unread: Option<File>,
+    pub(super) process: Process,
+}
+
+/// The process at the other end of the pipes.
+pub(super) struct Process {
+    /// `None`: a test plays it.
+    child: Option<Child>,
+    stderr: Option<ChildStderr>,
+    /// The relay by which it reaches the server.
+    relay: Option<JoinHandle<Result<(), RelayError>>>,
+}
+
+impl Opened {
+    /// Starts a control client.
+    pub(super) fn spawn(client: Client, tasks: &TaskTracker) -> io::Result<Self> {
+        let Client { mut command, relay, program: _program } = client;
+        let (child_stdin, writer) = io::pipe()?;
+        let (reader, child_stdout) = io::pipe()?;
+        let unread = reopened(&child_stdin);
+        command.stdin(Stdio::from(child_stdin)).stdout(Stdio::from(child_stdout)).stderr(Stdio::piped());
+        metrics::PROCESS_SPAWNS.increment(1);
+        let mut child = command.spawn()?;
+        drop(command);
+        let relay = relay.map(|relay| tasks.spawn(relay.run()));
+        let name = child.id().map(|pid| format!("client-{pid}")).unwrap_or_default();
+        let stderr = child.stderr.take();
+        Self::over(name, reader, writer, unread, Process { child: Some(child), stderr, relay })
+    }
+
+    /// Makes a client that a test plays: `stdin` is what it reads, `reader` and `writer` are our
+    /// ends.
+    #[cfg(test)]
+    pub(crate) fn played(
+        name: &str,
+        reader: io::PipeReader,
+        writer: io::PipeWriter,
+        stdin: &io::PipeReader,
+    ) -> io::Result<Self> {
+        Self::over(name.to_owned(), reader, writer, reopened(stdin), Process { child: None, stderr: None, relay: None })
+    }
+
+    fn over(
+        name: String,
+        reader: io::PipeReader,
+        writer: io::PipeWriter,
+        unread: Option<File>,
+        process: Process,
+    ) -> io::Result<Self> {
+        // A larger pipe is fewer wake-ups under a flood. It may be refused (a user's pipe limit);
+        // then the default serves.
+        let _ = grow_pipe(&reader);
+        Ok(Self {
+            name,
+            reader: pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?,
+            writer: pipe::Sender::from_owned_fd(OwnedFd::from(writer))?,
+            unread,
+            process,
+        })
+    }
+}
+
+impl Process {
+    /// Resolves when the process has ended.
+    pub(super) async fn ended(&mut self) {
+        match &mut self.child {
+            Some(child) => drop(child.wait().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for its end, and ends it when it takes longer than `patience`. Returns what it said on
+    /// stderr.
+    pub(super) async fn leave(&mut self, patience: Duration) -> String {
+        let Some(child) = &mut self.child else { return String::new() };
+        if tokio::time::timeout(patience, child.wait()).await.is_err() {
+            let _ = child.kill().await;
+        }
+        let mut text = Vec::new();
+        if let Some(stderr) = self.stderr.take() {
+            // Something that it started may hold the other end.
+            let _ = tokio::time::timeout(patience, stderr.take(4096).read_to_end(&mut text)).await;
+        }
+        if let Some(relay) = self.relay.take() {
+            // When this ends the server knows that the client has gone.
+            relay.abort();
+            if let Ok(Err(error)) = relay.await {
+                return error.to_string();
+            }
+        }
+        String::from_utf8_lossy(&text).trim().to_owned()
+    }
+}
+
+/// A reader that counts how often something came.
+pub(super) struct CountingReader<R, C> {
+    pub(super) inner: R,
+    pub(super) reads: C,
+}
+
+impl<R: AsyncRead + Unpin, C: AsRef<AtomicU64> + Unpin> AsyncRead for CountingReader<R, C> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if polled.is_ready() {
+            self.reads.as_ref().fetch_add(1, Ordering::Relaxed);
+        }
+        polled
+    }
+}
+
+/// Puts the codec on a pipe; the floor itself knows no tokio.
+pub(super) struct PipeCodec(pub(super) ControlCodec);
+
+impl Decoder for PipeCodec {
+    type Item = Event;
+    type Error = io::Error;
+
+    fn decode(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
+        self.0.decode(src)
+    }
+
+    fn decode_eof(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
+        self.0.decode_eof(src)
+    }
+}
+
+/// Returns a second reader of a pipe that never blocks, whatever the first one does: an open file
+/// of its own.
+#[cfg(target_os = "linux")]
+fn reopened(pipe: &impl AsFd) -> Option<File> {
+    use std::os::fd::AsRawFd as _;
+
+    use rustix::fs::{Mode, OFlags, open};
+    let path = format!("/proc/self/fd/{}", pipe.as_fd().as_raw_fd());
+    open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok().map(File::from)
+}
+
+/// Returns nothing: elsewhere what was written stays written.
+#[cfg(not(target_os = "linux"))]
+fn reopened(_: &impl AsFd) -> Option<File> {
+    None
+}
+
+#[cfg(target_os = "linux")]
+fn grow_pipe(pipe: &io::PipeReader) -> io::Result<()> {
+    rustix::pipe::fcntl_setpipe_size(pipe, 1024 * 1024)?;
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn grow_pipe(_: &io::PipeReader) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,284 @@
+//! Relays between control clients and a local tmux server, so that clients arrive without danger.
+//!
+//! A client that has half introduced itself can crash the server ([`introduction`]). So a client of
+//! muxtap's connects to a socket of muxtap's own. The relay collects its introduction and connects
+//! to the server only when that is complete. It hands the introduction over in an order in which
+//! the server never holds half a control client. From then on it passes messages both ways: a handful
+//! in a client's life, since output goes through the client's own pipes.
+//!
+//! The relay is also where a server is held to what a client needs. Before the first byte is sent
+//! the kernel says whose the server is, and another user's is refused ([`Relay::listen`]). Of what
+//! the server sends, [`orders`] lets pass what a client needs.
+//!
+//! A client that dies before it has arrived is never seen by the server. A client whose relay has
+//! gone with muxtap is dropped by the server at once, even while there is output for it that is not
+//! read (N25).
+
+mod introduction;
+mod message;
+mod orders;
+
+use std::{
+    fs::DirBuilder,
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::fs::DirBuilderExt as _,
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::{
+    cmsg_space,
+    io::Errno,
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags},
+};
+use tokio::{
+    io::Interest,
+    net::{UnixListener, UnixStream},
+};
+
+use super::socket::SocketPath;
+use muxtap_base::nonce;
+
+use self::{
+    introduction::{Introduction, Write},
+    message::Malformed,
+    orders::{Hostile, ServerMessages},
+};
+
+/// Time that a client has to introduce itself, and the server to accept it.
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(10);
+/// Bytes received at once.
+const CHUNK: usize = 16 * 1024;
+/// The longest path that a Unix socket can have on every system, without its end (`sun_path`,
+/// macOS).
+const LONGEST_PATH: usize = 103;
+
+/// A socket of muxtap's own on which one control client is awaited.
+pub(super) struct Relay {
+    listener: UnixListener,
+    place: PrivateSocket,
+    server: SocketPath,
+    /// The user whose server it is.
+    owner: u32,
+}
+
+impl Relay {
+    /// Listens for a client of the server that is reached at `server`. A server of another user than
+    /// `owner` is not spoken to.
+    pub(super) fn listen(server: SocketPath, owner: u32) -> io::Result<Self> {
+        let (place, listener) = PrivateSocket::make()?;
+        Ok(Self { listener, place, server, owner })
+    }
+
+    /// Returns the path to which the client is to connect.
+    pub(super) fn socket(&self) -> &Path {
+        &self.place.socket
+    }
+
+    /// Lets the client arrive, then passes what both sides send until one of them leaves. `Err`:
+    /// why it did not arrive; `Ok` also if it left before it had arrived. The server sees nothing
+    /// of a client that has not arrived.
+    pub(super) async fn run(self) -> Result<(), RelayError> {
+        let arrived = tokio::time::timeout(ARRIVAL_LIMIT, self.arrive()).await;
+        let Some((client, server)) = arrived.map_err(|_| RelayError::Late)?? else { return Ok(()) };
+        tokio::select! {
+            // A side whose connection fails has left too.
+            _ = pass(&client, &server) => Ok(()),
+            passed = pass_orders(&server, &client) => Ok(passed?),
+        }
+    }
+
+    /// Collects the client's introduction and hands it over. Returns the client and the server;
+    /// `None` if it has left.
+    async fn arrive(self) -> Result<Option<(UnixStream, UnixStream)>, RelayError> {
+        let Self { listener, place, server, owner } = self;
+        let client = loop {
+            let (client, _) = listener.accept().await.map_err(RelayError::Client)?;
+            // The directory keeps others out but for root.
+            if client.peer_cred().map_err(RelayError::Client)?.uid() == rustix::process::geteuid().as_raw() {
+                break client;
+            }
+        };
+        drop((listener, place));
+        let mut introduction = Introduction::default();
+        loop {
+            let (bytes, descriptors) = receive(&client).await.map_err(RelayError::Client)?;
+            if bytes.is_empty() {
+                return Ok(None);
+            }
+            if introduction.receive(&bytes, descriptors)? {
+                break;
+            }
+        }
+        let server = UnixStream::connect(&server).await.map_err(RelayError::Server)?;
+        // The process that listens, whatever the socket's file is and whoever made it.
+        let uid = server.peer_cred().map_err(RelayError::Server)?.uid();
+        if uid != owner {
+            return Err(RelayError::Stranger(uid));
+        }
+        for write in introduction.in_order() {
+            send(&server, write).await.map_err(RelayError::Server)?;
+        }
+        Ok(Some((client, server)))
+    }
+}
+
+/// Why a client did not arrive.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RelayError {
+    #[error("it did not arrive within {} s", ARRIVAL_LIMIT.as_secs())]
+    Late,
+    #[error("it cannot be spoken to: {0}")]
+    Client(io::Error),
+    #[error("it sent {0}")]
+    Malformed(#[from] Malformed),
+    #[error("cannot connect to the server: {0}")]
+    Server(io::Error),
+    #[error("the server belongs to user {0}")]
+    Stranger(u32),
+    #[error(transparent)]
+    Hostile(#[from] Hostile),
+}
+
+/// A directory that only this user can enter, with a socket in it. Removed when dropped.
+struct PrivateSocket {
+    directory: PathBuf,
+    socket: PathBuf,
+}
+
+impl PrivateSocket {
+    fn make() -> io::Result<(Self, UnixListener)> {
+        let name = format!("muxtap-{}", nonce::hex64());
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let mut failed = None;
+        for base in runtime.into_iter().chain([std::env::temp_dir(), "/tmp".into()]) {
+            match Self::make_in(&base.join(&name)) {
+                Ok(made) => return Ok(made),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        Err(failed.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+    }
+
+    fn make_in(directory: &Path) -> io::Result<(Self, UnixListener)> {
+        let socket = directory.join("s");
+        if socket.as_os_str().len() > LONGEST_PATH {
+            return Err(io::ErrorKind::InvalidFilename.into());
+        }
+        DirBuilder::new().mode(0o700).create(directory)?;
+        let place = Self { directory: directory.to_owned(), socket };
+        let listener = UnixListener::bind(&place.socket)?;
+        Ok((place, listener))
+    }
+}
+
+impl Drop for PrivateSocket {
+    fn drop(&mut self) {
+        // What is not there any more needs no removal.
+        let _ = std::fs::remove_file(&self.socket);
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+/// Passes what the client sends to the server until it ends.
+async fn pass(client: &UnixStream, server: &UnixStream) -> io::Result<()> {
+    loop {
+        let (bytes, descriptors) = receive(client).await?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut descriptors = descriptors.into_iter();
+        send(server, Write { bytes, descriptor: descriptors.next() }).await?;
+        // tmux passes one with a message.
+        drop(descriptors);
+    }
+}
+
+/// Passes the messages of the server that a client needs until it ends. The server passes no
+/// descriptors; any that come are closed. Error: the server did what no tmux does.
+async fn pass_orders(server: &UnixStream, client: &UnixStream) -> Result<(), Hostile> {
+    let mut messages = ServerMessages::default();
+    loop {
+        // A side whose connection fails has left.
+        let Ok((bytes, _)) = receive(server).await else { return Ok(()) };
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let bytes = messages.receive(&bytes)?;
+        if send(client, Write { bytes, descriptor: None }).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// Receives what is there, with at most one message's descriptors: the kernel ends a read behind
+/// them. No bytes: the other side has left.
+async fn receive(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    socket.async_io(Interest::READABLE, || received(socket)).await
+}
+
+/// Where the system has no such flag, nothing is started between the two calls: this thread starts
+/// everything.
+#[cfg(not(target_vendor = "apple"))]
+const CLOSED_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+#[cfg(target_vendor = "apple")]
+const CLOSED_ON_EXEC: RecvFlags = RecvFlags::empty();
+
+fn received(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(4))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0; CHUNK];
+    let received = loop {
+        let mut into = [IoSliceMut::new(&mut bytes)];
+        match rustix::net::recvmsg(socket, &mut into, &mut control, CLOSED_ON_EXEC) {
+            Err(Errno::INTR) => {}
+            received => break received?,
+        }
+    };
+    let rights = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let descriptors: Vec<OwnedFd> = rights.flatten().collect();
+    #[cfg(target_vendor = "apple")]
+    for descriptor in &descriptors {
+        rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)?;
+    }
+    Ok((bytes.get(..received.bytes).unwrap_or_default().to_vec(), descriptors))
+}
+
+/// Sends all bytes, the descriptor with the first of them; in one write if the socket takes them.
+async fn send(socket: &UnixStream, write: Write<OwnedFd>) -> io::Result<()> {
+    let mut bytes = write.bytes.as_slice();
+    let mut descriptor = write.descriptor;
+    while !bytes.is_empty() {
+        let sent = socket.async_io(Interest::WRITABLE, || sent(socket, bytes, descriptor.as_ref())).await?;
+        descriptor = None;
+        bytes = bytes.get(sent..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+fn sent(socket: &UnixStream, bytes: &[u8], descriptor: Option<&OwnedFd>) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = descriptor.map(|descriptor| [descriptor.as_fd()]);
+    if let Some(descriptors) = &descriptors
+        && !control.push(SendAncillaryMessage::ScmRights(descriptors))
+    {
+        return Err(io::Error::other("no room for a descriptor"));
+    }
+    loop {
+        match rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            sent => return sent.map_err(Into::into),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

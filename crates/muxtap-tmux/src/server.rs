@@ -1,0 +1,721 @@
+//! One tmux server: found, followed, lost and found again.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit, oneshot};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    Observer,
+    connection::{ANSWER_LIMIT, Answer, Connection, Lost, Request},
+    coverage::Inner,
+    death,
+    discovery::{self, SessionWatcher},
+    followed::FollowedPane,
+    launch::StartServer,
+    link::{self, FIRST_PAUSE, LONGEST_PAUSE, LinkState, NoLink, ServerIdentity, replaced},
+    model::Model,
+    program::{CoverageMode, ServerSpec},
+    topology::Topology,
+    values::Reads,
+};
+use muxtap_api::{Error, Result};
+use muxtap_base::clock::jittered;
+use muxtap_core::protocol::{command::Command, ids::PaneId};
+
+/// Time that a caller waits for control clients to be attached.
+const CONNECT_LIMIT: Duration = Duration::from_secs(30);
+/// A link that stood no longer than this is made anew after a pause.
+const SHORT_LINK: Duration = Duration::from_secs(1);
+/// Tries of a question whose connection is lost.
+const TRIES: u32 = 8;
+
+/// A handle to one server; clones are the same server.
+#[derive(Clone)]
+pub struct ServerLink {
+    inner: Arc<Inner>,
+    /// The one server process that is asked ([`ServerIdentity::epoch`]); `None`: whichever runs.
+    only: Option<u64>,
+}
+
+impl ServerLink {
+    /// Follows the server that `spec` names, until `cancel`. Tasks run in `tasks`. `observer` is
+    /// notified of what happens.
+    pub fn follow(
+        spec: ServerSpec,
+        observer: Arc<dyn Observer>,
+        cancel: CancellationToken,
+        tasks: &TaskTracker,
+    ) -> Self {
+        let inner = Inner::new(spec, observer, cancel, tasks.clone());
+        tasks.spawn(keep_link(inner.clone()));
+        Self { inner, only: None }
+    }
+
+    /// Returns a handle to a server whose clients a test plays; no task supervises its link.
+    #[cfg(test)]
+    pub(super) fn of(inner: Arc<Inner>) -> Self {
+        Self { inner, only: None }
+    }
+
+    /// Returns a handle that asks the server process of this epoch and no other: another one on the
+    /// socket has other panes of the same ids. What is asked of it then is `NOT_FOUND`.
+    pub fn only(&self, epoch: u64) -> Self {
+        Self { inner: self.inner.clone(), only: Some(epoch) }
+    }
+
+    /// Returns the connection that carries `pane`, else any, of the server that this handle may ask.
+    fn connection_of(&self, pane: Option<PaneId>) -> Option<Connection> {
+        let model = self.inner.lock();
+        // Before the first client after a rest was greeted, nothing is asked over it.
+        if !model.is_of(self.only) || model.rest.active && !model.greeted {
+            return None;
+        }
+        pane.and_then(|pane| model.owner(pane)).or_else(|| model.any())
+    }
+
+    /// Returns the error where there is no connection to the server that this handle may ask.
+    fn no_connection(&self) -> Error {
+        let is_another = {
+            let model = self.inner.lock();
+            (model.greeted || model.rest.active) && model.identity.is_some() && !model.is_of(self.only)
+        };
+        if is_another { link::ended_with_server(&self.inner.spec.socket) } else { Lost::Ended.into() }
+    }
+
+    /// Returns the socket and program by which the server is reached.
+    pub fn spec(&self) -> &ServerSpec {
+        &self.inner.spec
+    }
+
+    /// Returns the state of the link.
+    pub fn state(&self) -> LinkState {
+        self.inner.link.borrow().clone()
+    }
+
+    /// Waits until control clients are attached, `CONNECT_LIMIT` at most. If they are not, an
+    /// attempt is made now; its failure is the error.
+    pub async fn connected(&self) -> Result<ServerIdentity> {
+        tokio::time::timeout(CONNECT_LIMIT, self.connected_at_last()).await.unwrap_or_else(|_| {
+            Err(Error::unavailable(format!(
+                "the tmux server on {} could not be followed within {} s; it is still tried: ask again",
+                self.inner.spec.socket.display(),
+                CONNECT_LIMIT.as_secs()
+            )))
+        })
+    }
+
+    async fn connected_at_last(&self) -> Result<ServerIdentity> {
+        let mut link = self.inner.link.subscribe();
+        let mut asked_at = None;
+        let mut waited = false;
+        loop {
+            let state = link.borrow_and_update().clone();
+            match state {
+                // The link's state changes a moment after the last client has gone; until then
+                // nothing can be asked.
+                LinkState::Connected(identity) if self.inner.is_reached() => {
+                    let is_asked = self.only.is_none_or(|only| only == identity.epoch());
+                    return if is_asked { Ok(identity) } else { Err(link::ended_with_server(&self.inner.spec.socket)) };
+                }
+                LinkState::Connected(_) | LinkState::Connecting => {}
+                LinkState::Down { error, attempts, .. } => {
+                    // A server that did not answer an attempt that had begun before would not
+                    // answer one that begins now.
+                    if asked_at.is_some_and(|before| attempts > before) || waited && link::is_unanswered(&error) {
+                        return Err(error);
+                    }
+                    asked_at = asked_at.or(Some(attempts));
+                    self.inner.kick.notify_one();
+                }
+            }
+            waited = true;
+            tokio::select! {
+                changed = link.changed() => if changed.is_err() { return Err(stopping()) },
+                () = self.inner.cancel.cancelled() => return Err(stopping()),
+            }
+        }
+    }
+
+    /// Resolves when control clients are attached and the server answers. Nothing is tried for it:
+    /// a server that begins is noticed by itself.
+    pub async fn reached(&self) {
+        let mut link = self.inner.link.subscribe();
+        // The sender lives as long as `self`.
+        let _ = link.wait_for(|link| matches!(link, LinkState::Connected(_))).await;
+        if let Some(connection) = self.inner.connection_of(None) {
+            connection.speaks().await;
+        }
+    }
+
+    /// Like [`ServerLink::connected`], but starts the server where none runs.
+    async fn connected_or_started(&self, start: StartServer) -> Result<ServerIdentity> {
+        let asked = Arc::new(start);
+        self.inner.lock().starts.push(asked.clone());
+        let _asked = StartOrder { inner: &self.inner, start: asked };
+        self.connected().await
+    }
+
+    /// Asks tmux over the connection that carries `pane`'s output (any, if that is not known), so
+    /// that the reply stands in order with it; `done` is called in the task that reads the
+    /// connection, or with an error when tmux does not answer in time.
+    pub fn submit(
+        &self,
+        pane: Option<PaneId>,
+        request: Request,
+        done: impl FnOnce(Result<Answer, Lost>) + Send + 'static,
+    ) {
+        match self.connection_of(pane) {
+            Some(connection) => connection.submit_in_time(request, done),
+            None if self.rests_here() => {
+                let inner = self.inner.clone();
+                self.inner.tasks.spawn(async move {
+                    // An order that was not confirmed may have been carried out.
+                    done(inner.ask_at_rest(request).await.map_err(|_| Lost::Unanswered));
+                });
+            }
+            None => done(Err(Lost::Ended)),
+        }
+    }
+
+    /// Sends a change for which no caller waits but which is to be done at last, even by a tmux
+    /// that does not answer now; when tmux has read the changes before it.
+    pub fn change_at_last(&self, pane: Option<PaneId>, request: Request) {
+        let send = move |server: &Self, turn: Option<OwnedSemaphorePermit>| match server.connection_of(pane) {
+            Some(connection) => connection.submit_change(request, false, turn, |_| {}),
+            None => server.submit(pane, request, |_| {}),
+        };
+        if !self.changes_take_turns() {
+            return send(self, None);
+        }
+        let turns = self.inner.turns.clone();
+        if let Ok(turn) = turns.clone().try_acquire_owned() {
+            return send(self, Some(turn));
+        }
+        let server = self.clone();
+        self.inner.tasks.spawn(async move {
+            tokio::select! {
+                // Nobody closes it.
+                turn = turns.acquire_owned() => if let Ok(turn) = turn { send(&server, Some(turn)) },
+                () = server.inner.cancel.cancelled() => {}
+            }
+        });
+    }
+
+    /// Sends a request for which no caller waits but which is to be done at last, even by a tmux
+    /// that does not answer now.
+    pub fn submit_at_last(&self, pane: Option<PaneId>, request: Request) {
+        match self.connection_of(pane) {
+            Some(connection) => connection.submit(request, |_| {}),
+            None => self.submit(pane, request, |_| {}),
+        }
+    }
+
+    /// Ends the hold of a pane that flooded, before input whose complete output is needed.
+    pub async fn let_flow(&self, pane: PaneId) -> Result<()> {
+        if self.inner.lock().panes.get(&pane).is_some_and(FollowedPane::is_held) {
+            self.inner.let_go_of(pane);
+            self.inner.cover(pane).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the server that this handle may ask is asked by plain clients now.
+    fn rests_here(&self) -> bool {
+        let model = self.inner.lock();
+        model.rest.active && model.is_of(self.only)
+    }
+
+    /// Asks something that changes nothing; it is asked again when the connection is lost
+    /// meanwhile, but not when tmux does not answer.
+    pub async fn read(&self, pane: Option<PaneId>, mut request: impl FnMut() -> Request) -> Result<Answer> {
+        let mut tries = 0;
+        loop {
+            self.connected().await?;
+            let lost = match self.connection_of(pane) {
+                Some(connection) => match connection.ask(request()).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(lost) => lost,
+                },
+                None if self.rests_here() => return self.inner.ask_at_rest(request()).await,
+                None => Lost::Ended,
+            };
+            tries += 1;
+            if tries == TRIES || lost != Lost::Ended {
+                return Err(lost.into());
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Asks something that changes the server, when tmux has read the changes before
+    /// it (`Inner::turns`). It is never asked twice: when the connection is lost meanwhile, it is not
+    /// known whether it was done.
+    pub async fn write(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
+        self.connected().await?;
+        let _arrived = self.arrived().await;
+        let turn = if self.changes_take_turns() { Some(self.turn(pane).await?) } else { None };
+        // A guest leaves with its session, and with the last use of it: what becomes of a change would not be known.
+        if self.rests_here() && pane.is_none_or(|pane| self.inner.lock().owner(pane).is_none()) {
+            let unknown = |error: Error| {
+                if link::is_unanswered(&error) { unknown_outcome(Lost::Unanswered) } else { error }
+            };
+            return self.inner.ask_at_rest(request).await.map_err(unknown);
+        }
+        let connection = self.connection_of(pane).ok_or_else(|| self.no_connection())?;
+        let (sender, receiver) = oneshot::channel();
+        connection.submit_change(request, true, turn, move |answer| {
+            // The caller may have given up.
+            let _ = sender.send(answer);
+        });
+        receiver.await.unwrap_or(Err(Lost::Ended)).map_err(unknown_outcome)
+    }
+
+    /// Makes something by a command that prints what it made in one line, which is the answer. No hook of
+    /// the user's holds it back, nor other requests (`maker`). `command` is given the
+    /// directory in which it is to begin where the user says none, as raw bytes. Takes a turn as
+    /// [`Self::write`] does.
+    ///
+    /// `start`: how a server is started for it where none runs; `None`: it is not.
+    pub async fn make(
+        &self,
+        start: Option<StartServer>,
+        command: impl FnOnce(&[u8]) -> Command,
+    ) -> Result<std::result::Result<String, String>> {
+        match start {
+            Some(start) if self.inner.spec.rests() => match self.connected().await {
+                Err(error) if link::is_absent(&error) => {
+                    let made = self.inner.start_at_rest(&start, &command(b"")).await?;
+                    if made.is_ok() {
+                        self.connected().await?;
+                    }
+                    let text = |parts: Vec<Bytes>| {
+                        let line = parts.first().map(|part| String::from_utf8_lossy(part).into_owned());
+                        line.unwrap_or_default()
+                    };
+                    return Ok(made.map(text));
+                }
+                connected => connected?,
+            },
+            Some(start) => self.connected_or_started(start).await?,
+            None => self.connected().await?,
+        };
+        let _arrived = self.arrived().await;
+        let _turn = if self.changes_take_turns() { Some(self.turn(None).await?) } else { None };
+        if self.rests_here() {
+            return self.inner.make_at_rest(command).await;
+        }
+        let connection = self.connection_of(None).ok_or_else(|| self.no_connection())?;
+        self.inner.make(&connection, command).await
+    }
+
+    /// Waits for a client that is arriving on a server elsewhere, and holds others back: no relay is there, and a server
+    /// before 3.7 may die of what it has to tell a client that has half arrived (F36).
+    async fn arrived(&self) -> Option<SemaphorePermit<'_>> {
+        if self.inner.spec.is_local() {
+            return None;
+        }
+        tokio::time::timeout(ANSWER_LIMIT, self.inner.arrivals.acquire()).await.ok()?.ok()
+    }
+
+    /// Whether this server may die of changes that it reads together.
+    fn changes_take_turns(&self) -> bool {
+        let model = self.inner.lock();
+        model.identity.as_ref().is_none_or(|identity| identity.version.dies_of_changes_at_once())
+    }
+
+    /// Awaits the turn to ask for a change, `ANSWER_LIMIT` at most; not with a server that is silent.
+    async fn turn(&self, pane: Option<PaneId>) -> Result<OwnedSemaphorePermit> {
+        let turns = self.inner.turns.clone();
+        if let Ok(turn) = turns.clone().try_acquire_owned() {
+            return Ok(turn);
+        }
+        if self.connection_of(pane).is_some_and(|connection| connection.is_silent()) {
+            return Err(unknown_outcome(Lost::Unsent));
+        }
+        // Nobody closes it.
+        if let Ok(Ok(turn)) = tokio::time::timeout(ANSWER_LIMIT, turns.acquire_owned()).await {
+            return Ok(turn);
+        }
+        let why = format!(
+            "other changes of this tmux server are under way since {} s, and tmux before 3.8 takes one at a time; this one was \
+             not sent and will not be: ask again",
+            ANSWER_LIMIT.as_secs(),
+        );
+        Err(Error::unavailable(why).with_details(serde_json::json!({ "sent": false })))
+    }
+
+    /// Returns the model as of now, always read anew. When the connection is lost meanwhile it is
+    /// read again.
+    pub async fn fresh(&self) -> Result<Arc<Topology>> {
+        let mut tries = 1;
+        loop {
+            self.connected().await?;
+            if self.connection_of(None).is_none() && self.rests_here() {
+                match self.inner.fresh_at_rest().await {
+                    Err(error) if tries < TRIES && !self.inner.is_at_rest() => {
+                        tracing::debug!("the server is looked for again: {error}");
+                        tries += 1;
+                    }
+                    answer => return answer,
+                }
+                continue;
+            }
+            match self.inner.fresh().await {
+                Err(Lost::Ended) if tries < TRIES => tries += 1,
+                answer => return answer.map_err(Error::from),
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Returns the model as it was last read.
+    pub fn topology(&self) -> Arc<Topology> {
+        self.inner.lock().topology.clone()
+    }
+
+    /// Makes sure that the pane's output is followed, and the pane is seeded, before it returns.
+    pub async fn cover(&self, pane: PaneId) -> Result<()> {
+        self.inner.want(pane);
+        self.fresh().await?;
+        self.inner.cover(pane).await
+    }
+
+    /// Records a use of a pane that is known. Returns whether its output is followed.
+    pub fn touch(&self, pane: PaneId) -> bool {
+        self.inner.want(pane);
+        !self.inner.spec.rests() || self.inner.lock().owner(pane).is_some()
+    }
+
+    /// Whether a pane's output is followed. No use of it.
+    pub fn is_following(&self, pane: PaneId) -> bool {
+        !self.inner.spec.rests() || self.inner.lock().owner(pane).is_some()
+    }
+
+    /// Ends the uses that are `keep` old, but for those of panes `in_use` still: their sessions are followed no longer.
+    /// Returns when the next one is due.
+    pub fn leave_unused(&self, keep: Duration, in_use: &dyn Fn(PaneId) -> bool) -> Option<Instant> {
+        if !self.inner.spec.rests() {
+            return None;
+        }
+        let (left, due) = self.inner.lock().unwant(keep, in_use);
+        if left {
+            self.inner.refresh();
+        }
+        due
+    }
+
+    /// Follows all panes of the server, those to come included, until the guard is dropped; then `ended` is called.
+    pub fn follow_all(&self, ended: impl FnOnce() + Send + Sync + 'static) -> FollowAll {
+        self.inner.lock().rest.wants_all += 1;
+        if self.inner.spec.rests() {
+            self.inner.refresh();
+        }
+        FollowAll { inner: self.inner.clone(), ended: Some(Box::new(ended)) }
+    }
+
+    /// Waits until all panes that are listed are followed and seeded.
+    pub async fn cover_all(&self) -> Result<()> {
+        // Those that are known are attached to with the same listing.
+        for row in &self.topology().without_hubs().panes {
+            self.inner.want(row.id);
+        }
+        let topology = self.fresh().await?.without_hubs();
+        let unknown = topology.panes.iter().filter(|row| self.inner.want(row.id)).count();
+        if unknown > 0 {
+            self.fresh().await?;
+        }
+        let covered = topology.panes.iter().map(|row| self.inner.cover(row.id));
+        // One that goes meanwhile is not waited for.
+        futures_util::future::join_all(covered).await;
+        Ok(())
+    }
+
+    /// Starts another program in a pane, by `commands`, of which the first is a `respawn-pane`; the
+    /// pane is paused meanwhile (F19, N12). `done` is called in the task that reads the pane's
+    /// connection, where the answer stands in the stream, with whether it was done.
+    pub async fn respawn(
+        &self,
+        pane: PaneId,
+        commands: Vec<Command>,
+        done: impl FnOnce(bool) + Send + 'static,
+    ) -> Result<std::result::Result<(), String>> {
+        self.connected().await?;
+        if self.connection_of(None).is_none() {
+            return Err(self.no_connection());
+        }
+        self.inner.respawn(self.only, pane, commands, true, done).await.map_err(|lost| lost.of_change("the respawn"))
+    }
+
+    /// Puts a program in the place of a placeholder, by `commands`, one of which is a
+    /// `respawn-pane`. The pane is paused meanwhile as for [`Self::respawn`]: what is typed into a
+    /// placeholder is echoed, so it may have printed (N81).
+    pub async fn begin(&self, pane: PaneId, commands: Vec<Command>) -> Result<std::result::Result<(), String>> {
+        self.connected().await?;
+        if self.connection_of(None).is_none() {
+            return Err(self.no_connection());
+        }
+        self.inner.respawn(self.only, pane, commands, false, |_| {}).await.map_err(unknown_outcome)
+    }
+
+    /// Returns when the pane's process has ended, the pane is gone, or `limit` has passed.
+    pub async fn ended(&self, pane: PaneId, limit: Duration) {
+        let end = self.inner.lock().panes.get_mut(&pane).and_then(FollowedPane::wait_for_end);
+        if let Some(end) = end {
+            let _ = tokio::time::timeout(limit, end).await;
+        }
+    }
+
+    /// Whether tmux has to be asked for what it alone knows of a pane before that is used. On other
+    /// systems, and on other machines, tmux pushes it all the time.
+    pub fn asks_for_values(&self) -> bool {
+        self.inner.spec.reads() == Reads::TmuxAlone
+    }
+
+    /// Asks tmux for what it alone knows of a pane, and has it pushed from now on. The observer is
+    /// given the answer; then `done` is called with whether there was one.
+    pub fn use_values(&self, pane: PaneId, done: impl FnOnce(bool) + Send + 'static) {
+        let actions = self.inner.lock().use_values(pane, self.inner.spec.reads());
+        self.inner.carry_out(actions);
+        self.inner.ask_values(pane, done);
+    }
+
+    /// Has tmux push it no longer.
+    pub fn leave_values(&self, pane: PaneId) {
+        let actions = self.inner.lock().leave_values(pane, self.inner.spec.reads());
+        self.inner.carry_out(actions);
+    }
+
+    /// Returns the sessions to which one of muxtap's clients is attached.
+    pub fn attached_sessions(&self) -> std::collections::HashSet<muxtap_core::protocol::ids::SessionId> {
+        self.inner.lock().covering.values().filter_map(|covering| covering.session).collect()
+    }
+
+    /// Returns how many control clients are attached.
+    pub fn clients(&self) -> u32 {
+        self.inner.lock().covering.values().filter(|covering| covering.attached.is_some()).count() as u32
+    }
+
+    /// Whether a hub carries the server's panes.
+    pub fn has_hub(&self) -> bool {
+        self.inner.lock().covering.values().any(|covering| covering.hub.is_some())
+    }
+
+    /// Returns the name of the way in which the server is followed, as the setting has it.
+    pub fn coverage(&self) -> &'static str {
+        match self.inner.spec.coverage {
+            CoverageMode::Used if self.inner.spec.rests() => "used",
+            CoverageMode::Hub => "hub",
+            CoverageMode::Used | CoverageMode::Sessions => "sessions",
+        }
+    }
+}
+
+/// A use of all panes of a server, until it is dropped.
+pub struct FollowAll {
+    inner: Arc<Inner>,
+    ended: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl Drop for FollowAll {
+    fn drop(&mut self) {
+        {
+            let mut model = self.inner.lock();
+            model.rest.wants_all -= 1;
+            if model.rest.wants_all == 0 && self.inner.spec.rests() {
+                // Each pane stays followed for as long as one that was used just now.
+                let listed: Vec<_> = model.topology.panes.iter().map(|row| row.id).collect();
+                for pane in listed {
+                    model.want(pane);
+                }
+            }
+        }
+        if let Some(ended) = self.ended.take() {
+            ended();
+        }
+    }
+}
+
+/// A caller's order to start a server. Its drop withdraws the order, so that a caller that goes
+/// away leaves none behind.
+struct StartOrder<'a> {
+    inner: &'a Inner,
+    start: Arc<StartServer>,
+}
+
+impl Drop for StartOrder<'_> {
+    fn drop(&mut self) {
+        self.inner.lock().starts.retain(|start| !Arc::ptr_eq(start, &self.start));
+    }
+}
+
+fn unknown_outcome(lost: Lost) -> Error {
+    lost.of_change("this")
+}
+
+pub(super) fn stopping() -> Error {
+    Error::unavailable("muxtap is stopping")
+}
+
+/// Keeps the link for the life of the engine. A panic in what keeps it ends all clients, and it is
+/// begun anew.
+async fn keep_link(inner: Arc<Inner>) {
+    let attempts = AtomicU64::new(0);
+    while AssertUnwindSafe(supervise(inner.clone(), &attempts)).catch_unwind().await.is_err() {
+        tracing::error!("a defect of muxtap: the link to {} failed and is made anew", inner.spec.socket.display());
+        let _ = AssertUnwindSafe(inner.close_all()).catch_unwind().await;
+        let error = Error::internal("the link to tmux failed, a defect of muxtap; it is made anew");
+        inner.link.send_replace(LinkState::Down { error, ended: false, attempts: attempts.load(Ordering::Relaxed) });
+        tokio::select! {
+            () = tokio::time::sleep(jittered(LONGEST_PAUSE)) => {}
+            () = inner.kick.notified() => {}
+            () = inner.cancel.cancelled() => {}
+        }
+    }
+}
+
+/// Resolves when a server's process has ended; never where this is not known.
+async fn process_ended(pid: Option<u32>) {
+    match pid.and_then(death::watch) {
+        Some(ended) => ended.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
+    let mut attempts = count.load(Ordering::Relaxed);
+    let mut pause = FIRST_PAUSE;
+    let mut followed: Option<ServerIdentity> = None;
+    // A server whose process has ended, though it may not have been reaped yet.
+    let mut dead = None;
+    while !inner.cancel.is_cancelled() {
+        inner.set_link(LinkState::Connecting);
+        attempts = count.fetch_add(1, Ordering::Relaxed) + 1;
+        let attempt = tokio::select! {
+            attempt = inner.connect() => attempt,
+            () = inner.cancel.cancelled() => break,
+        };
+        match attempt {
+            Ok(identity) => {
+                let server = identity.pid;
+                followed = Some(identity.clone());
+                let since = Instant::now();
+                inner.set_link(LinkState::Connected(identity));
+                let other = tokio::select! {
+                    () = inner.link_ended(server) => None,
+                    other = discovery::wait_for_replacement(&inner.spec.socket, &inner.spec.file, server),
+                        if inner.spec.is_local() => Some(other),
+                    () = inner.cancel.cancelled() => break,
+                };
+                if let Some(other) = other {
+                    followed = None;
+                    inner.leave(server, other, attempts).await;
+                    continue;
+                }
+                if since.elapsed() > SHORT_LINK {
+                    pause = FIRST_PAUSE;
+                    continue;
+                }
+                // Whatever ended it so soon may do so again; but for a server that has ended itself: the next one is
+                // another, and it may be asked at once.
+                tokio::select! {
+                    () = process_ended(Some(server).filter(|_| inner.spec.is_local())) => pause = FIRST_PAUSE,
+                    () = tokio::time::sleep(jittered(pause)) => {
+                        tracing::debug!("the link to {} was short: a pause was made", inner.spec.socket.display());
+                        pause = (pause * 2).min(LONGEST_PAUSE);
+                    }
+                    () = inner.cancel.cancelled() => {}
+                }
+            }
+            Err(no_link) => {
+                // Clients that did attach before the attempt failed would otherwise stay.
+                inner.close_all().await;
+                let (error, absent, hubs) = match no_link {
+                    NoLink::Absent(error) => (error, true, None),
+                    NoLink::Empty(error, hubs) => (error, false, Some(hubs)),
+                    NoLink::Failed(error) => (error, false, None),
+                };
+                let ended = followed.as_ref().is_some_and(|identity| {
+                    if hubs.is_some() {
+                        // It goes on, but nothing that was followed is left.
+                        true
+                    } else if inner.spec.is_local() {
+                        dead == Some(identity.pid) || !death::is_alive(identity.pid)
+                    } else {
+                        absent
+                    }
+                });
+                if ended {
+                    followed = None;
+                    inner.forget();
+                }
+                let retry = !absent && hubs.is_none() && (followed.is_some() || attempts > 1);
+                inner.set_link(LinkState::Down { error, ended, attempts });
+                // A server that does not answer any more may still be on its way out.
+                let leaving =
+                    followed.as_ref().filter(|_| absent && inner.spec.is_local()).map(|identity| identity.pid);
+                let mut watcher = match hubs {
+                    Some(_) => SessionWatcher::start(&inner.spec, &inner.tasks).await,
+                    None => None,
+                };
+                let session = async {
+                    let changed = match &mut watcher {
+                        Some(watcher) => watcher.changed(hubs.as_deref().unwrap_or_default()).await,
+                        None => false,
+                    };
+                    if !changed {
+                        tokio::time::sleep(jittered(pause)).await;
+                    }
+                };
+                tokio::select! {
+                    () = inner.kick.notified() => {}
+                    () = inner.cancel.cancelled() => {}
+                    () = process_ended(leaving) => dead = leaving,
+                    () = discovery::wait_for_socket(&inner.spec.socket), if absent && inner.spec.is_local() => {}
+                    () = session, if hubs.is_some() => pause = (pause * 2).min(LONGEST_PAUSE),
+                    () = tokio::time::sleep(jittered(pause)), if retry => pause = (pause * 2).min(LONGEST_PAUSE),
+                }
+                if let Some(watcher) = watcher {
+                    watcher.stop().await;
+                }
+            }
+        }
+    }
+    inner.close_all().await;
+    inner.set_link(LinkState::Down { error: stopping(), ended: false, attempts });
+}
+
+impl Model {
+    /// Returns whether the connections lead to the server process of this epoch. `None`: to any.
+    pub(super) fn is_of(&self, only: Option<u64>) -> bool {
+        only.is_none_or(|only| {
+            (self.greeted || self.rest.active) && self.identity.as_ref().is_some_and(|known| known.epoch() == only)
+        })
+    }
+}
+
+impl Inner {
+    /// Detaches from a server in whose place another one answers. The socket's name means the other
+    /// one from now on, and nothing of the two is to be mixed.
+    async fn leave(&self, server: u32, other: u32, attempts: u64) {
+        tracing::warn!("{} is tmux server {other} now, not {server}", self.spec.socket.display());
+        self.close_all().await;
+        self.forget();
+        self.spec.file.release();
+        self.set_link(LinkState::Down { error: replaced(&self.spec.socket, other), ended: true, attempts });
+    }
+
+    fn set_link(&self, link: LinkState) {
+        self.observer.link(&link);
+        self.link.send_replace(link);
+    }
+}
