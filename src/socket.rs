@@ -8,8 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::api::{Error, Result};
 use muxtap_tmux::{Address, same_socket};
+
+use crate::api::{Error, Result};
 
 /// A caller's choice of the tmux server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
+use muxtap_tmux::{CoverageMode, Program, SessionRow, is_absent, is_secret, is_unanswered};
 use tokio::time::timeout;
 
 use super::{
@@ -19,7 +20,6 @@ use crate::{
     config, daemon,
     engine::{Caller, Engine, Options, PaneState, Principal, Server},
 };
-use muxtap_tmux::{CoverageMode, Program, SessionRow, is_absent, is_secret, is_unanswered};
 
 /// A new session's size.
 const SIZE: (u16, u16) = (80, 24);

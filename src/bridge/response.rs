@@ -6,12 +6,12 @@ use axum::{
     body::Body,
     http::{HeaderValue, Response, StatusCode, header},
 };
+use muxtap_base::nonce;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::js::JsString;
-use muxtap_base::nonce;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 

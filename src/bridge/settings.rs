@@ -9,8 +9,9 @@ use std::{
     time::Duration,
 };
 
-use super::js;
 use muxtap_base::files::open_to_others;
+
+use super::js;
 
 /// Origins that may ask when the environment names none.
 const ORIGINS: [&str; 2] = ["https://localhost:3000", "https://pi-for-excel.vercel.app"];

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
+use muxtap_tmux::{Request, is_absent};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::OwnedRwLockReadGuard;
@@ -20,7 +21,6 @@ use crate::{
     },
     screen::Screen,
 };
-use muxtap_tmux::{Request, is_absent};
 
 /// The size of the session, which nobody looks at: room for several panes.
 const SIZE: (u16, u16) = (200, 50);

@@ -14,6 +14,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use muxtap_tmux::{DEFAULT_SOCKET, Transport};
 use serde::{Deserialize, Serialize};
 use tokio::sync::RwLock;
 use utoipa::{IntoParams, ToSchema};
@@ -26,7 +27,6 @@ use crate::{
     engine::{Engine, Server},
     protocol::ids::PaneId,
 };
-use muxtap_tmux::{DEFAULT_SOCKET, Transport};
 
 /// The container, where nobody names one.
 pub const DEFAULT_CONTAINER: &str = "coachartie-sandbox";

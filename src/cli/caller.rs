@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use muxtap_tmux::{Address, DEFAULT_SOCKET, check_name};
+
 use super::{client::Client, output};
 use crate::{
     api::{AddHostAnswer, AddHostRequest, Error, ErrorCode, Result},
@@ -10,7 +12,6 @@ use crate::{
     protocol::ids::PaneId,
     socket::{Environment, ServerChoice},
 };
-use muxtap_tmux::{Address, DEFAULT_SOCKET, check_name};
 
 /// Where a request goes, as far as its words tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

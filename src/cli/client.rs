@@ -16,6 +16,7 @@ use hyper::{
     header,
 };
 use hyper_util::rt::TokioIo;
+use muxtap_tmux::death;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::task::JoinHandle;
 
@@ -27,7 +28,6 @@ use crate::{
     engine::elsewhere::{default_server, is_on},
     http::hosts::HOST_HEADER,
 };
-use muxtap_tmux::death;
 
 /// The header in which the daemon names its version.
 pub(super) const VERSION_HEADER: &str = "muxtap-version";

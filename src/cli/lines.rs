@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 
+use muxtap_base::plain;
 use muxtap_core::width;
 use regex::Regex;
 use time::OffsetDateTime;
 
 use crate::protocol::ids::PaneId;
-use muxtap_base::plain;
 
 /// The longest line that is held back until its end comes, in bytes; a longer one is printed in
 /// pieces.

@@ -22,6 +22,7 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
+use muxtap_base::plain;
 
 use self::{
     args::{Command, Invocation},
@@ -29,7 +30,6 @@ use self::{
     output::Failure,
 };
 use crate::api::{Error, ErrorCode};
-use muxtap_base::plain;
 
 /// The result of a command: its exit status, or why it has none of its own.
 type Outcome = Result<u8, Failure>;

@@ -6,6 +6,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
+use muxtap_base::plain;
 use muxtap_core::width;
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
@@ -18,7 +19,6 @@ use crate::{
     api::{Error, Gap, PaneInfo},
     protocol::ids::PaneId,
 };
-use muxtap_base::plain;
 
 /// Why a command has no exit status of its own.
 #[derive(Debug)]

@@ -7,9 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use muxtap_base::files::read_configuration;
+
 use super::keys::KEYS;
 use crate::api::{Error, ErrorCode, Result};
-use muxtap_base::files::read_configuration;
 
 /// The longest configuration file, in bytes.
 const FILE_BYTES: u64 = 1 << 20;

@@ -15,6 +15,9 @@ use std::{
     time::Duration,
 };
 
+use muxtap_base::files::ReadFile;
+use muxtap_tmux::{CoverageMode, Floods, ForeignServer};
+
 pub use file::{AgentSettings, HostSettings};
 pub use keys::{KEYS, Key};
 pub use values::bytes;
@@ -24,8 +27,6 @@ use crate::{
     api::{ConfigAnswer, Error, Result, Setting, Tier, Tiers},
     engine::agents::RulesFile,
 };
-use muxtap_base::files::ReadFile;
-use muxtap_tmux::{CoverageMode, Floods, ForeignServer};
 
 /// All settings, as they are in force.
 #[derive(Clone, Debug)]

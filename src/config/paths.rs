@@ -11,10 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use muxtap_base::files::{self, FileError, OpenToOthers};
 use rustix::fs::OFlags;
 
 use crate::api::{Error, ErrorCode, Result};
-use muxtap_base::files::{self, FileError, OpenToOthers};
 
 /// The daemon's socket and log.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use std::{
     time::Duration,
 };
 
-use crate::api::{Error, Tier};
 use muxtap_tmux::{CoverageMode, Floods};
+
+use crate::api::{Error, Tier};
 
 /// Parses a number of bytes, with units K, M and G.
 pub fn bytes(text: &str) -> Result<u64, String> {

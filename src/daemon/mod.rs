@@ -6,6 +6,8 @@ pub mod start;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use muxtap_base::{descriptors, metrics};
+use muxtap_tmux::{ClientName, PeerChoice, Program, Transport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -25,8 +27,6 @@ use crate::{
     snapshot::Store,
     supervise::confirm::approvals::Approvals,
 };
-use muxtap_base::{descriptors, metrics};
-use muxtap_tmux::{ClientName, PeerChoice, Program, Transport};
 
 /// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`:
 /// a command started it and waits for `ready` on its stdout ([`start::report_ready`]).

@@ -26,6 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_base::files::{FileError, OpenToOthers, open_private};
 use notify::{RecursiveMode, Watcher as _};
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
@@ -36,7 +37,6 @@ use crate::{
     api::{Error, ErrorCode, Result},
     config::paths::{Paths, uid},
 };
-use muxtap_base::files::{FileError, OpenToOthers, open_private};
 
 /// How long a new daemon may take until it says `ready`.
 const START_LIMIT: Duration = Duration::from_secs(10);

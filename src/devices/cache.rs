@@ -10,12 +10,12 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use muxtap_base::files::{self, Existing, FileError, OpenToOthers};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::api::{DeviceType, Error, ErrorCode, Result};
-use muxtap_base::files::{self, Existing, FileError, OpenToOthers};
 
 /// Bytes of a snapshot.
 pub const SNAPSHOT_BYTES: usize = 1 << 20;

@@ -11,16 +11,16 @@ use std::{
     time::Duration,
 };
 
+use muxtap_base::{
+    files::{self, Existing, OpenToOthers, SecretError},
+    nonce,
+};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::workspace::{Applied, Change, Workspace};
 use crate::api::{DeviceSession, Error, ErrorCode, RemoteControl, Result};
-use muxtap_base::{
-    files::{self, Existing, OpenToOthers, SecretError},
-    nonce,
-};
 
 /// How long a command waits for another one that changes the workspace.
 pub const LOCK_TIME: Duration = Duration::from_secs(10);

@@ -11,6 +11,10 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use muxtap_base::{
+    clock,
+    files::{self, Existing, SecretError},
+};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
@@ -18,10 +22,6 @@ use tokio::sync::watch;
 
 use super::names;
 use crate::api::{DeviceScope, DeviceSession, DeviceSessionRequest, Error, ErrorCode, Result};
-use muxtap_base::{
-    clock,
-    files::{self, Existing, SecretError},
-};
 
 /// How long a token lasts.
 pub const TOKEN_TIME: Duration = Duration::from_secs(900);

@@ -17,16 +17,16 @@ use std::{
 };
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use muxtap_base::{
+    files::{self, Existing, FileError, OpenToOthers, SecretError},
+    metrics,
+};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::Serialize;
 use sha2::Sha256;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::api::{Error, ErrorCode, Result};
-use muxtap_base::{
-    files::{self, Existing, FileError, OpenToOthers, SecretError},
-    metrics,
-};
 
 /// Size at which the file is rotated, unless configured otherwise.
 pub const AUDIT_BYTES: u64 = 10 * 1024 * 1024;

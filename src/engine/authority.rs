@@ -16,10 +16,11 @@ use std::{
     },
 };
 
-use super::{Engine, handles::socket_dir};
-use crate::api::{Error, ErrorCode, Result, Tier};
 use muxtap_base::address;
 use muxtap_tmux::Address;
+
+use super::{Engine, handles::socket_dir};
+use crate::api::{Error, ErrorCode, Result, Tier};
 
 /// A caller of the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,7 @@
 //! Changing and killing panes, windows and sessions.
 
+use muxtap_tmux::{LinkState, Request};
+
 use super::{
     PaneState, Server,
     spawn::create::{literal, tmux_error},
@@ -14,7 +16,6 @@ use crate::{
         version::Version,
     },
 };
-use muxtap_tmux::{LinkState, Request};
 
 impl Server {
     /// Kills a pane.

@@ -17,6 +17,7 @@ use std::{
     time::Instant,
 };
 
+use muxtap_tmux::FollowAll;
 use tokio::sync::broadcast;
 
 use super::{
@@ -32,7 +33,6 @@ use crate::{
     protocol::ids::PaneId,
     stream::resume::{self, Place, Resume},
 };
-use muxtap_tmux::FollowAll;
 
 use rate::RateLimiter;
 use reader::{Next, Reader, StartPoint};

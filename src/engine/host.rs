@@ -15,6 +15,11 @@ use std::{
 };
 
 use dashmap::DashMap;
+use muxtap_base::metrics;
+use muxtap_tmux::{
+    DiscardOutput, Exit, LinkState, Observer, OutputSink, Proc, Seed, Seeding, ServerIdentity, ServerLink, Subject,
+    Topology, Value,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -28,11 +33,6 @@ use crate::{
     api::{Event, GapReason, Result, Size},
     protocol::ids::PaneId,
     screen::Rules,
-};
-use muxtap_base::metrics;
-use muxtap_tmux::{
-    DiscardOutput, Exit, LinkState, Observer, OutputSink, Proc, Seed, Seeding, ServerIdentity, ServerLink, Subject,
-    Topology, Value,
 };
 
 /// Callbacks for what happens in a pane. The host calls them and knows none of them: they ask it

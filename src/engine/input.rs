@@ -12,6 +12,7 @@ pub(super) mod submit;
 
 use std::{fmt::Write as _, sync::Arc};
 
+use muxtap_tmux::{Answer, Lost, Request};
 use tokio::sync::oneshot;
 
 #[cfg(feature = "mcp")]
@@ -26,7 +27,6 @@ use crate::{
         version::Version,
     },
 };
-use muxtap_tmux::{Answer, Lost, Request};
 
 /// Returns the input of a request as it was given, for the audit log.
 fn audited_input(request: &InputRequest) -> Vec<u8> {

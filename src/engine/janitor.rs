@@ -6,8 +6,9 @@ use std::{
     time::Instant,
 };
 
-use super::{PaneState, Shared};
 use muxtap_base::metrics;
+
+use super::{PaneState, Shared};
 
 /// Rings up to this size are not worth trimming.
 const SMALL_RING: usize = 64 * 1024;

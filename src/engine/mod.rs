@@ -35,15 +35,15 @@ use std::{
     time::Instant,
 };
 
-use tokio::{runtime::Handle, sync::broadcast};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
-
-use crate::api::{Error, ErrorCode, Event, Result, ServerStatus, WaitInfo};
 use muxtap_base::nonce;
 use muxtap_tmux::{
     Address, Lineage, LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject,
     same_socket,
 };
+use tokio::{runtime::Handle, sync::broadcast};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::api::{Error, ErrorCode, Event, Result, ServerStatus, WaitInfo};
 
 pub use authority::{Caller, Principal};
 pub(crate) use changes::{Changes, PaneChanges};

@@ -2,9 +2,10 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use muxtap_tmux::{CoverageMode, Floods, Program, Transport};
+
 use super::{agents, audit, limits};
 use crate::api::Tiers;
-use muxtap_tmux::{CoverageMode, Floods, Program, Transport};
 
 /// Options of an engine.
 #[derive(Clone, Debug)]

@@ -29,6 +29,8 @@ use std::{
     time::Instant,
 };
 
+use muxtap_tmux::Exit;
+
 use self::{
     event_cache::EventCache,
     feed::CutOutput,
@@ -50,7 +52,6 @@ use crate::{
     protocol::ids::PaneId,
     stream::{echo::EchoFilter, render, ring::Ring},
 };
-use muxtap_tmux::Exit;
 
 pub use encoded_event::EncodedEvent;
 pub(super) use metadata::{PaneMetadata, Resync};

@@ -12,6 +12,7 @@ use axum::{
     },
 };
 use futures_util::stream;
+use muxtap_tmux::Lineage;
 
 use super::{
     App,
@@ -23,7 +24,6 @@ use crate::{
     net::Peer,
     supervise::confirm::approvals::{ApprovalAnswer, ApprovalList, Approvals},
 };
-use muxtap_tmux::Lineage;
 
 /// The page that asks, if one does.
 #[derive(Clone, Copy)]

@@ -28,6 +28,7 @@ use axum::{
 #[cfg(any(feature = "devices", feature = "page"))]
 use futures_util::StreamExt as _;
 use http_body_util::{BodyExt as _, Limited};
+use muxtap_base::metrics;
 use tower_http::{
     cors::{AllowOrigin, CorsLayer},
     timeout::RequestBodyTimeoutLayer,
@@ -39,7 +40,6 @@ use crate::{
     api::{Error, ErrorCode},
     net::{ConnectionPermit, Credential, Peer, token::Token},
 };
-use muxtap_base::metrics;
 
 /// How long a request's body may pause.
 const BODY_PAUSE: Duration = Duration::from_secs(30);

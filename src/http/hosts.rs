@@ -11,6 +11,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures_util::future::join_all;
+use muxtap_tmux::{PeerChoice, Transport, is_absent};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -30,7 +31,6 @@ use crate::{
         elsewhere::{TakenHost, default_server, is_on},
     },
 };
-use muxtap_tmux::{PeerChoice, Transport, is_absent};
 
 /// The header of an answer that names the host on which its ids are.
 pub(crate) const HOST_HEADER: HeaderName = HeaderName::from_static("muxtap-host");

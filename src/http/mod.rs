@@ -40,6 +40,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use muxtap_base::files::ReadFile;
 use tokio::sync::watch;
 
 use crate::{
@@ -49,7 +50,6 @@ use crate::{
     net::Peer,
     record::Recordings,
 };
-use muxtap_base::files::ReadFile;
 
 pub use guard::{Guard, with_guard};
 pub use stream::{CLOSE_LIMIT, Streams};

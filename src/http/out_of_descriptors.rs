@@ -7,9 +7,9 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
+use muxtap_base::descriptors;
 
 use crate::net::OutOfDescriptors;
-use muxtap_base::descriptors;
 
 /// Routes that need no further descriptor and respond at once.
 const ANSWERED: [&str; 5] = ["/health", "/metrics", "/v1/config", "/v1/status", "/v1/stop"];

@@ -16,6 +16,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use memchr::memmem;
+use muxtap_tmux::{Address, DEFAULT_SOCKET};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -37,7 +38,6 @@ use crate::{
     },
     peer::{KEYS, Question},
 };
-use muxtap_tmux::{Address, DEFAULT_SOCKET};
 
 /// The protocol's name in `Upgrade`.
 pub const UPGRADE: &str = "muxtap-peer-1";

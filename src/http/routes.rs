@@ -1,6 +1,7 @@
 //! The routes' handlers, one function each.
 
 use axum::{Extension, Json, response::Response};
+use muxtap_base::{descriptors, files::ReadFile, metrics as counted};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -23,7 +24,6 @@ use crate::{
     engine::Server,
     net::{OutOfDescriptors, Peer},
 };
-use muxtap_base::{descriptors, files::ReadFile, metrics as counted};
 
 type Answer<T> = Result<Json<T>>;
 

@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use muxtap_base::nonce;
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,7 +19,6 @@ use crate::{
     api::{DeviceInfo, Error, Result, RpcRequest, Tier},
     devices::{Caller, workspace::needs_key},
 };
-use muxtap_base::nonce;
 
 /// The id under which agents ask.
 const AGENT: &str = "mcp";

@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use muxtap_base::plain;
 use rmcp::{
     RoleServer,
     model::{
@@ -20,7 +21,6 @@ use rmcp::{
 };
 
 use crate::supervise::confirm::{Confirm, Decision, Question};
-use muxtap_base::plain;
 
 /// Asks the client's person, during one call.
 pub(crate) struct Elicitation {

@@ -31,6 +31,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_tmux::same_socket;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -54,7 +55,6 @@ use crate::{
     snapshot::Store,
     supervise::{self, Supervisor, confirm::approvals::Approvals},
 };
-use muxtap_tmux::same_socket;
 
 /// The instructions that a client gets with the handshake.
 const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it answers \

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::LazyLock, time::Duration};
 
+use muxtap_base::plain;
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -19,7 +20,6 @@ use crate::{
     },
     sessions::AgentSessions,
 };
-use muxtap_base::plain;
 
 /// The name of the tool.
 pub const NAME: &str = "agent_session";

@@ -1,5 +1,6 @@
 //! The tool `snapshot`, of the set of that name.
 
+use muxtap_base::plain;
 use rmcp::model::JsonObject;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,7 +23,6 @@ use crate::{
         groups, layouts,
     },
 };
-use muxtap_base::plain;
 
 /// The name of the tool.
 pub const NAME: &str = "snapshot";

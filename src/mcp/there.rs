@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use muxtap_tmux::Address;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
@@ -10,7 +11,6 @@ use crate::{
     api::{Error, Result, Tier, ToolCallAnswer},
     engine::Engine,
 };
-use muxtap_tmux::Address;
 
 /// Tools that a peer answers, what each does, and whether it may be called twice where the link was lost. All others
 /// keep something here.

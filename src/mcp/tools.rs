@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use muxtap_base::plain;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -32,7 +33,6 @@ use crate::{
         is_number,
     },
 };
-use muxtap_base::plain;
 
 /// A tool's effect on the world, for `annotations`.
 #[derive(Clone, Copy)]

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_base::clock::now_ms;
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
@@ -15,7 +16,6 @@ use super::{
     truncate::truncate_middle,
 };
 use crate::api::{Error, EventKind, Result, SubscribeRequest};
-use muxtap_base::clock::now_ms;
 
 /// How long a call waits for an event by default, in milliseconds.
 const WAIT_MS: u64 = 10_000;

@@ -19,6 +19,10 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use muxtap_base::descriptors::{
+    self,
+    reserve::{self, Lent},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},
@@ -36,10 +40,6 @@ use super::{
     owner::{self, Ends},
     places::{self, Credential, Place, Places},
     seldom::Seldom,
-};
-use muxtap_base::descriptors::{
-    self,
-    reserve::{self, Lent},
 };
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

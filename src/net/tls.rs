@@ -11,6 +11,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use muxtap_base::files::{self, Existing};
 use rcgen::{
     BasicConstraints, CertificateParams, CidrSubnet, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, NameConstraints,
@@ -25,7 +26,6 @@ use tokio_rustls::{
 };
 
 use crate::api::{Error, ErrorCode, Result};
-use muxtap_base::files::{self, Existing};
 
 /// The names by which this machine reaches itself.
 pub const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];

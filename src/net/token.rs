@@ -8,11 +8,11 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use muxtap_base::files::{self, Existing, SecretError};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use crate::api::{Error, ErrorCode, Result};
-use muxtap_base::files::{self, Existing, SecretError};
 
 /// A variable of the daemon's environment whose token counts too; no terminal gets it.
 pub const VARIABLE: &str = "AUTH_TOKEN";

@@ -2,13 +2,14 @@
 
 use std::{collections::HashMap, fmt::Write as _};
 
+use muxtap_tmux::Exit;
+
 use super::encode;
 use crate::{
     api::Cursor,
     engine::PaneLook,
     screen::{Modes, RowRuns, Screen},
 };
-use muxtap_tmux::Exit;
 
 /// A pane's screen at one place of its output.
 #[derive(Clone, Debug, PartialEq, Eq)]

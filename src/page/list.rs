@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use muxtap_tmux::FollowAll;
 use serde_json::{Value, json};
 
 use crate::{
@@ -14,7 +15,6 @@ use crate::{
     engine::{Engine, Server},
     protocol::ids::PaneId,
 };
-use muxtap_tmux::FollowAll;
 
 /// Panes by their keys.
 pub(super) type List = BTreeMap<String, Entry>;

@@ -7,13 +7,13 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use muxtap_base::files::{self, Existing, SecretError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
 use crate::api::{Error, ErrorCode, Result};
-use muxtap_base::files::{self, Existing, SecretError};
 
 /// How long a code works.
 pub const CODE_TIME: Duration = Duration::from_secs(60);

@@ -20,6 +20,7 @@ use hyper::{
     http::response::Parts,
 };
 use memchr::memmem;
+use muxtap_base::nonce;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -36,7 +37,6 @@ use crate::{
     http::again,
     net::Streaming,
 };
-use muxtap_base::nonce;
 
 /// How long an answer that was lost with its link, and is no wait, is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -14,6 +14,8 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use muxtap_base::plain;
+use muxtap_tmux::{FIRST_ANSWER_LIMIT, NO_PEER, PEER_GREETING, Transport};
 use tokio::{
     io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
     process::{Child, ChildStdin, ChildStdout},
@@ -25,8 +27,6 @@ use crate::{
     api::{Error, PeerInfo, PeerState, Result},
     engine::Engine,
 };
-use muxtap_base::plain;
-use muxtap_tmux::{FIRST_ANSWER_LIMIT, NO_PEER, PEER_GREETING, Transport};
 
 /// How long it is believed that a host has no muxtap.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);

@@ -11,12 +11,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use muxtap_tmux::PeerChoice;
+
 pub(crate) use self::{
     forward::Question,
     link::{KEYS, PeerHost},
 };
 use crate::{api::PeerInfo, engine::Engine};
-use muxtap_tmux::PeerChoice;
 
 /// The hosts whose muxtap was asked for.
 #[derive(Clone, Debug, Default)]

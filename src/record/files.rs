@@ -8,8 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::api::{Error, ErrorCode, RecordFormat, Result};
 use muxtap_base::files::create_private;
+
+use crate::api::{Error, ErrorCode, RecordFormat, Result};
 
 /// Where a recording goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

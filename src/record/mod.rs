@@ -22,6 +22,7 @@ use std::{
     time::Duration,
 };
 
+use muxtap_base::{clock, files::make_private_folder};
 use time::OffsetDateTime;
 use tokio::{runtime::Handle, sync::oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -35,7 +36,6 @@ use crate::{
     api::{Error, ErrorCode, PaneInfo, RecordRequest, RecordState, RecordingInfo, Result, Since, Tier},
     engine::{Engine, Pane, Principal, Server},
 };
-use muxtap_base::{clock, files::make_private_folder};
 
 pub(crate) use alis::PROTOCOL as ALIS;
 pub(crate) use redact::Secrets;

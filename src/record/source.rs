@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_base::clock;
+use muxtap_tmux::Exit;
 use tokio::sync::broadcast::{self, error::TryRecvError};
 
 use crate::{
@@ -20,8 +22,6 @@ use crate::{
     protocol::version::Version,
     screen::{Rules, Screen, Settings},
 };
-use muxtap_base::clock;
-use muxtap_tmux::Exit;
 
 /// Bytes of one piece of output.
 const PIECE_BYTES: u64 = 64 * 1024;

@@ -10,6 +10,8 @@ use std::{
     time::Duration,
 };
 
+use muxtap_base::plain;
+use muxtap_tmux::Lineage;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -28,8 +30,6 @@ use crate::{
         store,
     },
 };
-use muxtap_base::plain;
-use muxtap_tmux::Lineage;
 
 /// The places in which people are asked; clones are the same places.
 #[derive(Clone, Default)]

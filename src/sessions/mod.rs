@@ -29,6 +29,7 @@ use std::{
     time::Duration,
 };
 
+use muxtap_tmux::{Lineage, agent_marks};
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot, watch},
@@ -55,7 +56,6 @@ use crate::{
     below::Below,
     engine::{Caller, Engine, Principal, Server},
 };
-use muxtap_tmux::{Lineage, agent_marks};
 
 /// Sessions that run at once, at most.
 const OPEN_SESSIONS: usize = 32;

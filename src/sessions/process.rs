@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_base::nonce;
+use muxtap_tmux::{AGENT_MARK as MARK, is_secret};
 use rustix::process::{Pid, Signal};
 use tokio::{
     io::AsyncReadExt as _,
@@ -17,8 +19,6 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Error, Result};
-use muxtap_base::nonce;
-use muxtap_tmux::{AGENT_MARK as MARK, is_secret};
 
 /// How long an agent that is to end has before it is killed.
 pub(super) const END_GRACE: Duration = Duration::from_millis(500);

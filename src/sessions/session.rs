@@ -13,6 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_base::{clock, nonce};
+use muxtap_tmux::Lineage;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -34,8 +36,6 @@ use crate::{
     below::Below,
     engine::{Caller, Engine, Principal},
 };
-use muxtap_base::{clock, nonce};
-use muxtap_tmux::Lineage;
 
 /// Prompts of a session that wait for their turn, at most.
 pub(super) const QUEUED_PROMPTS: usize = 64;

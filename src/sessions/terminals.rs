@@ -5,6 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use muxtap_tmux::{Exit, is_absent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -12,7 +13,6 @@ use crate::{
     api::{AgentTerminal, Error, ErrorCode, Result, Since},
     engine::{Pane, Server, perhaps_made},
 };
-use muxtap_tmux::{Exit, is_absent};
 
 /// Terminals of a session at once, at most.
 pub(super) const OPEN_TERMINALS: usize = 32;

@@ -9,6 +9,9 @@ use std::{
     time::Duration,
 };
 
+use muxtap_base::plain;
+use muxtap_tmux::is_absent;
+
 use super::{
     answers::{LeftOutVariables, RestoreAnswer, RestoreRequest},
     file::bytes_of,
@@ -22,8 +25,6 @@ use crate::{
     engine::{RESTORED, Server},
     protocol::{command::Command, names::spelled},
 };
-use muxtap_base::plain;
-use muxtap_tmux::is_absent;
 
 /// A server option that holds a word while a line of commands uses it: most of what takes a name or
 /// a directory expands it as a format, and no way of escaping is right on all versions (`#[`).

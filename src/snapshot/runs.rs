@@ -1,10 +1,11 @@
 //! What a snapshot would run, in words: what a person looks at before a restore with `run`.
 
+use muxtap_base::quoting::shell_word;
+
 use super::{
     limits::{RUN_CHARS, RUNS_SHOWN},
     model::Snapshot,
 };
-use muxtap_base::quoting::shell_word;
 
 /// Spaces in a row that are shown as they are.
 const SPACES: usize = 8;

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use muxtap_base::glob::Glob;
+use muxtap_tmux::{HUB_MARK, HUB_NAME};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{
@@ -14,8 +16,6 @@ use crate::{
     engine::{Server, ValueList},
     protocol::{command::Command, ids::PaneId},
 };
-use muxtap_base::glob::Glob;
-use muxtap_tmux::{HUB_MARK, HUB_NAME};
 
 /// The choice of what is kept.
 #[derive(Clone, Debug, Default)]

@@ -5,6 +5,8 @@ use std::{
     path::Path,
 };
 
+use muxtap_tmux::{Subject, is_absent};
+
 use super::{
     Supervisor, engine_target, error_text,
     state::{State, is_claude, lines_of},
@@ -14,7 +16,6 @@ use crate::{
     api::{CaptureRequest, Error},
     engine::Server,
 };
-use muxtap_tmux::{Subject, is_absent};
 
 /// The lines that `status` shows.
 const STATUS_LINES: u64 = 200;

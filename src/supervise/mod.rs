@@ -21,6 +21,7 @@ use std::{
     time::Duration,
 };
 
+use muxtap_tmux::{CoverageMode, Lineage, Program, is_absent};
 use serde_json::{Map, Value};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -34,7 +35,6 @@ use crate::{
 };
 use arguments::Arguments;
 use confirm::{Confirm, Mattermost};
-use muxtap_tmux::{CoverageMode, Lineage, Program, is_absent};
 use store::Store;
 
 /// The actions, in the order in which they are listed.

@@ -1,12 +1,13 @@
 //! The actions `approve`, `deny`, `send_input` and `kill`.
 
+use muxtap_tmux::is_absent;
+
 use super::{Supervisor, engine_target, error_text, target_error_text};
 use crate::{
     api::{Error, InputRequest},
     engine::{Server, Target, find_pane, find_window},
     protocol::ids::SessionId,
 };
-use muxtap_tmux::is_absent;
 
 impl Supervisor {
     pub(super) async fn approve(&self, server: &Server, target: &str) -> Result<String, String> {

@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use muxtap_base::nonce;
+use muxtap_tmux::is_absent;
 use serde_json::Map;
 use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -18,8 +20,6 @@ use crate::{
     engine::{Server, UnmanagedPlace, UnmanagedSpawn, find_session},
     protocol::ids::SessionId,
 };
-use muxtap_base::nonce;
-use muxtap_tmux::is_absent;
 
 /// The answer where no human can be asked at all.
 const NO_CONFIRMER: &str = "Error: spawn needs a human's approval, and there is no way to ask one: set PLATFORM_URL, \

@@ -165,7 +165,7 @@ fn tests_that_prove_an_invariant_exist() {
     assert!(proofs > 5);
 }
 
-/// The roots of modules: folders, and for a crate the name that stands before its modules (`tmux::seed::tests`).
+/// Folders of modules, and for a crate the prefix of its modules' names (`tmux::seed::tests`).
 fn module_roots() -> Vec<(String, Option<String>)> {
     let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| {
         let name = entry.unwrap().file_name().into_string().unwrap();

@@ -1,10 +1,10 @@
 //! The answers that callers receive.
 
+use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Cursor, Gap, HostInfo, WaitMode};
-use muxtap_core::protocol::ids::PaneId;
 
 /// Columns and rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

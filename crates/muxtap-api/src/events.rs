@@ -2,11 +2,11 @@
 
 use std::str::FromStr;
 
+use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{AgentInfo, Cursor, Error, Gap, PaneInfo, Size};
-use muxtap_core::protocol::ids::PaneId;
 
 /// The kinds of events, by the word that stands in an event's `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]

@@ -1,10 +1,10 @@
 //! Recordings: what is asked for, and what became of it. `docs/recordings.md` describes them.
 
+use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::Cursor;
-use muxtap_core::protocol::ids::PaneId;
 
 /// The form of a recording's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::streams::items;
-use muxtap_core::protocol::ids::PaneId;
 
 /// Picks the tmux server; on every route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]

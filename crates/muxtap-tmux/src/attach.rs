@@ -5,6 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_api::{Error, ErrorCode, Result, Unreachable};
+use muxtap_base::nonce;
+use muxtap_core::protocol::{
+    command::{Command, CommandLine},
+    ids::{SessionId, WindowId},
+    names,
+    version::Version,
+};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -18,14 +26,6 @@ use super::{
     program::{CallOutput, CoverageMode, ServerSpec},
     rest::{IDENTITY, identity_of},
     topology::{HUB_MARK, HUB_NAME},
-};
-use muxtap_api::{Error, ErrorCode, Result, Unreachable};
-use muxtap_base::nonce;
-use muxtap_core::protocol::{
-    command::{Command, CommandLine},
-    ids::{SessionId, WindowId},
-    names,
-    version::Version,
 };
 
 /// The session option that counts the signs of life of a hub's daemon.

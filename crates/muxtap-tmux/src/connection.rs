@@ -36,6 +36,13 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt};
+use muxtap_api::{Error, Result};
+use muxtap_base::metrics;
+use muxtap_core::protocol::{
+    codec::{ControlCodec, Event},
+    command::{Command as TmuxCommand, CommandLine},
+    frame::FrameKey,
+};
 use tokio::{
     net::unix::pipe,
     sync::{Notify, oneshot},
@@ -47,13 +54,6 @@ use self::{
     queue::{Queue, TICK, TickOutcome, TimeLimit},
 };
 use super::{link::unreadable, program::Client};
-use muxtap_api::{Error, Result};
-use muxtap_base::metrics;
-use muxtap_core::protocol::{
-    codec::{ControlCodec, Event},
-    command::{Command as TmuxCommand, CommandLine},
-    frame::FrameKey,
-};
 
 pub(super) use client::Opened;
 #[cfg(test)]

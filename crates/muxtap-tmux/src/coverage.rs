@@ -11,6 +11,13 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
+use muxtap_api::{Error, ErrorCode, Result};
+use muxtap_base::metrics;
+use muxtap_core::protocol::{
+    codec::Event,
+    ids::{PaneId, SessionId},
+    notification::{Notification, Subscription},
+};
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -25,13 +32,6 @@ use super::{
     rest::Listings,
     topology::{self, Topology},
     values,
-};
-use muxtap_api::{Error, ErrorCode, Result};
-use muxtap_base::metrics;
-use muxtap_core::protocol::{
-    codec::Event,
-    ids::{PaneId, SessionId},
-    notification::{Notification, Subscription},
 };
 
 /// The shared state of a [`ServerLink`](super::ServerLink).

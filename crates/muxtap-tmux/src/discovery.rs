@@ -3,6 +3,8 @@
 
 use std::{path::Path, process::Stdio, time::Duration};
 
+use muxtap_base::metrics;
+use muxtap_core::protocol::ids::SessionId;
 use notify::{RecursiveMode, Watcher};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader, Lines},
@@ -18,8 +20,6 @@ use super::{
     relay::RelayError,
     socket::{SocketFile, SocketState},
 };
-use muxtap_base::metrics;
-use muxtap_core::protocol::ids::SessionId;
 
 /// Time that a [`SessionWatcher`] has to reach the server and list its sessions.
 const START_LIMIT: Duration = Duration::from_secs(5);

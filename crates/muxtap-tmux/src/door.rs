@@ -7,17 +7,18 @@
 
 use std::{sync::Arc, time::Duration};
 
+use muxtap_api::{Error, Result};
+use muxtap_core::protocol::{
+    command::{Command, CommandLine},
+    ids::SessionId,
+};
+
 use super::{
     attach::hub_name,
     connection::{ANSWER_LIMIT, Answer, Connection, Lost, Request},
     coverage::Inner,
     launch::PLACEHOLDER,
     topology::HUB_MARK,
-};
-use muxtap_api::{Error, Result};
-use muxtap_core::protocol::{
-    command::{Command, CommandLine},
-    ids::SessionId,
 };
 
 /// Hooks that run in the session of a client that comes or leaves.

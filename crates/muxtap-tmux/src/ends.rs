@@ -2,6 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use muxtap_api::GapReason;
+use muxtap_core::protocol::{
+    command::{Command, CommandLine},
+    ids::PaneId,
+};
+
 use super::{
     Exit, Seeding,
     connection::{Lost, Request},
@@ -9,11 +15,6 @@ use super::{
     death,
     followed::{EndWatch, FollowedPane, Sink},
     seed::Seed,
-};
-use muxtap_api::GapReason;
-use muxtap_core::protocol::{
-    command::{Command, CommandLine},
-    ids::PaneId,
 };
 
 /// Times that a pane whose process has ended is checked until tmux has noticed too. Each check is a

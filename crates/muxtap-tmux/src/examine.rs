@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use muxtap_api::{Error, ServerProgram, TmuxProgram};
+use muxtap_core::protocol::version::Version;
 use rustix::fs::Access;
 
 use super::{
@@ -18,8 +20,6 @@ use super::{
     program::{Program, ServerSpec},
     socket::{self, SocketFile},
 };
-use muxtap_api::{Error, ServerProgram, TmuxProgram};
-use muxtap_core::protocol::version::Version;
 
 /// How long each call of such a look may take (F32).
 const EXAMINE_LIMIT: Duration = Duration::from_secs(5);

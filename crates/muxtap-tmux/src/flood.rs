@@ -12,18 +12,18 @@ use std::{
 };
 
 use bytes::Bytes;
+use muxtap_api::GapReason;
+use muxtap_base::metrics;
+use muxtap_core::protocol::{
+    command::{Command, CommandLine},
+    ids::PaneId,
+};
 
 use super::{
     connection::Request,
     coverage::Inner,
     followed::FollowedPane,
     seeding::{barrier, pane_flow_command},
-};
-use muxtap_api::GapReason;
-use muxtap_base::metrics;
-use muxtap_core::protocol::{
-    command::{Command, CommandLine},
-    ids::PaneId,
 };
 
 /// Bytes a second that a pane may print without being held.

@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_api::GapReason;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +24,6 @@ use super::{
     link::{FIRST_PAUSE, LONGEST_PAUSE},
     values::Values,
 };
-use muxtap_api::GapReason;
 
 /// Bytes of a pane's output that are held until its content is known: what came ahead of a seed, or
 /// over another connection than the owner's. Of more, all are dropped, and the pane is seeded anew

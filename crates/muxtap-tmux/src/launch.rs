@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, os::unix::fs::DirBuilderExt as _, path::PathBuf, time::Duration};
 
+use muxtap_api::{Error, ErrorCode, Result};
+use muxtap_core::protocol::names::spelled;
+
 use super::{
     program::{CallOutput, ServerSpec},
     surroundings,
 };
-use muxtap_api::{Error, ErrorCode, Result};
-use muxtap_core::protocol::names::spelled;
 
 /// Client flags: never resize anything (F6), and let tmux drop a backlog older than a minute rather
 /// than grow for ever (F11).

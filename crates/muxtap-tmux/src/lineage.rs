@@ -5,9 +5,10 @@ use std::{collections::HashSet, sync::OnceLock};
 #[cfg(target_os = "linux")]
 use std::io::Read as _;
 
+use muxtap_base::nonce;
+
 #[cfg(target_os = "linux")]
 use super::probe::Proc;
-use muxtap_base::nonce;
 
 /// The variable by which everything that an agent of a daemon has started is found again. It is no secret.
 pub const AGENT_MARK: &str = "MUXTAP_AGENT_SESSION";

@@ -18,6 +18,9 @@ use std::{
     time::Duration,
 };
 
+use muxtap_api::{Error, Result};
+use muxtap_base::metrics;
+use muxtap_core::protocol::command::{Command, CommandLine};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use super::{
@@ -25,9 +28,6 @@ use super::{
     coverage::Inner,
     program::{Client, ServerSpec},
 };
-use muxtap_api::{Error, Result};
-use muxtap_base::metrics;
-use muxtap_core::protocol::command::{Command, CommandLine};
 
 /// The longest that a client stays for hooks that wait.
 const HOOK_LIMIT: Duration = Duration::from_secs(600);

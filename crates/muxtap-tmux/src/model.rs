@@ -9,6 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_api::{Error, Size};
+use muxtap_base::{clock::jittered, metrics};
+use muxtap_core::protocol::{
+    command::{Command, CommandLine},
+    ids::{PaneId, SessionId, WindowId},
+    layout::Layout,
+};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -22,13 +29,6 @@ use super::{
     rest::RestState,
     topology::{PaneRow, SessionRow, Topology},
     values::{self, Reads},
-};
-use muxtap_api::{Error, Size};
-use muxtap_base::{clock::jittered, metrics};
-use muxtap_core::protocol::{
-    command::{Command, CommandLine},
-    ids::{PaneId, SessionId, WindowId},
-    layout::Layout,
 };
 
 /// A guest that is thrown out sooner than this after it attached waits at least as long before it

@@ -7,14 +7,14 @@
 
 use std::{os::unix::fs::MetadataExt as _, path::Path, sync::Arc, time::Duration};
 
+use muxtap_base::nonce;
+use muxtap_core::protocol::command::Command;
 use sha2::{Digest as _, Sha256};
 
 use super::{
     connection::{Connection, Request},
     coverage::Inner,
 };
-use muxtap_base::nonce;
-use muxtap_core::protocol::command::Command;
 
 /// Where Linux keeps a number that is another one after each boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";

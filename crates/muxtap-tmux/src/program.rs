@@ -11,6 +11,9 @@ use std::{
     time::Duration,
 };
 
+use muxtap_api::{Error, Result, Unreachable};
+use muxtap_base::{descriptors, metrics};
+use muxtap_core::protocol::{names, version::Version};
 use tokio::process::Command;
 
 use super::{
@@ -25,9 +28,6 @@ use super::{
     transport::{Address, FIRST_ANSWER_LIMIT, Transport},
     values::Reads,
 };
-use muxtap_api::{Error, Result, Unreachable};
-use muxtap_base::{descriptors, metrics};
-use muxtap_core::protocol::{names, version::Version};
 
 /// Time that a spawned tmux may take, unless configured otherwise (F32: one was seen to hang for
 /// minutes).

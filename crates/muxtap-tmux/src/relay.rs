@@ -30,6 +30,7 @@ use std::{
     time::Duration,
 };
 
+use muxtap_base::nonce;
 use rustix::{
     cmsg_space,
     io::Errno,
@@ -41,7 +42,6 @@ use tokio::{
 };
 
 use super::socket::SocketPath;
-use muxtap_base::nonce;
 
 use self::{
     introduction::{Introduction, Write},

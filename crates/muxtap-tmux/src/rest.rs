@@ -12,6 +12,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use muxtap_api::{Error, Result};
+use muxtap_base::{metrics, nonce};
+use muxtap_core::protocol::{
+    command::{Command, CommandError, CommandLine},
+    ids::{PaneId, SessionId},
+    version::Version,
+};
 use tokio::sync::Semaphore;
 
 use super::{
@@ -24,13 +31,6 @@ use super::{
     program::CallOutput,
     socket,
     topology::{self, Topology},
-};
-use muxtap_api::{Error, Result};
-use muxtap_base::{metrics, nonce};
-use muxtap_core::protocol::{
-    command::{Command, CommandError, CommandLine},
-    ids::{PaneId, SessionId},
-    version::Version,
 };
 
 /// What identifies a server.

@@ -33,6 +33,13 @@ use std::{
     time::Duration,
 };
 
+use muxtap_api::Size;
+use muxtap_base::metrics;
+use muxtap_core::protocol::{
+    ids::{PaneId, SessionId},
+    names,
+    version::Version,
+};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     net::unix::pipe,
@@ -50,13 +57,6 @@ use super::{
     program::{CoverageMode, Program, ServerSpec},
     socket::SocketFile,
     transport::Transport,
-};
-use muxtap_api::Size;
-use muxtap_base::metrics;
-use muxtap_core::protocol::{
-    ids::{PaneId, SessionId},
-    names,
-    version::Version,
 };
 
 /// Longer than anything that is awaited; where time is paused it costs nothing.

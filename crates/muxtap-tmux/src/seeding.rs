@@ -7,6 +7,15 @@ use std::{
 };
 
 use bytes::Bytes;
+use muxtap_api::GapReason;
+use muxtap_base::clock::jittered;
+use muxtap_core::{
+    protocol::{
+        command::{Command, CommandLine},
+        ids::PaneId,
+    },
+    screen::Rules,
+};
 
 use super::{
     OutputSink, Seeding,
@@ -17,15 +26,6 @@ use super::{
     pauses::ExpectedPause,
     seed::Seed,
     values,
-};
-use muxtap_api::GapReason;
-use muxtap_base::clock::jittered;
-use muxtap_core::{
-    protocol::{
-        command::{Command, CommandLine},
-        ids::PaneId,
-    },
-    screen::Rules,
 };
 
 /// Returns the command that pauses a pane for the client that sends it, or ends that.

@@ -11,6 +11,9 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use muxtap_api::{Error, Result};
+use muxtap_base::clock::jittered;
+use muxtap_core::protocol::{command::Command, ids::PaneId};
 use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -28,9 +31,6 @@ use super::{
     topology::Topology,
     values::Reads,
 };
-use muxtap_api::{Error, Result};
-use muxtap_base::clock::jittered;
-use muxtap_core::protocol::{command::Command, ids::PaneId};
 
 /// Time that a caller waits for control clients to be attached.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);

@@ -5,12 +5,13 @@ use std::{
     time::Duration,
 };
 
+use muxtap_base::clock::jittered;
+
 use super::{
     connection::{Connection, Lost, SILENCE_LIMIT},
     coverage::Inner,
     link::{FIRST_PAUSE, LONGEST_PAUSE},
 };
-use muxtap_base::clock::jittered;
 
 /// Time that a silent connection has to speak after its server answered another client.
 const JUDGED_AFTER: Duration = Duration::from_millis(500);

@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
+use muxtap_api::{Error, Result, Unreachable};
+use muxtap_base::{descriptors, quoting::shell_word};
 use tokio::process::Command;
 
 use super::orphans::ClientName;
-use muxtap_api::{Error, Result, Unreachable};
-use muxtap_base::{descriptors, quoting::shell_word};
 
 /// Runs a control client (`"$@"`) behind ssh, and kills it a second after ssh's end of its standard input is closed if it
 /// has not left by then. A server that was writing to it when the link was cut would keep it for ever, and would not end

@@ -10,12 +10,12 @@
 //! for each pane says nothing of a pane that is dead.
 
 use bytes::Bytes;
-
-use super::Value;
 use muxtap_core::protocol::{
     command::Command,
     ids::{PaneId, WindowId},
 };
+
+use super::Value;
 
 /// The control characters that tmux takes out of values. A line end in a path would otherwise end
 /// the line, and what follows it would be read as a notification. Written out, since a colon (as in

@@ -13,6 +13,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use muxtap_base::metrics;
 use rustix::process::{Pid, setpriority_process};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -25,7 +26,6 @@ use super::{
     worker::{self, Report},
 };
 use crate::bridge::js::JsString;
-use muxtap_base::metrics;
 
 /// Workers at new jobs.
 const QUICK_WORKERS: usize = 4;

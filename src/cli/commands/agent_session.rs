@@ -9,6 +9,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
+use muxtap_base::plain;
 
 use super::{Caller, Outcome, duration, output, variable};
 use crate::{
@@ -20,7 +21,6 @@ use crate::{
     },
     cli::{EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, output::Failure, url},
 };
-use muxtap_base::plain;
 
 /// Sessions of coding agents that the daemon owns
 ///

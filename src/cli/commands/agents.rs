@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use clap::Args;
+use muxtap_base::{clock::now_ms, plain};
 
 use super::{
     Caller, Outcome,
@@ -17,7 +18,6 @@ use crate::{
         follow::{FollowedEvents, Recovery},
     },
 };
-use muxtap_base::{clock::now_ms, plain};
 
 /// List the agents that run in panes, and what they do
 ///

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use clap::{Args, Subcommand};
+use muxtap_base::plain;
 use tokio::sync::mpsc;
 
 use super::{
@@ -18,7 +19,6 @@ use crate::{
     daemon::start,
     supervise::confirm::approvals::{ApprovalAnswer, ApprovalList, OpenQuestion, Verdict, unknown},
 };
-use muxtap_base::plain;
 
 const PATH: &str = "/v1/approvals";
 /// Connections that may be lost one after the other before that is an error.

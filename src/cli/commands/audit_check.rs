@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::Args;
+use muxtap_base::files::{FileError, OpenToOthers, open_private};
 use rustix::{
     fs::OFlags,
     termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr},
@@ -27,7 +28,6 @@ use crate::{
     },
     engine::audit::{AuditKey, log_files},
 };
-use muxtap_base::files::{FileError, OpenToOthers, open_private};
 
 /// Say whether a text was typed, by the audit log
 ///

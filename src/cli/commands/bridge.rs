@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use muxtap_base::descriptors;
 
 use super::{Outcome, output};
 use crate::{
@@ -20,7 +21,6 @@ use crate::{
     daemon::log,
     socket::{Environment, ServerChoice},
 };
-use muxtap_base::descriptors;
 
 /// Let a spreadsheet's add-in use tmux (bridge contract v1)
 ///

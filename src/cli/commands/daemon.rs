@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
+use muxtap_tmux::death;
 
 use super::{
     Caller, Outcome,
@@ -18,7 +19,6 @@ use crate::{
     daemon::{self, start},
     net::token,
 };
-use muxtap_tmux::death;
 
 /// How long a daemon may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(15);

@@ -15,6 +15,7 @@ use std::{
 
 use clap::Args;
 use futures_util::future::join_all;
+use muxtap_tmux::{death, server_of};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -34,7 +35,6 @@ use crate::{
     protocol::ids::PaneId,
     protocol::names::spelled,
 };
-use muxtap_tmux::{death, server_of};
 
 const SESSION: &str = "demo";
 /// How long the demo may take.

@@ -7,6 +7,8 @@ mod sockets;
 use std::{collections::BTreeSet, env, fmt::Write as _, path::Path};
 
 use clap::Args;
+use muxtap_base::plain;
+use muxtap_tmux::Program;
 use rustix::fs::Access;
 use serde::Serialize;
 
@@ -24,8 +26,6 @@ use crate::{
     protocol::version::Version,
     screen::{Proof, Rules},
 };
-use muxtap_base::plain;
-use muxtap_tmux::Program;
 
 /// Check what muxtap needs, and say what to fix
 ///

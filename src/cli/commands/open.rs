@@ -9,6 +9,7 @@ use std::{
 };
 
 use clap::Args;
+use muxtap_base::files::{self, Existing};
 use qrcode::{QrCode, render::unicode};
 
 use crate::{
@@ -16,7 +17,6 @@ use crate::{
     cli::{Outcome, caller::Caller, output},
     http::page::{PageCode, PageCodeRequest},
 };
-use muxtap_base::files::{self, Existing};
 
 /// How long the program that opens a browser is waited for. It goes on by itself.
 const OPENER_LIMIT: Duration = Duration::from_secs(10);

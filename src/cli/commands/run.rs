@@ -9,6 +9,7 @@ use std::{
 };
 
 use clap::Args;
+use muxtap_base::quoting::shell_word;
 use tokio::signal::unix::{self, SignalKind};
 
 use super::{
@@ -20,7 +21,6 @@ use crate::{
     api::{Error, ErrorCode, InputAnswer, InputRequest, RunAnswer, RunRequest},
     cli::{EXIT_ERROR, EXIT_INTERRUPTED, EXIT_TIMEOUT, client::ConnectionLost},
 };
-use muxtap_base::quoting::shell_word;
 
 /// How long the answer of an interrupted run is awaited: a shell without a line editor does not tell
 /// that it waits for a line again.

@@ -3,6 +3,7 @@
 use std::{fmt::Write as _, io::Read as _, path::PathBuf};
 
 use clap::{Args, Subcommand};
+use muxtap_base::plain;
 use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 
@@ -22,7 +23,6 @@ use crate::{
         },
     },
 };
-use muxtap_base::plain;
 
 const PATH: &str = "/v1/snapshots";
 

@@ -4,6 +4,7 @@
 use std::os::fd::AsFd as _;
 
 use clap::Args;
+use muxtap_tmux::PEER_GREETING;
 use rustix::fs::OFlags;
 
 use super::{Caller, Outcome, output};
@@ -16,7 +17,6 @@ use crate::{
     http::peer::{HAND_OVER, PEER_HEADER, UPGRADE},
     net::handed,
 };
-use muxtap_tmux::PEER_GREETING;
 
 /// Serve the muxtap of another host on stdin and stdout
 ///

@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::{ArgGroup, Args};
+use muxtap_base::plain;
 
 use super::{Caller, Outcome, duration, output, since};
 use crate::{
@@ -16,7 +17,6 @@ use crate::{
         notify, url,
     },
 };
-use muxtap_base::plain;
 
 /// Waits shorter than this show no progress.
 const PATIENCE: Duration = Duration::from_secs(2);

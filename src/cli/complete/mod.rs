@@ -17,6 +17,7 @@ mod workspace;
 use std::{ffi::OsString, io::Write as _, process::ExitCode, time::Duration};
 
 use clap_complete::Shell;
+use muxtap_base::plain;
 use muxtap_core::width;
 
 use self::{
@@ -24,7 +25,6 @@ use self::{
     place::{Offer, Place},
 };
 use super::args;
-use muxtap_base::plain;
 
 /// The word that asks for completions.
 pub(super) const WORD: &str = "__complete";

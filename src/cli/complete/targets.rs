@@ -2,6 +2,8 @@
 
 use std::{fs, os::unix::fs::FileTypeExt as _};
 
+use muxtap_base::plain;
+
 use super::{Candidate, LIMIT, place::Place};
 use crate::{
     api::{PaneInfo, PaneList, ServerList, SessionInfo, SessionList, WindowInfo, WindowList},
@@ -10,7 +12,6 @@ use crate::{
     engine::is_number,
     supervise::confirm::approvals::ApprovalList,
 };
-use muxtap_base::plain;
 
 /// A question whose answer is a list of words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

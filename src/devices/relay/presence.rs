@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use muxtap_base::clock;
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,6 @@ use crate::{
         wire::{self, Answered, Head, Hello, OwnerResult},
     },
 };
-use muxtap_base::clock;
 
 /// Whether a connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

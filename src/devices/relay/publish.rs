@@ -1,5 +1,6 @@
 //! Snapshots that devices publish of their workspaces, and reading them.
 
+use muxtap_base::{clock, nonce};
 use serde_json::Value;
 
 use super::{Caller, Device, Relay, presence::Connects, unknown};
@@ -11,7 +12,6 @@ use crate::{
         workspace::GET_WORKSPACE,
     },
 };
-use muxtap_base::{clock, nonce};
 
 /// A device that publishes without a connection.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
+use muxtap_base::nonce;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
@@ -16,7 +17,6 @@ use crate::{
         workspace::{GET_WORKSPACE, needs_key},
     },
 };
-use muxtap_base::nonce;
 
 /// Bytes of a request's id.
 const ID_BYTES: usize = 128;

@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_base::clock::now_ms;
+use muxtap_tmux::{Subject, death};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -23,8 +25,6 @@ use crate::{
     engine::{Engine, Host, PaneState, Server, limits, pane::PaneUse},
     screen::Screen,
 };
-use muxtap_base::clock::now_ms;
-use muxtap_tmux::{Subject, death};
 
 /// Follows a pane in a task of its own, until it has gone or its server is followed no longer.
 pub(in crate::engine) fn follow(host: &Arc<Host>, pane: &Arc<PaneState>) {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use muxtap_tmux::Process;
+
 use super::rules::{Agent, Rules};
 use crate::engine::input::shell;
-use muxtap_tmux::Process;
 
 /// Interpreters: the name of the script that they run counts instead of their own.
 const INTERPRETERS: [&str; 13] =

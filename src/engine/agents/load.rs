@@ -6,9 +6,10 @@ use std::{
     sync::LazyLock,
 };
 
+use muxtap_base::files::read_configuration;
+
 use super::{Rules, parse};
 use crate::api::{Error, ErrorCode, Result};
-use muxtap_base::files::read_configuration;
 
 static BUILT_IN: LazyLock<Result<Rules>> =
     LazyLock::new(|| parse::parse(include_str!("rules.toml"), &Rules::default()));

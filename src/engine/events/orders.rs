@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use loom::{future::block_on, thread};
+use muxtap_tmux::Exit;
 use serde_json::Value;
 
 use super::{
@@ -14,7 +15,6 @@ use crate::{
     engine::{PaneState, pane::Notifier, sync::check},
     protocol::ids::PaneId,
 };
-use muxtap_tmux::Exit;
 
 fn pane() -> Arc<PaneState> {
     PaneState::new(PaneId(1), Epoch { server: 1, engine: 1 }, 1000)

@@ -2,6 +2,8 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
+use muxtap_base::metrics;
+
 use super::Filter;
 use crate::{
     api::{Event, EventKind, Gap, GapReason, ReadFormat, ScreenFormat, Since},
@@ -19,7 +21,6 @@ use crate::{
         ring::{Chunk, Reading},
     },
 };
-use muxtap_base::metrics;
 
 /// How many bytes after the middle of a ring a slow reader searches for a line's end to go on
 /// after.

@@ -8,14 +8,15 @@ use std::{
     sync::LazyLock,
 };
 
+use muxtap_base::nonce;
+use muxtap_tmux::LinkState;
+
 use super::{Pane, Server, ValueList};
 use crate::{
     api::{Error, ErrorCode, Result, Size},
     engine::Engine,
     protocol::{command::Command, names::spelled},
 };
-use muxtap_base::nonce;
-use muxtap_tmux::LinkState;
 
 /// The window option that says what a window was before it was given a size: `NONCE CLIENT WIDTH HEIGHT [OPTION]`, with
 /// the nonce of the process that gave it, the process id of its tmux client, and the window's own `window-size`.

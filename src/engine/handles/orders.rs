@@ -1,5 +1,8 @@
 //! Commands of tmux's own, for parts that are built on the handles.
 
+use muxtap_base::nonce;
+use muxtap_tmux::{LinkState, Request, unreadable};
+
 use super::Server;
 use crate::{
     api::{Result, Tier},
@@ -11,8 +14,6 @@ use crate::{
         version::Version,
     },
 };
-use muxtap_base::nonce;
-use muxtap_tmux::{LinkState, Request, unreadable};
 
 /// A list of tmux's: a command that takes `-F`, and the variables that are asked of each entry.
 pub(crate) struct ValueList {

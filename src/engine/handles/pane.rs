@@ -2,6 +2,8 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
+use muxtap_tmux::Exit;
+
 use super::{Capture, Follow, Read, Run, Server, Spawn, Wait, spawn::SpawnKind};
 use crate::{
     api::{Cursor, Gap, InputAnswer, InputRequest, PaneInfo, PatchRequest, RespawnRequest, Result, Since, Size},
@@ -9,7 +11,6 @@ use crate::{
     protocol::ids::PaneId,
     screen::{Rules, Screen},
 };
-use muxtap_tmux::Exit;
 
 /// A handle on a pane of a tmux server.
 ///

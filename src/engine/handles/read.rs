@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use muxtap_tmux::Exit;
+
 use super::{Pane, RequestFuture};
 use crate::{
     api::{CaptureAnswer, CaptureRequest, Cursor, Gap, Result, Since},
@@ -9,7 +11,6 @@ use crate::{
     protocol::ids::PaneId,
     stream::{render, ring::Chunk},
 };
-use muxtap_tmux::Exit;
 
 /// A read of what a pane printed. It is carried out when it is awaited, from memory.
 ///

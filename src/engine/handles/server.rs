@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use muxtap_tmux::{Address, FollowAll, ServerLink, same_socket};
 use rustix::net::SocketAddrUnix;
 use tokio::sync::broadcast;
 
@@ -17,7 +18,6 @@ use crate::{
     protocol::ids::PaneId,
     socket::{Environment, ServerChoice},
 };
-use muxtap_tmux::{Address, FollowAll, ServerLink, same_socket};
 
 /// A handle on a tmux server that an engine follows.
 ///

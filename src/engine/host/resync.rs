@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
+use muxtap_tmux::{Request, Seed};
 use tokio::sync::oneshot;
 
 use crate::engine::{
@@ -11,7 +12,6 @@ use crate::engine::{
         resync::{ResyncOutcome, until_rest},
     },
 };
-use muxtap_tmux::{Request, Seed};
 
 impl Host {
     /// Compares a pane's screen with tmux's and corrects it: now, and, if the pane prints meanwhile,

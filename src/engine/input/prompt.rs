@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_tmux::Request;
+
 use crate::engine::{
     PaneState, Server,
     input::shell::{self, ForegroundState, IdleShell, Shell},
@@ -16,7 +18,6 @@ use crate::{
     protocol::command::{Command, CommandLine},
     stream::width::columns,
 };
-use muxtap_tmux::Request;
 
 /// How long a line editor prints nothing when it has drawn everything.
 const CALM: Duration = Duration::from_millis(150);

@@ -1,7 +1,8 @@
 //! The shell in a pane's foreground, and whether it is idle.
 
-use crate::engine::{Host, pane::PaneMetadata};
 use muxtap_tmux::{Foreground, Proc};
+
+use crate::engine::{Host, pane::PaneMetadata};
 
 /// Shells that `run` supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! Pane metadata that tmux reports besides the output: title, command, directory, process and size.
 
+use muxtap_tmux::{PaneRow, Value};
+
 use super::{
     MemoryDelta, PaneState, State,
     screen_model::{CursorReport, Staleness},
 };
 use crate::{api::Size, engine::limits};
-use muxtap_tmux::{PaneRow, Value};
 
 /// A pane's title, command, directory, terminal, process and size, as tmux reports them.
 #[derive(Clone, Debug, Default)]

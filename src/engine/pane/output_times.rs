@@ -6,8 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::engine::limits;
 use muxtap_base::clock;
+
+use crate::engine::limits;
 
 /// The shortest time between two marks.
 const EVERY: Duration = Duration::from_secs(1);

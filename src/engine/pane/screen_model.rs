@@ -6,9 +6,10 @@
 
 use std::{collections::BTreeSet, time::Instant};
 
+use muxtap_base::metrics;
+
 use crate::engine::limits;
 use crate::screen::{self, CaptureOptions, Changes, Line, Rules, Screen, Settings, Trouble};
-use muxtap_base::metrics;
 
 /// Why a screen may differ from tmux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

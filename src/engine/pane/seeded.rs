@@ -3,6 +3,9 @@
 
 use std::time::Instant;
 
+use muxtap_base::metrics;
+use muxtap_tmux::{Exit, Seed};
+
 use super::{MemoryDelta, PaneState, PushOutcome, Revision, State};
 use crate::{
     api::{Gap, GapReason},
@@ -10,8 +13,6 @@ use crate::{
     screen::Rules,
     stream::join::{self, Joined},
 };
-use muxtap_base::metrics;
-use muxtap_tmux::{Exit, Seed};
 
 impl PaneState {
     /// Applies the first seed: what the pane showed before muxtap came.

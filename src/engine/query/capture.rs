@@ -6,6 +6,8 @@ use std::{
 };
 
 use bytes::Bytes;
+use muxtap_base::metrics;
+use muxtap_tmux::{Lost, Request, seed};
 use tokio::sync::oneshot;
 
 use crate::engine::{
@@ -17,8 +19,6 @@ use crate::{
     protocol::{command::Command, ids::PaneId},
     screen::{self, CaptureOptions, Line, Screen},
 };
-use muxtap_base::metrics;
-use muxtap_tmux::{Lost, Request, seed};
 
 /// How long a pane that is verified may take to rest.
 const VERIFY_LIMIT: Duration = Duration::from_secs(2);

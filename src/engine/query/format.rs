@@ -2,13 +2,14 @@
 //!
 //! A format can run a program (`#(…)`), so it is not looking: it counts as input.
 
+use muxtap_base::nonce;
+use muxtap_tmux::{Request, unreadable};
+
 use crate::{
     api::{FormatListQuery, ListQuery, Listed, PaneInfo, Result, Tier},
     engine::{Server, spawn::create::tmux_error},
     protocol::command::Command,
 };
-use muxtap_base::nonce;
-use muxtap_tmux::{Request, unreadable};
 
 impl Server {
     /// Returns what `display-message -p` prints for a pane, line by line.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use muxtap_tmux::{PaneRow, Topology, WindowRow};
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::engine::{Host, PaneState, Server, input::shell};
@@ -9,7 +10,6 @@ use crate::{
     api::{AgentInfo, Error, PaneInfo, Result, SessionInfo, Tier, WindowInfo},
     protocol::ids::PaneId,
 };
-use muxtap_tmux::{PaneRow, Topology, WindowRow};
 
 impl Server {
     /// Lists every session, in tmux's order.

@@ -3,6 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::Engine as _;
+use muxtap_base::clock;
+use muxtap_tmux::Exit;
 
 use crate::engine::{Host, PaneState, Server, limits, pane::State, query::target::Target, wait::duration};
 use crate::{
@@ -12,8 +14,6 @@ use crate::{
         ring::{Chunk, Reading},
     },
 };
-use muxtap_base::clock;
-use muxtap_tmux::Exit;
 
 /// The parameters of a read.
 #[derive(Clone, Debug)]

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use muxtap_base::glob::Glob;
+
 use super::target::{Finder, Found, PanePart, SessionPart, Target, WindowPart};
 use crate::{
     api::{AgentInfo, Error, ErrorCode, PaneInfo, Result, SessionInfo, WindowInfo},
     engine::{PaneState, Server, limits},
     protocol::ids::{PaneId, SessionId, WindowId},
 };
-use muxtap_base::glob::Glob;
 
 /// The names by which a pattern finds a session, a window or a pane.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,9 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use muxtap_base::nonce;
+use muxtap_tmux::{LinkState, Request, ServerIdentity, ServerLink, StartServer, Updated, keeps_sessions};
+
 use crate::engine::{
     Host, PaneState, Server,
     pane::managed::{ExitWrapper, Launch, ManagedPane, OnExit, PaneOptions},
@@ -22,8 +25,6 @@ use crate::{
         ids::{PaneId, SessionId},
     },
 };
-use muxtap_base::nonce;
-use muxtap_tmux::{LinkState, Request, ServerIdentity, ServerLink, StartServer, Updated, keeps_sessions};
 
 /// The placeholder: a command that a pane runs until its own takes its place.
 const PLACEHOLDER: &str = "exec cat >/dev/null";

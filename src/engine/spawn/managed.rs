@@ -10,6 +10,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use muxtap_tmux::{Answer, Exit, LinkState, Lost, Request, Seed, ServerLink};
+
 use crate::{
     api::{Error, Result},
     engine::{
@@ -21,7 +23,6 @@ use crate::{
         ids::PaneId,
     },
 };
-use muxtap_tmux::{Answer, Exit, LinkState, Lost, Request, Seed, ServerLink};
 
 /// Runs `$2…` and holds the pane until everything arrived, which a signal or the end of the pane
 /// says; a few seconds at most, in case muxtap has gone. `$1` is the mark's nonce. The wrapper's

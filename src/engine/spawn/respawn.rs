@@ -3,6 +3,9 @@
 
 use std::sync::Arc;
 
+use muxtap_base::nonce;
+use muxtap_tmux::Request;
+
 use crate::engine::{
     Host, PaneState, Server,
     pane::managed::{ExitWrapper, Launch, ManagedPane, OnExit, PaneOptions},
@@ -15,8 +18,6 @@ use crate::{
     api::{Error, ErrorCode, RespawnRequest, Result, SpawnRequest},
     protocol::command::Command,
 };
-use muxtap_base::nonce;
-use muxtap_tmux::Request;
 
 /// The program of a respawn, and how its pane is managed.
 struct RespawnPlan {

@@ -7,6 +7,8 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
+use muxtap_tmux::make_socket_dir;
+
 use crate::engine::{
     Server,
     spawn::create::{literal, tmux_error},
@@ -15,7 +17,6 @@ use crate::{
     api::{Error, ErrorCode, Result, Tier},
     protocol::ids::{SessionId, WindowId},
 };
-use muxtap_tmux::make_socket_dir;
 
 /// The kind of thing to create.
 pub(crate) enum UnmanagedPlace {

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Instant};
 
+use muxtap_base::clock;
+
 use super::{core::Core, starts_on_screen, watcher::Watcher};
 use crate::{
     api::{Result, Since},
@@ -14,7 +16,6 @@ use crate::{
         text::{Control, TextSink},
     },
 };
-use muxtap_base::clock;
 
 /// A pane's position when a wait was requested. The wait begins there, though its patterns are
 /// still to be compiled.

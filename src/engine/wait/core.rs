@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use muxtap_tmux::Exit;
 use tokio::sync::OnceCell;
 
 use super::{result::WaitResult, spec::Spec};
@@ -19,7 +20,6 @@ use crate::{
     },
     stream::matcher::Hit,
 };
-use muxtap_tmux::Exit;
 
 /// A wait, shared by its watchers, its driver and its callers.
 pub struct Core {

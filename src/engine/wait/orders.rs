@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use loom::{future::block_on, thread};
+use muxtap_tmux::Exit;
 
 use super::{attach::StartState, core::Core, registry::WaitGuard, spec::Spec};
 use crate::{
@@ -11,7 +12,6 @@ use crate::{
     protocol::ids::PaneId,
     stream::matcher::Hit,
 };
-use muxtap_tmux::Exit;
 
 /// Things that a wait needs and that are not checked: made once, for all orders.
 #[derive(Clone)]

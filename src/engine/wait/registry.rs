@@ -11,6 +11,7 @@ use std::{
 };
 
 use dashmap::DashMap;
+use muxtap_base::metrics;
 use tokio::sync::watch;
 
 use super::{budget::Budget, core::Core, result::WaitResult};
@@ -18,7 +19,6 @@ use crate::{
     api::{Error, ErrorCode, Result, WaitInfo, WaitOutcome},
     engine::{Caller, Engine, activity::Deed, limits},
 };
-use muxtap_base::metrics;
 
 /// All waits whose results can be asked for.
 #[derive(Default)]

@@ -5,11 +5,12 @@ use std::{
     time::Instant,
 };
 
+use muxtap_base::metrics;
+
 use crate::{
     api::{PredicateReport, WaitAnswer},
     engine::PaneState,
 };
-use muxtap_base::metrics;
 
 /// The result of a wait that has ended: its answer, and the matches that the panes learn of when it
 /// is acknowledged.

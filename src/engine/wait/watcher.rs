@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use muxtap_tmux::Exit;
+
 use super::{
     budget::Built,
     core::{Core, Latch},
@@ -17,7 +19,6 @@ use crate::{
         text::{Control, TextSink},
     },
 };
-use muxtap_tmux::Exit;
 
 /// Watches one pane for one wait.
 pub struct Watcher {

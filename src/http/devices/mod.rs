@@ -9,6 +9,7 @@ use axum::{
     extract::FromRequestParts,
     http::{StatusCode, request::Parts},
 };
+use muxtap_base::{clock, nonce};
 
 use super::{
     App,
@@ -23,7 +24,6 @@ use crate::{
     devices::{BoundDevice, Caller, Devices, relay::Publisher, workspace::GET_WORKSPACE},
     net::Peer,
 };
-use muxtap_base::{clock, nonce};
 
 type Answer<T> = Result<Json<T>>;
 

@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures_util::{Sink, SinkExt as _, Stream, StreamExt as _};
+use muxtap_base::clock;
 use tokio::{
     sync::Notify,
     time::{sleep_until, timeout},
@@ -25,7 +26,6 @@ use crate::{
     http::{App, error::Failure},
     net::{ConnectionPermit, Peer},
 };
-use muxtap_base::clock;
 
 /// The longest message that is read, in bytes; for a longer one the connection is closed. A snapshot that is larger
 /// than is kept is refused by name.

@@ -16,12 +16,12 @@ use axum::{
 };
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+use muxtap_base::metrics;
 
 use crate::{
     api::{Error, ErrorCode},
     http::error::Failure,
 };
-use muxtap_base::metrics;
 
 /// Bytes of all answers that are being sent, small ones not counted.
 const ANSWERS_BYTES: usize = 256 * 1024 * 1024;

@@ -18,12 +18,12 @@ use axum::{
 };
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+use muxtap_base::metrics;
 
 use crate::{
     api::{Error, ErrorCode},
     http::error::Failure,
 };
-use muxtap_base::metrics;
 
 /// Bytes of the bodies of all requests that are carried out at once, small ones not counted.
 const BODIES_BYTES: usize = 192 * 1024 * 1024;

@@ -11,13 +11,13 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
+use muxtap_base::{address::group, metrics};
 
 use crate::{
     api::{Error, ErrorCode},
     http::error::Failure,
     net::{Peer, Seldom},
 };
-use muxtap_base::{address::group, metrics};
 
 /// Wrong credentials of one address that are answered at once.
 const ADDRESS_BURST: u32 = 64;

@@ -15,6 +15,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures_util::Stream;
+use muxtap_base::address;
 use rmcp::{
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
     transport::streamable_http_server::{
@@ -31,7 +32,6 @@ use crate::{
     http::error::Failure,
     net::{Peer, holding},
 };
-use muxtap_base::address;
 
 /// Sessions at once.
 const SESSIONS: usize = 256;

@@ -8,6 +8,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Method, header},
     response::{IntoResponse as _, Response},
 };
+use muxtap_base::clock;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -21,7 +22,6 @@ use crate::{
     net::Peer,
     page::{PageFile, PageFileRequest, PageFileSaved, PageSession, Pages},
 };
-use muxtap_base::clock;
 
 /// The name of the page's cookie.
 const COOKIE: &str = "muxtap_page";

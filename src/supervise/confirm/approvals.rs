@@ -11,6 +11,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
+use muxtap_base::nonce;
+use muxtap_tmux::{Lineage, ProcessId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio::{sync::watch, time::Instant};
@@ -22,8 +24,6 @@ use crate::{
     engine::Engine,
     supervise::store::{iso, now},
 };
-use muxtap_base::nonce;
-use muxtap_tmux::{Lineage, ProcessId};
 
 /// The answer where no terminal watches for questions.
 const NOT_WATCHED: &str = "Error: spawn needs a human's approval, and nobody watches for questions: let a human run \

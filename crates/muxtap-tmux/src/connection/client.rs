@@ -12,6 +12,8 @@ use std::{
 };
 
 use bytes::BytesMut;
+use muxtap_base::metrics;
+use muxtap_core::protocol::codec::{ControlCodec, Event};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, ReadBuf},
     net::unix::pipe,
@@ -21,8 +23,6 @@ use tokio::{
 use tokio_util::{codec::Decoder, task::TaskTracker};
 
 use crate::{program::Client, relay::RelayError};
-use muxtap_base::metrics;
-use muxtap_core::protocol::codec::{ControlCodec, Event};
 
 /// Our ends of a client's pipes, and the client.
 pub(crate) struct Opened {

@@ -14,13 +14,13 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::{net::unix::pipe, sync::OwnedSemaphorePermit};
-
-use super::{Answer, Callback, Lost, Request};
 use muxtap_core::protocol::{
     command::{Command, CommandLine},
     frame::{FrameKey, framed},
 };
+use tokio::{net::unix::pipe, sync::OwnedSemaphorePermit};
+
+use super::{Answer, Callback, Lost, Request};
 
 /// The interval at which the open requests of a connection are checked.
 pub(super) const TICK: Duration = Duration::from_millis(500);

@@ -1,10 +1,11 @@
 //! Tables: what a pane may print, and when one that is held is let go.
 
+use muxtap_core::protocol::ids::SessionId;
+
 use super::{
     super::scripted::{Scripted, row},
     *,
 };
-use muxtap_core::protocol::ids::SessionId;
 
 fn look(history: u64, cursor_row: usize, activity: u32, rows: &[&str]) -> Look {
     let place = format!("{history} {cursor_row} 55 {activity}\n");

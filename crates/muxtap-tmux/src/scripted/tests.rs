@@ -2,6 +2,8 @@
 
 use std::time::Instant as WallClock;
 
+use muxtap_api::{Error, ErrorCode};
+use muxtap_core::protocol::command::{Command, CommandLine};
 use tokio::time::{Instant, sleep};
 
 use super::*;
@@ -11,8 +13,6 @@ use crate::{
     model::{Action, Model},
     values::Reads,
 };
-use muxtap_api::{Error, ErrorCode};
-use muxtap_core::protocol::command::{Command, CommandLine};
 
 const SESSION: SessionId = SessionId(0);
 const PANE: PaneId = PaneId(1);

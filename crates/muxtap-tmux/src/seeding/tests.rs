@@ -1,7 +1,8 @@
 //! Seeds and pauses on a wire that is played.
 
-use super::super::scripted::{Scripted, Wire, row};
 use muxtap_core::protocol::ids::SessionId;
+
+use super::super::scripted::{Scripted, Wire, row};
 
 /// One guest in $0 with one pane, and what it is to be told of first: its seed is the next request.
 async fn unseeded() -> (Scripted, Wire) {

@@ -7,13 +7,14 @@ use std::{
     path::Path,
 };
 
+use muxtap_tmux::same_socket;
+
 use super::{Caller, Check, EnvironmentAnswer, daemon::Daemon};
 use crate::{
     api::{ServerProgram, TmuxProgram},
     config::paths,
     socket::Environment,
 };
-use muxtap_tmux::same_socket;
 
 const NAME: &str = "tmux server";
 

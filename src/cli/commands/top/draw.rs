@@ -2,6 +2,7 @@
 
 use std::{path::Path, time::Instant};
 
+use muxtap_base::plain;
 use muxtap_core::width;
 use ratatui::{
     Frame,
@@ -15,7 +16,6 @@ use crate::{
     api::AgentState,
     cli::{output::short_duration, terminal::clip},
 };
-use muxtap_base::plain;
 
 const HELP: [&str; 12] = [
     "q, Ctrl-C        quit",

@@ -7,6 +7,7 @@ use std::{
     time::Instant,
 };
 
+use muxtap_tmux::same_socket;
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -23,7 +24,6 @@ use crate::{
     },
     protocol::ids::PaneId,
 };
-use muxtap_tmux::same_socket;
 
 /// The events that the view is made of.
 const EVENTS: &str = "topology,server,pane-opened,pane-exited,title,agent,screen";

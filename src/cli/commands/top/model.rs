@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_base::plain;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::{INTERRUPTED, Wish, feed::News};
@@ -13,7 +14,6 @@ use crate::{
     cli::output,
     protocol::ids::PaneId,
 };
-use muxtap_base::plain;
 
 /// The time over which a rate is an average.
 const RATE: Duration = Duration::from_secs(5);

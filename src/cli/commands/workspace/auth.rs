@@ -1,6 +1,7 @@
 //! `auth`: the device's tokens.
 
 use clap::Subcommand;
+use muxtap_base::clock;
 use serde_json::{Value, json};
 
 use super::Context;
@@ -11,7 +12,6 @@ use crate::{
     },
     cli::{Outcome, client::Client},
 };
-use muxtap_base::clock;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuthCommand {

@@ -1,5 +1,6 @@
 //! The owner of a workspace: this process, for this device; another device, which the daemon asks.
 
+use muxtap_base::{clock, nonce};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -15,7 +16,6 @@ use crate::{
         workspace::{Change, Command, Layout, needs_key},
     },
 };
-use muxtap_base::{clock, nonce};
 
 /// An owner, as a command reaches it.
 pub(super) struct Reached<'a> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
+use muxtap_base::clock;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio_tungstenite::{
@@ -20,7 +21,6 @@ use crate::{
         workspace::RpcRead,
     },
 };
-use muxtap_base::clock;
 
 /// The pause before the daemon is sought again.
 const AGAIN: Duration = Duration::from_secs(1);

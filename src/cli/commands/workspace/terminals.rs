@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::{ArgGroup, Subcommand};
+use muxtap_tmux::{Address, DEFAULT_SOCKET, is_absent, is_secret, same_socket};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -32,7 +33,6 @@ use crate::{
         made_pane, perhaps_made,
     },
 };
-use muxtap_tmux::{Address, DEFAULT_SOCKET, is_absent, is_secret, same_socket};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TerminalCommand {

@@ -1,5 +1,7 @@
 //! Finding a target in what tmux lists.
 
+use muxtap_tmux::{PaneRow, SessionRow, Topology, WindowRow};
+
 use super::{
     PanePart, SessionPart, Sign, Target, WINDOW_WORDS, WindowPart, is_number, layout, resolve::ambiguous_number,
 };
@@ -7,7 +9,6 @@ use crate::{
     api::{Error, ErrorCode, Result},
     protocol::ids::{PaneId, SessionId, WindowId},
 };
-use muxtap_tmux::{PaneRow, SessionRow, Topology, WindowRow};
 
 /// The meaning of a target.
 #[derive(Debug)]

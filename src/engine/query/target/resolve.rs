@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use muxtap_tmux::{Request, ServerLink, SessionRow, Topology, WindowRow};
+
 use super::{
     Target, is_number,
     locate::{Finder, Found, find_pane, find_session},
@@ -15,7 +17,6 @@ use crate::{
         ids::{PaneId, SessionId, WindowId},
     },
 };
-use muxtap_tmux::{Request, ServerLink, SessionRow, Topology, WindowRow};
 
 /// Where the pane of a target is.
 enum Place {

@@ -18,6 +18,7 @@ mod rest;
 use std::{collections::HashMap, fmt::Write as _, io, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
+use muxtap_base::clock::jittered;
 use tokio::time::Instant;
 
 use self::{
@@ -27,7 +28,6 @@ use self::{
 };
 use super::{Confirm, Decision, Question, Request};
 use crate::supervise::Platform;
-use muxtap_base::clock::jittered;
 
 /// The answer where no human could be asked.
 const UNREACHABLE: &str = "Error: spawn confirmation failed (could not post or connect to Mattermost)";
