@@ -1,6 +1,6 @@
 //! Servers on other hosts: in a real container, and behind a real sshd on loopback.
 
-use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt, path::PathBuf};
+use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt, path::PathBuf, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -231,6 +231,29 @@ fn eleven_sessions_over_ssh_are_followed() {
     assert_eq!((&far["clients"], &far["coverage"]), (&json!(11), &json!("sessions")), "{far}");
     // Each has a connection of its own; all questions share one.
     assert_eq!(proxy.connections(), 12);
+}
+
+#[test]
+fn sessions_over_a_slow_link_do_not_wait_for_each_other() {
+    let world = World::new();
+    let Some(sshd) = started(&world) else { return };
+    // Each connection takes seconds.
+    let proxy = Proxy::delaying(sshd.port(), Duration::from_millis(100));
+    configure(&world, &[("far", &sshd.via_proxy("user", &proxy))]);
+    let socket = place_for_a_server(&world);
+    for number in 0..6 {
+        world.tmux_at(&socket, &["new-session", "-d", "-s", &format!("s{number}"), "echo ready; exec cat"]);
+    }
+    let list: Value = serde_json::from_str(&ok(&world, &["--json", "list-panes", "-L", "far/"])).unwrap();
+    assert_eq!(list["panes"].as_array().unwrap().len(), 6);
+    // One for questions, and one for each session.
+    let connections = proxy.connections();
+    assert!(connections < 7, "the list waited for {connections} connections");
+    for target in ["far/s5", "far/s0"] {
+        ok(&world, &["send-keys", "-t", target, "typed", "Enter"]);
+        ok(&world, &["wait-for", "-t", target, "-p", "typed", "--since", "start", "-T", "60"]);
+    }
+    assert_eq!(proxy.connections(), 7);
 }
 
 #[test]

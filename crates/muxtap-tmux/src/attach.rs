@@ -118,7 +118,13 @@ impl Inner {
                 // A session that has gone meanwhile is no failure of the others.
                 let asked = Instant::now();
                 match self.attach(session.id).await {
-                    Ok(connection) => first = first.or(Some(connection)),
+                    Ok(connection) => {
+                        first = first.or(Some(connection));
+                        // Elsewhere each one is a connection: what can be used is, while the others come.
+                        if !self.spec.is_local() {
+                            break;
+                        }
+                    }
                     // A server that has stopped answers no other client either.
                     Err(error) if asked.elapsed() >= ATTACH_LIMIT => return Err(NoLink::Failed(error)),
                     Err(error) => tracing::info!("cannot attach to session {}: {error}", session.id),
@@ -227,6 +233,7 @@ impl Inner {
     ) -> Result<Connection> {
         // One after the other: the order in which guests arrive is that of their sessions' activity
         // (F35).
+        let _turn = self.guests.acquire().await;
         let _arrival = self.arrivals.acquire().await;
         // In the same line, so that nothing of them comes to this client in between.
         let held = self.held_panes();

@@ -45,6 +45,8 @@ pub struct Inner {
     lost: Notify,
     /// A single permit: clients arrive one after the other.
     pub(super) arrivals: Semaphore,
+    /// A single permit: clients that are to arrive wait here, so that a change waits for one of them at most.
+    pub(super) guests: Semaphore,
     /// A single permit: clients leave one after the other. A session that ends with its last client
     /// (`destroy-unattached`) can crash servers before 3.8 when another control client leaves at
     /// that moment (N26).
@@ -75,6 +77,7 @@ impl Inner {
             kick: Notify::new(),
             lost: Notify::new(),
             arrivals: Semaphore::new(1),
+            guests: Semaphore::new(1),
             departures: Semaphore::new(1),
             turns: Arc::new(Semaphore::new(1)),
             model: Mutex::default(),
@@ -338,12 +341,13 @@ impl Inner {
                 let _ = receiver.await;
             }
         };
-        tokio::time::timeout(COVER_LIMIT, covered).await.unwrap_or_else(|_| {
+        let limit = if self.spec.is_local() { COVER_LIMIT } else { COVER_LIMIT_ELSEWHERE };
+        tokio::time::timeout(limit, covered).await.unwrap_or_else(|_| {
             let cause = self.lock().attach_error.clone();
             let (code, why) = cause.map_or((ErrorCode::TmuxUnavailable, String::new()), |cause| {
                 (cause.code, format!(" ({})", cause.message))
             });
-            let seconds = COVER_LIMIT.as_secs();
+            let seconds = limit.as_secs();
             let message = format!(
                 "pane {pane} is not followed after {seconds} s: no control client could join its session{why}; ask again"
             );
@@ -534,6 +538,8 @@ impl Inner {
 
 /// Time that a request waits for its pane to be followed.
 const COVER_LIMIT: Duration = Duration::from_secs(15);
+/// The same on another host, where each session's client is a connection and they come one after the other.
+const COVER_LIMIT_ELSEWHERE: Duration = Duration::from_secs(60);
 /// Time that a client that is to leave waits for the one before it.
 const DEPARTURE: Duration = Duration::from_millis(500);
 

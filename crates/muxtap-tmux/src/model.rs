@@ -357,7 +357,10 @@ impl Model {
                 && !over.contains(&session.id)
                 && used.is_none_or(|used| used.contains(&session.id))
         };
-        for session in self.topology.sessions.iter().filter(wanted) {
+        // In this order they leave a person's default session the default (F35).
+        let mut wanted: Vec<_> = self.topology.sessions.iter().filter(wanted).collect();
+        wanted.sort_by_key(|session| (session.activity, session.id));
+        for session in wanted {
             if !self.attaching.contains_key(&session.id) {
                 self.attaches += 1;
                 self.attaching.insert(session.id, self.attaches);

@@ -89,11 +89,22 @@ struct Session<S> {
     /// Whether the socket holds unflushed messages.
     unflushed: bool,
     ping: Interval,
-    /// Whether a ping waits to be flushed, and when the first one since the peer's last message
-    /// was.
-    pinged: bool,
+    /// The ping that the peer has not been sent yet. It holds no request back, as an answer does.
+    pinging: Pinging,
+    /// When the first ping since the peer's last message was flushed.
     unanswered: Option<Instant>,
     stopping: BoxFuture<'static, ()>,
+}
+
+/// How far the next ping is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pinging {
+    /// None is due.
+    Idle,
+    /// It waits for the socket to take it.
+    Due,
+    /// The socket holds it unflushed.
+    Written,
 }
 
 /// The session's side of a subscription.
@@ -154,7 +165,7 @@ impl<S: Socket> Session<S> {
             event: None,
             unflushed: false,
             ping,
-            pinged: false,
+            pinging: Pinging::Idle,
             unanswered: None,
             stopping: async move { engine.stopping().await }.boxed(),
         }
@@ -194,9 +205,8 @@ impl<S: Socket> Session<S> {
                     if silent && self.request.is_none() {
                         return Some(close(close_code::POLICY, "no pong came"));
                     }
-                    if !self.pinged {
-                        self.pinged = true;
-                        self.answers.push_back(Message::Ping(bytes::Bytes::new()));
+                    if self.pinging == Pinging::Idle {
+                        self.pinging = Pinging::Due;
                     }
                 }
             }
@@ -235,7 +245,8 @@ impl<S: Socket> Session<S> {
             }
             // The event first: the answer to `unsubscribe` may be waiting, and nothing comes after
             // that.
-            if let Some(message) = self.event.take().or_else(|| self.answers.pop_front()) {
+            let message = self.event.take().or_else(|| self.answers.pop_front()).or_else(|| self.due_ping());
+            if let Some(message) = message {
                 if self.socket.start_send_unpin(message).is_err() {
                     return Poll::Ready(Step::Lost);
                 }
@@ -253,11 +264,19 @@ impl<S: Socket> Session<S> {
                 return Poll::Ready(Step::Lost);
             }
             self.unflushed = false;
-            if std::mem::take(&mut self.pinged) {
+            if self.pinging == Pinging::Written {
+                self.pinging = Pinging::Idle;
                 self.unanswered.get_or_insert_with(Instant::now);
             }
             return Poll::Pending;
         }
+    }
+
+    fn due_ping(&mut self) -> Option<Message> {
+        (self.pinging == Pinging::Due).then(|| {
+            self.pinging = Pinging::Written;
+            Message::Ping(bytes::Bytes::new())
+        })
     }
 
     fn answer(&mut self, message: &StreamMessage) {

@@ -83,6 +83,18 @@ async fn who_takes_nothing_is_not_asked_again() {
     assert!(from.try_recv().is_err(), "the ping that was not taken was the last");
 }
 
+/// A ping that its full connection does not take keeps nobody from being heard.
+#[tokio::test(start_paused = true)]
+async fn who_takes_nothing_is_heard_though_a_ping_is_due() {
+    let (engine, to, mut from) = session(0);
+    tokio::time::sleep(PING * 2).await;
+    let pane = "{\"op\":\"input\",\"id\":1,\"pane\":\"%1\",\"text\":\"x\",\"socket\":\"/nowhere/tmux\"}";
+    to.send(Message::Text(pane.into())).unwrap();
+    tokio::time::sleep(PING).await;
+    assert_eq!(engine.servers().len(), 1, "it was asked of a server");
+    assert!(from.try_recv().is_err());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stopping_engine_says_goodbye_and_waits_for_the_answer() {
     let (engine, to, mut from) = session(1000);
