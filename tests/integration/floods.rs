@@ -2,7 +2,7 @@
 
 use muxtap::protocol::version::Version;
 
-use crate::common::{World, eventually};
+use crate::common::{Stopped, World, eventually};
 
 /// How often a person respawns a pane: `MUXTAP_TEST_RESPAWNS` for the long run.
 fn respawns(few: usize) -> usize {
@@ -67,6 +67,24 @@ fn a_pane_that_was_moved_or_has_ended_is_respawned_without_harm() {
         if holds(&world) {
             eventually("it is held again", || held(&world) > before);
         }
+    }
+    world.tmux(&["respawn-pane", "-k", "-t", &pane, "echo; echo it is quiet; exec cat"]);
+    world.ok(&["wait-for", "-t", &pane, "-p", "^it is quiet$", "--since", "start", "-T", "60"]);
+}
+
+/// Nothing reads what tmux tells while the daemon is stopped, as in a debugger.
+#[test]
+fn a_persons_respawn_while_muxtap_hangs_ends_no_server() {
+    let world = World::with_server();
+    let pane = flooding(&world, "yes");
+    for count in 0..respawns(12) {
+        let stopped = Stopped::new(world.daemon_pid().unwrap());
+        world.tmux(&["respawn-pane", "-k", "-t", &pane, "yes"]);
+        world.tmux(&["respawn-pane", "-k", "-t", &pane, "yes"]);
+        let pid = world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_pid} #{pane_dead}"]);
+        assert!(pid.ends_with(" 0"), "respawn {count}: {pid}");
+        drop(stopped);
+        world.ok(&["list-panes"]);
     }
     world.tmux(&["respawn-pane", "-k", "-t", &pane, "echo; echo it is quiet; exec cat"]);
     world.ok(&["wait-for", "-t", &pane, "-p", "^it is quiet$", "--since", "start", "-T", "60"]);
