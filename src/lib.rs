@@ -33,8 +33,8 @@
 //! `docs/architecture.md` follows a byte through all of it.
 
 #![cfg_attr(
-    all(feature = "engine", not(feature = "bridge")),
-    allow(dead_code, unused_imports, reason = "every face calls a part of the one engine of all of them")
+    all(feature = "http", not(feature = "bridge")),
+    allow(dead_code, unused_imports, reason = "every face calls a part of the rooms of all of them")
 )]
 #[cfg(any(feature = "page", feature = "sessions"))]
 mod below;
@@ -54,8 +54,6 @@ pub mod config;
 pub mod daemon;
 #[cfg(feature = "devices")]
 mod devices;
-#[cfg(feature = "engine")]
-mod engine;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "mcp")]
@@ -70,10 +68,8 @@ mod peer;
 mod record;
 #[cfg(feature = "sessions")]
 mod sessions;
-#[cfg(feature = "engine")]
+#[cfg(feature = "http")]
 mod snapshot;
-#[cfg(feature = "engine")]
-mod socket;
 #[cfg(feature = "mcp")]
 #[doc(hidden)]
 pub mod supervise;
@@ -86,7 +82,7 @@ pub use api::{
     Tiers, WaitAnswer, WaitOutcome, WindowInfo,
 };
 #[cfg(feature = "engine")]
-pub use engine::{
+pub use muxtap_engine::{
     Capture, Engine, Events, Follow, Options, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle,
 };
 #[cfg(feature = "engine")]

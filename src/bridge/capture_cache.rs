@@ -15,10 +15,9 @@ use super::{
     js::{self, JsString},
     pattern::{Pattern, Pool},
 };
-use crate::{
-    api::{CaptureRequest, CaptureSource, Result},
-    engine::{PaneState, Revision, Server},
-};
+use muxtap_engine::{PaneState, Revision, Server};
+
+use crate::api::{CaptureRequest, CaptureSource, Result};
 
 /// Which part of a pane is captured, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

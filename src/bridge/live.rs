@@ -15,10 +15,11 @@ use super::{
     response::{ActionOutput, Health, HttpError, TmuxHealth, generate_name, sorted},
     settings::Settings,
 };
+use muxtap_engine::{Caller, Engine, Options, PaneState, Principal, Server};
+
 use crate::{
     api::{Error, ErrorCode, NewSessionRequest, Result, SpawnRequest},
     config, daemon,
-    engine::{Caller, Engine, Options, PaneState, Principal, Server},
 };
 
 /// A new session's size.

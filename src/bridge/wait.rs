@@ -14,10 +14,9 @@ use super::{
     request::Request,
     response::{ActionOutput, HttpError},
 };
-use crate::{
-    api::{ReadFormat, ReadRequest, Result},
-    engine::{PaneState, sync::watch::Receiver},
-};
+use muxtap_engine::{PaneState, sync::watch::Receiver};
+
+use crate::api::{ReadFormat, ReadRequest, Result};
 
 /// How long a slow match may go on in a capture that is outdated because the pane has changed.
 const OUTDATED_LIMIT: Duration = Duration::from_secs(1);

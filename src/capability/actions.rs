@@ -9,12 +9,13 @@ use tokio::sync::OwnedRwLockReadGuard;
 
 use super::{Action, CapabilityAnswer};
 use super::{Capability, CapabilitySettings, LastRead, MOST_HISTORY, answer::SEE_LIST, request::CapabilityRequest};
+use muxtap_engine::{Pane, Server, literal};
+
 use crate::{
     api::{
         CaptureRequest, Cursor, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest, PaneInfo,
         ReadRequest, SessionInfo, SpawnRequest, SplitRequest, Tier, WindowInfo,
     },
-    engine::{Pane, Server, literal},
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,

@@ -22,9 +22,10 @@ use utoipa::{IntoParams, ToSchema};
 pub use answer::CapabilityAnswer;
 pub use request::{Action, CapabilityRequest, parse_line};
 
+use muxtap_engine::{Engine, Server};
+
 use crate::{
     api::{Cursor, Error, ErrorCode, Result, Tier},
-    engine::{Engine, Server},
     protocol::ids::PaneId,
 };
 

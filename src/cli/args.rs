@@ -48,7 +48,7 @@ use super::{
     },
     output,
 };
-use crate::socket::ServerChoice;
+use muxtap_tmux::ServerChoice;
 
 /// Follow tmux panes, wait for what they print, read, capture and type: without polling.
 ///

@@ -5,12 +5,13 @@ use std::{collections::BTreeMap, path::PathBuf};
 use muxtap_tmux::{Address, DEFAULT_SOCKET, check_name};
 
 use super::{client::Client, output};
+use muxtap_tmux::{Environment, ServerChoice};
+
 use crate::{
     api::{AddHostAnswer, AddHostRequest, Error, ErrorCode, Result},
     config::paths::{self, Paths},
     daemon::start,
     protocol::ids::PaneId,
-    socket::{Environment, ServerChoice},
 };
 
 /// Where a request goes, as far as its words tell.

@@ -21,11 +21,12 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::task::JoinHandle;
 
 use super::{output, sse, url};
+use muxtap_engine::elsewhere::{default_server, is_on};
+
 use crate::{
     api::{Error, ErrorCode, Result},
     config::paths::{self, Paths},
     daemon::start,
-    engine::elsewhere::{default_server, is_on},
     http::hosts::HOST_HEADER,
 };
 

@@ -1,7 +1,7 @@
 //! The table of settings.
 
 use super::paths::Paths;
-use crate::engine::{audit, limits};
+use muxtap_engine::{audit, limits};
 
 /// A setting. Its flag is its name with hyphens.
 #[derive(Debug)]

@@ -23,10 +23,8 @@ pub use keys::{KEYS, Key};
 pub use values::bytes;
 
 use self::paths::Paths;
-use crate::{
-    api::{ConfigAnswer, Error, Result, Setting, Tier, Tiers},
-    engine::agents::RulesFile,
-};
+use crate::api::{ConfigAnswer, Error, Result, Setting, Tier, Tiers};
+use muxtap_engine::agents::RulesFile;
 
 /// All settings, as they are in force.
 #[derive(Clone, Debug)]

@@ -18,7 +18,6 @@ use crate::{
         HostSettings, Settings,
         paths::{self, Paths},
     },
-    engine::{Engine, Options, agents::Rules, audit::Audit},
     http,
     mcp::ClientContext,
     net,
@@ -27,6 +26,7 @@ use crate::{
     snapshot::Store,
     supervise::confirm::approvals::Approvals,
 };
+use muxtap_engine::{Engine, Options, agents::Rules, audit::Audit};
 
 /// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`:
 /// a command started it and waits for `ready` on its stdout ([`start::report_ready`]).

@@ -5,12 +5,10 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use muxtap_engine::audit::{LineLog, Refusals, timestamp};
 use serde::Serialize;
 
-use crate::{
-    api::ErrorCode,
-    engine::audit::{LineLog, Refusals, timestamp},
-};
+use crate::api::ErrorCode;
 
 /// Size at which the file is rotated.
 pub const AUDIT_BYTES: u64 = 16 << 20;

@@ -8,7 +8,9 @@ use axum::{
 };
 
 use super::error::Failure;
-use crate::{api, engine::id_of_key};
+use muxtap_engine::id_of_key;
+
+use crate::api;
 
 /// The header with a key under which the same is done once, however often it is asked for.
 pub(crate) const KEY: &str = "idempotency-key";

@@ -21,15 +21,14 @@ use super::{
     error::{Body as Requested, Failure, Params, Result},
     openapi_parts::Failures,
 };
-use crate::{
-    api::{
-        AddHostAnswer, AddHostRequest, Error, ErrorCode, EverywhereQuery, HostInfo, HostList, HostState, HostsQuery,
-        ServerQuery, Tier,
-    },
-    engine::{
-        Server,
-        elsewhere::{TakenHost, default_server, is_on},
-    },
+use muxtap_engine::{
+    Server,
+    elsewhere::{TakenHost, default_server, is_on},
+};
+
+use crate::api::{
+    AddHostAnswer, AddHostRequest, Error, ErrorCode, EverywhereQuery, HostInfo, HostList, HostState, HostsQuery,
+    ServerQuery, Tier,
 };
 
 /// The header of an answer that names the host on which its ids are.

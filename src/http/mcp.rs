@@ -26,10 +26,10 @@ use self::sessions::Sessions;
 use super::{App, error::Result};
 use crate::{
     api::{Error, ErrorCode, McpHello},
-    engine::{Caller, Engine, Principal},
     mcp::{ClientContext, Mcp},
     net::Peer,
 };
+use muxtap_engine::{Caller, Engine, Principal};
 
 /// The protocol's name in `Upgrade`.
 pub const UPGRADE: &str = "muxtap-mcp-stdio";

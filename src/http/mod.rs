@@ -41,12 +41,12 @@ use axum::{
     routing::{get, post},
 };
 use muxtap_base::files::ReadFile;
+use muxtap_engine::{Caller, Engine, Principal, Server};
 use tokio::sync::watch;
 
 use crate::{
     api::{self, ConfigAnswer, ServerQuery},
     capability::Capability,
-    engine::{Caller, Engine, Principal, Server},
     net::Peer,
     record::Recordings,
 };
@@ -54,8 +54,8 @@ use crate::{
 pub use guard::{Guard, with_guard};
 pub use stream::{CLOSE_LIMIT, Streams};
 
-/// Bytes of a request's body: input of [`crate::engine::limits::INPUT_BYTES`], escaped at worst.
-const BODY_BYTES: usize = 6 * crate::engine::limits::INPUT_BYTES;
+/// Bytes of a request's body: input of [`muxtap_engine::limits::INPUT_BYTES`], escaped at worst.
+const BODY_BYTES: usize = 6 * muxtap_engine::limits::INPUT_BYTES;
 
 /// The state of every route. As an extractor its engine acts for the request's caller.
 #[derive(Clone)]

@@ -342,10 +342,9 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::{
-        engine::{Engine, Options},
-        http::{App, daemon_router},
-    };
+    use muxtap_engine::{Engine, Options};
+
+    use crate::http::{App, daemon_router};
 
     /// Returns the router's response on `path` to a method that no route has.
     async fn allowed(socket: &std::path::Path, path: &str) -> BTreeSet<String> {

@@ -27,9 +27,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{App, BODY_BYTES, again::Again, error::Body as Requested, error::Result, openapi_parts::Failures};
+use muxtap_engine::limits::POLL_LONGEST;
+
 use crate::{
     api::{Error, ErrorCode, HostInfo, HostState, PeerState, Tier, ToolCallAnswer},
-    engine::limits::POLL_LONGEST,
     mcp::call_tool,
     net::{
         ConnectionPermit, Peer,

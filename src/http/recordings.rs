@@ -148,7 +148,7 @@ const WRITE_BYTES: usize = 32 * 1024;
 /// Sends a pane's stream until one of both ends.
 async fn play(
     mut socket: WebSocket,
-    pane: crate::engine::Pane,
+    pane: muxtap_engine::Pane,
     secrets: Option<Secrets>,
 ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut live = Live::begin(pane, secrets).await?;

@@ -13,6 +13,8 @@ use super::{
     openapi_parts::{Failures, PathPane, PathTarget, PathWait},
     server, text,
 };
+use muxtap_engine::Server;
+
 use crate::{
     api::{
         AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, ConfigFile, CreatedAnswer, DoneAnswer,
@@ -21,7 +23,6 @@ use crate::{
         RunRequest, ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer,
         WaitList, WaitRequest, WindowList,
     },
-    engine::Server,
     net::{OutOfDescriptors, Peer},
 };
 

@@ -9,10 +9,9 @@ use axum::response::{
 use futures_util::stream;
 
 use super::{App, error::Result, openapi_parts::Failures, routes::status_now};
-use crate::{
-    api::{Error, StatusAnswer},
-    engine::Changes,
-};
+use muxtap_engine::Changes;
+
+use crate::api::{Error, StatusAnswer};
 
 /// How long changes are collected before they are sent as one.
 const BETWEEN: Duration = Duration::from_millis(100);

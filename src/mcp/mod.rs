@@ -50,11 +50,11 @@ pub(crate) use self::there::call_tool;
 use crate::{
     api::{Error, ErrorCode, Result, Tier, ToolSet},
     capability::Capability,
-    engine::{Engine, Server},
     record::Recordings,
     snapshot::Store,
     supervise::{self, Supervisor, confirm::approvals::Approvals},
 };
+use muxtap_engine::{Engine, Server};
 
 /// The instructions that a client gets with the handshake.
 const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it answers \

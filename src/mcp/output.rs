@@ -2,14 +2,12 @@
 
 use std::{collections::VecDeque, fmt::Write as _};
 
+use muxtap_engine::RunReport;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::{
-    api::{AgentInfo, Error, Gap, PaneInfo, SessionInfo, SubmitSeen, WindowInfo},
-    engine::RunReport,
-};
+use crate::api::{AgentInfo, Error, Gap, PaneInfo, SessionInfo, SubmitSeen, WindowInfo};
 
 /// A tool's result: a text for the model, and the same as JSON.
 #[derive(Clone, Debug)]

@@ -14,10 +14,9 @@ use serde_json::json;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::CallContext;
-use crate::{
-    api::{CaptureRequest, Error, ErrorCode, EventKind, PaneList, Result, SessionList, SubscribeRequest},
-    engine::Subscription,
-};
+use muxtap_engine::Subscription;
+
+use crate::api::{CaptureRequest, Error, ErrorCode, EventKind, PaneList, Result, SessionList, SubscribeRequest};
 
 /// Changes that follow each other within this time are one notification.
 const TOGETHER: Duration = Duration::from_millis(200);

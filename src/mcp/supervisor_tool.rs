@@ -7,13 +7,12 @@ use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 
 use super::ClientContext;
-use crate::{
-    engine::Engine,
-    supervise::{
-        DESCRIPTION, NAME, Options, PlatformEnvironment, Supervisor,
-        confirm::{Confirm, Mattermost, Terminal},
-        input_schema, store_path,
-    },
+use muxtap_engine::Engine;
+
+use crate::supervise::{
+    DESCRIPTION, NAME, Options, PlatformEnvironment, Supervisor,
+    confirm::{Confirm, Mattermost, Terminal},
+    input_schema, store_path,
 };
 
 /// How long a person may take to answer where the environment does not say: a day.

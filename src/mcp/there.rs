@@ -7,10 +7,9 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use super::{CallContext, ClientContext, output::ToolOutput, tools};
-use crate::{
-    api::{Error, Result, Tier, ToolCallAnswer},
-    engine::Engine,
-};
+use muxtap_engine::Engine;
+
+use crate::api::{Error, Result, Tier, ToolCallAnswer};
 
 /// Tools that a peer answers, what each does, and whether it may be called twice where the link was lost. All others
 /// keep something here.

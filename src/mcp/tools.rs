@@ -21,17 +21,16 @@ use super::{
     schema, snapshot,
     truncate::{MAX_CHARS, MOST_CHARS, truncate_middle},
 };
-use crate::{
-    api::{
-        CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest,
-        PatchRequest, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier, ToolSet,
-        WaitAnswer,
-    },
-    engine::{
-        Names, Server, SessionPart, Target, check_keys,
-        elsewhere::{default_server, is_on},
-        is_number,
-    },
+use muxtap_engine::{
+    Names, Server, SessionPart, Target, check_keys,
+    elsewhere::{default_server, is_on},
+    is_number,
+};
+
+use crate::api::{
+    CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest,
+    PatchRequest, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier, ToolSet,
+    WaitAnswer,
 };
 
 /// A tool's effect on the world, for `annotations`.
@@ -252,7 +251,7 @@ async fn capture(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput
 }
 
 /// Raw bytes of one read: of longer output `more` says that there is a rest.
-const READ_BYTES: u64 = crate::engine::limits::READ_MOST;
+const READ_BYTES: u64 = muxtap_engine::limits::READ_MOST;
 
 async fn read(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Read = parse(arguments)?;

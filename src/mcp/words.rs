@@ -28,15 +28,15 @@ mod tests {
 
     /// Sources whose messages reach a tool's caller.
     const SOURCES: [&str; 9] = [
-        include_str!("../engine/agents/answer.rs"),
-        include_str!("../engine/input.rs"),
-        include_str!("../engine/input/run.rs"),
-        include_str!("../engine/input/prompt.rs"),
-        include_str!("../engine/query/target/resolve.rs"),
-        include_str!("../engine/query/scope.rs"),
-        include_str!("../engine/query/capture.rs"),
-        include_str!("../engine/query/read.rs"),
-        include_str!("../engine/spawn/respawn.rs"),
+        include_str!("../../crates/muxtap-engine/src/agents/answer.rs"),
+        include_str!("../../crates/muxtap-engine/src/input.rs"),
+        include_str!("../../crates/muxtap-engine/src/input/run.rs"),
+        include_str!("../../crates/muxtap-engine/src/input/prompt.rs"),
+        include_str!("../../crates/muxtap-engine/src/query/targets/resolve.rs"),
+        include_str!("../../crates/muxtap-engine/src/query/scope.rs"),
+        include_str!("../../crates/muxtap-engine/src/query/capture.rs"),
+        include_str!("../../crates/muxtap-engine/src/query/read.rs"),
+        include_str!("../../crates/muxtap-engine/src/spawn/respawn.rs"),
     ];
 
     #[test]

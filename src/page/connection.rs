@@ -24,9 +24,10 @@ use super::{
     view::View,
     wire::{self, Input, Message},
 };
+use muxtap_engine::{Engine, Pane, PaneChanges};
+
 use crate::{
     api::{Error, ErrorCode, Result, Size, Tier},
-    engine::{Engine, Pane, PaneChanges},
     mcp::{ClientContext, call_tool},
     screen::RowRuns,
     supervise::confirm::approvals::Watcher,
@@ -93,7 +94,7 @@ pub struct Connection {
 struct Changed {
     view: u32,
     serial: u64,
-    changes: Option<crate::engine::PaneWatch>,
+    changes: Option<muxtap_engine::PaneWatch>,
 }
 
 /// The result of a task.
@@ -733,7 +734,7 @@ fn read_history(pane: &Pane, id: u64, from: u64, count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Options;
+    use muxtap_engine::Options;
 
     /// A page that takes nothing is answered so many bytes, and its further messages wait.
     #[tokio::test(start_paused = true)]

@@ -7,15 +7,13 @@ use std::{
     time::Duration,
 };
 
+use muxtap_engine::{Engine, Pane, WindowFit};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
 };
 
-use crate::{
-    api::{Error, ErrorCode, Result, Size},
-    engine::{Engine, Pane, WindowFit},
-};
+use crate::api::{Error, ErrorCode, Result, Size};
 
 /// How long a window keeps a page's size after the page's connection has ended: it may come back.
 pub const KEPT: Duration = Duration::from_secs(30);

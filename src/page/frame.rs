@@ -5,9 +5,10 @@ use std::{collections::HashMap, fmt::Write as _};
 use muxtap_tmux::Exit;
 
 use super::encode;
+use muxtap_engine::PaneLook;
+
 use crate::{
     api::Cursor,
-    engine::PaneLook,
     screen::{Modes, RowRuns, Screen},
 };
 

@@ -11,10 +11,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{fits::Fits, sessions::secret, wire::Typed};
-use crate::{
-    api::{Cursor, Error, ErrorCode, InputAnswer, Result},
-    engine::{Engine, Pane},
-};
+use muxtap_engine::{Engine, Pane};
+
+use crate::api::{Cursor, Error, ErrorCode, InputAnswer, Result};
 
 /// How long a line is remembered after its connection ended.
 pub const KEPT: Duration = Duration::from_secs(600);
@@ -209,7 +208,7 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Options;
+    use muxtap_engine::Options;
 
     fn typed() -> Typed {
         Typed::Text("x".into())

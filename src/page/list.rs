@@ -7,14 +7,11 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use muxtap_engine::{Engine, Server};
 use muxtap_tmux::FollowAll;
 use serde_json::{Value, json};
 
-use crate::{
-    api::PaneInfo,
-    engine::{Engine, Server},
-    protocol::ids::PaneId,
-};
+use crate::{api::PaneInfo, protocol::ids::PaneId};
 
 /// Panes by their keys.
 pub(super) type List = BTreeMap<String, Entry>;

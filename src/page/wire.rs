@@ -1,13 +1,11 @@
 //! Messages of a page, and the small ones to it (`docs/page.md`).
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use muxtap_engine::Pane;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    api::{Error, InputAnswer, Result},
-    engine::Pane,
-};
+use crate::api::{Error, InputAnswer, Result};
 
 /// The characters of a malformed message, and of what is wrong with it, that an error shows.
 const SHOWN: usize = 400;

@@ -28,12 +28,13 @@ use super::{
     events::Cutter,
     link::{Link, PeerHost, pause},
 };
+use muxtap_engine::{
+    id_of_key,
+    limits::{POLL_LONGEST, WAIT_DEFAULT},
+};
+
 use crate::{
     api::{Error, ErrorCode, Result, WaitOutcome},
-    engine::{
-        id_of_key,
-        limits::{POLL_LONGEST, WAIT_DEFAULT},
-    },
     http::again,
     net::Streaming,
 };

@@ -15,6 +15,7 @@ use http_body_util::Full;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use muxtap_base::plain;
+use muxtap_engine::Engine;
 use muxtap_tmux::{FIRST_ANSWER_LIMIT, NO_PEER, PEER_GREETING, Transport};
 use tokio::{
     io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
@@ -23,10 +24,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
-    api::{Error, PeerInfo, PeerState, Result},
-    engine::Engine,
-};
+use crate::api::{Error, PeerInfo, PeerState, Result};
 
 /// How long it is believed that a host has no muxtap.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);

@@ -17,7 +17,9 @@ pub(crate) use self::{
     forward::Question,
     link::{KEYS, PeerHost},
 };
-use crate::{api::PeerInfo, engine::Engine};
+use muxtap_engine::Engine;
+
+use crate::api::PeerInfo;
 
 /// The hosts whose muxtap was asked for.
 #[derive(Clone, Debug, Default)]

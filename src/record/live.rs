@@ -9,9 +9,10 @@ use super::{
     redact::{HELD_TIME, Piece, Redactor, Secrets},
     source::{Item, Source},
 };
+use muxtap_engine::Pane;
+
 use crate::{
     api::{Error, Result, Since, Size},
-    engine::Pane,
     screen::Screen,
 };
 

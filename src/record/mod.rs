@@ -32,10 +32,8 @@ use self::{
     recorder::{Plan, Recorder},
     source::Source,
 };
-use crate::{
-    api::{Error, ErrorCode, PaneInfo, RecordRequest, RecordState, RecordingInfo, Result, Since, Tier},
-    engine::{Engine, Pane, Principal, Server},
-};
+use crate::api::{Error, ErrorCode, PaneInfo, RecordRequest, RecordState, RecordingInfo, Result, Since, Tier};
+use muxtap_engine::{Engine, Pane, Principal, Server};
 
 pub(crate) use alis::PROTOCOL as ALIS;
 pub(crate) use redact::Secrets;

@@ -16,7 +16,8 @@ use self::{
     nfa::{Nfa, Search},
     tokens::{Token, Tokens},
 };
-use crate::{api::Result, engine::Engine};
+use crate::api::Result;
+use muxtap_engine::Engine;
 
 /// Bytes that are held back at most. Of more, the oldest are let go as they are.
 pub(crate) const HELD_BYTES: usize = 64 * 1024;

@@ -9,16 +9,16 @@ use std::{
 };
 
 use muxtap_base::clock;
+use muxtap_engine::{
+    Pane,
+    activity::{Activity, Deed},
+    sync::watch,
+};
 use muxtap_tmux::Exit;
 use tokio::sync::broadcast::{self, error::TryRecvError};
 
 use crate::{
     api::{AgentState, Cursor, Event, Gap, GapReason, Result, Since, Size},
-    engine::{
-        Pane,
-        activity::{Activity, Deed},
-        sync::watch,
-    },
     protocol::version::Version,
     screen::{Rules, Screen, Settings},
 };
@@ -114,7 +114,7 @@ impl Source {
             if !live || screen.at_rest() || pane.exit().is_some() {
                 break;
             }
-            let more = tokio::time::timeout(crate::engine::limits::STRING, changes.changed()).await;
+            let more = tokio::time::timeout(muxtap_engine::limits::STRING, changes.changed()).await;
             match pane.screen().filter(|_| more.is_ok()) {
                 Some(found) => (screen, cursor) = found,
                 None => break,

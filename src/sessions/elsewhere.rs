@@ -18,9 +18,10 @@ use tokio_util::{
 };
 
 use super::session::Session;
+use muxtap_engine::{Caller, Engine, Principal};
+
 use crate::{
     api::{AgentAnswerRequest, AgentQuestion, Error},
-    engine::{Caller, Engine, Principal},
     supervise::{
         PlatformEnvironment,
         confirm::{

@@ -47,6 +47,8 @@ use self::{
     terminals::Terminals,
     wait::Waiting,
 };
+use muxtap_engine::{Caller, Engine, Principal, Server};
+
 use crate::{
     api::{
         AgentAnswerRequest, AgentEventEntry, AgentEventsAnswer, AgentEventsQuery, AgentGap, AgentQuestion,
@@ -54,7 +56,6 @@ use crate::{
         PromptAnswer, PromptOutcome, PromptRequest, Result, SessionName, Tier,
     },
     below::Below,
-    engine::{Caller, Engine, Principal, Server},
 };
 
 /// Sessions that run at once, at most.

@@ -34,8 +34,8 @@ use crate::{
         AgentSessionStatus, Error, ErrorCode, EventCursor, PromptOutcome, Result, SessionName, Tier,
     },
     below::Below,
-    engine::{Caller, Engine, Principal},
 };
+use muxtap_engine::{Caller, Engine, Principal};
 
 /// Prompts of a session that wait for their turn, at most.
 pub(super) const QUEUED_PROMPTS: usize = 64;

@@ -5,14 +5,12 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use muxtap_engine::{Pane, Server, perhaps_made};
 use muxtap_tmux::{Exit, is_absent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{
-    api::{AgentTerminal, Error, ErrorCode, Result, Since},
-    engine::{Pane, Server, perhaps_made},
-};
+use crate::api::{AgentTerminal, Error, ErrorCode, Result, Since};
 
 /// Terminals of a session at once, at most.
 pub(super) const OPEN_TERMINALS: usize = 32;
@@ -112,7 +110,7 @@ impl Terminals {
 
     async fn make(&self, request: &TerminalRequest, cwd: &str) -> Result<Pane> {
         let _making = self.making.lock().await;
-        let spawn = |spawn: crate::engine::Spawn| {
+        let spawn = |spawn: muxtap_engine::Spawn| {
             // Agents that give no arguments give a line of shell.
             let spawn = if request.args.is_empty() {
                 spawn.shell_command(&request.command)

@@ -6,11 +6,10 @@ use super::{
     session::Session,
     text::{Pattern, TextLines},
 };
-use crate::{
-    api::{
-        AgentCondition, AgentEventsAnswer, AgentGap, AgentWaitAnswer, AgentWaitOutcome, AgentWaitRequest, Error, Result,
-    },
-    engine::{Charge, Engine},
+use muxtap_engine::{Charge, Engine};
+
+use crate::api::{
+    AgentCondition, AgentEventsAnswer, AgentGap, AgentWaitAnswer, AgentWaitOutcome, AgentWaitRequest, Error, Result,
 };
 
 /// Patterns of a wait at most.

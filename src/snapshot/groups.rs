@@ -10,9 +10,10 @@ use super::{
     limits::GROUP_PANES,
     store::check_name,
 };
+use muxtap_engine::{Server, ValueList, is_pattern};
+
 use crate::{
     api::{Error, ErrorCode, Result},
-    engine::{Server, ValueList, is_pattern},
     protocol::{command::Command, ids::PaneId},
 };
 

@@ -9,9 +9,10 @@ use super::{
     save::contradiction,
     store::{Kind, Store, check_name},
 };
+use muxtap_engine::{Server, ValueList};
+
 use crate::{
     api::{Error, ErrorCode, Result, WindowInfo},
-    engine::{Server, ValueList},
     protocol::command::Command,
 };
 

@@ -20,10 +20,9 @@ use super::{
     seal,
     store::{Kind, Store, check_name},
 };
-use crate::{
-    api::{Error, ErrorCode, Result},
-    engine::Server,
-};
+use muxtap_engine::Server;
+
+use crate::api::{Error, ErrorCode, Result};
 
 impl Store {
     /// Keeps sessions of a server as they are. Errors: `NOT_FOUND`, `CONFLICT` where a snapshot of

@@ -20,9 +20,10 @@ use super::{
     model::{Pane, Session, Snapshot, Window},
     save,
 };
+use muxtap_engine::{RESTORED, Server};
+
 use crate::{
     api::{Error, ErrorCode, InputRequest, NewSessionRequest, Result, SpawnRequest},
-    engine::{RESTORED, Server},
     protocol::{command::Command, names::spelled},
 };
 

@@ -11,9 +11,10 @@ use super::{
     limits::{HISTORY_BYTES, HISTORY_LINES},
     model::{Pane, Session, Snapshot, Window},
 };
+use muxtap_engine::{Server, ValueList};
+
 use crate::{
     api::{CaptureRequest, Error, ErrorCode, Result},
-    engine::{Server, ValueList},
     protocol::{command::Command, ids::PaneId},
 };
 

@@ -12,10 +12,9 @@ use super::{
     state::{State, is_claude, lines_of},
     target_error_text,
 };
-use crate::{
-    api::{CaptureRequest, Error},
-    engine::Server,
-};
+use muxtap_engine::Server;
+
+use crate::api::{CaptureRequest, Error};
 
 /// The lines that `status` shows.
 const STATUS_LINES: u64 = 200;

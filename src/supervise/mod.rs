@@ -29,10 +29,9 @@ pub use arguments::{DESCRIPTION, NAME, input_schema};
 pub use environment::{MissingVariable, Platform, PlatformEnvironment, store as store_path};
 pub use state::State;
 
-use crate::{
-    api::{Error, ErrorCode},
-    engine::{self, Engine, Server, Target, find_pane},
-};
+use muxtap_engine::{self, Engine, Server, Target, find_pane};
+
+use crate::api::{Error, ErrorCode};
 use arguments::Arguments;
 use confirm::{Confirm, Mattermost};
 use store::Store;
@@ -148,7 +147,7 @@ impl Supervisor {
         // As a guest muxtap makes no session of its own, whoever started the server.
         let coverage = CoverageMode::Used;
         let program = Program { tmux, ..Program::default() };
-        let engine = Engine::new(engine::Options { program, coverage, ..engine::Options::default() });
+        let engine = Engine::new(muxtap_engine::Options { program, coverage, ..muxtap_engine::Options::default() });
         let options = Options {
             socket,
             directory: std::env::current_dir()?,

@@ -3,9 +3,10 @@
 use muxtap_tmux::is_absent;
 
 use super::{Supervisor, engine_target, error_text, target_error_text};
+use muxtap_engine::{Server, Target, find_pane, find_window};
+
 use crate::{
     api::{Error, InputRequest},
-    engine::{Server, Target, find_pane, find_window},
     protocol::ids::SessionId,
 };
 

@@ -15,9 +15,10 @@ use super::{
     error_text,
     store::{self, Entry},
 };
+use muxtap_engine::{Server, UnmanagedPlace, UnmanagedSpawn, find_session};
+
 use crate::{
     api::{Error, ErrorCode, Tier},
-    engine::{Server, UnmanagedPlace, UnmanagedSpawn, find_session},
     protocol::ids::SessionId,
 };
 

@@ -82,7 +82,7 @@ fn the_settings_are_those_of_the_source() {
 #[test]
 fn limits_are_those_of_the_source() {
     let page = read("docs/limits.md");
-    let engine = read("src/engine/limits.rs");
+    let engine = read("crates/muxtap-engine/src/limits.rs");
     let patterns = read("crates/muxtap-core/src/stream/matcher/bounds.rs");
     let mut of_engine = BTreeSet::new();
     let mut others = 0;
@@ -103,7 +103,7 @@ fn limits_are_those_of_the_source() {
         .lines()
         .filter_map(|line| Some(line.strip_prefix("pub const ")?.split_once(':')?.0.to_owned()))
         .collect();
-    assert_eq!(of_engine, declared, "docs/limits.md and src/engine/limits.rs");
+    assert_eq!(of_engine, declared, "docs/limits.md and crates/muxtap-engine/src/limits.rs");
     assert!(others > 20);
 }
 

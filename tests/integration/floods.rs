@@ -64,7 +64,8 @@ fn a_pane_that_was_moved_or_has_ended_is_respawned_without_harm() {
         let before = held(&world);
         world.tmux(&["respawn-pane", "-t", &pane, "yes"]);
         assert_eq!(world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_dead}"]), "0");
-        if holds(&world) {
+        // After many relapses a hold outlasts the process.
+        if holds(&world) && count < 3 {
             eventually("it is held again", || held(&world) > before);
         }
     }

@@ -6,6 +6,7 @@
 //! [`Observer`] of what happens. Nothing here is asked on a timer.
 
 mod attach;
+mod choice;
 mod connection;
 mod coverage;
 pub mod death;
@@ -44,6 +45,7 @@ mod transport;
 mod tty;
 mod values;
 
+pub use choice::{Environment, ServerChoice};
 pub use connection::{Answer, Lost, Request};
 pub use flood::Floods;
 pub use launch::{StartServer, is_secret, keeps_sessions, make_socket_dir};

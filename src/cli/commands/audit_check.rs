@@ -20,13 +20,14 @@ use super::{
     daemon::config_in_force,
     output::{self, Failure, Table},
 };
+use muxtap_engine::audit::{AuditKey, log_files};
+
 use crate::{
     api::{Error, ErrorCode, Result},
     cli::{
         EXIT_ERROR,
         terminal::{self, Signal, Signals},
     },
-    engine::audit::{AuditKey, log_files},
 };
 
 /// Say whether a text was typed, by the audit log

@@ -6,6 +6,8 @@ use clap::{Args, Subcommand};
 use muxtap_base::descriptors;
 
 use super::{Outcome, output};
+use muxtap_tmux::{Environment, ServerChoice};
+
 use crate::{
     api::Error,
     bridge::{
@@ -19,7 +21,6 @@ use crate::{
         paths::{self, Paths},
     },
     daemon::log,
-    socket::{Environment, ServerChoice},
 };
 
 /// Let a spreadsheet's add-in use tmux (bridge contract v1)

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use clap::{ArgAction, Args};
 
 use super::{Caller, Client, Outcome, list::format_query, output, path_of, variable};
+use muxtap_engine::is_number;
+
 use crate::{
     api::{
         CreatedAnswer, Error, FormatAnswer, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest,
@@ -13,7 +15,6 @@ use crate::{
         caller::{Place, whole_environment},
         client::shown,
     },
-    engine::is_number,
 };
 
 /// The largest window that tmux makes, in cells.

@@ -22,10 +22,10 @@ use crate::{
     cli::EXIT_ERROR,
     config::Settings,
     daemon::transports,
-    engine::{elsewhere::look_at_hosts, environment::environment},
     protocol::version::Version,
     screen::{Proof, Rules},
 };
+use muxtap_engine::{elsewhere::look_at_hosts, environment::environment};
 
 /// Check what muxtap needs, and say what to fix
 ///

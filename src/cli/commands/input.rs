@@ -3,10 +3,11 @@
 use clap::Args;
 
 use super::{Caller, Outcome, fitting, output, path_named, path_of};
+use muxtap_engine::is_pattern;
+
 use crate::{
     api::{Error, InputAnswer, InputRequest, Result},
     cli::EXIT_ERROR,
-    engine::is_pattern,
     snapshot::{answers::GroupInputAnswer, name_in},
 };
 

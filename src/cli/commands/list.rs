@@ -11,6 +11,8 @@ use super::{
     output::{self, Table, place, short_duration},
     path_named,
 };
+use muxtap_engine::is_number;
+
 use crate::{
     api::{
         DoneAnswer, Error, EventsRequest, EverywhereQuery, FormatAnswer, FormatListQuery, FormatQuery, HostInfo,
@@ -20,7 +22,6 @@ use crate::{
         url,
         watch::{Source, View, watch},
     },
-    engine::is_number,
 };
 
 /// List the sessions of the tmux server

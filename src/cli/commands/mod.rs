@@ -41,10 +41,8 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use self::events::join_targets;
 use super::{Outcome, caller::Caller, client::Client, lines, output, url};
-use crate::{
-    api::{Error, ListQuery, PaneInfo, PaneList, Since},
-    engine::is_number,
-};
+use crate::api::{Error, ListQuery, PaneInfo, PaneList, Since};
+use muxtap_engine::is_number;
 
 /// Reads where output begins or ends: a time as `--timestamps` prints it becomes seconds since 1970.
 fn since(text: &str) -> Result<String, String> {

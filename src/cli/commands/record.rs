@@ -6,10 +6,11 @@ use clap::{Args, Subcommand, ValueEnum};
 use futures_util::future;
 
 use super::{Caller, Outcome, duration, fitting, output, path_of, since};
+use muxtap_engine::is_pattern;
+
 use crate::{
     api::{Error, RecordFormat, RecordRequest, RecordState, RecordingInfo, RecordingList, RecordingQuery, Result},
     cli::{EXIT_ERROR, EXIT_INTERRUPTED, client::forget_host},
-    engine::is_pattern,
 };
 
 /// Record panes into asciicast files

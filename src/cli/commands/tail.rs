@@ -17,6 +17,8 @@ use super::{
     output::{self, ColorChoice, Failure},
     path_named, since,
 };
+use muxtap_engine::is_pattern;
+
 use crate::{
     api::{Error, Event, EventsRequest, PaneInfo, PaneList, ReadAnswer, ReadFormat, ReadRequest},
     cli::{
@@ -24,7 +26,6 @@ use crate::{
         client::{Client, ConnectionLost},
         follow::{FollowedEvents, Step},
     },
-    engine::is_pattern,
     protocol::ids::PaneId,
 };
 

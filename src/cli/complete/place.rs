@@ -8,10 +8,11 @@ use super::{
     Candidate,
     targets::{Asked, Part},
 };
+use muxtap_tmux::ServerChoice;
+
 use crate::{
     api::{EventKind, Tier},
     cli::args::{SUBCOMMAND_NAME, SUBCOMMAND_PATH},
-    socket::ServerChoice,
 };
 
 /// The place of the word that is completed.

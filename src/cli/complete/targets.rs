@@ -5,11 +5,12 @@ use std::{fs, os::unix::fs::FileTypeExt as _};
 use muxtap_base::plain;
 
 use super::{Candidate, LIMIT, place::Place};
+use muxtap_engine::is_number;
+
 use crate::{
     api::{PaneInfo, PaneList, ServerList, SessionInfo, SessionList, WindowInfo, WindowList},
     cli::{caller::Caller, client::Client, output},
     daemon::start,
-    engine::is_number,
     supervise::confirm::approvals::ApprovalList,
 };
 

@@ -10,10 +10,9 @@ pub mod ws;
 use std::time::Duration;
 
 use muxtap_base::metrics;
+use muxtap_engine::Engine;
 use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-
-use crate::engine::Engine;
 
 /// Bytes written for one reader before the task yields to others.
 const YIELD_BYTES: usize = 256 * 1024;

@@ -13,9 +13,10 @@ use bytes::Bytes;
 use futures_util::stream;
 
 use super::{OpenStreamGauge, YIELD_BYTES};
+use muxtap_engine::{Delivery, Subscription};
+
 use crate::{
     api::{Error, Event, EventKind, EventsRequest, ServerQuery, SubscribeRequest},
-    engine::{Delivery, Subscription},
     http::{
         App,
         error::{Params, Result},

@@ -2,11 +2,9 @@
 
 use axum::extract::ws::{Message, Utf8Bytes};
 use bytes::{BufMut as _, Bytes, BytesMut};
+use muxtap_engine::Delivery;
 
-use crate::{
-    api::{Error, StreamAnswer, StreamMessage, StreamRequest, StreamWait, decode::Node},
-    engine::Delivery,
-};
+use crate::api::{Error, StreamAnswer, StreamMessage, StreamRequest, StreamWait, decode::Node};
 
 /// The name of a request in errors.
 const WHOLE: &str = "message";

@@ -19,9 +19,10 @@ use tokio::{sync::watch, time::Instant};
 use utoipa::ToSchema;
 
 use super::{Confirm, Decision, Question, Request};
+use muxtap_engine::Engine;
+
 use crate::{
     api::{Error, ErrorCode, Result},
-    engine::Engine,
     supervise::store::{iso, now},
 };
 

@@ -5,11 +5,12 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::{Caller, Check, EnvironmentAnswer, Error, ErrorCode, Result, Settings, StatusAnswer};
+use muxtap_engine::audit::{AuditKey, key_file};
+
 use crate::{
     api::{ConfigAnswer, ConfigFile, Setting},
     cli::client::Client,
     daemon::check_ports,
-    engine::audit::{AuditKey, key_file},
 };
 
 /// How long the daemon may take to say what it knows without asking.

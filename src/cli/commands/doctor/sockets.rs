@@ -10,10 +10,11 @@ use std::{
 use muxtap_tmux::same_socket;
 
 use super::{Caller, Check, EnvironmentAnswer, daemon::Daemon};
+use muxtap_tmux::Environment;
+
 use crate::{
     api::{ServerProgram, TmuxProgram},
     config::paths,
-    socket::Environment,
 };
 
 const NAME: &str = "tmux server";

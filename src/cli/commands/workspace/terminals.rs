@@ -11,6 +11,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Context, TerminalArgs, duration, output::table, text, times};
+use muxtap_engine::{
+    elsewhere::{default_server, is_on},
+    made_pane, perhaps_made,
+};
+
 use crate::{
     api::{
         CaptureAnswer, CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputAnswer, InputRequest,
@@ -27,10 +32,6 @@ use crate::{
     devices::{
         hybrid::{NotMade, Terminals},
         workspace::{ContentRef, Pane, Selector, TerminalId, TerminalServer},
-    },
-    engine::{
-        elsewhere::{default_server, is_on},
-        made_pane, perhaps_made,
     },
 };
 

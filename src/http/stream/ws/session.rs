@@ -22,12 +22,13 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_tungstenite::tungstenite;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use muxtap_engine::{Delivery, OwnedWait, Subscription};
+
 use crate::{
     api::{
         Error, ErrorCode, Result, ServerQuery, StreamAnswer, StreamInput, StreamMessage, StreamRequest, StreamWait,
         SubscribeRequest, WaitAnswer,
     },
-    engine::{Delivery, OwnedWait, Subscription},
     http::{
         App,
         stream::{CLOSE_LIMIT, OpenStreamGauge, YIELD_BYTES, wire},

@@ -1,7 +1,7 @@
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::engine::{Engine, Options};
+use muxtap_engine::{Engine, Options};
 
 /// The daemon's end of a connection whose other end the test holds.
 struct Fake {

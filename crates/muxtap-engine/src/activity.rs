@@ -1,0 +1,88 @@
+//! Notes of what muxtap does with panes, for those who record them: inputs, and waits that end.
+
+use std::{sync::Arc, time::Instant};
+
+use tokio::sync::broadcast;
+
+use super::{Engine, PaneState};
+use muxtap_api::{Epoch, WaitOutcome};
+use muxtap_core::protocol::ids::PaneId;
+
+/// Notes that one who listens may be behind.
+const BEHIND: usize = 256;
+
+/// An input to a pane, or a wait on it that has ended.
+#[derive(Clone, Debug)]
+pub struct Activity {
+    /// The pane.
+    pub pane: PaneId,
+    /// Its server and engine: every server has a pane `%0`.
+    pub epoch: Epoch,
+    /// When it was noted.
+    pub at: Instant,
+    /// What happened.
+    pub deed: Deed,
+}
+
+/// The kinds of activity.
+#[derive(Clone, Debug)]
+pub enum Deed {
+    /// Input is about to be typed: another note says what became of it.
+    Begun,
+    /// Input was typed. `None`: into a terminal that does not show it.
+    Input(Option<Vec<u8>>),
+    /// Input was not typed.
+    Refused,
+    /// A wait ended, with its patterns.
+    Waited(WaitOutcome, Vec<String>),
+}
+
+/// The channel of activities.
+pub(super) fn channel() -> broadcast::Sender<Arc<Activity>> {
+    broadcast::Sender::new(BEHIND)
+}
+
+/// An input that is typed. Dropped, it is noted what became of it.
+pub(super) struct BegunInput<'a> {
+    engine: &'a Engine,
+    pane: &'a PaneState,
+    at: Instant,
+    /// What was typed, where it was.
+    pub(super) deed: Deed,
+}
+
+impl Drop for BegunInput<'_> {
+    fn drop(&mut self) {
+        let deed = std::mem::replace(&mut self.deed, Deed::Refused);
+        self.engine.note_activity(self.pane, self.at, || deed);
+    }
+}
+
+impl Engine {
+    /// Notes that an input begins: who sees the pane's end before its outcome knows that there is one to come.
+    pub(super) fn begin_input<'a>(&'a self, pane: &'a PaneState) -> BegunInput<'a> {
+        let at = Instant::now();
+        self.note_activity(pane, at, || Deed::Begun);
+        BegunInput { engine: self, pane, at, deed: Deed::Refused }
+    }
+
+    /// Returns the activities from now on, in all panes.
+    pub fn activities(&self) -> broadcast::Receiver<Arc<Activity>> {
+        self.shared.activity.subscribe()
+    }
+
+    /// Whether somebody listens to activities.
+    pub(super) fn notes_activities(&self) -> bool {
+        self.shared.activity.receiver_count() > 0
+    }
+
+    /// Notes an activity where somebody listens.
+    pub(super) fn note_activity(&self, pane: &PaneState, at: Instant, deed: impl FnOnce() -> Deed) {
+        if !self.notes_activities() {
+            return;
+        }
+        let note = Activity { pane: pane.id(), epoch: pane.epoch(), at, deed: deed() };
+        // Whoever listened may have gone just now.
+        let _ = self.shared.activity.send(Arc::new(note));
+    }
+}

@@ -1,0 +1,267 @@
+//! Answers an agent's question: the one that its caller was shown, and no other.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use muxtap_api::{AgentInfo, AgentOption, Cursor, Error, ErrorCode, InputRequest, Result, Tier};
+use muxtap_core::{protocol::ids::PaneId, stream::render};
+
+use crate::{PaneState, Server, limits, pane::Typing};
+
+/// How long an agent may take to show that it took a key.
+const REACTION: Duration = Duration::from_secs(2);
+/// Keys that are pressed at most to get to an answer and give it.
+const MOST_KEYS: usize = 72;
+
+/// An answer that was given.
+#[derive(Clone, Debug)]
+pub struct AgentAnswered {
+    /// The pane that asked.
+    pub pane: PaneId,
+    /// The text of the answer.
+    pub label: String,
+    /// Whether the question has gone.
+    pub taken: bool,
+    /// The end of the output before the first key.
+    pub cursor: Cursor,
+}
+
+/// How an answer is chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Vertical,
+    Horizontal,
+    Key,
+}
+
+impl Server {
+    /// Gives one of the answers that the agent in a pane offers, by its key or label. Error: `CONFLICT`
+    /// where it asks nothing, or another question than `question_id`; then no key was pressed.
+    pub async fn answer(&self, target: &str, question_id: &str, answer: &str) -> Result<AgentAnswered> {
+        let audit = self.engine.audit(Tier::Input, "answer", &self.host, target)?;
+        let audit = audit.input(|| answer.as_bytes().to_vec());
+        let done = async {
+            let pane = self.resolve_pane(target).await?;
+            audit.resolved(pane.id());
+            let _only = ExclusiveAnswer::claim(&pane)?;
+            let none = || Error::new(ErrorCode::Conflict, format!("no agent runs in pane {}", pane.id()));
+            let info = self.agent_in(&pane).await?.ok_or_else(none)?;
+            if info.question_id.as_deref() != Some(question_id) {
+                return Err(other_question(&info));
+            }
+            let wanted = chosen(&info.options, answer)?;
+            let has_cursor = info.options.iter().any(|option| option.selected);
+            if !has_cursor && !info.options.get(wanted).is_some_and(AgentOption::has_own_key) {
+                let message = format!(
+                    "how {} takes that answer in pane {} is not to be seen: neither a cursor nor its key stands \
+                     there; no key was pressed, press them with send-keys",
+                    info.name, info.pane
+                );
+                return Err(Error::new(ErrorCode::Conflict, message));
+            }
+            self.press_answer(&pane, info, wanted).await
+        }
+        .await;
+        audit.finish(done)
+    }
+
+    /// Moves the cursor to an answer and presses Enter; where there is no cursor, presses its key.
+    async fn press_answer(&self, pane: &Arc<PaneState>, asked: AgentInfo, wanted: usize) -> Result<AgentAnswered> {
+        let question_id = asked.question_id.clone();
+        let option = asked.options.get(wanted).cloned().unwrap_or_default();
+        let selected = |info: &AgentInfo| info.options.iter().position(|option| option.selected);
+        let mut way = if selected(&asked).is_some() { Way::Vertical } else { Way::Key };
+        let (mut at, mut typed, mut entered) = (selected(&asked), false, false);
+        let (mut first, mut taken, mut reacted) = (None, false, true);
+        for _ in 0..MOST_KEYS {
+            let key = match (way, at) {
+                (Way::Vertical | Way::Horizontal, Some(at)) if at == wanted && entered => break,
+                (Way::Vertical | Way::Horizontal, Some(at)) if at == wanted => {
+                    entered = true;
+                    "Enter"
+                }
+                (Way::Vertical, Some(at)) => {
+                    if at < wanted {
+                        "Down"
+                    } else {
+                        "Up"
+                    }
+                }
+                (Way::Horizontal, Some(at)) => {
+                    if at < wanted {
+                        "Right"
+                    } else {
+                        "Left"
+                    }
+                }
+                _ if entered => break,
+                // Behind a key that nothing showed, Enter could be for what comes next.
+                _ if typed && !reacted => break,
+                _ if typed => {
+                    entered = true;
+                    "Enter"
+                }
+                _ if option.has_own_key() => {
+                    (way, typed) = (Way::Key, true);
+                    option.key.as_str()
+                }
+                _ => break,
+            };
+            let request = InputRequest { keys: Some(vec![key.to_owned()]), ..InputRequest::default() };
+            let pressed = self.input(&pane.id().to_string(), &request).await?;
+            first = first.or(Some(pressed.cursor));
+            reacted = tokio::time::timeout(REACTION, pane.until_output(pressed.cursor.offset)).await.is_ok();
+            let now = match self.agent_in(pane).await {
+                Ok(Some(now)) if now.question_id == question_id => now,
+                // The key stands in the line of the question, which is to be entered.
+                Ok(_) if typed && !entered && in_line(pane, asked.question.as_deref(), &option.key) => continue,
+                // The question, or the agent, has gone.
+                Ok(_) if typed || entered => {
+                    taken = true;
+                    break;
+                }
+                Ok(_) => return Err(changed_meanwhile(pane)),
+                // The answer is given; whether it was taken is not to be seen.
+                Err(_) if typed || entered => break,
+                Err(error) => return Err(error),
+            };
+            let moved = selected(&now) != at;
+            at = selected(&now);
+            if !moved && !entered {
+                way = match way {
+                    Way::Vertical => Way::Horizontal,
+                    Way::Horizontal | Way::Key => Way::Key,
+                };
+            }
+        }
+        let cursor = first.unwrap_or_else(|| pane.cursor(0));
+        Ok(AgentAnswered { pane: pane.id(), label: option.label, taken, cursor })
+    }
+
+    /// Returns the agent of a pane as its screen shows it now; `None`: there is none. Error: it is not
+    /// certain what the screen shows.
+    async fn agent_in(&self, pane: &Arc<PaneState>) -> Result<Option<AgentInfo>> {
+        let limit = Instant::now() + limits::AGENT_LATEST * 2;
+        loop {
+            let checked = pane.lock().agent_signals.request_check();
+            let judged = matches!(tokio::time::timeout_at(limit.into(), checked).await, Ok(Ok(())));
+            let (changed, rests_at, followed) = {
+                let state = pane.lock();
+                let followed = state.screen.followed().is_some();
+                (state.agent_signals.is_screen_changed(), state.last_output + limits::REST, followed)
+            };
+            if judged && !changed && followed {
+                return Ok(self.host.agents.get(pane.id()));
+            }
+            if Instant::now() >= limit {
+                let message = format!(
+                    "what pane {} shows is not certain: it does not rest, or its screen is not followed; no answer was \
+                     given",
+                    pane.id()
+                );
+                return Err(Error::new(ErrorCode::Conflict, message));
+            }
+            // A screen is judged when it rests.
+            tokio::time::sleep_until(rests_at.max(Instant::now() + limits::REST).min(limit).into()).await;
+        }
+    }
+}
+
+/// A pane's permit for one answer at a time: keys of two would mix.
+struct ExclusiveAnswer<'a>(&'a PaneState);
+
+impl<'a> ExclusiveAnswer<'a> {
+    fn claim(pane: &'a PaneState) -> Result<Self> {
+        let mut state = pane.lock();
+        if let Some(other) = state.typing {
+            return Err(other.refusal(pane.id()));
+        }
+        state.typing = Some(Typing::Answer);
+        drop(state);
+        Ok(Self(pane))
+    }
+}
+
+impl Drop for ExclusiveAnswer<'_> {
+    fn drop(&mut self) {
+        self.0.lock().typing = None;
+    }
+}
+
+fn changed_meanwhile(pane: &PaneState) -> Error {
+    let message = format!(
+        "the question in pane {} changed or was answered while the cursor was moved to the answer; Enter was not \
+         pressed",
+        pane.id()
+    );
+    Error::new(ErrorCode::Conflict, message)
+}
+
+/// Returns whether the line that has begun has the question and ends with the key.
+fn in_line(pane: &PaneState, question: Option<&str>, key: &str) -> bool {
+    let line = render::resting_line(&pane.lock().ring).text;
+    line.trim_end().ends_with(key)
+        && question.and_then(|question| question.lines().last()).is_some_and(|question| line.contains(question))
+}
+
+fn other_question(info: &AgentInfo) -> Error {
+    let message = match &info.question_id {
+        Some(id) => {
+            let question = info.question.as_deref().unwrap_or_default();
+            format!("another question stands in pane {} now: {question:?} ({id}); no key was pressed", info.pane)
+        }
+        None => format!(
+            "{} in pane {} asks nothing that has answers to choose from: it is {}; no key was pressed",
+            info.name,
+            info.pane,
+            info.state.as_str()
+        ),
+    };
+    let details = serde_json::json!({
+        "question_id": info.question_id,
+        "question": info.question,
+        "options": info.options,
+    });
+    Error::new(ErrorCode::Conflict, message).with_details(details)
+}
+
+/// Returns the index of the answer that a caller names by its key, its label, or the label's beginning.
+fn chosen(options: &[AgentOption], answer: &str) -> Result<usize> {
+    let wanted = answer.trim().to_lowercase();
+    let label = |option: &AgentOption| option.label.to_lowercase();
+    let exact = options
+        .iter()
+        .position(|option| option.key == answer)
+        .or_else(|| options.iter().position(|option| label(option) == wanted || option.key.to_lowercase() == wanted));
+    let mut beginning =
+        options.iter().enumerate().filter(|(_, option)| !wanted.is_empty() && label(option).starts_with(&wanted));
+    exact
+        .or_else(|| match (beginning.next(), beginning.next()) {
+            (Some((only, _)), None) => Some(only),
+            _ => None,
+        })
+        .ok_or_else(|| {
+            let offered: Vec<_> = options.iter().map(|option| format!("{}: {}", option.key, option.label)).collect();
+            Error::invalid(format!("answer: {answer:?} is none of the answers: {}", offered.join("; ")))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_named_by_its_key_or_label() {
+        let option =
+            |key: &str, label: &str| AgentOption { key: key.into(), label: label.into(), ..Default::default() };
+        let options = [option("1", "Yes"), option("2", "Yes, and don't ask again"), option("3", "No (esc)")];
+        for (answer, at) in [("1", 0), ("yes", 0), ("2", 1), ("Yes, and", 1), ("no", 2)] {
+            assert_eq!(chosen(&options, answer).unwrap(), at, "{answer}");
+        }
+        for answer in ["", "4", "maybe"] {
+            assert!(chosen(&options, answer).unwrap_err().message.contains("1: Yes; 2: Yes, and"), "{answer}");
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Judges what an agent does by what its pane shows.
+
+use std::ops::Range;
+
+use regex::Regex;
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    dialog::{self, Below, Dialog, Edges, Standing},
+    options::{OptionBlock, unboxed},
+    rules::{Agent, Options, Rule},
+};
+use muxtap_api::{AgentEvidence, AgentOption, AgentRow, AgentState};
+
+/// The text and title of a pane's screen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PaneContent {
+    /// The rows of the screen, from the top. Rows that the terminal wrapped are one: what a wrapped part
+    /// looks like is chosen by the text, not by the agent.
+    pub(super) rows: Vec<String>,
+    /// The place of each of them on the screen; without it the first is 0 and so on.
+    pub(super) places: Vec<u16>,
+    /// Whether the first row goes on with a text that begins above the screen.
+    pub(super) starts_within_line: bool,
+    pub(super) title: String,
+    /// Whether the bell rang since the agent last worked.
+    pub(super) bell_rang: bool,
+}
+
+impl PaneContent {
+    /// Returns the place on the screen of a row.
+    fn place(&self, row: usize) -> u16 {
+        self.places.get(row).copied().unwrap_or_else(|| u16::try_from(row).unwrap_or(u16::MAX))
+    }
+}
+
+/// The agent's state as the rules judge it, with the evidence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Judgement {
+    pub(super) state: AgentState,
+    pub(super) question: Option<String>,
+    pub(super) options: Vec<AgentOption>,
+    /// A digest of the whole question and its answers, where there are answers.
+    pub(super) digest: Option<String>,
+    pub(super) evidence: AgentEvidence,
+}
+
+impl Judgement {
+    /// Returns whether a subscriber who was sent `other` must be sent this one. The cursor's place
+    /// in a list does not count, and neither does what else the screen shows.
+    pub(super) fn differs(&self, other: &Self) -> bool {
+        let answers = |judgement: &Self| {
+            judgement.options.iter().map(|option| (option.key.clone(), option.label.clone())).collect::<Vec<_>>()
+        };
+        self.state != other.state || self.question != other.question || answers(self) != answers(other)
+    }
+}
+
+/// What is asked where a dialog stands on the screen and no answer to it is certain to reach it.
+const UNCERTAIN: &str = "A dialog stands on the screen, but not alone or not at its end: look at the pane to see what \
+    is asked";
+/// The name of that judgement's evidence.
+const UNCERTAIN_RULE: &str = "uncertain";
+
+/// Judges by the first rule that applies. Where none does the agent is idle.
+///
+/// What asks for a human is a dialog, and only the agent's own: see [`dialog`]. One that may be
+/// another's text is not judged, and where two stand there neither is.
+pub(super) fn judge(agent: &Agent, content: &PaneContent) -> Judgement {
+    let rows: Vec<&str> = content.rows.iter().map(String::as_str).collect();
+    let end = rows.iter().rposition(|row| !row.trim().is_empty()).map_or(0, |last| last + 1);
+    let rows = rows.get(..end).unwrap_or_default();
+    let mut uncertain = None;
+    for rule in &agent.rules {
+        let outcome = match rule.state {
+            AgentState::Permission | AgentState::Question => ask(rule, agent, rows, content),
+            _ => RuleMatch::of(rule, content)
+                .map_or(Outcome::No, |found| Outcome::Yes(found.judgement(rule, content, None, Vec::new()))),
+        };
+        match outcome {
+            Outcome::Yes(judgement) | Outcome::Two(judgement) => return judgement,
+            Outcome::Uncertain(judgement) => uncertain = uncertain.or(Some(judgement)),
+            Outcome::No => {}
+        }
+    }
+    uncertain.unwrap_or_else(|| Judgement {
+        state: AgentState::Idle,
+        question: None,
+        options: Vec::new(),
+        digest: None,
+        evidence: AgentEvidence { rule: "none".into(), ..AgentEvidence::default() },
+    })
+}
+
+/// Whether a rule applies.
+enum Outcome {
+    Yes(Judgement),
+    /// A dialog stands there, and another one: a human has to look.
+    Two(Judgement),
+    /// A dialog may stand there. What other rules say comes first.
+    Uncertain(Judgement),
+    No,
+}
+
+/// Tries a rule whose state asks for a human.
+fn ask(rule: &Rule, agent: &Agent, rows: &[&str], content: &PaneContent) -> Outcome {
+    let edges = Edges { is_full: rows.len() == content.rows.len(), starts_within_line: content.starts_within_line };
+    let standing = dialog::find(rows, edges, agent, &rule.options, rule.state);
+    if let Standing::Whole(dialog) = &standing {
+        let Some(found) = RuleMatch::of_dialog(rule, content, dialog) else { return Outcome::No };
+        if !agent.keeps_answered && dialog.others.iter().any(|other| is_dialog(other, dialog, agent, rows)) {
+            return Outcome::Two(found.uncertain());
+        }
+        let fitting = found.first_row() + found.excerpt.first;
+        let answers = if matches!(rule.options, Options::Pattern(_)) { fitting } else { 0 };
+        let options = dialog.block.options_from(answers);
+        let question = found.question_of(rule, dialog, rows, fitting);
+        return Outcome::Yes(found.judgement(rule, content, question, options));
+    }
+    let Some(found) = RuleMatch::of(rule, content) else { return Outcome::No };
+    if rule.screen.is_empty() {
+        // The title or the bell says so; nothing on the screen does.
+        return Outcome::Yes(found.judgement(rule, content, None, Vec::new()));
+    }
+    let last = found.rows.iter().map(|rows| rows.end).max().unwrap_or_default() + found.excerpt.first;
+    match (&rule.options, standing, dialog::below(rows.get(last..).unwrap_or_default(), agent)) {
+        (Options::None, _, Below::Footer | Below::Other) => {
+            let question = found.question(rule).or_else(|| found.own_row());
+            Outcome::Yes(found.judgement(rule, content, question, Vec::new()))
+        }
+        (_, Standing::Unsure, _) | (_, Standing::Nothing, Below::Footer) => Outcome::Uncertain(found.uncertain()),
+        _ => Outcome::No,
+    }
+}
+
+/// Rows around a list of answers in which the words of its dialog stand.
+const ROWS_BEFORE: usize = 12;
+const ROWS_BEHIND: usize = 6;
+
+/// Returns whether another list of answers than the dialog's looks like one of the agent's own dialogs.
+fn is_dialog(other: &OptionBlock, dialog: &Dialog, agent: &Agent, rows: &[&str]) -> bool {
+    if other.options.len() < 2 {
+        return false;
+    }
+    let asks = |rule: &&Rule| {
+        matches!(rule.state, AgentState::Permission | AgentState::Question) && !matches!(rule.options, Options::None)
+    };
+    let from = other.rows.start.saturating_sub(ROWS_BEFORE);
+    let to = (other.rows.end + ROWS_BEHIND).min(dialog.block.rows.start);
+    let text = |to: usize| rows.get(from..to).unwrap_or_default().join("\n");
+    let (head, all) = (text(other.rows.end), text(to));
+    agent.rules.iter().filter(asks).any(|rule| match &rule.question {
+        Some(question) => question.is_match(&head),
+        None => !rule.screen.is_empty() && rule.screen.iter().all(|regex| regex.is_match(&all)),
+    })
+}
+
+/// The rows that a rule looks at, as one text.
+struct Excerpt<'a> {
+    rows: &'a [String],
+    /// The index of the first row on the screen.
+    first: usize,
+    text: String,
+}
+
+impl<'a> Excerpt<'a> {
+    /// Returns the last rows that are not empty, at most `most`.
+    fn last(rows: &'a [String], most: u16) -> Self {
+        let end = rows.iter().rposition(|row| !row.trim().is_empty()).map_or(0, |last| last + 1);
+        let first = end.saturating_sub(usize::from(most));
+        Self::of(rows.get(first..end).unwrap_or_default(), first)
+    }
+
+    fn of(rows: &'a [String], first: usize) -> Self {
+        Self { rows, first, text: rows.join("\n") }
+    }
+
+    /// Returns what stands below the last row that matches.
+    fn below(self, regex: &Regex) -> Self {
+        match self.rows.iter().rposition(|row| regex.is_match(row)).map(|at| at + 1) {
+            Some(at) => Self::of(self.rows.get(at..).unwrap_or_default(), self.first + at),
+            None => self,
+        }
+    }
+
+    /// Returns the rows on which these bytes stand, counted within this excerpt.
+    fn rows_of(&self, bytes: &Range<usize>) -> Range<usize> {
+        let breaks = |to: usize| self.text.get(..to).map_or(0, |text| text.matches('\n').count());
+        // An empty match at a row's end is in that row.
+        let last = breaks(bytes.end.saturating_sub(1).max(bytes.start));
+        breaks(bytes.start)..last + 1
+    }
+}
+
+/// The match of a rule: why it applies.
+struct RuleMatch<'a> {
+    content: &'a PaneContent,
+    excerpt: Excerpt<'a>,
+    /// The rows that each expression matched, counted within the excerpt.
+    rows: Vec<Range<usize>>,
+}
+
+impl<'a> RuleMatch<'a> {
+    fn of(rule: &Rule, content: &'a PaneContent) -> Option<Self> {
+        Self::in_excerpt(rule, content, Excerpt::last(&content.rows, rule.rows))
+    }
+
+    /// Tries a rule on a dialog alone.
+    fn of_dialog(rule: &Rule, content: &'a PaneContent, dialog: &Dialog) -> Option<Self> {
+        let rows = content.rows.get(dialog.rows.clone()).unwrap_or_default();
+        Self::in_excerpt(rule, content, Excerpt::of(rows, dialog.rows.start))
+    }
+
+    fn in_excerpt(rule: &Rule, content: &'a PaneContent, excerpt: Excerpt<'a>) -> Option<Self> {
+        if rule.bell && !content.bell_rang || rule.title.as_ref().is_some_and(|title| !title.is_match(&content.title)) {
+            return None;
+        }
+        let excerpt = match &rule.below {
+            Some(below) => excerpt.below(below),
+            None => excerpt,
+        };
+        // The last match counts: what stands lowest is newest.
+        let found =
+            rule.screen.iter().map(|regex| Some(excerpt.rows_of(&regex.find_iter(&excerpt.text).last()?.range())));
+        let rows = found.collect::<Option<Vec<_>>>()?;
+        if rule.unless.iter().any(|regex| regex.is_match(&excerpt.text)) {
+            return None;
+        }
+        Some(Self { content, excerpt, rows })
+    }
+
+    /// Returns the first row that the first expression matched, within the excerpt.
+    fn first_row(&self) -> usize {
+        self.rows.first().map_or(0, |rows| rows.start)
+    }
+
+    fn judgement(
+        &self,
+        rule: &Rule,
+        content: &PaneContent,
+        question: Option<String>,
+        options: Vec<AgentOption>,
+    ) -> Judgement {
+        let digest = (!options.is_empty()).then(|| digest(question.as_deref(), &options));
+        Judgement {
+            state: rule.state,
+            question: question.map(|question| shortened(&question)),
+            options,
+            digest,
+            evidence: AgentEvidence {
+                rule: rule.name.clone(),
+                title: rule.title.as_ref().map(|_| content.title.clone()),
+                rows: self.evidence_rows(),
+            },
+        }
+    }
+
+    /// Returns the judgement that a human has to look.
+    fn uncertain(&self) -> Judgement {
+        Judgement {
+            state: AgentState::Question,
+            question: Some(UNCERTAIN.to_owned()),
+            options: Vec::new(),
+            digest: None,
+            evidence: AgentEvidence { rule: UNCERTAIN_RULE.into(), title: None, rows: self.evidence_rows() },
+        }
+    }
+
+    fn evidence_rows(&self) -> Vec<AgentRow> {
+        let mut rows: Vec<usize> = self.rows.iter().flat_map(Clone::clone).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let row = |at: usize| {
+            let text = self.excerpt.rows.get(at)?.clone();
+            Some(AgentRow { row: self.content.place(self.excerpt.first + at), text })
+        };
+        rows.into_iter().filter_map(row).collect()
+    }
+
+    /// Returns what a dialog asks: all of its text above the answers, with the question that the rule's
+    /// expression finds. `fitting`: the row of the screen that the first expression matched.
+    fn question_of(&self, rule: &Rule, dialog: &Dialog, rows: &[&str], fitting: usize) -> Option<String> {
+        // Where question and answers stand in one row, what is asked about stands above that.
+        let is_one_row = dialog.block.rows.contains(&fitting) && rule.question.is_some();
+        let mut text = dialog.body(rows, if is_one_row { fitting } else { dialog.block.rows.start });
+        let asked = self.question(rule);
+        let is_new = |asked: &String| is_one_row || !text.iter().any(|line| line.contains(asked.as_str()));
+        if let Some(asked) = asked.filter(is_new) {
+            text.push(asked);
+        }
+        if text.is_empty() {
+            return self.own_row();
+        }
+        if dialog.is_cut {
+            text.insert(0, MORE.to_owned());
+        }
+        Some(text.join("\n"))
+    }
+
+    fn own_row(&self) -> Option<String> {
+        self.excerpt.rows.get(self.first_row()).filter(|_| !self.rows.is_empty()).map(|row| unboxed(row).to_owned())
+    }
+
+    /// Returns what the rule's own expression finds: its first group, or all of the match.
+    fn question(&self, rule: &Rule) -> Option<String> {
+        let found = rule.question.as_ref()?.captures_iter(&self.excerpt.text).last()?;
+        Some(unboxed(found.get(1).or_else(|| found.get(0))?.as_str()).to_owned())
+    }
+}
+
+/// What stands in a question for rows above it that are not on the screen or may belong to it.
+const MORE: &str = "…";
+/// Bytes of a question; a longer one keeps its first quarter and its end.
+const QUESTION_BYTES: usize = 4096;
+
+/// Returns a question of at most [`QUESTION_BYTES`] bytes and the words that say what is left out.
+fn shortened(question: &str) -> String {
+    if question.len() <= QUESTION_BYTES {
+        return question.to_owned();
+    }
+    // A character has 4 bytes at most.
+    let boundary = |from: usize| (from..from + 4).find(|at| question.is_char_boundary(*at)).unwrap_or(from);
+    let head = boundary(QUESTION_BYTES / 4);
+    let tail = boundary(question.len() - QUESTION_BYTES * 3 / 4);
+    let (head, left_out, tail) =
+        (question.get(..head).unwrap_or_default(), tail - head, question.get(tail..).unwrap_or_default());
+    format!("{head}\n{MORE} {left_out} bytes are left out: look at the pane {MORE}\n{tail}")
+}
+
+/// Returns a digest of a question, wherever the cursor stands in its answers.
+fn digest(question: Option<&str>, options: &[AgentOption]) -> String {
+    let mut hash = Sha256::new();
+    let mut add = |text: &str| {
+        hash.update(text);
+        hash.update([0]);
+    };
+    add(question.unwrap_or_default());
+    for option in options {
+        add(&option.key);
+        add(&option.label);
+        add(option.detail.as_deref().unwrap_or_default());
+    }
+    hash.finalize().iter().take(6).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+}
+
+#[cfg(test)]
+mod tests;

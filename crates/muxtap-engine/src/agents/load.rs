@@ -1,0 +1,111 @@
+//! Loads rules: those that are built in, and the user's own from a file.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
+
+use muxtap_base::files::read_configuration;
+
+use super::{Rules, parse};
+use muxtap_api::{Error, ErrorCode, Result};
+
+static BUILT_IN: LazyLock<Result<Rules>> =
+    LazyLock::new(|| parse::parse(include_str!("rules.toml"), &Rules::default()));
+
+impl Rules {
+    /// Returns the built-in rules.
+    pub fn built_in() -> Self {
+        match &*BUILT_IN {
+            Ok(rules) => rules.clone(),
+            Err(error) => Self { agents: Vec::new(), error: Some(error.message.clone()) },
+        }
+    }
+
+    /// Returns the built-in rules and what `text` adds. Error: what is wrong, with line, agent and
+    /// rule.
+    pub fn with_user_rules(text: &str) -> Result<Self> {
+        parse::parse(text, &Self::built_in())
+    }
+
+    /// Returns the built-in rules with the reason why the user's rules cannot be read.
+    pub fn built_in_with_error(error: &Error) -> Self {
+        Self { error: Some(error.message.clone()), ..Self::built_in() }
+    }
+}
+
+/// The longest file that is read.
+const FILE_BYTES: u64 = 1 << 20;
+
+/// The file in which the user's rules are looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RulesFile {
+    /// The file's path.
+    pub path: PathBuf,
+    /// Whether the user named the file: then it must exist and be right.
+    pub named: bool,
+}
+
+impl RulesFile {
+    /// Reads the file and adds its rules to the built-in ones. Error, with the file, line, agent
+    /// and rule: the file cannot be read, other users can write or replace it, or it is wrong.
+    pub fn load(&self) -> Result<Rules> {
+        let Some(text) = self.read().map_err(|error| unable(&self.path, &error))? else { return Ok(Rules::built_in()) };
+        Rules::with_user_rules(&text)
+            .map_err(|error| Error::invalid(format!("{}: {}", self.path.display(), error.message)))
+    }
+
+    fn read(&self) -> io::Result<Option<String>> {
+        match read_configuration(&self.path, FILE_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.named => Ok(None),
+            text => text.map(Some),
+        }
+    }
+}
+
+fn unable(path: &Path, error: &io::Error) -> Error {
+    Error::new(ErrorCode::Conflict, format!("cannot read the rules of agents {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+    use muxtap_api::AgentState;
+
+    use crate::agents::rules::Rule;
+
+    #[test]
+    fn a_file_that_nobody_named_may_be_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = RulesFile { path: dir.path().join("agents.toml"), named: false };
+        assert_eq!(file.load().unwrap().ids(), Rules::built_in().ids());
+        file.named = true;
+        assert!(file.load().unwrap_err().message.contains("cannot read"));
+        fs::write(&file.path, "[[agent]]\nid = 'mine'\nprograms = ['mine']\n").unwrap();
+        assert!(file.load().unwrap().ids().contains(&"mine"));
+        fs::write(&file.path, "[[agent]]\nid = 'mine'\n").unwrap();
+        let message = file.load().unwrap_err().message;
+        assert!(message.contains("agents.toml: line 2: agent `mine`"), "{message}");
+        fs::set_permissions(&file.path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(file.load().unwrap_err().message.contains("chmod go-w"));
+    }
+
+    #[test]
+    fn the_rules_that_are_built_in_can_be_read() {
+        assert_eq!(parse::parse(include_str!("rules.toml"), &Rules::default()).err(), None);
+        let rules = Rules::built_in();
+        assert_eq!(rules.ids(), ["claude", "codex", "gemini", "aider", "opencode", "cursor", "copilot", "goose"]);
+        for agent in &rules.agents {
+            for state in [AgentState::Working, AgentState::Permission] {
+                assert!(agent.rules.iter().any(|rule| rule.state == state), "{}: {}", agent.id, state.as_str());
+            }
+            let mut sorted = agent.rules.clone();
+            sorted.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
+            let names = |rules: &[Rule]| rules.iter().map(|rule| rule.name.clone()).collect::<Vec<_>>();
+            assert_eq!(names(&agent.rules), names(&sorted));
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Agents in panes: which run where, and what they do.
+
+mod answer;
+mod dialog;
+mod follow;
+mod identify;
+mod judge;
+mod load;
+mod options;
+mod parse;
+pub(super) mod registry;
+mod rules;
+mod signals;
+
+use super::{Host, Server, limits};
+use muxtap_api::{AgentInfo, AgentList, Result, Tier};
+
+pub use answer::AgentAnswered;
+pub(super) use follow::follow;
+pub use load::RulesFile;
+pub use rules::Rules;
+pub(super) use signals::AgentSignals;
+
+impl Server {
+    /// Returns the agents of a server. Every pane's processes are looked at first. What an agent
+    /// does is what its screen showed when it last rested.
+    ///
+    /// ```no_run
+    /// # use muxtap_engine as muxtap;
+    /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+    /// for agent in server.agents().await?.agents {
+    ///     println!("{} in {} is {:?}", agent.name, agent.pane, agent.state);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn agents(&self) -> Result<AgentList> {
+        let host = &self.host;
+        self.engine.authorize(Tier::Read)?;
+        if let Err(error) = host.server().cover_all().await
+            && host.agents.all().is_empty()
+        {
+            return Err(error);
+        }
+        if self.engine.shared.options.agents.is_empty() {
+            return Ok(AgentList::default());
+        }
+        self.engine.shared.retired.notify_one();
+        let asked: Vec<_> = host.panes().iter().map(|pane| pane.lock().agent_signals.request_check()).collect();
+        // A pane that goes meanwhile responds too. A pane whose screen stays uncertain does not.
+        let all = futures_util::future::join_all(asked);
+        let _ = tokio::time::timeout(limits::AGENT_LATEST * 2, all).await;
+        Ok(AgentList { agents: host.known_agents(), rules_error: self.engine.shared.options.agents.error.clone() })
+    }
+}
+
+impl Host {
+    /// Returns the registered agents with the present locations of their panes.
+    pub(super) fn known_agents(&self) -> Vec<AgentInfo> {
+        let known = self.agents.all().into_iter();
+        let placed = known.map(|(id, mut info)| {
+            registry::update_location(&mut info, &self.info_of(id));
+            info
+        });
+        placed.collect()
+    }
+}

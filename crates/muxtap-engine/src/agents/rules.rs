@@ -1,0 +1,86 @@
+//! Rules for agents: how to recognize them, and what their screens mean.
+//!
+//! Rules are data: `rules.toml` beside this file, and a file of the user's. `docs/agents.md`
+//! describes their form.
+
+use std::sync::Arc;
+
+use muxtap_api::AgentState;
+use regex::Regex;
+
+/// All known agents, in the order in which they are tried.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    pub(super) agents: Vec<Arc<Agent>>,
+    /// Why the user's own rules are missing, if they are.
+    pub(super) error: Option<String>,
+}
+
+/// The rules of one agent.
+#[derive(Clone, Debug)]
+pub(super) struct Agent {
+    pub(super) id: String,
+    pub(super) name: String,
+    /// Names of its program, or of the script that an interpreter runs, in lower case.
+    pub(super) programs: Vec<String>,
+    /// Command lines that any of these matches are the agent's too.
+    pub(super) process: Vec<Regex>,
+    /// Command lines that any of these matches are not the agent's.
+    pub(super) except: Vec<Regex>,
+    /// Rows in which the agent waits for its user's next message, besides those that begin with `>`,
+    /// `❯`, `›` or `→`.
+    pub(super) prompt: Vec<Regex>,
+    /// Rows that may stand below the answers of a dialog, besides hints on keys.
+    pub(super) footer: Vec<Regex>,
+    /// Whether it prints line by line, so that questions that were answered stay on the screen.
+    pub(super) keeps_answered: bool,
+    /// The rules by falling priority: the first that applies decides.
+    pub(super) rules: Vec<Rule>,
+}
+
+/// One rule: when a screen means a state.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    pub(super) name: String,
+    pub(super) state: AgentState,
+    pub(super) priority: i32,
+    /// How many of the last rows that are not empty are looked at.
+    pub(super) rows: u16,
+    /// Limits the rule to what stands below the last row that matches this.
+    pub(super) below: Option<Regex>,
+    /// Expressions that must all match the rows.
+    pub(super) screen: Vec<Regex>,
+    /// Expressions of which none may match the rows.
+    pub(super) unless: Vec<Regex>,
+    /// An expression that must match the title.
+    pub(super) title: Option<Regex>,
+    /// Whether the bell must have rung since the agent last worked.
+    pub(super) bell: bool,
+    /// Finds the question in the rows.
+    pub(super) question: Option<Regex>,
+    pub(super) options: Options,
+}
+
+/// How the offered answers are found.
+#[derive(Clone, Debug)]
+pub(super) enum Options {
+    /// Not at all.
+    None,
+    /// As a numbered list with a cursor, as `❯ 1. Yes`.
+    Numbered,
+    /// As every match of this, with its groups `label`, `key` and `cursor`, from the first matching
+    /// row on.
+    Pattern(Regex),
+}
+
+impl Rules {
+    /// Returns whether no agent is known, so that none is looked for.
+    pub fn is_empty(&self) -> bool {
+        self.agents.is_empty()
+    }
+
+    /// Returns the ids of the agents.
+    pub fn ids(&self) -> Vec<&str> {
+        self.agents.iter().map(|agent| agent.id.as_str()).collect()
+    }
+}

@@ -1,0 +1,571 @@
+//! The audit log: one JSON object a line for everything that changed a terminal, or was refused.
+//!
+//! The file is the user's alone (0600) and is rotated when it is full. A thread of its own writes
+//! it, so that a disk that hangs delays no caller. What cannot be written is counted and logged,
+//! and hinders nobody.
+//!
+//! Typed text is not in it, but a keyed hash of that: a bare one would tell whoever reads the log
+//! a short password, by trying. The key is a file beside the log (`audit.jsonl.key`).
+
+use std::{
+    fmt::Write as _,
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError, mpsc},
+    time::{Duration, Instant},
+};
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use muxtap_api::{Error, ErrorCode, Result};
+use muxtap_base::{
+    files::{self, Existing, FileError, OpenToOthers, SecretError},
+    metrics,
+};
+use rustix::fs::{FlockOperation, OFlags};
+use serde::Serialize;
+use sha2::Sha256;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+/// Size at which the file is rotated, unless configured otherwise.
+pub const AUDIT_BYTES: u64 = 10 * 1024 * 1024;
+/// Rotated files that are kept: `audit.jsonl.1` is the youngest.
+pub const AUDIT_FILES: usize = 3;
+/// Entries that wait for the disk; of more, the newest are lost (and counted).
+const QUEUE: usize = 4096;
+/// How long lines gather that follow on one that was written.
+const GATHER: Duration = Duration::from_millis(5);
+/// Bytes of lines that are written at once.
+const BATCH_BYTES: usize = 256 * 1024;
+/// Refused actions that are recorded at once; whoever may change nothing must not push out the records of changes.
+const REFUSED: u32 = 256;
+/// After them, the time in which one more is recorded; the others are counted in its line.
+const REFUSED_PACE: Duration = Duration::from_secs(10);
+/// Bytes of a target that are recorded.
+const TARGET_BYTES: usize = 1024;
+/// Random bytes of the key.
+const KEY_BYTES: usize = 32;
+/// The longest key's file that is read, in bytes: longer ones hold no key.
+const KEY_FILE_BYTES: u64 = 4096;
+/// How long the disk may take when the log is closed.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// A record of one action.
+#[derive(Serialize)]
+pub struct Entry<'a> {
+    /// The face the caller came by.
+    pub face: &'a str,
+    /// The caller.
+    pub who: &'a str,
+    /// What let a caller over TCP in: `token`, `page` or `device`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<&'a str>,
+    /// The tmux server's socket; empty for an action that belongs to none.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub server: &'a str,
+    /// The target as it was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<&'a str>,
+    /// The id that the target resolved to: `%3`, `@1`, `$0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pane: Option<&'a str>,
+    /// The action.
+    pub action: &'a str,
+    /// `ok`, an error's code, or `abandoned` when the caller left before the result was known.
+    pub result: &'a str,
+    /// How many bytes were typed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<usize>,
+    /// HMAC-SHA-256 of those bytes, by the key beside the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hmac: Option<String>,
+    /// How long the action took, in milliseconds.
+    pub ms: u64,
+}
+
+#[derive(Serialize)]
+struct Stamped<'a> {
+    at: String,
+    #[serde(flatten)]
+    entry: &'a Entry<'a>,
+    /// How many refused actions before this one have no line.
+    #[serde(skip_serializing_if = "is_zero")]
+    omitted: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Limits how many refused actions an audit log records: a caller that may change nothing could rotate it otherwise.
+#[derive(Debug, Default)]
+pub struct Refusals(Mutex<(Option<Instant>, u64)>);
+
+impl Refusals {
+    /// Returns whether a refused action is recorded now, and how many before it were not.
+    pub fn record(&self) -> Option<u64> {
+        self.record_at(Instant::now())
+    }
+
+    fn record_at(&self, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (full, omitted) = &mut *state;
+        let next = full.map_or(now, |full| full.max(now)) + REFUSED_PACE;
+        if next.saturating_duration_since(now) > REFUSED_PACE * REFUSED {
+            *omitted += 1;
+            return None;
+        }
+        *full = Some(next);
+        Some(std::mem::take(omitted))
+    }
+
+    /// Whether an error with this code says that the caller may not do what was asked.
+    pub fn is_refusal(code: &str) -> bool {
+        [ErrorCode::ReadOnly.as_str(), ErrorCode::Unauthorized.as_str()].contains(&code)
+    }
+}
+
+/// The key of an audit log's hashes.
+#[derive(Clone, Debug)]
+pub struct AuditKey(Hmac<Sha256>);
+
+impl AuditKey {
+    /// Reads the key of the log at this path. Errors: `CONFLICT` where there is none, or it is open to
+    /// others; `UNAUTHORIZED` where somebody else put it there.
+    pub fn of(log: &Path) -> Result<Self> {
+        let path = key_file(log);
+        let refuse_as = |code, why: &str| Error::new(code, format!("the audit log's key, {}, {why}", path.display()));
+        let refuse = |why: &str| refuse_as(ErrorCode::Conflict, why);
+        let (text, _) = files::read_secret(&path, KEY_FILE_BYTES).map_err(|error| match error {
+            SecretError::Foreign(why) => refuse_as(ErrorCode::Unauthorized, &why),
+            SecretError::Open(why) => refuse(&format!(
+                "{why}: remove it, and the next daemon makes another (what was typed before cannot be checked then)"
+            )),
+            SecretError::Unreadable(why) => refuse(&why),
+        })?;
+        let bytes = unhex(text.trim()).filter(|bytes| bytes.len() == KEY_BYTES);
+        let key = bytes.and_then(|bytes| Hmac::new_from_slice(&bytes).ok());
+        key.map(Self).ok_or_else(|| refuse(&format!("holds no key ({} hexadecimal digits): remove it", 2 * KEY_BYTES)))
+    }
+
+    /// Reads the key, after making one where there is none.
+    fn of_or_new(log: &Path) -> Result<Self> {
+        let path = key_file(log);
+        if fs::symlink_metadata(&path).is_err() {
+            let mut random = [0; KEY_BYTES];
+            getrandom::fill(&mut random).map_err(|error| Error::internal(format!("no random bytes: {error}")))?;
+            files::write_secret(&path, &hex(&random), Existing::Keep).map_err(|error| {
+                let path = path.display();
+                Error::new(ErrorCode::Conflict, format!("cannot write the audit log's key {path}: {error}"))
+            })?;
+        }
+        Self::of(log)
+    }
+
+    /// Returns the keyed hash of what was typed, as the log has it.
+    pub fn hash(&self, typed: &[u8]) -> String {
+        let mut mac = self.0.clone();
+        mac.update(typed);
+        hex(&mac.finalize().into_bytes())
+    }
+}
+
+/// Returns the file of the key of the log at this path.
+pub fn key_file(log: &Path) -> PathBuf {
+    with_suffix(log, ".key")
+}
+
+/// Returns the files of the log at this path, from the oldest to the one that is written.
+pub fn log_files(log: &Path) -> Vec<PathBuf> {
+    let old = (1..=AUDIT_FILES).rev().map(|number| with_suffix(log, &format!(".{number}")));
+    old.chain([log.to_owned()]).collect()
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
+    let byte = |pair: &[u32]| pair.iter().fold(0, |byte, digit| byte << 4 | *digit as u8);
+    Some(digits.chunks(2).map(byte).collect())
+}
+
+/// The open log, and the key of its hashes.
+#[derive(Debug)]
+pub struct Audit {
+    key: AuditKey,
+    log: LineLog,
+    refusals: Refusals,
+}
+
+/// A log of JSON objects, one a line, in a file of the user's alone that is rotated when it is full. Dropping it
+/// writes what waits.
+#[derive(Debug)]
+pub struct LineLog {
+    queue: Option<mpsc::SyncSender<Vec<u8>>>,
+    written: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Audit {
+    /// Opens the log and its key, or creates them. Errors: `CONFLICT` where one of the files is open to
+    /// others or cannot be written; `UNAUTHORIZED` where somebody else put one there.
+    pub fn open(path: &Path, most: u64) -> Result<Self> {
+        let log = LineLog::open(path, most)?;
+        // Behind the log's lock: no two processes make a key.
+        Ok(Self { key: AuditKey::of_or_new(path)?, log, refusals: Refusals::default() })
+    }
+
+    /// Returns the key of its hashes.
+    pub fn key(&self) -> &AuditKey {
+        &self.key
+    }
+
+    /// Adds an entry. Of many refused actions it counts most, instead of recording each.
+    pub fn record(&self, entry: &Entry<'_>) {
+        let is_refused = Refusals::is_refusal(entry.result);
+        let Some(omitted) = (if is_refused { self.refusals.record() } else { Some(0) }) else {
+            metrics::AUDIT_OMITTED.increment(1);
+            return;
+        };
+        let target = entry.target.map(|target| shortened(target, TARGET_BYTES));
+        self.log.write(&Stamped {
+            at: timestamp(),
+            entry: &Entry { target, hmac: entry.hmac.clone(), ..*entry },
+            omitted,
+        });
+    }
+}
+
+/// Returns a text, cut to so many bytes at the end of a character.
+pub(crate) fn shortened(text: &str, most: usize) -> &str {
+    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).filter(|end| *end < text.len());
+    end.and_then(|end| text.get(..end)).unwrap_or(text)
+}
+
+/// Returns the time of day as the log has it.
+pub fn timestamp() -> String {
+    let at = OffsetDateTime::now_utc();
+    at.replace_millisecond(at.millisecond()).unwrap_or(at).format(&Rfc3339).unwrap_or_default()
+}
+
+impl LineLog {
+    /// Opens the log, or creates it; at `most` bytes it is rotated. Errors: `CONFLICT` where it is open to others or
+    /// cannot be written; `UNAUTHORIZED` where somebody else put it, or a rotated one, there.
+    pub fn open(path: &Path, most: u64) -> Result<Self> {
+        let file = LogFile::check_rotated(path).and_then(|()| LogFile::open(path, most)).map_err(|error| {
+            let code =
+                if matches!(error, FileError::Foreign(_)) { ErrorCode::Unauthorized } else { ErrorCode::Conflict };
+            Error::new(code, format!("cannot write the audit log {}: {error}", path.display()))
+        })?;
+        let (queue, lines) = mpsc::sync_channel(QUEUE);
+        let (tell, written) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("audit".into())
+            .spawn(move || {
+                write_all(file, &lines);
+                drop(tell);
+            })
+            .map_err(|error| Error::internal(format!("cannot start a thread: {error}")))?;
+        Ok(Self { queue: Some(queue), written: Mutex::new(written) })
+    }
+
+    /// Adds a line. It waits for nothing: a line for which there is no place is lost, and counted.
+    pub fn write(&self, entry: &impl Serialize) {
+        let Ok(mut line) = serde_json::to_vec(entry) else { return };
+        line.push(b'\n');
+        if self.queue.as_ref().is_none_or(|queue| queue.try_send(line).is_err()) {
+            metrics::AUDIT_LOST.increment(1);
+        }
+    }
+}
+
+impl Drop for LineLog {
+    fn drop(&mut self) {
+        self.queue = None;
+        // Disconnected: the thread has ended.
+        let _ = self.written.get_mut().unwrap_or_else(PoisonError::into_inner).recv_timeout(CLOSE_LIMIT);
+    }
+}
+
+/// Writes lines, all that wait at once: a program that asks a thousand times a second costs no write and no wake-up
+/// for each.
+fn write_all(mut file: LogFile, lines: &mpsc::Receiver<Vec<u8>>) {
+    let (mut failing, mut next) = (false, None);
+    while let Some(first) = next.take().or_else(|| lines.recv().ok()) {
+        let (mut length, mut batch) = (first.len(), vec![first]);
+        while length < BATCH_BYTES
+            && let Ok(line) = lines.try_recv()
+        {
+            if !file.has_room(length + line.len()) {
+                next = Some(line);
+                break;
+            }
+            length += line.len();
+            batch.push(line);
+        }
+        let written = file.write(&batch.concat());
+        // Of a disk that is nearly full each line has what is left.
+        let each = if written.is_err() { &batch[..] } else { &[] };
+        for line in each {
+            match file.write(line) {
+                Ok(()) => failing = false,
+                Err(error) => {
+                    metrics::AUDIT_LOST.increment(1);
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::error!("cannot write the audit log {}: {error}", file.path.display());
+                    }
+                }
+            }
+        }
+        failing &= written.is_err();
+        if next.is_none() {
+            // Senders wake nobody meanwhile: what they send gathers.
+            std::thread::sleep(GATHER);
+        }
+    }
+}
+
+struct LogFile {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    most: u64,
+}
+
+impl LogFile {
+    fn open(path: &Path, most: u64) -> Result<Self, FileError> {
+        if let Some(dir) = path.parent() {
+            files::make_private_folder(dir)?;
+        }
+        let access = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+        let file = files::open_private(path, access, OpenToOthers::Refused).map_err(|error| match error {
+            FileError::Open(why) => FileError::Open(format!("it {why}: chmod 600 it")),
+            FileError::Foreign(why) => FileError::Foreign(format!("it {why}")),
+            FileError::Io(error) => FileError::Io(error),
+        })?;
+        let found = file.metadata().map_err(FileError::Io)?;
+        // Two processes that rotate one file would throw away each other's lines.
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| FileError::Open("another muxtap writes it: audit_file names another place".into()))?;
+        Ok(Self { path: path.to_owned(), length: found.len(), file, most })
+    }
+
+    /// Checks that nobody else's file is in the place of a rotated one.
+    fn check_rotated(path: &Path) -> Result<(), FileError> {
+        for old in log_files(path).into_iter().filter(|old| old != path) {
+            match files::open_private(&old, OFlags::RDONLY, OpenToOthers::Kept) {
+                Err(FileError::Foreign(why)) => return Err(FileError::Foreign(format!("{} {why}", old.display()))),
+                // One that is missing, or that cannot be read, is in nobody's way.
+                Ok(_) | Err(FileError::Open(_) | FileError::Io(_)) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether so many bytes can be added before it is rotated.
+    fn has_room(&self, bytes: usize) -> bool {
+        self.length + bytes as u64 <= self.most
+    }
+
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        let full = self.length > 0 && !self.has_room(line.len());
+        if full && let Err(error) = self.turn() {
+            tracing::warn!("cannot turn the audit log {}: {error}; it grows on", self.path.display());
+            // Rotation is tried again when as much has been written once more.
+            self.length = 0;
+        }
+        let before = self.file.metadata()?.len();
+        let written = self.file.write_all(line);
+        if written.is_err() {
+            // A full disk takes half a line: that half must not spoil the next one.
+            let _ = self.file.set_len(before);
+        } else {
+            self.length += line.len() as u64;
+        }
+        written
+    }
+
+    /// Rotates the files: this one becomes the youngest old one, the oldest goes.
+    fn turn(&mut self) -> io::Result<()> {
+        Self::check_rotated(&self.path)?;
+        let old = |number: usize| with_suffix(&self.path, &format!(".{number}"));
+        for number in (1..AUDIT_FILES).rev() {
+            match fs::rename(old(number), old(number + 1)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        match fs::rename(&self.path, old(1)) {
+            // The file was moved away.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        *self = Self::open(&self.path, self.most)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::OpenOptions, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    fn entry(action: &str) -> Entry<'_> {
+        Entry {
+            face: "unix",
+            who: "uid 1",
+            by: None,
+            server: "/tmp/s",
+            target: Some("work"),
+            pane: Some("%1"),
+            action,
+            result: "ok",
+            bytes: None,
+            hmac: None,
+            ms: 1,
+        }
+    }
+
+    #[test]
+    fn entries_are_lines_in_order_in_a_private_file_that_turns() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state/audit.jsonl");
+        let audit = Audit::open(&path, 4096).unwrap();
+        let names: Vec<String> = (0..100).map(|number| format!("act-{number}")).collect();
+        for name in &names {
+            audit.record(&entry(name));
+        }
+        drop(audit);
+        let mut text = String::new();
+        for number in (1..=AUDIT_FILES).rev() {
+            text += &fs::read_to_string(format!("{}.{number}", path.display())).unwrap();
+        }
+        text += &fs::read_to_string(&path).unwrap();
+        let kept: Vec<String> = text
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["action"].as_str().unwrap().to_owned())
+            .collect();
+        assert!(kept.len() > 50 && names.ends_with(&kept), "{kept:?}");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(fs::metadata(&path).unwrap().len() <= 4096);
+    }
+
+    /// S4: whoever is refused again and again pushes out no record of a change.
+    #[test]
+    fn refused_actions_do_not_rotate_the_log_and_a_long_target_is_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        let audit = Audit::open(&path, AUDIT_BYTES).unwrap();
+        audit.record(&entry("a-real-one"));
+        let long = "é".repeat(100_000);
+        for result in ["READ_ONLY", "UNAUTHORIZED"] {
+            for _ in 0..10_000 {
+                audit.record(&Entry { result, target: Some(&long), ..entry("input") });
+            }
+        }
+        drop(audit);
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 1 + REFUSED as usize);
+        assert!(text.starts_with('{') && text.lines().next().unwrap().contains("a-real-one"));
+        assert!(text.lines().all(|line| line.len() < TARGET_BYTES + 300), "a target of 200 kB is cut");
+        assert!(!Path::new(&format!("{}.1", path.display())).exists());
+    }
+
+    #[test]
+    fn refused_actions_without_a_line_are_counted_in_the_next_one() {
+        let (refusals, now) = (Refusals::default(), Instant::now());
+        assert!((0..REFUSED).all(|_| refusals.record_at(now) == Some(0)));
+        assert!((0..7).all(|_| refusals.record_at(now).is_none()));
+        assert_eq!(refusals.record_at(now + REFUSED_PACE), Some(7));
+        assert_eq!(refusals.record_at(now + REFUSED_PACE), None);
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(Audit::open(&path, 4096).unwrap_err().message.contains("chmod 600"));
+    }
+
+    #[test]
+    fn what_was_typed_is_hashed_by_a_key_that_is_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("audit.jsonl"), dir.path().join("other.jsonl"));
+        let hash = |path: &Path| Audit::open(path, 4096).unwrap().key().hash(b"hunter2");
+        let first = hash(&path);
+        assert_eq!(first, hash(&path));
+        assert_eq!(first, AuditKey::of(&path).unwrap().hash(b"hunter2"));
+        assert_ne!(first, hash(&other), "of another log");
+        assert_ne!(first, hex(&<Sha256 as sha2::Digest>::digest(b"hunter2")));
+        assert_eq!(fs::metadata(key_file(&path)).unwrap().permissions().mode() & 0o777, 0o600);
+        // RFC 4231, test case 2.
+        let known = AuditKey(Hmac::new_from_slice(b"Jefe").unwrap()).hash(b"what do ya want for nothing?");
+        assert_eq!(known, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    }
+
+    #[test]
+    fn a_key_that_is_not_the_users_alone_is_refused_and_never_reached_by_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        let key = key_file(&path);
+        let refused = || {
+            let error = Audit::open(&path, 4096).unwrap_err();
+            assert!(error.message.contains(key.to_str().unwrap()), "{error}");
+            (error.code, error.message)
+        };
+        drop(Audit::open(&path, 4096).unwrap());
+        let text = fs::read_to_string(&key).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
+        let (code, message) = refused();
+        assert!(code == ErrorCode::Conflict && message.contains("open to others (mode 0640): remove it"), "{message}");
+        for wrong in ["", "xyz", &"0".repeat(63), &format!("{}00", text.trim())] {
+            fs::write(&key, wrong).unwrap();
+            fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+            assert!(refused().1.contains("holds no key (64 hexadecimal digits)"), "{wrong:?}");
+        }
+        fs::remove_file(&key).unwrap();
+        let elsewhere = dir.path().join("elsewhere");
+        for there in [false, true] {
+            if there {
+                fs::write(&elsewhere, &text).unwrap();
+                fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o600)).unwrap();
+            }
+            let _ = fs::remove_file(&key);
+            std::os::unix::fs::symlink(&elsewhere, &key).unwrap();
+            assert!(refused().1.contains("symbolic link"));
+            assert_eq!(elsewhere.exists(), there);
+        }
+        fs::remove_file(&key).unwrap();
+        fs::create_dir(&key).unwrap();
+        assert!(refused().1.contains("is a directory"));
+    }
+
+    #[test]
+    fn a_full_disk_is_counted_and_hinders_nobody() {
+        let path = Path::new("/dev/full");
+        if !path.exists() {
+            eprintln!("this system has no /dev/full: not tested");
+            return;
+        }
+        let file = OpenOptions::new().append(true).open(path).unwrap();
+        let mut file = LogFile { path: path.to_owned(), file, length: 0, most: 4096 };
+        assert!(file.write(b"line\n").is_err());
+        assert_eq!(file.length, 0);
+    }
+}

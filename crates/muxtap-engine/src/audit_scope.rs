@@ -1,0 +1,171 @@
+//! What callers are allowed to do, and the record of what they did.
+
+use std::{sync::OnceLock, time::Instant};
+
+use super::{Engine, Host, audit::Entry, authority::Caller};
+use muxtap_api::{Error, ErrorCode, Result, Tier};
+
+/// A change to tmux that is audited: from its authorization to its record.
+pub(super) struct AuditScope<'a> {
+    engine: &'a Engine,
+    action: &'static str,
+    host: &'a Host,
+    target: &'a str,
+    resolved: OnceLock<String>,
+    input: Option<(usize, String)>,
+    started: Instant,
+    finished: bool,
+}
+
+impl Engine {
+    /// Returns a handle of the same engine for a caller who may only look, whatever this muxtap allows.
+    pub fn reading_only(&self) -> Self {
+        Self { reads_only: true, ..self.clone() }
+    }
+
+    /// Returns the tiers that this handle's caller has.
+    pub fn tiers(&self) -> impl Iterator<Item = Tier> {
+        Tier::ALL.into_iter().filter(|tier| self.check_tier(*tier).is_ok())
+    }
+
+    /// Authorizes an action of this tier. Error: `READ_ONLY` where it is not allowed, which is
+    /// recorded.
+    pub fn authorize(&self, tier: Tier) -> Result<()> {
+        self.check_tier(tier).inspect_err(|refused| self.record(tier.as_str(), refused.code.as_str()))
+    }
+
+    /// Records an action that belongs to no tmux server.
+    pub fn record(&self, action: &str, result: &str) {
+        self.record_about(action, "", result);
+    }
+
+    /// Records an action on something that is no part of a tmux server.
+    pub fn record_about(&self, action: &str, target: &str, result: &str) {
+        let Some(audit) = &self.shared.options.audit else { return };
+        let Caller { face, who, principal } = self.caller();
+        let (server, target, pane) = ("", Some(target).filter(|target| !target.is_empty()), None);
+        let (by, bytes, hmac) = (principal.login(), None, None);
+        audit.record(&Entry { face, who, by, server, target, pane, action, result, bytes, hmac, ms: 0 });
+    }
+
+    /// Begins the record of a change that another host's muxtap is asked for. Where the caller goes away before it is
+    /// answered the record says `abandoned`.
+    pub fn record_elsewhere(&self, action: &str, host: &str) -> RecordElsewhere {
+        RecordElsewhere { engine: self.clone(), action: action.into(), host: host.into(), finished: false }
+    }
+
+    fn check_tier(&self, tier: Tier) -> Result<()> {
+        if self.reads_only && tier != Tier::Read {
+            return Err(Error::new(ErrorCode::ReadOnly, "this link is for looking only: `muxtap open` makes others"));
+        }
+        if self.shared.options.allowed.has(tier) {
+            return Ok(());
+        }
+        let allowed = self.shared.options.allowed.names().join(", ");
+        Err(Error::new(
+            ErrorCode::ReadOnly,
+            format!("this muxtap does not allow `{tier}`, only: {allowed}; see `muxtap config`"),
+        ))
+    }
+
+    /// Authorizes a change to tmux and begins its record. Error: `READ_ONLY`, which is recorded.
+    pub(super) fn audit<'a>(
+        &'a self,
+        tier: Tier,
+        action: &'static str,
+        host: &'a Host,
+        target: &'a str,
+    ) -> Result<AuditScope<'a>> {
+        let resolved = OnceLock::new();
+        let audit = AuditScope {
+            engine: self,
+            action,
+            host,
+            target,
+            resolved,
+            input: None,
+            started: Instant::now(),
+            finished: false,
+        };
+        match self.check_tier(tier) {
+            Ok(()) => Ok(audit),
+            Err(refused) => audit.finish(Err(refused)),
+        }
+    }
+}
+
+/// The record of a change on another host.
+pub struct RecordElsewhere {
+    engine: Engine,
+    action: String,
+    host: String,
+    finished: bool,
+}
+
+impl RecordElsewhere {
+    /// Writes the record with this result.
+    pub fn finish(&mut self, result: &str) {
+        self.finished = true;
+        self.engine.record_about(&self.action, &format!("{}/", self.host), result);
+    }
+}
+
+impl Drop for RecordElsewhere {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.finish("abandoned");
+        }
+    }
+}
+
+impl AuditScope<'_> {
+    /// Adds the length and keyed hash of typed input to the record, never the input itself.
+    pub(super) fn input(mut self, bytes: impl FnOnce() -> Vec<u8>) -> Self {
+        if let Some(audit) = &self.engine.shared.options.audit {
+            let bytes = bytes();
+            self.input = Some((bytes.len(), audit.key().hash(&bytes)));
+        }
+        self
+    }
+
+    /// Adds the id of the pane, window or session that the target resolved to.
+    pub(super) fn resolved(&self, id: impl std::fmt::Display) {
+        // The first one counts: it is what the caller named.
+        let _ = self.resolved.set(id.to_string());
+    }
+
+    /// Writes the record with this result, and returns the result.
+    pub(super) fn finish<T>(mut self, result: Result<T>) -> Result<T> {
+        self.record(result.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok"));
+        result
+    }
+
+    fn record(&mut self, result: &str) {
+        self.finished = true;
+        let Some(audit) = &self.engine.shared.options.audit else { return };
+        let caller = self.engine.caller();
+        let (bytes, hmac) = self.input.take().unzip();
+        audit.record(&Entry {
+            face: caller.face,
+            who: &caller.who,
+            by: caller.principal.login(),
+            server: &self.host.socket().to_string_lossy(),
+            target: Some(self.target).filter(|target| !target.is_empty()),
+            pane: self.resolved.get().map(String::as_str),
+            action: self.action,
+            result,
+            bytes,
+            hmac,
+            ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        });
+    }
+}
+
+impl Drop for AuditScope<'_> {
+    /// Records a change whose caller has gone. It may have been done.
+    fn drop(&mut self) {
+        if !self.finished {
+            self.record("abandoned");
+        }
+    }
+}

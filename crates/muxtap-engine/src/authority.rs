@@ -1,0 +1,284 @@
+//! Callers, and what each may choose for the user whose daemon this is.
+//!
+//! Whoever may choose what muxtap connects to, starts, reads or remembers, chooses for the user: a
+//! server that is named by its socket's path is sent messages, a host that is added by its command
+//! runs it. So only the user may: on the daemon's own Unix socket, or in the configuration. All other
+//! callers name what is known already ([`Engine::check_server`], [`Engine::check_user`]).
+//!
+//! What a caller made is its own ([`Principal`]): another caller may end it with the tier `kill` alone
+//! ([`Engine::check_owner`]).
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use muxtap_base::address;
+use muxtap_tmux::Address;
+
+use super::{Engine, handles::socket_dir};
+use muxtap_api::{Error, ErrorCode, Result, Tier};
+
+/// A caller of the engine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Caller {
+    /// The face the caller came by: `unix`, `http`, `mcp` and so on.
+    pub face: &'static str,
+    /// The process or address behind the face, as far as it is known.
+    pub who: String,
+    /// For whom the caller speaks.
+    pub principal: Principal,
+}
+
+/// For whom a caller speaks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Principal {
+    /// The program that the engine is part of.
+    Engine,
+    /// The user with this id, on the daemon's Unix socket: the daemon's own, or root.
+    User(u32),
+    /// Whoever has the daemon's token, over TCP.
+    Token,
+    /// A browser, by the hash of its cookie.
+    Page(Arc<str>),
+    /// A device that has logged in, by its id.
+    Device(Arc<str>),
+    /// A session of MCP, by its number.
+    Agent {
+        /// Its number; no two sessions have one.
+        session: u64,
+        /// The server that the user chose for it when it began.
+        server: Option<Arc<Path>>,
+    },
+    /// A client of an interface that lets in who it likes: the bridge, another program's router.
+    Guest,
+}
+
+impl Default for Caller {
+    /// Returns the engine's owner.
+    fn default() -> Self {
+        Self { face: "engine", who: String::new(), principal: Principal::Engine }
+    }
+}
+
+impl Caller {
+    /// Returns the caller for which this one counts in limits: addresses of one machine are one, and so are
+    /// all sessions of MCP of one client.
+    pub(super) fn counted(&self) -> Self {
+        let principal = match &self.principal {
+            Principal::Agent { .. } => Principal::Agent { session: 0, server: None },
+            principal => principal.clone(),
+        };
+        Self { face: self.face, who: address::shared_name(&self.who), principal }
+    }
+}
+
+impl Principal {
+    /// Returns a session of MCP that was not there before. `server`: the one that the user chose for it.
+    pub fn agent(server: Option<&Path>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self::Agent { session: NEXT.fetch_add(1, Ordering::Relaxed), server: server.map(Arc::from) }
+    }
+
+    /// Returns what let a caller over TCP in.
+    pub fn login(&self) -> Option<&'static str> {
+        match self {
+            Self::Token => Some("token"),
+            Self::Page(_) => Some("page"),
+            Self::Device(_) => Some("device"),
+            Self::Engine | Self::User(_) | Self::Agent { .. } | Self::Guest => None,
+        }
+    }
+
+    /// Whether this is the user, and not somebody whom the user lets in.
+    pub fn is_user(&self) -> bool {
+        matches!(self, Self::Engine | Self::User(_))
+    }
+}
+
+impl Engine {
+    /// Returns a handle of the same engine for this caller. Its requests are counted and recorded
+    /// as the caller's own.
+    pub fn with_caller(&self, caller: Caller) -> Self {
+        Self { shared: self.shared.clone(), caller: Arc::new(caller), reads_only: self.reads_only }
+    }
+
+    /// Returns a handle of the same engine for the same caller, by another face.
+    pub fn by_face(&self, face: &'static str) -> Self {
+        self.with_caller(Caller { face, ..self.caller().clone() })
+    }
+
+    /// Returns the caller of this handle.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Checks that the caller is the user. `what`: what only the user does, as in `adding a host`.
+    /// Error: `UNAUTHORIZED`.
+    pub fn check_user(&self, what: &str, instead: &str) -> Result<()> {
+        if self.caller.principal.is_user() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorCode::Unauthorized, format!("{what} is for callers on the daemon's own socket; {instead}")))
+    }
+
+    /// Checks that the caller may name the server with this address. The user names any. Others name
+    /// servers that are known: followed, configured, or in the folder of the user's tmux. Error:
+    /// `UNAUTHORIZED`.
+    pub(super) fn check_server(&self, address: &Path) -> Result<()> {
+        if self.caller.principal.is_user() || self.knows_server(address) {
+            return Ok(());
+        }
+        let own = match &self.caller.principal {
+            Principal::Agent { server, .. } => server.as_deref(),
+            _ => None,
+        };
+        if own == Some(address) {
+            return Ok(());
+        }
+        let message = format!(
+            "socket: {} is not known to this muxtap; callers over TCP and MCP name a server by its name, as for \
+             `tmux -L`, or by the path of one that is followed",
+            address.display()
+        );
+        Err(Error::new(ErrorCode::Unauthorized, message))
+    }
+
+    fn knows_server(&self, address: &Path) -> bool {
+        if self.hosts().contains_key(address) {
+            return true;
+        }
+        match Address::parse(address) {
+            // On another host a name leads into the folder of its user's tmux, too.
+            Ok(Address::Elsewhere(_, socket)) => !socket.contains('/'),
+            Ok(Address::Here(path)) => {
+                let foreign = &self.shared.options.program.foreign;
+                let is_direct = |folder: &Path| path.parent() == Some(folder) && path.file_name().is_some();
+                foreign.iter().any(|server| server.socket == path)
+                    || socket_dir().is_ok_and(|folder| is_direct(&folder))
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Checks that the caller may end what `owner` has made: the owner, the user, and those who may kill. Error:
+    /// `READ_ONLY`, which is recorded.
+    pub fn check_owner(&self, owner: &Principal, what: &str) -> Result<()> {
+        if self.owns(owner) || self.caller.principal.is_user() {
+            return Ok(());
+        }
+        self.authorize(Tier::Kill).map_err(|error| {
+            Error::new(error.code, format!("{what} belongs to another caller, and ending it needs the tier `kill`"))
+        })
+    }
+
+    /// Whether the caller is the one who has made what belongs to `owner`.
+    pub(crate) fn owns(&self, owner: &Principal) -> bool {
+        self.caller.principal == *owner
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muxtap_api::Tiers;
+
+    use crate::Options;
+    use muxtap_tmux::ForeignServer;
+
+    fn engine(options: Options, principal: Principal) -> Engine {
+        Engine::new(options).with_caller(Caller { face: "test", who: String::new(), principal })
+    }
+
+    fn strangers() -> [Principal; 5] {
+        [
+            Principal::Token,
+            Principal::Page("hash".into()),
+            Principal::Device("device".into()),
+            Principal::agent(None),
+            Principal::Guest,
+        ]
+    }
+
+    #[test]
+    fn one_client_counts_once_however_many_sessions_it_opens() {
+        let caller = |who: &str, principal| Caller { face: "mcp", who: who.into(), principal }.counted();
+        assert_eq!(caller("http", Principal::agent(None)), caller("http", Principal::agent(Some(Path::new("/s")))));
+        assert_eq!(caller("127.0.0.1", Principal::Token), caller("127.7.7.7", Principal::Token));
+        assert_ne!(caller("127.0.0.1", Principal::Token), caller("127.0.0.1", Principal::Page("hash".into())));
+    }
+
+    #[tokio::test]
+    async fn only_the_user_names_a_server_by_any_path() {
+        let folder = socket_dir().unwrap();
+        for user in [Principal::Engine, Principal::User(1000)] {
+            engine(Options::default(), user).server_named(Some("/elsewhere/s")).unwrap();
+        }
+        for stranger in strangers() {
+            let engine = engine(Options::default(), stranger.clone());
+            let refused = |word: &str| match engine.server_named(Some(word)) {
+                Ok(server) => panic!("{stranger:?} reached {word} as {}", server.socket().display()),
+                Err(error) => error.code,
+            };
+            assert_eq!(refused("/elsewhere/s"), ErrorCode::Unauthorized);
+            for tricky in ["../s", "a/../../s"] {
+                assert_ne!(refused(tricky), ErrorCode::InternalError);
+            }
+            let inside = folder.join("sub/s");
+            let beside = folder.join("../s");
+            for path in [inside, beside, folder.clone(), folder.join("..")] {
+                assert_eq!(refused(path.to_str().unwrap()), ErrorCode::Unauthorized, "{}", path.display());
+            }
+            engine.server_named(Some("build")).unwrap();
+            engine.server_named(Some(folder.join("build").to_str().unwrap())).unwrap();
+            engine.server_named(None).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_followed_or_configured_may_be_named_by_all() {
+        let mut options = Options::default();
+        options.program.foreign = [ForeignServer { uid: 1001, socket: "/theirs/s".into() }].into();
+        let owner = Engine::new(options);
+        owner.server_named(Some("/mine/s")).unwrap();
+        for stranger in strangers() {
+            let engine = owner.with_caller(Caller { face: "test", who: String::new(), principal: stranger });
+            engine.server_named(Some("/mine/s")).unwrap();
+            engine.server_named(Some("/theirs/s")).unwrap();
+            assert!(engine.server_named(Some("/other/s")).is_err());
+        }
+        let chosen = Principal::agent(Some(Path::new("/chosen/s")));
+        owner
+            .with_caller(Caller { face: "mcp", who: String::new(), principal: chosen })
+            .server_named(Some("/chosen/s"))
+            .unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_path_on_another_host_is_for_the_user_alone() {
+        let owner = Engine::new(Options::default());
+        owner.add_host("box", ["ssh", "box"]).unwrap();
+        let token = owner.with_caller(Caller { face: "http", who: String::new(), principal: Principal::Token });
+        token.server_named(Some("box/")).unwrap();
+        token.server_named(Some("box/build")).unwrap();
+        assert_eq!(token.server_named(Some("box//tmp/s")).unwrap_err().code, ErrorCode::Unauthorized);
+        owner.server_named(Some("box//tmp/s")).unwrap();
+        token.server_named(Some("box//tmp/s")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_another_made_is_ended_by_those_who_may_kill() {
+        let options = Options::default().allow(Tiers::READ_ONLY);
+        let mine = Principal::agent(None);
+        let reader = engine(options, mine.clone());
+        reader.check_owner(&mine, "wait w1").unwrap();
+        for other in strangers() {
+            let refused = reader.check_owner(&other, "wait w1").unwrap_err();
+            assert_eq!(refused.code, ErrorCode::ReadOnly);
+            engine(Options::default(), mine.clone()).check_owner(&other, "wait w1").unwrap();
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Changing and killing panes, windows and sessions.
+
+use muxtap_tmux::{LinkState, Request};
+
+use super::{
+    PaneState, Server,
+    spawn::create::{literal, tmux_error},
+};
+use muxtap_api::{Error, PatchRequest, Result, Tier};
+use muxtap_core::protocol::{
+    command::{Command, CommandLine},
+    ids::WindowId,
+    layout::Layout,
+    names::spelled,
+    version::Version,
+};
+
+impl Server {
+    /// Kills a pane.
+    pub async fn kill_pane(&self, target: &str) -> Result<()> {
+        self.kill_pane_as(Tier::Kill, target).await
+    }
+
+    /// Kills a pane that the caller itself has made: who may make it may close it.
+    pub(crate) async fn kill_own_pane(&self, target: &str) -> Result<()> {
+        self.kill_pane_as(Tier::Create, target).await
+    }
+
+    async fn kill_pane_as(&self, tier: Tier, target: &str) -> Result<()> {
+        let host = &self.host;
+        let audit = self.engine.audit(tier, "kill-pane", host, target)?;
+        let done = async {
+            let pane = self.locate_pane(target).await?;
+            audit.resolved(pane);
+            let known = host.live_pane(pane);
+            self.order(known.as_deref(), [Command::new("kill-pane").opt("-t", pane.to_string())]).await
+        }
+        .await;
+        audit.finish(done)
+    }
+
+    /// Kills a window, in every session that links it, and what runs in its panes.
+    ///
+    /// Errors: `NOT_FOUND`, `AMBIGUOUS_TARGET`, `READ_ONLY`, `TMUX_UNAVAILABLE`.
+    ///
+    /// ```no_run
+    /// # use muxtap_engine as muxtap;
+    /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+    /// server.kill_window("work:build").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn kill_window(&self, target: &str) -> Result<()> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Kill, "kill-window", host, target)?;
+        let done = async {
+            let window = self.window(target).await?;
+            audit.resolved(window.id);
+            let unzoom = self.unzoomed([window.id]);
+            let kill = Command::new("kill-window").opt("-t", window.id.to_string());
+            self.order(None, unzoom.into_iter().chain([kill])).await
+        }
+        .await;
+        audit.finish(done)
+    }
+
+    /// Kills a session, and the windows that no other session links.
+    ///
+    /// Errors: `NOT_FOUND`, `READ_ONLY`, `TMUX_UNAVAILABLE`.
+    ///
+    /// ```no_run
+    /// # use muxtap_engine as muxtap;
+    /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+    /// server.kill_session("work").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn kill_session(&self, target: &str) -> Result<()> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Kill, "kill-session", host, target)?;
+        let done = async {
+            let session = self.session(target).await?;
+            audit.resolved(session.id);
+            let topology = host.server().topology();
+            let windows = topology.windows.iter().filter(|window| window.session == session.id);
+            let unzoom = self.unzoomed(windows.map(|window| window.id));
+            let kill = Command::new("kill-session").opt("-t", session.id.to_string());
+            self.order(None, unzoom.into_iter().chain([kill])).await
+        }
+        .await;
+        audit.finish(done)
+    }
+
+    /// Changes a session: its name.
+    pub async fn patch_session(&self, target: &str, patch: &PatchRequest) -> Result<()> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Create, "change-session", host, target)?;
+        let done = async {
+            only(patch, "a session", &["name"])?;
+            let session = self.session(target).await?;
+            audit.resolved(session.id);
+            let name = patch.name.as_deref().ok_or_else(nothing)?;
+            let command =
+                Command::new("rename-session").opt("-t", session.id.to_string()).end_of_flags().arg(literal(name));
+            self.order(None, [command]).await
+        }
+        .await;
+        audit.finish(done)
+    }
+
+    /// Changes a window: its name, layout and size, and whether it is the current one.
+    pub async fn patch_window(&self, target: &str, patch: &PatchRequest) -> Result<()> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Create, "change-window", host, target)?;
+        let done = async {
+            only(patch, "a window", &["name", "layout", "width", "height", "select"])?;
+            let row = self.window(target).await?;
+            let window = row.id.to_string();
+            audit.resolved(&window);
+            let mut commands = Vec::new();
+            if let Some(name) = &patch.name {
+                commands.push(Command::new("rename-window").opt("-t", &window).end_of_flags().arg(literal(name)));
+            }
+            if patch.width.is_some() || patch.height.is_some() {
+                // Never by the global option `window-size manual` (F31).
+                commands.push(sized(Command::new("resize-window").opt("-t", &window), patch));
+            }
+            if let Some(layout) = &patch.layout {
+                self.check_layout(layout)?;
+                commands.push(Command::new("select-layout").opt("-t", &window).end_of_flags().arg(layout));
+            }
+            if patch.select {
+                // In this session: others may link the window.
+                commands.push(Command::new("select-window").opt("-t", format!("{}:{window}", row.session)));
+            }
+            if commands.is_empty() {
+                return Err(nothing());
+            }
+            self.order(None, commands).await
+        }
+        .await;
+        audit.finish(done)
+    }
+
+    /// Changes a pane: its title, size, program and mode, and whether it is active or fills its window.
+    pub async fn patch_pane(&self, target: &str, patch: &PatchRequest) -> Result<()> {
+        let host = &self.host;
+        let (tier, action) = match &patch.respawn {
+            Some(respawn) if respawn.kill => (Tier::Kill, "respawn-pane"),
+            Some(_) => (Tier::Create, "respawn-pane"),
+            None => (Tier::Create, "change-pane"),
+        };
+        let audit = self.engine.audit(tier, action, host, target)?;
+        let done = async {
+            only(patch, "a pane", &["name", "width", "height", "respawn", "select", "zoom", "leave_mode"])?;
+            let pane = self.locate_pane(target).await?;
+            audit.resolved(pane);
+            let id = pane.to_string();
+            let mut commands = Vec::new();
+            if let Some(title) = &patch.name {
+                commands.push(Command::new("select-pane").opt("-t", &id).opt("-T", literal(title)));
+            }
+            if patch.width.is_some() || patch.height.is_some() {
+                commands.push(sized(Command::new("resize-pane").opt("-t", &id), patch));
+            }
+            if patch.leave_mode {
+                commands.push(Command::new("copy-mode").flag("-q").opt("-t", &id));
+            }
+            if patch.select {
+                commands.push(Command::new("select-pane").opt("-t", &id));
+            }
+            if let Some(zoom) = patch.zoom {
+                // The command toggles. Of a window that another pane fills it makes one with all its panes.
+                let conditions: &[&str] = if zoom {
+                    &["#{?window_zoomed_flag,#{?pane_active,,1},}", "#{?window_zoomed_flag,,1}"]
+                } else {
+                    &["#{?window_zoomed_flag,1,}"]
+                };
+                let toggle = format!("{} -Z -t {id}", spelled("resize-pane"));
+                let toggle =
+                    |condition| Command::new("if-shell").flag("-F").opt("-t", &id).format(condition).arg(&toggle);
+                commands.extend(conditions.iter().map(toggle));
+            }
+            if commands.is_empty() && patch.respawn.is_none() {
+                return Err(nothing());
+            }
+            if !commands.is_empty() {
+                self.order(host.live_pane(pane).as_deref(), commands).await?;
+            }
+            match &patch.respawn {
+                Some(respawn) => self.respawn(&self.resolve_pane(target).await?, respawn).await,
+                None => Ok(()),
+            }
+        }
+        .await;
+        audit.finish(done)
+    }
+
+    async fn order(&self, pane: Option<&PaneState>, commands: impl IntoIterator<Item = Command>) -> Result<()> {
+        let request = Request::Plain(CommandLine::of(commands));
+        let answer = match pane {
+            Some(pane) => self.host.server_of(pane).write(Some(pane.id()), request).await?,
+            None => self.host.server().write(None, request).await?,
+        };
+        answer.map(|_| ()).map_err(|message| tmux_error(&message))
+    }
+}
+
+impl Server {
+    /// Returns the server's version, as far as it is known.
+    fn version(&self) -> Version {
+        match self.host.server().state() {
+            LinkState::Connected(identity) => identity.version,
+            _ => Version::UNKNOWN,
+        }
+    }
+
+    /// Returns the commands that end the zoom of these windows, where the server would die with it (N89).
+    fn unzoomed(&self, windows: impl IntoIterator<Item = WindowId>) -> Vec<Command> {
+        if !self.version().dies_with_zoomed_windows() {
+            return Vec::new();
+        }
+        let unzoom = |window: WindowId| {
+            let target = window.to_string();
+            let command = Command::new("if-shell").flag("-F").opt("-t", &target).format("#{window_zoomed_flag}");
+            command.arg(format!("{} -Z -t {target}", spelled("resize-pane")))
+        };
+        windows.into_iter().map(unzoom).collect()
+    }
+
+    /// Error: `INVALID_ARGUMENT` for what is no layout. 3.3a would crash at it (N90).
+    fn check_layout(&self, layout: &str) -> Result<()> {
+        let version = self.version();
+        // 3.8 writes layouts as JSON.
+        let is_json = layout.starts_with('{') && version >= Version { major: 3, minor: 8, suffix: None };
+        if version.knows_layout(layout) || is_json || Layout::parse(layout.as_bytes()).is_ok() {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "layout: {layout:?} is none; give even-horizontal, even-vertical, main-horizontal, main-vertical, tiled, or \
+             what `list-windows -F '#{{window_layout}}'` prints"
+        )))
+    }
+}
+
+fn sized(command: Command, patch: &PatchRequest) -> Command {
+    [(patch.width, "-x"), (patch.height, "-y")].into_iter().fold(command, |command, (size, flag)| match size {
+        Some(size) => command.opt(flag, size.to_string()),
+        None => command,
+    })
+}
+
+/// Refuses fields that do not apply.
+fn only(patch: &PatchRequest, what: &str, fields: &[&str]) -> Result<()> {
+    for (given, field) in [
+        (patch.name.is_some(), "name"),
+        (patch.layout.is_some(), "layout"),
+        (patch.width.is_some(), "width"),
+        (patch.height.is_some(), "height"),
+        (patch.respawn.is_some(), "respawn"),
+        (patch.select, "select"),
+        (patch.zoom.is_some(), "zoom"),
+        (patch.leave_mode, "leave_mode"),
+    ] {
+        if given && !fields.contains(&field) {
+            return Err(Error::invalid(format!("{field}: {what} has none; it has {}", fields.join(", "))));
+        }
+    }
+    Ok(())
+}
+
+fn nothing() -> Error {
+    Error::invalid("nothing to change: give at least one field")
+}

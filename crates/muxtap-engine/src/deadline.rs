@@ -1,0 +1,79 @@
+//! Deadlines of requests.
+
+use std::time::{Duration, Instant};
+
+use super::limits;
+use muxtap_api::{Error, Result};
+
+/// The deadline of a request, counted from when it arrived: finding the target is part of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    begun: Instant,
+    given: Duration,
+}
+
+impl Deadline {
+    pub(super) fn new(begun: Instant, given: Duration) -> Self {
+        Self { begun, given }
+    }
+
+    /// Returns how long the request may take in all.
+    pub(super) fn given(self) -> Duration {
+        self.given
+    }
+
+    /// Returns how much of the time is left.
+    pub(super) fn remaining(self) -> Duration {
+        self.given.saturating_sub(self.begun.elapsed())
+    }
+
+    /// Returns when the time is up. However short it is, tmux has [`limits::ANSWER_GRACE`] to
+    /// answer.
+    pub(super) fn at(self) -> Instant {
+        self.begun + self.given.max(limits::ANSWER_GRACE)
+    }
+
+    /// Awaits a reply of tmux until the deadline. Then the error says that tmux does not answer,
+    /// and `so`. However short the time, tmux has [`limits::ANSWER_GRACE`] to answer.
+    pub(super) async fn before<T>(self, so: &str, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::time::timeout_at(self.at().into(), answer).await.unwrap_or_else(|_| {
+            Err(Error::unavailable(format!(
+                "tmux does not answer: after {} ms {so}; is the server stopped or overloaded?",
+                self.begun.elapsed().as_millis()
+            )))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muxtap_api::ErrorCode;
+
+    fn asked(ago: u64, given: u64) -> Deadline {
+        let begun = Instant::now().checked_sub(Duration::from_millis(ago)).unwrap();
+        Deadline::new(begun, Duration::from_millis(given))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_counts_from_when_it_was_asked() {
+        let deadline = asked(1500, 2000);
+        assert_eq!(deadline.at(), deadline.begun + Duration::from_secs(2));
+        let error = deadline.before("nothing was done", std::future::pending::<Result<()>>()).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::TmuxUnavailable);
+        assert!(error.message.contains("does not answer") && error.message.contains("nothing was done"));
+        // The clock has gone on to that time and, but for the timer's steps, no further.
+        let late = tokio::time::Instant::now().checked_duration_since(deadline.at().into()).unwrap();
+        assert!(late < Duration::from_millis(5), "{late:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_time_of_nothing_is_time_for_one_answer() {
+        let answer = asked(0, 0).before("", async {
+            tokio::time::sleep(limits::ANSWER_GRACE / 2).await;
+            Ok(7)
+        });
+        assert_eq!(answer.await.unwrap(), 7);
+        assert_eq!(asked(300, 200).remaining(), Duration::ZERO);
+    }
+}

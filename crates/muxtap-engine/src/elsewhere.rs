@@ -1,0 +1,331 @@
+//! Servers on other hosts: by which command each host is reached, and which of them a target names.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures_util::future::join_all;
+use muxtap_tmux::{
+    Address, CoverageMode, DEFAULT_SOCKET, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile, Transport,
+};
+use serde_json::{Map, Value};
+
+use super::{Engine, Host, Server};
+use muxtap_api::{Error, ErrorCode, HostInfo, HostState, Result, Unreachable};
+
+/// The hosts that targets can name.
+#[derive(Debug, Default)]
+pub(crate) struct Transports(Mutex<BTreeMap<String, Arc<Transport>>>);
+
+/// Other hosts that are known at most.
+const MOST_HOSTS: usize = 256;
+
+/// Fields of a request that hold targets.
+const TARGETS: [&str; 7] = ["pane", "panes", "target", "targets", "session", "sessions", "window"];
+
+impl Transports {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Transport>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the hosts that were configured.
+    pub(super) fn of(transports: &[Arc<Transport>]) -> Self {
+        let named = transports.iter().map(|transport| (transport.name().to_owned(), transport.clone()));
+        Self(Mutex::new(named.collect()))
+    }
+
+    /// Adds a host. Error: `CONFLICT` where the name leads elsewhere already.
+    fn add(&self, transport: Transport) -> Result<()> {
+        let mut hosts = self.lock();
+        match hosts.get(transport.name()) {
+            Some(known) if known.is_same(&transport) => {}
+            Some(known) => {
+                return Err(Error::new(
+                    ErrorCode::Conflict,
+                    format!(
+                        "host {} is reached by `{}` already; choose another name, as in --via NAME=COMMAND",
+                        known.name(),
+                        known.prefix()
+                    ),
+                ));
+            }
+            None if hosts.len() >= MOST_HOSTS => {
+                return Err(Error::new(
+                    ErrorCode::ResourceLimit,
+                    format!("{MOST_HOSTS} other hosts are known already"),
+                ));
+            }
+            None => drop(hosts.insert(transport.name().to_owned(), Arc::new(transport))),
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    fn get(&self, name: &str) -> Option<Arc<Transport>> {
+        self.lock().get(name).cloned()
+    }
+
+    /// Splits `HOST/TARGET` where the host is known. tmux allows a `/` in names, so another word before it is part of
+    /// the target.
+    fn split<'t>(&self, target: &'t str) -> Option<(String, &'t str)> {
+        let (host, rest) = target.split_once('/')?;
+        self.lock().contains_key(host).then(|| (host.to_owned(), rest))
+    }
+}
+
+impl Engine {
+    /// Makes the tmux servers of another host reachable, by a command such as `["ssh", "box"]` or
+    /// `["docker", "exec", "-i", "web"]` which runs programs there. Nothing is run yet. Its default server is
+    /// `server_at("box/")`, others are `box/NAME` (`tmux -L`) and `box//PATH` (`tmux -S`).
+    ///
+    /// Errors: `INVALID_ARGUMENT` for a name or a command that cannot be used, `CONFLICT` where the name is another
+    /// host's.
+    ///
+    /// ```no_run
+    /// # use muxtap_engine as muxtap;
+    /// # async fn example(engine: muxtap::Engine) -> muxtap::Result<()> {
+    /// engine.add_host("box", ["ssh", "me@box"])?;
+    /// let pane = engine.server("box/").await?.pane("work").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn add_host(&self, name: &str, command: impl IntoIterator<Item = impl Into<String>>) -> Result<()> {
+        let words = command.into_iter().map(Into::into).collect();
+        self.add_transport(Transport::new(name, words, "tmux")?)
+    }
+
+    /// Adds a host by its transport.
+    pub fn add_transport(&self, transport: Transport) -> Result<()> {
+        self.shared.transports.add(transport)
+    }
+
+    /// Returns the program that speaks to the server with this address.
+    pub(super) fn program_for(&self, address: Address<'_>) -> Result<Program> {
+        let options = &self.shared.options;
+        let Address::Elsewhere(host, _) = address else { return Ok(options.program.clone()) };
+        let transport = self.transport(host)?;
+        let limit = options.program.limit;
+        Ok(Program { transport: Some(transport), own: false, config: None, limit, ..options.program.clone() })
+    }
+
+    /// Returns the way to a host. Error: `INVALID_ARGUMENT` where none is called so.
+    pub fn transport(&self, host: &str) -> Result<Arc<Transport>> {
+        self.shared.transports.get(host).ok_or_else(|| {
+            let known: Vec<_> = self.shared.transports.lock().keys().cloned().collect();
+            let known =
+                if known.is_empty() { "none is configured".into() } else { format!("there are {}", known.join(", ")) };
+            Error::invalid(format!(
+                "socket: {host}/… is no absolute path, and no name as for `tmux -L`; no host is called {host}: {known} \
+                 (docs/hosts.md)"
+            ))
+        })
+    }
+
+    /// Takes the host from all targets of a request, `NAME/%3`, and returns it. `fields`: the request as JSON. `None`:
+    /// they name none, and nothing was changed.
+    ///
+    /// Error: `INVALID_ARGUMENT` where they name several places.
+    pub fn take_host(&self, fields: &mut Map<String, Value>) -> Result<Option<String>> {
+        if self.shared.transports.is_empty() {
+            return Ok(None);
+        }
+        let mut taken = TakenHost::default();
+        self.take_hosts_of(fields, &mut taken);
+        taken.one()
+    }
+
+    /// Takes the hosts from all targets of a request. Returns whether there was any.
+    pub fn take_hosts_of(&self, fields: &mut Map<String, Value>, taken: &mut TakenHost) -> bool {
+        let before = taken.hosts.len();
+        for (_, value) in fields.iter_mut().filter(|(name, _)| TARGETS.contains(&name.as_str())) {
+            match value {
+                Value::String(text) => self.take_from(text, taken),
+                Value::Array(items) => {
+                    for item in items {
+                        if let Value::String(text) = item {
+                            self.take_from(text, taken);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        taken.hosts.len() > before
+    }
+
+    /// Takes the host from a target, or from targets with commas between them.
+    pub fn take_from(&self, targets: &mut String, taken: &mut TakenHost) {
+        if !targets.contains('/') {
+            taken.local |= !targets.is_empty();
+            return;
+        }
+        let mut items = Vec::new();
+        for item in targets.split(',') {
+            if let Some((host, rest)) = self.shared.transports.split(item.trim_start()) {
+                items.push(rest.to_owned());
+                taken.hosts.push(host);
+            } else {
+                items.push(item.to_owned());
+                taken.local = true;
+            }
+        }
+        *targets = items.join(",");
+    }
+
+    /// Whether a host is known by this name.
+    pub fn reaches(&self, host: &str) -> bool {
+        self.shared.transports.get(host).is_some()
+    }
+
+    /// Returns whether the host that is known by this name is the container of that name. Error: `CONFLICT` where it is
+    /// something else.
+    pub fn reaches_container(&self, container: &str) -> Result<bool> {
+        let Some(transport) = self.shared.transports.get(container) else { return Ok(false) };
+        if transport.is_container(container) {
+            return Ok(true);
+        }
+        let message = format!(
+            "the host {container} is reached by `{}`, which is not the container {container}; name the server itself \
+             (-L {container}/) if it is meant",
+            transport.prefix()
+        );
+        Err(Error::new(ErrorCode::Conflict, message))
+    }
+
+    /// Whether any host is known besides this one.
+    pub fn knows_hosts(&self) -> bool {
+        !self.shared.transports.is_empty()
+    }
+
+    /// Looks at each host that is not reached, without attaching to it; returns all, with what was found.
+    pub async fn look_elsewhere(&self) -> Vec<HostInfo> {
+        let looks = self.hosts_elsewhere().into_iter().map(|host| async {
+            if host.state == HostState::Connected {
+                return host;
+            }
+            let address = PathBuf::from(default_server(&host.name));
+            let program = Address::parse(&address).and_then(|address| self.program_for(address));
+            match program {
+                Ok(program) => look_at(host, program, address).await,
+                Err(_) => host,
+            }
+        });
+        join_all(looks).await
+    }
+
+    /// Returns each host that is known, and what is known of it.
+    pub fn hosts_elsewhere(&self) -> Vec<HostInfo> {
+        let transports: Vec<_> = self.shared.transports.lock().values().cloned().collect();
+        let followed: Vec<_> = self.hosts().values().cloned().collect();
+        transports.iter().map(|transport| host_info(transport, &followed)).collect()
+    }
+}
+
+/// Returns what is found of a host.
+async fn look_at(mut host: HostInfo, program: Program, address: PathBuf) -> HostInfo {
+    let (file, own) = (SocketFile::default(), OwnProgram::default());
+    let (coverage, floods) = (CoverageMode::default(), Floods::default());
+    let spec = ServerSpec { program, socket: address, coverage, floods, file, own };
+    host.error = None;
+    host.reason = None;
+    match spec.look_elsewhere().await {
+        Ok(true) => host.state = HostState::Unasked,
+        Ok(false) => {
+            host.state = HostState::Unasked;
+            host.error = Some(format!("no tmux server runs there; `muxtap -L {}/ new-session` starts one", host.name));
+        }
+        Err(error) => {
+            host.state = HostState::Down;
+            host.reason = reason_of(&error);
+            host.error = Some(error.message);
+        }
+    }
+    host
+}
+
+/// Looks at hosts for a process without an engine.
+pub async fn look_at_hosts(transports: Vec<Transport>) -> Vec<HostInfo> {
+    let looks = transports.into_iter().map(|transport| {
+        let transport = Arc::new(transport);
+        let host = host_info(&transport, &[]);
+        let address = PathBuf::from(default_server(transport.name()));
+        look_at(host, Program { transport: Some(transport), own: false, ..Program::default() }, address)
+    });
+    join_all(looks).await
+}
+
+fn reason_of(error: &Error) -> Option<Unreachable> {
+    let reason = error.details.as_ref().and_then(|details| details.get("reason"));
+    reason.and_then(|reason| serde_json::from_value(reason.clone()).ok())
+}
+
+/// The hosts that targets of one request named.
+#[derive(Default)]
+pub struct TakenHost {
+    hosts: Vec<String>,
+    /// Whether one of them named none.
+    local: bool,
+}
+
+impl TakenHost {
+    /// Returns the one host. Error: `INVALID_ARGUMENT` where several places were named.
+    pub fn one(mut self) -> Result<Option<String>> {
+        let Some(host) = self.hosts.pop() else { return Ok(None) };
+        if self.local || self.hosts.iter().any(|other| *other != host) {
+            return Err(Error::invalid(format!("one request is for one host: not all of these targets are on {host}")));
+        }
+        Ok(Some(host))
+    }
+}
+
+/// Returns whether an address names a server on this host.
+pub fn is_on(address: &Path, host: &str) -> bool {
+    matches!(Address::parse(address), Ok(Address::Elsewhere(other, _)) if other == host)
+}
+
+/// Returns the address of a host's default server.
+pub fn default_server(host: &str) -> String {
+    format!("{host}/{DEFAULT_SOCKET}")
+}
+
+fn host_info(transport: &Transport, followed: &[Arc<Host>]) -> HostInfo {
+    let mut info = HostInfo {
+        name: transport.name().into(),
+        command: transport.prefix(),
+        state: HostState::Unasked,
+        servers: Vec::new(),
+        peer: None,
+        reason: None,
+        error: None,
+    };
+    for host in followed.iter().filter(|host| is_on(host.socket(), transport.name())) {
+        info.servers.push(host.socket().display().to_string());
+        match host.server().state() {
+            LinkState::Connected(_) => info.state = HostState::Connected,
+            LinkState::Connecting if info.state == HostState::Unasked => info.state = HostState::Connecting,
+            LinkState::Down { error, .. } if info.state != HostState::Connected => {
+                info.state = HostState::Down;
+                info.reason = reason_of(&error);
+                info.error = Some(error.message);
+            }
+            _ => {}
+        }
+    }
+    info.servers.sort();
+    info
+}
+
+impl Server {
+    /// Returns the name of the host on which the server runs; `None`: this one.
+    pub fn host_name(&self) -> Option<&str> {
+        match Address::parse(self.socket()) {
+            Ok(Address::Elsewhere(host, _)) => Some(host),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Reads one pane for one subscriber.
+
+use std::{collections::VecDeque, sync::Arc, time::Instant};
+
+use muxtap_base::metrics;
+
+use super::Filter;
+use muxtap_api::{Event, EventKind, Gap, GapReason, ReadFormat, ScreenFormat, Since};
+use muxtap_core::stream::{
+    resume::Place,
+    ring::{Chunk, Reading},
+};
+
+use crate::{
+    PaneState, limits,
+    pane::{
+        DirtyFlag, EncodedEvent, Notifier, PaneUse, Snapshot, State,
+        event_cache::CachedOutput,
+        frame::{Frame, FrameResult},
+    },
+    query::read,
+};
+
+/// How many bytes after the middle of a ring a slow reader searches for a line's end to go on
+/// after.
+const LINE_BYTES: u64 = 4 * 1024;
+
+/// A subscriber's position in one pane, and what it has been sent of the pane.
+pub(super) struct Reader {
+    pane: Arc<PaneState>,
+    dirty_flag: Arc<DirtyFlag>,
+    /// The stream's offset up to which output was sent.
+    offset: u64,
+    /// The gap before what is sent next.
+    gap: Option<Gap>,
+    /// Whether the pane's end was sent.
+    end_sent: bool,
+    /// The offset of the last bell that was sent.
+    bell: Option<u64>,
+    /// The pane's state when all of it had been sent.
+    last_state: Option<Snapshot>,
+    /// The frame that was sent last.
+    frame: Option<Arc<Frame>>,
+    /// The point of the stream for which the screen was last looked at.
+    frame_point: Option<(u64, u64)>,
+    /// The offset of the last gap that was sent with nothing behind it.
+    last_gap: Option<u64>,
+    /// Whether `pane-opened` was sent.
+    pub(super) announced: bool,
+    /// Whether the reader is queued in its subscription.
+    pub(super) queued: bool,
+    /// Held where the subscriber is sent what tmux alone knows of the pane.
+    pub(super) in_use: Option<PaneUse>,
+}
+
+/// Where the reading of a pane begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StartPoint {
+    pub(super) since: Since,
+    /// The position where the pane was left; it takes precedence over `since`.
+    pub(super) place: Option<Place>,
+    /// Why something is missing there, if it is.
+    pub(super) missing: Option<GapReason>,
+}
+
+/// When to read a pane again.
+pub(super) enum Next {
+    /// When the pane notifies again.
+    Idle,
+    /// After other panes had their turn: there may be more.
+    Again,
+    /// At this time, for the screen.
+    At(Instant),
+}
+
+/// The result of one read of the ring.
+enum Read {
+    Nothing,
+    Output(CachedOutput),
+    /// A gap, and the offset behind it at which reading goes on.
+    Missing(Gap, u64),
+}
+
+impl Reader {
+    /// Begins to read a pane.
+    pub(super) fn new(pane: Arc<PaneState>, notifier: &Arc<Notifier>, number: u32, start: StartPoint) -> Self {
+        let StartPoint { since, place: resume, missing } = start;
+        let dirty_flag = DirtyFlag::new(notifier, number);
+        pane.event_cache.add_reader();
+        pane.add_dirty_flag(&dirty_flag);
+        let since = resume.map_or(since, |place| Since::At(place.cursor));
+        let (at, gap, bell) = {
+            let state = pane.lock();
+            // A cursor that is refused points behind the end: it was not made here.
+            let (at, gap) = pane.resolve_since(&state, &since).unwrap_or((state.ring.end(), None));
+            // A bell since then is new to a subscriber that resumes.
+            let gap = gap.or(missing.map(|reason| Gap::new(reason, None)));
+            (at, gap, state.shell_marks.bell.filter(|bell| resume.is_none() || *bell < at))
+        };
+        let end_was_sent = resume.is_some_and(|place| place.ended && place.cursor.epoch == pane.epoch());
+        let end_sent = end_was_sent && pane.snapshot().ended;
+        Self {
+            pane,
+            dirty_flag,
+            offset: at,
+            gap,
+            end_sent,
+            bell,
+            last_state: None,
+            frame: None,
+            frame_point: None,
+            last_gap: None,
+            announced: resume.is_some() || missing.is_some(),
+            queued: false,
+            in_use: None,
+        }
+    }
+
+    /// Counts what the screen shows as sent.
+    pub(super) fn skip_current_screen(&mut self) {
+        if let FrameResult::Ready(frame) = self.pane.frame(ScreenFormat::Rows, true) {
+            self.frame = Some(frame);
+        }
+    }
+
+    pub(super) fn pane(&self) -> &Arc<PaneState> {
+        &self.pane
+    }
+
+    /// Returns how far the pane was sent.
+    pub(super) fn position(&self) -> Place {
+        Place { cursor: self.pane.cursor(self.offset), ended: self.end_sent }
+    }
+
+    /// Returns whether the pane's end was sent.
+    pub(super) fn is_end_sent(&self) -> bool {
+        self.end_sent
+    }
+
+    /// Appends what is to be sent next to `out`: a bell, a screen, one piece of output with the gap
+    /// before it, or the end.
+    pub(super) fn next(&mut self, filter: &Filter, out: &mut VecDeque<Arc<EncodedEvent>>) -> Next {
+        // Cleared first, so that what changes from here on notifies again.
+        self.dirty_flag.clear();
+        let snapshot = self.pane.snapshot();
+        // The program may have been started anew.
+        self.end_sent &= snapshot.ended;
+        if snapshot.bell != self.bell {
+            self.bell = snapshot.bell;
+            if filter.includes(EventKind::Bell) && snapshot.bell.is_some() {
+                out.push_back(EncodedEvent::new(&Event::Bell { pane: self.pane.id() }));
+            }
+        }
+        let later = self.read_screen(filter, snapshot, out);
+        if self.last_state != Some(snapshot) && self.read_output(filter, snapshot, out) {
+            return Next::Again;
+        }
+        self.last_state = Some(snapshot);
+        if snapshot.ended && !self.end_sent {
+            self.end_sent = true;
+            if filter.includes(EventKind::PaneExited)
+                && let Some(exit) = self.pane.exit()
+            {
+                let (exit_status, exit_signal) = (exit.status, exit.signal);
+                out.push_back(EncodedEvent::new(&Event::PaneExited { pane: self.pane.id(), exit_status, exit_signal }));
+            }
+        }
+        later.map_or(Next::Idle, Next::At)
+    }
+
+    /// Sends what is new on the screen. Returns when to look again, if it is too early.
+    fn read_screen(
+        &mut self,
+        filter: &Filter,
+        snapshot: Snapshot,
+        out: &mut VecDeque<Arc<EncodedEvent>>,
+    ) -> Option<Instant> {
+        let point = (snapshot.end, snapshot.generation);
+        if !filter.includes(EventKind::Screen) || self.frame_point == Some(point) {
+            return None;
+        }
+        match self.pane.frame(filter.screen, false) {
+            FrameResult::TooEarly(due) => return Some(due),
+            // The pane notifies when the screen is known again.
+            FrameResult::Unknown => {}
+            FrameResult::Ready(frame) => {
+                out.extend(frame.diff_since(self.frame.as_deref(), filter.screen, &self.pane));
+                self.frame = Some(frame);
+            }
+        }
+        self.frame_point = Some(point);
+        None
+    }
+
+    /// Sends one piece of output, or a gap. Returns whether there may be more.
+    fn read_output(&mut self, filter: &Filter, snapshot: Snapshot, out: &mut VecDeque<Arc<EncodedEvent>>) -> bool {
+        if !filter.includes(EventKind::Output) {
+            self.skip_output(filter, snapshot, out);
+            return false;
+        }
+        match self.next_output(filter.format, snapshot) {
+            Read::Nothing => false,
+            Read::Output(cached) => {
+                self.offset = cached.end;
+                if filter.includes(EventKind::Gap)
+                    && let Some(gap) = cached.gap
+                {
+                    out.push_back(self.gap_event(gap));
+                }
+                out.push_back(cached.event);
+                true
+            }
+            Read::Missing(gap, to) => {
+                if gap.reason == GapReason::SlowReader {
+                    metrics::gap(gap.reason);
+                }
+                self.offset = to;
+                if filter.includes(EventKind::Gap) {
+                    out.push_back(self.gap_event(gap));
+                }
+                // The gap is this reader's alone; what follows it is sent to others too.
+                out.push_back(output_event(&self.pane, filter.format, None, to, Some(gap)));
+                true
+            }
+        }
+    }
+
+    fn gap_event(&self, gap: Gap) -> Arc<EncodedEvent> {
+        EncodedEvent::new(&Event::Gap { pane: self.pane.id(), gap })
+    }
+
+    /// Passes over output that is not wanted, and sends only the gaps in it.
+    fn skip_output(&mut self, filter: &Filter, snapshot: Snapshot, out: &mut VecDeque<Arc<EncodedEvent>>) {
+        let own = self.gap.take();
+        let gaps = {
+            let state = self.pane.lock();
+            let end = state.ring.end();
+            let to = if snapshot.ended && !self.end_sent { end + 1 } else { end };
+            let mut gaps = Vec::new();
+            let mut from = self.offset;
+            while let Some(gap) = state.ring.gap_between(from, to) {
+                gaps.push(gap);
+                let here = if state.ring.gap_at(from).is_some() { Some(from) } else { state.ring.next_gap(from) };
+                from = here.map_or(to, |here| here + 1);
+            }
+            self.offset = end;
+            gaps
+        };
+        if filter.includes(EventKind::Gap) {
+            out.extend(
+                own.into_iter().chain(gaps).map(|gap| EncodedEvent::new(&Event::Gap { pane: self.pane.id(), gap })),
+            );
+        }
+    }
+
+    /// Returns the next output: a cached one, or a new one.
+    fn next_output(&mut self, format: ReadFormat, snapshot: Snapshot) -> Read {
+        let over = snapshot.ended && !self.end_sent;
+        if self.gap.is_none() {
+            if let Some(cached) = self.pane.event_cache.find(format, self.offset) {
+                return Read::Output(cached);
+            }
+            if self.offset == snapshot.end && !over {
+                return Read::Nothing;
+            }
+        }
+        // Up to where other readers stand, so that this reader is among them from there on.
+        let far = self.offset.saturating_add(limits::EVENT_BYTES);
+        let place = self.pane.event_cache.boundaries(format, self.offset + 1, far).map_or(far, |(_, last)| last);
+        let chunk = {
+            let state = self.pane.lock();
+            let to = if self.offset < state.ring.start() { self.catch_up_offset(&state, format) } else { self.offset };
+            if to > self.offset || self.gap.is_some() {
+                let gap = skipped_gap(self.gap.take(), to - self.offset);
+                return Read::Missing(gap, to);
+            }
+            state.ring.read(self.offset, Reading { at_end: over, ..state.reading(place - self.offset, format) })
+        };
+        if chunk.end > chunk.start {
+            let (start, end, gap) = (chunk.start, chunk.end, chunk.gap);
+            let event = output_event(&self.pane, format, Some(chunk), end, gap);
+            let cached = CachedOutput { format, start, end, gap, event };
+            self.pane.event_cache.insert(cached.clone());
+            return Read::Output(cached);
+        }
+        let last = chunk.gap.filter(|_| self.last_gap.replace(chunk.end) != Some(chunk.end));
+        last.map_or(Read::Nothing, |gap| Read::Missing(gap, chunk.end))
+    }
+
+    /// Returns where a reader goes on whose output has left the ring. One that has read already
+    /// would be overtaken again at the ring's start.
+    fn catch_up_offset(&self, state: &State, format: ReadFormat) -> u64 {
+        let (start, end) = (state.ring.start(), state.ring.end());
+        if self.gap.is_some() {
+            return start;
+        }
+        let middle = start + (end - start) / 2;
+        if let Some((first, _)) = self.pane.event_cache.boundaries(format, middle, end) {
+            return first;
+        }
+        let bytes = state.ring.bytes(middle, (middle + LINE_BYTES).min(end));
+        memchr::memchr(b'\n', &bytes).map_or(middle, |at| middle + at as u64 + 1)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.pane.event_cache.remove_reader();
+    }
+}
+
+/// Returns the gap for `bytes` that were passed over, joined with a gap that was known already.
+fn skipped_gap(known: Option<Gap>, bytes: u64) -> Gap {
+    match known {
+        None => Gap::new(GapReason::SlowReader, Some(bytes)),
+        Some(gap) => Gap::new(gap.reason, gap.bytes.map(|known| known + bytes)),
+    }
+}
+
+/// Makes an output event, an empty one where there is no chunk. Never called under a pane's lock.
+fn output_event(
+    pane: &PaneState,
+    format: ReadFormat,
+    chunk: Option<Chunk>,
+    end: u64,
+    gap: Option<Gap>,
+) -> Arc<EncodedEvent> {
+    let (name, cursor) = (pane.id(), pane.cursor(end));
+    if format == ReadFormat::Raw {
+        let bytes = chunk.map(|chunk| chunk.bytes).unwrap_or_default();
+        return EncodedEvent::raw(Event::Output { pane: name, data: None, text: None, cursor, gap }, bytes.into());
+    }
+    let text = chunk.and_then(|chunk| read::FormattedChunk::of(&chunk, format).text).unwrap_or_default();
+    EncodedEvent::new(&Event::Output { pane: name, data: None, text: Some(text), cursor, gap })
+}

@@ -1,0 +1,86 @@
+//! Output and events as they come.
+
+use super::{Output, Pane, Read};
+use muxtap_api::{Error, Event, Result, Since};
+
+use crate::{Subscription, limits};
+
+/// A pane's output as it comes, each byte once, to the end of its program.
+#[derive(Debug)]
+pub struct Follow {
+    pane: Pane,
+    since: Since,
+    ended: bool,
+}
+
+impl Follow {
+    pub(super) fn new(pane: Pane, since: Since) -> Self {
+        Self { pane, since, ended: false }
+    }
+
+    /// Begins elsewhere than at the end of what is there: at the place that this means when the first
+    /// output is asked for.
+    ///
+    /// ```no_run
+    /// # use muxtap_engine as muxtap;
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// let mut follow = pane.follow().since(muxtap::Since::Start);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn since(mut self, since: impl Into<Since>) -> Self {
+        self.since = since.into();
+        self
+    }
+
+    /// Returns the next output, as soon as there is some; `None` behind the last of it, when the
+    /// pane's program has ended. What is missing is said where it is missing ([`Output::gap`]). Can
+    /// be cancelled: nothing is lost.
+    ///
+    /// Errors: `INVALID_ARGUMENT` for [`Since::Screen`] or a cursor of another pane, `TMUX_UNAVAILABLE`
+    /// when the engine stops.
+    pub async fn next(&mut self) -> Result<Option<Output>> {
+        // A place that moves is made fast once: what is printed while no call is open belongs to the
+        // next one.
+        if !matches!(self.since, Since::At(_)) {
+            let state = self.pane.state().lock();
+            let (offset, _) = self.pane.state().resolve_since(&state, &self.since)?;
+            self.since = Since::At(self.pane.state().cursor(offset));
+        }
+        while !self.ended {
+            let read = Read::new(self.pane.clone()).since(self.since).wait(limits::POLL_LONGEST);
+            let output = read.await?;
+            self.since = Since::At(output.cursor);
+            self.ended = output.exit.is_some();
+            if !output.bytes().is_empty() || output.gap.is_some() || self.ended {
+                return Ok(Some(output));
+            }
+            if self.pane.server().engine().is_stopping() {
+                return Err(Error::unavailable("muxtap is stopping"));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Events of a server, as they come.
+pub struct Events {
+    subscription: Subscription,
+}
+
+impl Events {
+    pub(super) fn of(subscription: Subscription) -> Self {
+        Self { subscription }
+    }
+
+    /// Returns the next event; `None` when the engine stops.
+    ///
+    /// Errors: `RESOURCE_LIMIT` where there are more panes than a subscription follows.
+    pub async fn next(&mut self) -> Result<Option<Event>> {
+        let Some(delivery) = self.subscription.next().await else { return Ok(None) };
+        // An event is encoded once for all of its readers, so it is JSON that comes here.
+        serde_json::from_slice(delivery?.event.json())
+            .map(Some)
+            .map_err(|error| Error::internal(format!("an event that cannot be read: {error}")))
+    }
+}

@@ -1,0 +1,31 @@
+//! Handles for programs of one's own: on a server and on a pane, and what is asked of them.
+//!
+//! The faces ask in the words of their callers ([`muxtap_api`]'s requests, with targets as texts);
+//! a program has types instead. Both end in the same methods.
+
+mod fit;
+mod follow;
+mod orders;
+mod pane;
+mod read;
+mod run;
+mod server;
+mod spawn;
+mod wait;
+
+pub use fit::WindowFit;
+pub use follow::{Events, Follow};
+pub use orders::ValueList;
+pub use pane::Pane;
+pub use pane::{PaneLook, PaneWatch};
+pub use read::{Capture, Output, Read};
+pub use run::Run;
+pub use server::Server;
+pub(super) use server::socket_dir;
+pub use spawn::Spawn;
+pub use wait::{Wait, WaitHandle};
+
+use std::pin::Pin;
+
+/// The future of a request that was built step by step and is awaited.
+pub type RequestFuture<T> = Pin<Box<dyn Future<Output = muxtap_api::Result<T>> + Send>>;

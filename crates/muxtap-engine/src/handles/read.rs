@@ -1,0 +1,185 @@
+//! Reads and captures.
+
+use std::time::Duration;
+
+use muxtap_tmux::Exit;
+
+use super::{Pane, RequestFuture};
+use muxtap_api::{CaptureAnswer, CaptureRequest, Cursor, Gap, Result, Since};
+use muxtap_core::{
+    protocol::ids::PaneId,
+    stream::{render, ring::Chunk},
+};
+
+use crate::query::read::ReadSpec;
+
+/// A read of what a pane printed. It is carried out when it is awaited, from memory.
+///
+/// What a pane printed can be read for as long as there is a handle on it, when it has ended too. A
+/// cursor of another run of muxtap or tmux begins at the first byte that is kept, behind a gap.
+///
+/// Error: `INVALID_ARGUMENT` for a limit that is out of range, [`Since::Screen`], or a cursor of
+/// another pane.
+#[derive(Clone, Debug)]
+#[must_use = "a read does nothing until it is awaited"]
+pub struct Read {
+    pane: Pane,
+    spec: ReadSpec,
+}
+
+impl Read {
+    pub(super) fn new(pane: Pane) -> Self {
+        Self { pane, spec: ReadSpec::default() }
+    }
+
+    /// Begins here. Default: [`Since::Input`], the last input that muxtap sent to the pane.
+    ///
+    /// ```no_run
+    /// # use muxtap_engine as muxtap;
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// let first = pane.read().since(muxtap::Since::Start).await?;
+    /// let next = pane.read().since(first.cursor).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn since(mut self, since: impl Into<Since>) -> Self {
+        self.spec.since = since.into();
+        self
+    }
+
+    /// Returns at most this many raw bytes: 1 to 8 MiB, 256 KiB by default. What does not fit is
+    /// left for the next read ([`Output::more`]).
+    pub fn at_most(mut self, bytes: u64) -> Self {
+        self.spec.most = bytes;
+        self
+    }
+
+    /// Waits this long for output where there is nothing new.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.spec.wait = wait;
+        self
+    }
+}
+
+impl IntoFuture for Read {
+    type Output = Result<Output>;
+    type IntoFuture = RequestFuture<Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let Self { pane, spec } = self;
+            let read = pane.server().read_chunk(async { Ok(pane.state().clone()) }, &spec).await?;
+            let cursor = read.pane.cursor(read.chunk.end);
+            Ok(Output { pane: read.pane.id(), cursor, gap: read.gap, exit: read.exit, chunk: read.chunk })
+        })
+    }
+}
+
+/// Output of a pane: a stretch of its stream without a gap.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Output {
+    /// The pane.
+    pub pane: PaneId,
+    /// Where the next read goes on.
+    pub cursor: Cursor,
+    /// The gap just before this output.
+    pub gap: Option<Gap>,
+    /// How the pane's program ended, where this is the last of its output.
+    pub exit: Option<Exit>,
+    chunk: Chunk,
+}
+
+impl Output {
+    /// Returns the bytes as the program wrote them. They end where no character and no escape
+    /// sequence is open, as far as that comes within 8 KiB.
+    pub fn bytes(&self) -> &[u8] {
+        &self.chunk.bytes
+    }
+
+    /// Returns the text: without escape sequences, with carriage returns and backspaces applied,
+    /// and lines that end in `\n`.
+    pub fn text(&self) -> String {
+        render::render_chunk(&self.chunk)
+    }
+
+    /// Returns the offsets from the first byte to the last one's end, both included, at which tmux
+    /// gave up a string (N57). One at the end is returned again by the read that goes on there.
+    pub fn given_up(&self) -> &[u64] {
+        self.chunk.given_up()
+    }
+
+    /// Returns the offset of the first byte.
+    pub fn start(&self) -> u64 {
+        self.chunk.start
+    }
+
+    /// Returns whether there is more already: read again from [`Output::cursor`].
+    pub fn more(&self) -> bool {
+        self.chunk.more
+    }
+}
+
+/// A capture of what a pane shows. It is carried out when it is awaited, from memory wherever that
+/// is exact, else by tmux.
+///
+/// Errors: `NOT_FOUND`, `TMUX_UNAVAILABLE`.
+#[derive(Clone, Debug)]
+#[must_use = "a capture does nothing until it is awaited"]
+pub struct Capture {
+    pane: Pane,
+    request: CaptureRequest,
+}
+
+impl Capture {
+    pub(super) fn new(pane: Pane) -> Self {
+        Self { pane, request: CaptureRequest::default() }
+    }
+
+    /// Begins so many lines above the screen, in the history.
+    ///
+    /// ```no_run
+    /// # use muxtap_engine as muxtap;
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// let recent = pane.capture().history(1000).joined().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn history(mut self, lines: u32) -> Self {
+        self.request.start = Some(format!("-{lines}"));
+        self
+    }
+
+    /// Begins where the history does.
+    pub fn whole_history(mut self) -> Self {
+        self.request.start = Some("-".to_owned());
+        self
+    }
+
+    /// Joins wrapped lines, and keeps trailing spaces (`-J`).
+    pub fn joined(mut self) -> Self {
+        self.request.join = true;
+        self
+    }
+
+    /// Keeps colours and attributes as escape sequences (`-e`).
+    pub fn escapes(mut self) -> Self {
+        self.request.escapes = true;
+        self
+    }
+
+    /// Keeps trailing spaces (`-N`).
+    pub fn trailing(mut self) -> Self {
+        self.request.trailing = true;
+        self
+    }
+}
+
+impl IntoFuture for Capture {
+    type Output = Result<CaptureAnswer>;
+    type IntoFuture = RequestFuture<CaptureAnswer>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.pane.asking().capture(&self.pane.target(), &self.request).await })
+    }
+}

@@ -1,0 +1,172 @@
+//! New sessions, windows and panes.
+
+use std::collections::BTreeMap;
+
+use muxtap_base::quoting::shell_word;
+
+use super::{Pane, RequestFuture, Server};
+use muxtap_api::{Error, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest};
+
+/// The session, window or split that is made.
+#[derive(Clone, Debug)]
+pub(super) enum SpawnKind {
+    Session,
+    Window(String),
+    Split(Pane),
+}
+
+/// A session, window or pane that is to be made. It is made when this is awaited, which returns its
+/// pane, followed from the first byte on.
+///
+/// Errors: `INVALID_ARGUMENT` (also for an option that what is made does not take), `CONFLICT` (a
+/// session of that name is there), `NOT_FOUND`, `TMUX_UNAVAILABLE`.
+///
+/// ```no_run
+/// # use muxtap_engine as muxtap;
+/// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+/// let pane = server.new_session().name("work").shell_command("make && echo done").keep().await?;
+/// let ended = pane.wait().exit().await?;
+/// println!("{:?}", ended.exit_status);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made until this is awaited"]
+pub struct Spawn {
+    server: Server,
+    what: SpawnKind,
+    name: Option<String>,
+    runs: SpawnRequest,
+    size: Option<(u16, u16)>,
+    beside: bool,
+    select: bool,
+}
+
+impl Spawn {
+    pub(super) fn new(server: Server, what: SpawnKind) -> Self {
+        let runs = SpawnRequest::default();
+        Self { server, what, name: None, runs, size: None, beside: false, select: false }
+    }
+
+    /// Gives the session or window a name.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Runs a program with arguments. Default: the user's shell.
+    pub fn command<W: Into<String>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
+        let mut words: Vec<String> = words.into_iter().map(Into::into).collect();
+        // One word alone is a line of shell to tmux.
+        if let [only] = words.as_mut_slice() {
+            *only = shell_word(only);
+        }
+        self.runs.command = Some(words);
+        self
+    }
+
+    /// Runs a line of shell.
+    pub fn shell_command(mut self, line: impl Into<String>) -> Self {
+        self.runs.command = Some(vec![line.into()]);
+        self
+    }
+
+    /// Runs in this directory, an absolute path.
+    pub fn cwd(mut self, directory: impl Into<String>) -> Self {
+        self.runs.cwd = Some(directory.into());
+        self
+    }
+
+    /// Sets an environment variable.
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.runs.env.insert(name.into(), value.into());
+        self
+    }
+
+    /// Keeps the pane when its program has ended (`remain-on-exit`).
+    pub fn keep(mut self) -> Self {
+        self.runs.keep = true;
+        self
+    }
+
+    /// Gives a new session so many columns and rows: 80 and 24 by default. A new pane takes the rows, or,
+    /// [`Spawn::beside`] another one, the columns.
+    pub fn size(mut self, columns: u16, rows: u16) -> Self {
+        self.size = Some((columns, rows));
+        self
+    }
+
+    /// Puts a new pane beside the one that is split, not below it.
+    pub fn beside(mut self) -> Self {
+        self.beside = true;
+        self
+    }
+
+    /// Makes the new window or pane the current one. By default the focus stays where it is.
+    pub fn select(mut self) -> Self {
+        self.select = true;
+        self
+    }
+
+    async fn make(self) -> Result<Pane> {
+        let Self { server, what, name, runs: mut spawn, size, beside, select } = self;
+        let takes_none = |given: bool, what: &str, option: &str| {
+            if given { Err(Error::invalid(format!("{option}: a new {what} takes none"))) } else { Ok(()) }
+        };
+        let made = match what {
+            SpawnKind::Session => {
+                takes_none(beside, "session", "beside")?;
+                takes_none(select, "session", "select")?;
+                // A server that must be started for it begins with this environment.
+                spawn.caller_env = Some(environment());
+                let (width, height) = size.unzip();
+                server
+                    .create_session(&NewSessionRequest {
+                        name,
+                        window_name: None,
+                        spawn,
+                        width,
+                        height,
+                        or_existing: false,
+                    })
+                    .await?
+            }
+            SpawnKind::Window(session) => {
+                takes_none(beside, "window", "beside")?;
+                takes_none(size.is_some(), "window", "size")?;
+                server.create_window(&NewWindowRequest { session, index: None, name, spawn, select }).await?
+            }
+            SpawnKind::Split(pane) => {
+                takes_none(name.is_some(), "pane", "name")?;
+                let size = size.map(|(columns, rows)| if beside { columns } else { rows }.to_string());
+                let request = SplitRequest {
+                    pane: pane.target(),
+                    horizontal: beside,
+                    before: false,
+                    full: false,
+                    size,
+                    spawn,
+                    select,
+                };
+                pane.asking().create_split(&request).await?
+            }
+        };
+        server.pane(made.pane).await
+    }
+}
+
+impl IntoFuture for Spawn {
+    type Output = Result<Pane>;
+    type IntoFuture = RequestFuture<Pane>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.make())
+    }
+}
+
+/// Returns this process's environment, as far as it is text, without what names a tmux server.
+fn environment() -> BTreeMap<String, String> {
+    let texts =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    texts.filter(|(name, _)| !["TMUX", "TMUX_PANE", "TMUX_TMPDIR"].contains(&name.as_str())).collect()
+}

@@ -1,0 +1,130 @@
+//! Resync: the task that compares a stale screen with tmux's and corrects it.
+
+use std::{sync::Arc, time::Instant};
+
+use muxtap_tmux::{Request, Seed};
+use tokio::sync::oneshot;
+
+use crate::{
+    Host, PaneState, limits,
+    pane::{
+        Resync,
+        resync::{ResyncOutcome, until_rest},
+    },
+};
+
+impl Host {
+    /// Compares a pane's screen with tmux's and corrects it: now, and, if the pane prints meanwhile,
+    /// again and again until two replies agree or it rests. Until then its captures come from tmux.
+    pub(crate) fn resync(self: &Arc<Self>, pane: &Arc<PaneState>) {
+        self.resync_when(pane, Resync::Now);
+    }
+
+    /// Resyncs a pane's screen, now or when the pane rests.
+    pub(crate) fn resync_when(self: &Arc<Self>, pane: &Arc<PaneState>, when: Resync) {
+        let Some(shared) = self.shared() else { return };
+        if std::mem::replace(&mut pane.lock().screen.resyncing, true) {
+            return;
+        }
+        let (host, pane) = (self.clone(), pane.clone());
+        let cancel = shared.cancel.clone();
+        shared.tasks.spawn(async move {
+            tokio::select! {
+                () = host.resync_until_reconciled(&pane, when) => {}
+                () = cancel.cancelled() => {}
+            }
+        });
+    }
+
+    /// Reads a pane's screen anew when the pane rests, if there is something on it that another seed
+    /// tells. A long history is work for tmux, so that takes a small part of its time.
+    pub(crate) fn resync_unsure(self: &Arc<Self>, pane: &Arc<PaneState>) {
+        let Some(shared) = self.shared() else { return };
+        let may_ask = {
+            let mut state = pane.lock();
+            if !state.screen.is_unsure() || std::mem::replace(&mut state.screen.awaits_rest, true) {
+                return;
+            }
+            state.screen.may_ask
+        };
+        let (host, pane) = (self.clone(), pane.clone());
+        let cancel = shared.cancel.clone();
+        shared.tasks.spawn(async move {
+            tokio::select! {
+                () = host.resync_at_rest(&pane, may_ask) => {}
+                () = cancel.cancelled() => {}
+            }
+        });
+    }
+
+    async fn resync_at_rest(self: &Arc<Self>, pane: &Arc<PaneState>, may_ask: Option<Instant>) {
+        if let Some(may_ask) = may_ask {
+            tokio::time::sleep_until(may_ask.into()).await;
+        }
+        until_rest(pane).await;
+        let is_due = {
+            let mut state = pane.lock();
+            state.screen.awaits_rest = false;
+            state.screen.is_unsure() && !std::mem::replace(&mut state.screen.resyncing, true)
+        };
+        if is_due {
+            let begun = Instant::now();
+            self.resync_until_reconciled(pane, Resync::Now).await;
+            let now = Instant::now();
+            pane.lock().screen.may_ask = Some(now + (now - begun) * limits::RESYNC_PAUSE_MOST);
+        }
+    }
+
+    async fn resync_until_reconciled(self: &Arc<Self>, pane: &Arc<PaneState>, when: Resync) {
+        if when == Resync::AtRest {
+            until_rest(pane).await;
+        }
+        let mut pause = limits::RESYNC_PAUSE;
+        loop {
+            let begun = Instant::now();
+            let outcome = self.resync_once(pane).await;
+            if outcome == ResyncOutcome::Moving {
+                // A long history is work for tmux: while a user drags a border, resyncs take half
+                // of its time at most; of a pane that prints on, less and less.
+                let took = begun.elapsed();
+                tokio::time::sleep(took).await;
+                let _ = tokio::time::timeout(took.max(limits::REST) * pause, until_rest(pane)).await;
+                pause = (pause * 2).min(limits::RESYNC_PAUSE_MOST);
+                continue;
+            }
+            let mut state = pane.lock();
+            if outcome == ResyncOutcome::Nothing {
+                state.release(&[]);
+            }
+            // It may have become stale again just now. Where tmux does not reply the next seed
+            // corrects it.
+            if outcome == ResyncOutcome::Nothing || !state.screen.is_stale() {
+                state.screen.resyncing = false;
+                return;
+            }
+        }
+    }
+
+    /// Asks tmux for the screen now. The reply is valid if the pane printed nothing between the
+    /// question and the reply: everything that it had printed before tmux was asked comes ahead of
+    /// the reply, so then there was nothing.
+    pub(crate) async fn resync_once(self: &Arc<Self>, pane: &Arc<PaneState>) -> ResyncOutcome {
+        let Some(rules) = self.rules() else { return ResyncOutcome::Nothing };
+        let since = pane.revision();
+        let (sender, receiver) = oneshot::channel();
+        let (host, at) = (self.clone(), pane.clone());
+        let question = Request::Framed(Seed::question(pane.id(), Some(rules)));
+        self.server_of(pane).submit(Some(pane.id()), question, move |answer| {
+            let seed = answer.ok().and_then(Result::ok).and_then(|parts| Seed::parse(&parts));
+            let outcome = seed.map_or(ResyncOutcome::Nothing, |seed| {
+                let (outcome, memory) = at.reconcile(since, &seed, rules);
+                host.charge(memory);
+                host.watch_string(&at);
+                outcome
+            });
+            // The caller may be gone.
+            let _ = sender.send(outcome);
+        });
+        receiver.await.unwrap_or(ResyncOutcome::Nothing)
+    }
+}

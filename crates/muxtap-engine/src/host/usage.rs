@@ -1,0 +1,92 @@
+//! Facts that tmux alone knows of a pane: asked for when a use begins, pushed while it lasts.
+//!
+//! A title set by `select-pane -T`, a history cleared by `clear-history` and a terminal reset by
+//! `send-keys -R` are in nobody's output. tmux tells of them if it looks once a second, which it
+//! does for each subscription whether anything happens or not. So it only does for panes in use.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Instant,
+};
+
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Host, PaneState, limits, pane::PaneUse};
+
+impl Host {
+    /// Begins a use of what tmux alone knows of a pane. What it knows differently is applied as
+    /// soon as it replies, and within a second of each change as long as the use lasts.
+    pub(crate) fn use_values(self: &Arc<Self>, pane: &Arc<PaneState>) -> PaneUse {
+        let held = PaneUse::begin(pane);
+        drop(self.ask_first(pane));
+        held
+    }
+
+    /// Waits until what is known of a pane is what tmux knows: at once in use, and by one question
+    /// after it was left alone. Where tmux does not reply nobody changes anything either.
+    pub(crate) async fn confirm_values(self: &Arc<Self>, pane: &Arc<PaneState>) {
+        pane.lock().usage.touch();
+        if let Some(confirmed) = self.ask_first(pane) {
+            // An error: there was no reply.
+            let _ = confirmed.await;
+        }
+    }
+
+    /// Asks tmux unless it has told what it knows since the use began. Returns what resolves with
+    /// the reply.
+    fn ask_first(self: &Arc<Self>, pane: &Arc<PaneState>) -> Option<oneshot::Receiver<()>> {
+        if !self.server().asks_for_values() {
+            return None;
+        }
+        let begins = {
+            let mut state = pane.lock();
+            if state.exit.is_some() || state.usage.watched && state.usage.confirmed {
+                return None;
+            }
+            !std::mem::replace(&mut state.usage.watched, true)
+        };
+        if begins && let Some(shared) = self.shared() {
+            shared.tasks.spawn(leave_when_unused(Arc::downgrade(self), pane.clone(), self.cancel.clone()));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let asked = Arc::downgrade(pane);
+        self.server().use_values(pane.id(), move |known| {
+            if let Some(pane) = asked.upgrade() {
+                pane.lock().usage.confirmed |= known;
+            }
+            // The caller may not wait for it.
+            let _ = sender.send(());
+        });
+        Some(receiver)
+    }
+}
+
+/// Ends the pushing once nobody has used the pane for [`limits::IN_USE`].
+async fn leave_when_unused(host: Weak<Host>, pane: Arc<PaneState>, cancel: CancellationToken) {
+    let released = pane.lock().usage.released.clone();
+    loop {
+        let due = {
+            let Some(host) = host.upgrade() else { return };
+            let mut state = pane.lock();
+            let due = state.usage.idle_since().map(|since| since + limits::IN_USE);
+            if due.is_some_and(|due| due <= Instant::now()) {
+                (state.usage.watched, state.usage.confirmed) = (false, false);
+                // Under the lock: what a use asks for that begins now stands behind it.
+                host.server().leave_values(pane.id());
+                return;
+            }
+            due
+        };
+        let due = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due.into()).await,
+                None => released.notified().await,
+            }
+        };
+        tokio::select! {
+            () = due => {}
+            () = cancel.cancelled() => return,
+        }
+    }
+}

@@ -1,0 +1,589 @@
+//! Input: keys, text, bytes, pastes. What is typed cannot become a tmux command (F27, F28).
+
+pub(super) mod command_line;
+mod key_names;
+pub(super) mod prompt;
+pub(super) mod run;
+pub(super) mod runs;
+pub(super) mod shell;
+pub(super) mod submit;
+
+use std::{fmt::Write as _, sync::Arc};
+
+use muxtap_tmux::{Answer, Lost, Request};
+use tokio::sync::oneshot;
+
+pub use key_names::check_keys;
+
+use super::{Host, PaneState, Server, activity::Deed, input::prompt::CursorPosition, limits};
+use muxtap_api::{Cursor, Error, ErrorCode, InputAnswer, InputRequest, Result, Tier};
+use muxtap_core::protocol::{
+    command::{Command, CommandLine, hex_keys},
+    ids::PaneId,
+    version::Version,
+};
+
+/// Returns the input of a request as it was given, for the audit log.
+fn audited_input(request: &InputRequest) -> Vec<u8> {
+    let InputRequest { keys, text, hex, .. } = request;
+    let keys = keys.iter().flatten().map(String::as_str);
+    keys.chain(text.as_deref()).chain(hex.as_deref()).collect::<Vec<_>>().join(" ").into_bytes()
+}
+
+/// Keys of one command; more are split over several commands.
+const KEYS_A_LINE: usize = 256;
+
+/// A command that tmux does not know. Where tmux reaches it, the rest of the line is not run (N40).
+const REFUSAL: &str = "muxtap-refuses-a-pane-in-a-mode";
+
+/// A second unknown command, for lines that are only sent while the cursor has not moved.
+const MOVED: &str = "muxtap-refuses-a-moved-cursor";
+
+/// Input that is ready to be sent, and how much of it a terminal may echo.
+pub(super) struct PreparedInput {
+    lines: Vec<Line>,
+    echo: String,
+}
+
+impl PreparedInput {
+    /// Returns the bytes that the program reads, as far as they are known; else the text.
+    fn bytes(&self) -> Vec<u8> {
+        let keys = self.lines.iter().map(|line| match &line.kind {
+            InputKind::Keys(Ok(bytes)) => Some(bytes.as_slice()),
+            _ => None,
+        });
+        let keys: Option<Vec<_>> = keys.collect();
+        keys.map_or_else(|| self.echo.replace('\n', "\r").into_bytes(), |keys| keys.concat())
+    }
+}
+
+/// One command line to tmux.
+struct Line {
+    commands: Vec<Command>,
+    kind: InputKind,
+}
+
+/// How a line reaches the program while a user views the pane in one of tmux's modes.
+enum InputKind {
+    /// Keys, which a mode would read. tmux runs the line outside of modes only; in a mode these
+    /// bytes are pasted instead.
+    Keys(Result<Vec<u8>, UnknownBytes>),
+    /// A buffer of this name that is pasted as it is: modes do not see it (N41).
+    Buffer(String),
+    /// A bracketed paste, which is refused in a mode: tmux leaves its marks out there (N41).
+    Bracketed(String),
+}
+
+/// A key whose bytes depend on what the program asked of its terminal, or on tmux's options.
+struct UnknownBytes(String);
+
+impl Line {
+    /// Creates a line of keys, with the same keys as bytes.
+    fn keys(commands: impl IntoIterator<Item = Command>, bytes: Result<Vec<u8>, UnknownBytes>) -> Self {
+        Self { commands: commands.into_iter().collect(), kind: InputKind::Keys(bytes) }
+    }
+
+    /// Returns the buffer that the line creates, and deletes if all goes well.
+    fn buffer(&self) -> Option<&str> {
+        match &self.kind {
+            InputKind::Keys(_) => None,
+            InputKind::Buffer(name) | InputKind::Bracketed(name) => Some(name),
+        }
+    }
+
+    /// Returns the commands for tmux: one line, which tmux runs without a break, and of which it
+    /// runs nothing while the pane is in a mode that would take it.
+    fn commands(&self, pane: PaneId, version: Version, only_at: Option<CursorPosition>) -> CommandLine {
+        let mut commands = self.commands.clone();
+        match &self.kind {
+            InputKind::Keys(_) | InputKind::Bracketed(_) => commands.insert(0, outside_of_modes(pane)),
+            InputKind::Buffer(name) => {
+                let paste = Command::new("paste-buffer").flag("-d").flag("-r");
+                let paste = if version.pastes_escape_controls() { paste.flag("-S") } else { paste };
+                commands.push(paste.opt("-b", name).opt("-t", pane.to_string()));
+            }
+        }
+        commands.splice(0..0, only_at.map(|spot| unmoved(pane, spot)));
+        CommandLine::of(commands)
+    }
+}
+
+/// Returns a command that ends its line where the pane is in a mode. tmux reads the unknown command
+/// only when it comes to run it, and a command that it cannot read ends the line (N40). With `-F`
+/// nothing blocks (F15).
+fn outside_of_modes(pane: PaneId) -> Command {
+    Command::new("if-shell").flag("-F").opt("-t", pane.to_string()).format("#{pane_in_mode}").arg(REFUSAL)
+}
+
+/// Returns a command that ends its line where the pane's cursor has moved: a user has typed, or the
+/// program has printed.
+fn unmoved(pane: PaneId, CursorPosition { x, y, .. }: CursorPosition) -> Command {
+    let elsewhere = format!("#{{||:#{{!=:#{{cursor_x}},{x}}},#{{!=:#{{cursor_y}},{y}}}}}");
+    Command::new("if-shell").flag("-F").opt("-t", pane.to_string()).format(elsewhere).arg(MOVED)
+}
+
+impl PreparedInput {
+    /// Appends other input: as one line where both are keys.
+    fn then(mut self, other: Self) -> Self {
+        self.echo.push_str(&other.echo);
+        for line in other.lines {
+            match (self.lines.last_mut(), line) {
+                (
+                    Some(Line { commands, kind: InputKind::Keys(bytes) }),
+                    Line { commands: more, kind: InputKind::Keys(other) },
+                ) => {
+                    commands.extend(more);
+                    match (bytes.as_mut(), other) {
+                        (Ok(bytes), Ok(more)) => bytes.extend(more),
+                        (Ok(_), Err(key)) => *bytes = Err(key),
+                        (Err(_), _) => {}
+                    }
+                }
+                (_, line) => self.lines.push(line),
+            }
+        }
+        self
+    }
+}
+
+impl Server {
+    /// Sends input to a pane. The answer's cursor is the end of the output just before it arrived.
+    pub async fn input(&self, target: &str, request: &InputRequest) -> Result<InputAnswer> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Input, "input", host, target)?.input(|| audited_input(request));
+        let done = async {
+            let kinds = [request.keys.is_some(), request.text.is_some(), request.hex.is_some()];
+            if kinds.iter().filter(|given| **given).count() != 1 && !(request.submit && kinds == [false; 3]) {
+                return Err(Error::invalid("give exactly one of keys, text and hex"));
+            }
+            if request.paste && request.text.is_none() {
+                return Err(Error::invalid("paste: only text can be pasted"));
+            }
+            let pane = self.resolve_pane(target).await?;
+            audit.resolved(pane.id());
+            let typed = match (&request.keys, &request.text, &request.hex) {
+                (Some(keys), _, _) => prepare_keys(&pane, keys)?,
+                (_, Some(text), _) if request.paste => prepare_paste(&pane, text.as_bytes())?,
+                (_, Some(text), _) => prepare_text(&pane, text.as_bytes())?,
+                (_, _, Some(hex)) => prepare_text(&pane, &unhex(hex)?)?,
+                _ => PreparedInput { lines: Vec::new(), echo: String::new() },
+            };
+            let (cursor, submit) = if request.submit {
+                let text = typed.echo.clone();
+                let (cursor, seen) = self.submit(&pane, typed, &text).await?;
+                (cursor, Some(seen))
+            } else {
+                (self.send(&pane, typed).await?, None)
+            };
+            Ok(InputAnswer { pane: pane.id(), cursor, submit })
+        }
+        .await;
+        audit.finish(done)
+    }
+
+    /// Sends text and then keys, with no other caller's input between them.
+    pub async fn text_and_keys(&self, target: &str, text: &str, keys: &[String]) -> Result<InputAnswer> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Input, "input", host, target)?;
+        let audit = audit.input(|| {
+            let text = Some(text).filter(|text| !text.is_empty());
+            text.into_iter().chain(keys.iter().map(String::as_str)).collect::<Vec<_>>().join(" ").into_bytes()
+        });
+        let done = async {
+            let pane = self.resolve_pane(target).await?;
+            audit.resolved(pane.id());
+            let typed = prepare_text(&pane, text.as_bytes())?.then(prepare_keys(&pane, keys)?);
+            let cursor = self.send(&pane, typed).await?;
+            Ok(InputAnswer { pane: pane.id(), cursor, submit: None })
+        }
+        .await;
+        audit.finish(done)
+    }
+
+    /// Sends input. Returns the cursor just before it: the program's reaction comes behind that
+    /// cursor.
+    pub(super) async fn send(&self, pane: &Arc<PaneState>, typed: PreparedInput) -> Result<Cursor> {
+        let sent = self.send_if(pane, typed, None).await?;
+        sent.ok_or_else(|| Error::internal("input that could not be refused was refused"))
+    }
+
+    /// Sends input if the cursor still stands at `only_at`. Returns `None` if it does not; then
+    /// nothing was sent.
+    pub(super) async fn send_if(
+        &self,
+        pane: &Arc<PaneState>,
+        typed: PreparedInput,
+        only_at: Option<CursorPosition>,
+    ) -> Result<Option<Cursor>> {
+        let host = &self.host;
+        let version = host.server_of(pane).connected().await?.version;
+        // Only printable input is looked for as an echo.
+        let is_printable = typed.echo.chars().any(|c| !c.is_control() && c != ' ');
+        let terminal = if host.server().spec().is_local() && is_printable {
+            host.probe(pane.metadata(), |proc, metadata| proc.foreground(metadata.pid, &metadata.tty)).await.flatten()
+        } else {
+            None
+        };
+        if pane.exit().is_some() {
+            return Err(Error::new(
+                ErrorCode::Conflict,
+                format!("the process in pane {} has ended; `muxtap respawn-pane` starts one", pane.id()),
+            ));
+        }
+        let tty_echo = terminal.as_ref().is_some_and(|terminal| terminal.echo);
+        // Of a terminal that is not seen nobody knows whether a password is typed there.
+        let is_unseen = is_printable && terminal.is_none();
+        // A terminal that collects lines and echoes nothing: what looks like an echo there is the
+        // program's output.
+        let silent = terminal.is_some_and(|terminal| terminal.canonical && !terminal.echo);
+        if only_at.is_some() && typed.lines.len() > 1 {
+            // The cursor has moved once the first line was typed.
+            return Err(Error::new(
+                ErrorCode::InvalidArgument,
+                "the input is too long to be sent as one; nothing was sent",
+            ));
+        }
+        // Recorded before it is sent: while other panes flood, tmux may send this pane's output
+        // ahead of its reply (N27).
+        let before = pane.record_input(if silent { "" } else { &typed.echo }, tty_echo);
+        // Noted when it has arrived: a recording says what was typed, not what was meant to be.
+        let mut begun = self.engine.begin_input(pane);
+        let deed = self.engine.notes_activities().then(|| Deed::Input((!silent && !is_unseen).then(|| typed.bytes())));
+        let mut some_arrived = false;
+        let arrived = send_lines(host, pane, typed.lines, version, only_at, &mut some_arrived).await;
+        let refused = match &arrived {
+            Ok(arrived) => !arrived,
+            // After any other error it is not known whether the input was typed.
+            Err(error) => !some_arrived && error.code == ErrorCode::Conflict,
+        };
+        if refused {
+            pane.retract_input(&before);
+        } else if let Some(deed) = deed {
+            begun.deed = deed;
+        }
+        drop(begun);
+        Ok(arrived?.then(|| pane.cursor(before.mark)))
+    }
+
+    /// Presses keys of a line editor. This is no input of a caller: no read or wait begins with it.
+    pub(super) async fn press(&self, pane: &PaneState, keys: &[u8]) -> Result<()> {
+        let host = &self.host;
+        let version = host.server_of(pane).connected().await?.version;
+        let line = Line::keys(hex_keys(pane.id(), keys), Ok(keys.to_vec()));
+        send_lines(host, pane, vec![line], version, None, &mut false).await.map(|_| ())
+    }
+}
+
+/// Sends lines, one right after the other. Returns whether the cursor stood at `only_at`. Sets
+/// `some_arrived` once a line was typed.
+async fn send_lines(
+    host: &Host,
+    pane: &PaneState,
+    lines: Vec<Line>,
+    version: Version,
+    only_at: Option<CursorPosition>,
+    some_arrived: &mut bool,
+) -> Result<bool> {
+    let sent: Vec<_> = lines.into_iter().map(|line| (send_line(host, pane, &line, version, only_at), line)).collect();
+    for (answer, line) in sent {
+        match answer.await.unwrap_or(Err(Lost::Ended)) {
+            Ok(Ok(_)) => {}
+            Ok(Err(message)) if message.contains(MOVED) => return Ok(false),
+            Ok(Err(message)) if message.contains(REFUSAL) => {
+                if !send_in_mode(host, pane, line, version, only_at, *some_arrived).await? {
+                    return Ok(false);
+                }
+            }
+            Ok(Err(message)) => return Err(refused_by_tmux(pane, &message)),
+            Err(lost) => return Err(lost.of_change(if *some_arrived { "the rest of the input" } else { "the input" })),
+        }
+        *some_arrived = true;
+    }
+    Ok(true)
+}
+
+/// Sends a line to tmux. The reply comes on the channel.
+fn send_line(
+    host: &Host,
+    pane: &PaneState,
+    line: &Line,
+    version: Version,
+    only_at: Option<CursorPosition>,
+) -> oneshot::Receiver<Result<Answer, Lost>> {
+    let (sender, receiver) = oneshot::channel();
+    let server = host.server_of(pane);
+    let buffer = line.buffer().map(str::to_owned);
+    let request = Request::Plain(line.commands(pane.id(), version, only_at));
+    server.clone().submit(Some(pane.id()), request, move |answer| {
+        if let (Ok(Err(_)) | Err(_), Some(buffer)) = (&answer, buffer) {
+            // The buffer may hold a secret, so it must not stay.
+            let delete = CommandLine::of([Command::new("delete-buffer").opt("-b", buffer)]);
+            server.submit_at_last(None, Request::Plain(delete));
+        }
+        // The caller may have given up.
+        let _ = sender.send(answer);
+    });
+    receiver
+}
+
+/// Sends input that tmux refused because a user views the pane in a mode. It is pasted, which
+/// reaches the program and leaves the mode and its scroll position alone; or refused.
+async fn send_in_mode(
+    host: &Host,
+    pane: &PaneState,
+    line: Line,
+    version: Version,
+    only_at: Option<CursorPosition>,
+    some_arrived: bool,
+) -> Result<bool> {
+    let (what, hint) = match line.kind {
+        InputKind::Keys(Ok(bytes)) if !bytes.contains(&0) => {
+            for (index, line) in raw_paste(pane, &bytes).into_iter().enumerate() {
+                // The first line moves the cursor.
+                let only_at = only_at.filter(|_| index == 0);
+                match send_line(host, pane, &line, version, only_at).await.unwrap_or(Err(Lost::Ended)) {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(message)) if message.contains(MOVED) => return Ok(false),
+                    Ok(Err(message)) => return Err(refused_by_tmux(pane, &message)),
+                    Err(lost) => return Err(lost.of_change("the input, or a part of it,")),
+                }
+            }
+            return Ok(true);
+        }
+        InputKind::Keys(Ok(_)) => ("a NUL byte".to_owned(), "send it when they have left it"),
+        InputKind::Keys(Err(UnknownBytes(key))) => {
+            (format!("the key {key}"), "send text, Enter, Tab, Escape or C- with a letter, or the key's bytes with -H")
+        }
+        InputKind::Buffer(_) | InputKind::Bracketed(_) => {
+            ("a bracketed paste".to_owned(), "send it without --paste, or when they have left it")
+        }
+    };
+    let mode = mode_of(host, pane).await?;
+    let sent = if some_arrived { "; what stood before it was sent" } else { "; nothing was sent" };
+    Err(Error::new(
+        ErrorCode::Conflict,
+        format!(
+            "pane {} is in {mode}: somebody looks at it there, and {what} cannot be sent past that{sent}; {hint}",
+            pane.id()
+        ),
+    )
+    .with_details(serde_json::json!({ "mode": mode })))
+}
+
+/// Returns the name of the mode that a pane is in, as tmux calls it (`copy-mode`, `tree-mode` …).
+async fn mode_of(host: &Host, pane: &PaneState) -> Result<String> {
+    let question = || {
+        let ask = Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
+        Request::Plain(CommandLine::of([ask.format("#{pane_mode}")]))
+    };
+    let answer = host.server_of(pane).read(Some(pane.id()), question).await?;
+    let answer = answer.map_err(|message| refused_by_tmux(pane, &message))?;
+    let mode = answer.first().map(|name| String::from_utf8_lossy(name).trim().to_owned());
+    Ok(mode.filter(|mode| !mode.is_empty()).unwrap_or_else(|| "a mode".to_owned()))
+}
+
+fn refused_by_tmux(pane: &PaneState, message: &str) -> Error {
+    if message.contains("can't find pane") {
+        return Error::not_found(format!("pane {} is no longer there", pane.id()));
+    }
+    Error::invalid(format!("tmux: {message}"))
+}
+
+/// Prepares keys by tmux's names. What is no name is text, as for `tmux send-keys`.
+pub(super) fn prepare_keys(pane: &PaneState, keys: &[String]) -> Result<PreparedInput> {
+    check_size(keys.iter().map(String::len).sum())?;
+    if keys.iter().any(|key| key.contains('\0')) {
+        return Err(Error::invalid("keys: a key's name cannot hold a NUL byte; send it as hex 00 or as C-Space"));
+    }
+    let target = pane.id().to_string();
+    let commands = keys.chunks(KEYS_A_LINE).map(|keys| {
+        let command = Command::new("send-keys").opt("-t", &target).end_of_flags();
+        keys.iter().fold(command, Command::arg)
+    });
+    let mut bytes = Ok(Vec::new());
+    let mut echo = String::new();
+    for key in keys {
+        match key.as_str() {
+            "Enter" | "C-m" | "KPEnter" | "C-j" => echo.push('\n'),
+            "Space" => echo.push(' '),
+            name if is_key_name(name) => {}
+            text => echo.push_str(text),
+        }
+        bytes = bytes.and_then(|mut bytes: Vec<u8>| {
+            bytes.extend(key_bytes(key).ok_or_else(|| UnknownBytes(key.clone()))?);
+            Ok(bytes)
+        });
+    }
+    let lines = if keys.is_empty() { Vec::new() } else { vec![Line::keys(commands, bytes)] };
+    Ok(PreparedInput { lines, echo })
+}
+
+/// Prepares text to be typed.
+pub(super) fn prepare_text(pane: &PaneState, bytes: &[u8]) -> Result<PreparedInput> {
+    check_size(bytes.len())?;
+    let echo = String::from_utf8_lossy(bytes).into_owned();
+    if bytes.len() > limits::KEYS_BYTES && !bytes.contains(&0) {
+        return Ok(PreparedInput { lines: raw_paste(pane, bytes), echo });
+    }
+    // One line: tmux runs it without a break, so that no mode begins in the middle of it.
+    let lines =
+        if bytes.is_empty() { Vec::new() } else { vec![Line::keys(hex_keys(pane.id(), bytes), Ok(bytes.to_vec()))] };
+    Ok(PreparedInput { lines, echo })
+}
+
+/// Returns lines that paste these bytes as they are.
+fn raw_paste(pane: &PaneState, bytes: &[u8]) -> Vec<Line> {
+    let pieces = bytes.chunks(limits::BUFFER_BYTES).enumerate();
+    let line = |(index, bytes)| {
+        let (name, set) = buffer(pane, index, bytes);
+        Line { commands: vec![set], kind: InputKind::Buffer(name) }
+    };
+    pieces.map(line).collect()
+}
+
+/// Prepares text as one paste: with its marks where the program asked for them, and line ends as
+/// Enter.
+fn prepare_paste(pane: &PaneState, bytes: &[u8]) -> Result<PreparedInput> {
+    check_size(bytes.len())?;
+    if bytes.contains(&0) {
+        return Err(Error::invalid("text: a paste cannot hold a NUL byte; send it as hex"));
+    }
+    // One paste is one buffer: in pieces, each would have marks of its own.
+    let (name, set) = buffer(pane, 0, bytes);
+    let paste = Command::new("paste-buffer").flag("-d").flag("-p").opt("-b", &name).opt("-t", pane.id().to_string());
+    let line = Line { commands: vec![set, paste], kind: InputKind::Bracketed(name) };
+    Ok(PreparedInput { lines: vec![line], echo: String::from_utf8_lossy(bytes).into_owned() })
+}
+
+/// Returns a buffer's name, and the command that creates it.
+fn buffer(pane: &PaneState, index: usize, bytes: &[u8]) -> (String, Command) {
+    let name = format!("muxtap-{}-{index}", pane.id().0);
+    let set = Command::new("set-buffer").opt("-b", &name).end_of_flags().arg(bytes);
+    (name, set)
+}
+
+fn check_size(bytes: usize) -> Result<()> {
+    if bytes > limits::INPUT_BYTES {
+        return Err(Error::new(
+            ErrorCode::ResourceLimit,
+            format!("{bytes} bytes of input; at most {} in one request", limits::INPUT_BYTES),
+        ));
+    }
+    Ok(())
+}
+
+/// Returns whether tmux takes this as a key and not as text.
+fn is_key_name(key: &str) -> bool {
+    const NAMES: [&str; 24] = [
+        "Up", "Down", "Left", "Right", "Home", "End", "PageUp", "PgUp", "PageDown", "PgDn", "PPage", "NPage", "Insert",
+        "IC", "Delete", "DC", "Escape", "Tab", "BTab", "BSpace", "Bspace", "Any", "None", "Space",
+    ];
+    let is_modified = |prefix: &str| key.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
+    let is_function = |prefix: &str| {
+        key.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+    };
+    NAMES.iter().any(|name| name.eq_ignore_ascii_case(key))
+        || ["C-", "M-", "S-", "^", "KP"].iter().any(|prefix| is_modified(prefix))
+        || is_function("F")
+        || is_function("User")
+}
+
+/// Returns the bytes that a key sends whatever the program asked of its terminal; `None` where that
+/// depends, or is not known.
+fn key_bytes(key: &str) -> Option<Vec<u8>> {
+    let mut characters = key.chars();
+    if let (Some(_), None) = (characters.next(), characters.next()) {
+        return Some(key.as_bytes().to_vec());
+    }
+    match key.to_ascii_lowercase().as_str() {
+        "enter" => return Some(b"\r".to_vec()),
+        "tab" => return Some(b"\t".to_vec()),
+        "escape" => return Some(b"\x1b".to_vec()),
+        "space" => return Some(b" ".to_vec()),
+        _ => {}
+    }
+    let control = key.strip_prefix("C-").or_else(|| key.strip_prefix("c-")).or_else(|| key.strip_prefix('^'));
+    if let Some([letter @ (b'a'..=b'z' | b'A'..=b'Z')]) = control.map(str::as_bytes) {
+        return Some(vec![letter.to_ascii_lowercase() - b'a' + 1]);
+    }
+    // Names that tmux may know though they are not listed here: `0x1b`, `MouseDown1Pane`.
+    let is_name = is_key_name(key)
+        || key.starts_with("0x")
+        || ["Mouse", "Wheel", "Double", "Triple", "Second", "Focus", "Paste", "Drag"]
+            .iter()
+            .any(|kind| key.starts_with(kind))
+            && key.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    (!is_name).then(|| key.as_bytes().to_vec())
+}
+
+/// Decodes hexadecimal digits.
+fn unhex(hex: &str) -> Result<Vec<u8>> {
+    let digits: Vec<u8> = hex.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+    if !digits.len().is_multiple_of(2) {
+        return Err(Error::invalid("hex: an odd number of digits; each byte is two"));
+    }
+    let bytes = digits.chunks_exact(2).map(|pair| match pair {
+        [high, low] => Some(value(*high)? << 4 | value(*low)?),
+        _ => None,
+    });
+    bytes.collect::<Option<_>>().ok_or_else(|| Error::invalid("hex: only the digits 0-9 and a-f"))
+}
+
+/// Prepares text without an expected echo. The caller handles the echo.
+pub(super) fn prepare_unechoed(pane: &PaneState, bytes: &[u8]) -> Result<PreparedInput> {
+    Ok(PreparedInput { echo: String::new(), ..prepare_text(pane, bytes)? })
+}
+
+/// Prepares Enter as a key of its own.
+pub(super) fn prepare_enter(pane: &PaneState) -> PreparedInput {
+    let command = Command::new("send-keys").opt("-t", pane.id().to_string()).arg("Enter");
+    PreparedInput { lines: vec![Line::keys([command], Ok(b"\r".to_vec()))], echo: String::new() }
+}
+
+impl std::fmt::Debug for PreparedInput {
+    /// Leaves out what is typed: it may be a secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Typed(")?;
+        write!(f, "{} bytes", self.echo.len())?;
+        f.write_char(')')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_is_read_in_pairs() {
+        assert_eq!(unhex("68 69\n0A").unwrap(), b"hi\n");
+        assert!(unhex("6").is_err() && unhex("zz").is_err());
+    }
+
+    #[test]
+    fn keys_that_are_the_same_bytes_to_every_program() {
+        for (key, bytes) in [("Enter", "\r"), ("escape", "\x1b"), ("C-c", "\x03"), ("^U", "\x15"), ("Space", " ")] {
+            assert_eq!(key_bytes(key).as_deref(), Some(bytes.as_bytes()), "{key}");
+        }
+        for text in ["f", "ü", "make all", "F", "C", "^", "Pasted text", "--"] {
+            assert_eq!(key_bytes(text).as_deref(), Some(text.as_bytes()), "{text}");
+        }
+        // Depend on the mode of the cursor keys, on options, or on an encoding that the program
+        // asked for.
+        for key in
+            ["Up", "Home", "F1", "BSpace", "M-x", "C-Up", "C-Space", "S-Tab", "0x1b", "WheelUpPane", "PasteStart"]
+        {
+            assert_eq!(key_bytes(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn names_of_keys_are_not_text() {
+        for key in ["C-c", "M-x", "F12", "Up", "escape", "BSpace", "^c"] {
+            assert!(is_key_name(key), "{key}");
+        }
+        for text in ["ls", "F", "Fx", "C", "echo hi", "-", "^"] {
+            assert!(!is_key_name(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,568 @@
+//! `run`: types a command into an idle shell. Returns exactly its output and its exit status.
+
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Host, PaneState, Server,
+    audit_scope::AuditScope,
+    deadline::Deadline,
+    input::{
+        self,
+        prompt::{EmptyPrompt, Prompt},
+        shell::{self, ForegroundState, IdleShell},
+    },
+    limits,
+    pane::Typing,
+    wait::duration,
+};
+use muxtap_api::{Error, ErrorCode, Result, RunAnswer, RunMethod, RunRequest, Tier};
+use muxtap_core::{
+    protocol::command::{Command, CommandLine},
+    stream::render,
+};
+
+use muxtap_base::nonce;
+use muxtap_tmux::{Request, death};
+use tokio_util::sync::CancellationToken;
+
+/// How long what runs in the pane may take to end, unless the request says otherwise.
+const PROMPT_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a shell that has only begun may take to its first prompt.
+const SHELL_START: Duration = Duration::from_secs(5);
+/// How soon a shell that begins is examined again, if it printed nothing.
+const SHELL_LOOK: Duration = Duration::from_millis(20);
+/// How long a pane in which another program runs is examined that often after it printed something:
+/// a shell prints its prompt a moment before it waits for a line.
+const PROMPT_LOOKS: Duration = Duration::from_secs(1);
+
+/// How long an idle shell may take to begin what was typed.
+const BEGINNING: Duration = Duration::from_secs(2);
+/// How long tmux may take to report the end of a pane whose shell has ended.
+const EXIT_KNOWN: Duration = Duration::from_secs(1);
+/// The shortest interval between checks of what changes without output.
+const CALM: Duration = Duration::from_millis(100);
+/// Characters of a pane's output that an error shows.
+const SEEN: usize = 500;
+/// How often the command is typed anew because a user typed meanwhile.
+const ATTEMPTS: u32 = 3;
+
+/// Why the wait for a command is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RunEnd {
+    /// The command has ended.
+    Command,
+    /// The shell has ended.
+    Shell,
+    /// The shell waits for a line and has not begun the command.
+    NotBegun,
+    /// The shell has begun the command, and waits for a line without having ended it.
+    Abandoned,
+    /// The timeout is over.
+    Timeout,
+}
+
+/// Error texts for a caller whose time was over before tmux replied.
+const NOT_TYPED: &str = "nothing was typed";
+const TYPED: &str = "the command was not seen to run, and whether it was or will be typed is not known";
+
+/// Returns when a run's time is over.
+pub(super) fn run_deadline(request: &RunRequest) -> Result<Deadline> {
+    let timeout = duration("timeout_ms", request.timeout_ms, limits::WAIT_LONGEST)?.unwrap_or(limits::WAIT_DEFAULT);
+    Ok(Deadline::new(Instant::now(), timeout))
+}
+
+/// Where a command's output lies, from the marks that the shell printed.
+#[derive(Clone, Copy)]
+struct CommandMarks {
+    begin: Option<u64>,
+    /// The command's length as the shell reports it.
+    length: Option<usize>,
+    end: Option<(u64, Option<i32>)>,
+    exit: Option<muxtap_tmux::Exit>,
+}
+
+impl Server {
+    /// Runs a command in the idle shell of a pane. TIMEOUT: `details` holds `output` and `cursor`;
+    /// the command goes on.
+    pub async fn run(&self, target: &str, request: &RunRequest) -> Result<RunAnswer> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Input, "run", host, target)?.input(|| request.command.as_bytes().to_vec());
+        let done = async {
+            let deadline = run_deadline(request)?;
+            let run = self.start_run(target, request, deadline, &audit).await?;
+            let end = tokio::select! {
+                end = tokio::time::timeout(deadline.remaining(), run.until_end(self)) => end.unwrap_or(RunEnd::Timeout),
+                () = self.engine.stopping() => RunEnd::Timeout,
+            };
+            run.answer(end).await
+        }
+        .await;
+        audit.finish(done)
+    }
+
+    /// Types a command into the idle shell of a pane.
+    pub(super) async fn start_run(
+        &self,
+        target: &str,
+        request: &RunRequest,
+        deadline: Deadline,
+        audit: &AuditScope<'_>,
+    ) -> Result<StartedRun> {
+        let command = request.command.trim_end_matches('\n');
+        if command.trim().is_empty() {
+            return Err(Error::invalid("command: it is empty"));
+        }
+        if command.len() > limits::COMMAND_BYTES || command.contains('\0') {
+            return Err(Error::invalid(format!("command: at most {} bytes, without NUL", limits::COMMAND_BYTES)));
+        }
+        let patience = duration("prompt_ms", request.prompt_ms, limits::WAIT_LONGEST)?.unwrap_or(PROMPT_PATIENCE);
+        let begun = Instant::now();
+        let pane = deadline.before(NOT_TYPED, self.resolve_pane(target)).await?;
+        audit.resolved(pane.id());
+        let exclusive = Arc::new(ExclusiveRun::claim(&pane)?);
+        // The command's marks appear only in the output.
+        deadline.before(NOT_TYPED, self.host.server_of(&pane).let_flow(pane.id())).await?;
+        let reader = self.wait_for_idle_shell(&pane, deadline, patience).await?;
+        let pending = PendingCommand {
+            exclusive: exclusive.clone(),
+            reader,
+            command: command.to_owned(),
+            clear: request.clear_line,
+        };
+        let (prompt, mark) = self.type_in_time(pending, deadline).await?;
+        let lengths = [command.len(), command.chars().count()];
+        Ok(StartedRun { host: self.host.clone(), exclusive, reader, prompt, mark, lengths, begun, deadline })
+    }
+
+    /// Types the command, in a task of its own: a caller that goes away must leave nothing of the
+    /// question on the line. Without a caller, or when its time is up, the command is not typed any
+    /// more.
+    async fn type_in_time(&self, pending: PendingCommand, deadline: Deadline) -> Result<(EmptyPrompt, u64)> {
+        let host = &self.host;
+        let pane = pending.exclusive.pane.clone();
+        let wanted = CancellationToken::new();
+        let gone = wanted.clone();
+        let _left = wanted.clone().drop_guard();
+        let server = self.clone();
+        let mut task = self.engine.shared.tasks.spawn(async move {
+            tokio::select! {
+                typed = server.type_command(&pending, &gone) => typed,
+                () = server.engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
+            }
+        });
+        let failed = |_| Err(Error::internal("the command could not be typed"));
+        if let Ok(typed) = tokio::time::timeout_at(deadline.at().into(), &mut task).await {
+            return typed.unwrap_or_else(failed);
+        }
+        wanted.cancel();
+        if let Ok(typed) = tokio::time::timeout(limits::ANSWER_GRACE, &mut task).await {
+            return typed.unwrap_or_else(failed);
+        }
+        let question = || {
+            let ask = Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
+            Request::Plain(CommandLine::of([ask.format("#{pane_id}")]))
+        };
+        let own = host.server_of(&pane);
+        let asked = own.read(Some(pane.id()), question);
+        match tokio::time::timeout(limits::ANSWER_GRACE, asked).await {
+            Ok(Ok(_)) => Err(too_late(&pane)),
+            _ => deadline.before(TYPED, std::future::pending()).await,
+        }
+    }
+
+    /// Types the command at an empty prompt. Returns the prompt, and the stream's end just before.
+    async fn type_command(&self, pending: &PendingCommand, gone: &CancellationToken) -> Result<(EmptyPrompt, u64)> {
+        let PendingCommand { exclusive, reader, command, clear } = pending;
+        let (pane, nonce) = (&exclusive.pane, &exclusive.nonce);
+        let prompt = Prompt { server: self, pane, reader: *reader };
+        for _ in 0..ATTEMPTS {
+            let empty = prompt.empty(*clear).await?;
+            if gone.is_cancelled() {
+                prompt.undo(&empty).await?;
+                return Err(too_late(pane));
+            }
+            let line = reader.shell.command_line(command, nonce, &empty);
+            if line.is_err() {
+                prompt.undo(&empty).await?;
+            }
+            let keys = line?;
+            let mark = {
+                let mut state = pane.lock();
+                let mark = state.ring.end();
+                state.run_nonce.clone_from(nonce);
+                state.echo.command_line_begins(mark);
+                mark
+            };
+            // tmux itself checks that no user has typed since.
+            let typed = input::prepare_unechoed(pane, &keys);
+            let sent = match typed {
+                Ok(typed) => self.send_if(pane, typed, Some(empty.cursor)).await,
+                Err(error) => Err(error),
+            };
+            if let Ok(Some(_)) = sent {
+                return Ok((empty, mark));
+            }
+            pane.lock().echo.command_line_ends(None);
+            prompt.undo(&empty).await?;
+            sent?;
+        }
+        Err(Error::new(
+            ErrorCode::Conflict,
+            format!("somebody types at the prompt of pane {}; nothing was run", pane.id()),
+        ))
+    }
+
+    /// Returns the idle shell of the pane. Waits for a shell that has only begun, and for the end of
+    /// what runs in it, for as long as `patience`.
+    async fn wait_for_idle_shell(
+        &self,
+        pane: &Arc<PaneState>,
+        deadline: Deadline,
+        patience: Duration,
+    ) -> Result<IdleShell> {
+        let host = &self.host;
+        deadline.before(NOT_TYPED, host.server().fresh()).await?;
+        let mut changes = pane.changes();
+        let (begun, mut busy) = (Instant::now(), None);
+        let mut changed = begun;
+        let mut runs = None;
+        let rests = async {
+            loop {
+                changes.borrow_and_update();
+                let looks = match shell::foreground_state(host, pane.metadata()).await {
+                    ForegroundState::Shell(reader) => return Ok(reader),
+                    ForegroundState::Other(what) => {
+                        if begun.elapsed() >= patience {
+                            return Err(what);
+                        }
+                        (busy, runs) = (None, Some(what));
+                        changed.elapsed() < PROMPT_LOOKS
+                    }
+                    ForegroundState::Busy(what) => {
+                        if busy.get_or_insert_with(Instant::now).elapsed() >= SHELL_START {
+                            return Err(what);
+                        }
+                        true
+                    }
+                };
+                // A shell that begins may print its prompt before it takes the terminal over, and
+                // no event tells of that. What another program does is told by its output.
+                let left = patience.saturating_sub(begun.elapsed());
+                let pause = if looks { SHELL_LOOK } else { left };
+                match tokio::time::timeout(pause, changes.changed()).await {
+                    Ok(Err(_)) => return Err("nothing".into()),
+                    Ok(Ok(())) => changed = Instant::now(),
+                    Err(_) => {}
+                }
+            }
+        };
+        let refused = |what: &str| {
+            Error::new(
+                ErrorCode::Conflict,
+                format!(
+                    "no shell rests in pane {}: `{what}` runs there; use send-keys and wait-for, or another pane",
+                    pane.id()
+                ),
+            )
+            .at_stage("occupied")
+        };
+        match tokio::time::timeout(deadline.remaining(), rests).await {
+            Ok(Ok(reader)) => Ok(reader),
+            Ok(Err(what)) => Err(refused(&what)),
+            Err(_) => Err(refused(&runs.unwrap_or_else(|| pane.metadata().command))),
+        }
+    }
+}
+
+/// A command that is to be typed.
+struct PendingCommand {
+    exclusive: Arc<ExclusiveRun>,
+    reader: IdleShell,
+    command: String,
+    clear: bool,
+}
+
+fn too_late(pane: &PaneState) -> Error {
+    let message =
+        format!("the time was over before the prompt of pane {} was known to be empty; nothing was run", pane.id());
+    Error::new(ErrorCode::Timeout, message).at_stage("prompt")
+}
+
+/// A pane's permit for one `run` at a time. Its nonce is registered meanwhile.
+struct ExclusiveRun {
+    pane: Arc<PaneState>,
+    nonce: String,
+    /// Whether the permit was given back: the command is watched, and another may be run.
+    is_released: AtomicBool,
+}
+
+impl ExclusiveRun {
+    fn claim(pane: &Arc<PaneState>) -> Result<Self> {
+        let mut state = pane.lock();
+        if let Some(other) = state.typing {
+            return Err(other.refusal(pane.id()));
+        }
+        state.typing = Some(Typing::Run);
+        let nonce = nonce::hex64();
+        state.shell_marks.register_nonce(&nonce);
+        Ok(Self { pane: pane.clone(), nonce, is_released: AtomicBool::new(false) })
+    }
+
+    /// Gives the permit back. The marks of the command go on being read.
+    fn release(&self) {
+        let mut state = self.pane.lock();
+        if !self.is_released.swap(true, Ordering::Relaxed) {
+            state.typing = None;
+            state.echo.command_line_ends(None);
+        }
+    }
+}
+
+impl Drop for ExclusiveRun {
+    fn drop(&mut self) {
+        self.release();
+        self.pane.lock().shell_marks.unregister_nonce(&self.nonce);
+    }
+}
+
+/// A command that was typed, and all that is known of it.
+pub(super) struct StartedRun {
+    host: Arc<Host>,
+    exclusive: Arc<ExclusiveRun>,
+    reader: IdleShell,
+    /// The prompt at which the command was typed.
+    prompt: EmptyPrompt,
+    /// The stream's end just before the command was typed.
+    mark: u64,
+    /// The command's length in bytes and in characters: shells report either.
+    lengths: [usize; 2],
+    begun: Instant,
+    deadline: Deadline,
+}
+
+impl StartedRun {
+    pub(super) fn pane(&self) -> &Arc<PaneState> {
+        &self.exclusive.pane
+    }
+
+    fn marks(&self) -> CommandMarks {
+        command_marks(self.pane(), &self.exclusive.nonce)
+    }
+
+    /// Lets others run a command in the pane: the time of this one is over, and it goes on being
+    /// watched.
+    pub(super) fn release(&self) {
+        self.exclusive.release();
+    }
+
+    /// Resolves when the command is over, however it ended.
+    pub(super) async fn until_end(&self, server: &Server) -> RunEnd {
+        let running = RunningCommand { server, pane: self.pane(), reader: self.reader, prompt: &self.prompt };
+        running.until_end(&|| self.marks()).await
+    }
+
+    /// Returns where the command's output begins, as far as it is kept, and where it ends, and whether
+    /// its beginning was dropped.
+    pub(super) fn extent(&self) -> Option<(u64, u64, bool)> {
+        let found = self.marks();
+        let state = self.pane().lock();
+        let (begin, end) = (found.begin?, found.end.map_or_else(|| state.ring.end(), |(end, _)| end));
+        let from = begin.max(state.ring.start());
+        Some((from, end.max(from), from > begin))
+    }
+
+    /// Returns how long ago the run was asked for.
+    pub(super) fn age(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Returns what stands in the way of a command that does not end, for an error message: the
+    /// program in the foreground, and the line at which it waits.
+    pub(super) async fn what_waits(&self, output: &str) -> String {
+        let runs = match shell::foreground_state(&self.host, self.pane().metadata()).await {
+            ForegroundState::Other(what) if !what.is_empty() => format!(": `{what}` runs there"),
+            _ => String::new(),
+        };
+        match output.rsplit('\n').next().map(str::trim).filter(|line| !line.is_empty()) {
+            Some(line) => format!("{runs}, and its last line is `{line}`"),
+            None => runs,
+        }
+    }
+
+    /// Returns what a run that is over answers.
+    pub(super) async fn answer(&self, end: RunEnd) -> Result<RunAnswer> {
+        let pane = self.pane();
+        let found = self.marks();
+        let (output, end_offset, truncated) = output(pane, &found);
+        let details = || {
+            let status = found.exit.and_then(|exit| exit.status);
+            let cursor = pane.cursor(end_offset).to_string();
+            let shell_ended = end == RunEnd::Shell;
+            serde_json::json!({ "output": output, "cursor": cursor, "shell_ended": shell_ended, "exit_status": status })
+        };
+        // The shell runs something else than the command.
+        let altered = found.length.is_some_and(|length| !self.lengths.contains(&length));
+        if altered || found.begin.is_none() {
+            let typed = recent_output(pane, self.mark);
+            let (code, what) = match end {
+                _ if altered => (ErrorCode::InconsistentState, "the shell got something else than the command"),
+                RunEnd::Shell | RunEnd::Command | RunEnd::Abandoned => {
+                    (ErrorCode::Conflict, "the shell has ended, and whether it ran the command is not known,")
+                }
+                RunEnd::Timeout => (ErrorCode::Timeout, "the shell did not begin the command in time"),
+                RunEnd::NotBegun => (ErrorCode::InconsistentState, "the shell did not run the command"),
+            };
+            let message = format!("{what} in pane {}; what stands there since: {typed:?}", pane.id());
+            return Err(Error::new(code, message).at_stage("typed").with_details(details()));
+        }
+        if end == RunEnd::Timeout {
+            let message = format!(
+                "the command did not end within {} ms; it goes on in pane {}{}",
+                self.deadline.given().as_millis(),
+                pane.id(),
+                self.what_waits(&output).await
+            );
+            return Err(Error::new(ErrorCode::Timeout, message).at_stage("running").with_details(details()));
+        }
+        if end == RunEnd::Abandoned {
+            let message = format!(
+                "the command was interrupted in pane {}: the shell waits for a line again, and told no status",
+                pane.id()
+            );
+            return Err(Error::new(ErrorCode::InconsistentState, message).at_stage("running").with_details(details()));
+        }
+        let status = found.end.map_or_else(|| found.exit.and_then(|exit| exit.status), |(_, status)| status);
+        Ok(RunAnswer {
+            pane: pane.id(),
+            output,
+            exit_status: status,
+            duration_ms: self.begun.elapsed().as_millis() as u64,
+            cursor: pane.cursor(end_offset),
+            truncated,
+            shell_ended: found.end.is_none(),
+            method: RunMethod::Sentinel,
+        })
+    }
+}
+
+/// A command that was typed into a shell.
+struct RunningCommand<'a> {
+    server: &'a Server,
+    pane: &'a Arc<PaneState>,
+    reader: IdleShell,
+    /// The prompt at which the command was typed.
+    prompt: &'a EmptyPrompt,
+}
+
+impl RunningCommand<'_> {
+    /// Resolves when the command or its shell has ended, or when the shell waits for a line without
+    /// having begun.
+    async fn until_end(&self, find: &impl Fn() -> CommandMarks) -> RunEnd {
+        let mut changes = self.pane.changes();
+        let sent = Instant::now();
+        let mut shell = pin!(self.shell_ended());
+        let mut shell_ended = None;
+        // A check can find the shell in the middle of something: the next one is after twice the
+        // quiet.
+        let mut quiet_since = sent;
+        let mut quiet = BEGINNING;
+        loop {
+            changes.borrow_and_update();
+            let found = find();
+            if found.end.is_some() {
+                return RunEnd::Command;
+            }
+            if found.exit.is_some() {
+                return RunEnd::Shell;
+            }
+            // A shell that has ended prints nothing more; tmux reports its status when it closes
+            // the pane.
+            if shell_ended.is_some_and(|at: Instant| at.elapsed() >= EXIT_KNOWN) {
+                return RunEnd::Shell;
+            }
+            let last_output = self.pane.lock().last_output.max(sent);
+            if quiet_since != last_output {
+                (quiet_since, quiet) = (last_output, BEGINNING);
+            }
+            let unbegun = found.begin.is_none() && shell_ended.is_none();
+            // Only a line editor shows that the shell waits for a line and runs nothing of its own.
+            let abandonable = found.begin.is_some() && shell_ended.is_none() && self.prompt.editor.is_some();
+            let looks = (unbegun || abandonable) && quiet_since.elapsed() >= quiet;
+            if looks {
+                quiet = if unbegun { quiet } else { 2 * quiet };
+            }
+            if looks && self.is_idle().await {
+                // What has come meanwhile counts.
+                let is_back = abandonable && self.is_prompt_back().await;
+                let now = find();
+                if unbegun && now.begin.is_none() {
+                    return RunEnd::NotBegun;
+                }
+                if is_back && now.end.is_none() && self.pane.lock().last_output.max(sent) == quiet_since {
+                    return RunEnd::Abandoned;
+                }
+            }
+            let due = shell_ended.map_or(quiet_since + quiet, |at| at + EXIT_KNOWN).max(Instant::now() + CALM);
+            let waits = shell_ended.is_some() || unbegun || abandonable;
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return RunEnd::Shell },
+                () = &mut shell, if shell_ended.is_none() => shell_ended = Some(Instant::now()),
+                () = tokio::time::sleep_until(due.into()), if waits => {}
+            }
+        }
+    }
+
+    /// Resolves when the shell's process has ended, where that can be known.
+    async fn shell_ended(&self) {
+        let local = self.server.link().spec().is_local();
+        match self.reader.pid.filter(|_| local).and_then(death::watch) {
+            Some(ended) => ended.await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns whether the prompt at which the command was typed is shown again.
+    async fn is_prompt_back(&self) -> bool {
+        let prompt = Prompt { server: self.server, pane: self.pane, reader: self.reader };
+        prompt.is_back(&self.prompt.text).await.unwrap_or(false)
+    }
+
+    /// Returns whether the shell waits for a line.
+    async fn is_idle(&self) -> bool {
+        matches!(
+            shell::foreground_state(&self.server.host, self.pane.metadata()).await,
+            ForegroundState::Shell(IdleShell { pid, .. }) if pid == self.reader.pid
+        )
+    }
+}
+
+/// Returns the end of what the pane has printed since, for an error message.
+fn recent_output(pane: &PaneState, since: u64) -> String {
+    let state = pane.lock();
+    let text = render::render_text(&state.ring, since.max(state.ring.start()), state.ring.end());
+    let skipped = text.chars().count().saturating_sub(SEEN);
+    text.chars().skip(skipped).collect()
+}
+
+/// Returns the marks with this nonce that the typed line made the shell print.
+fn command_marks(pane: &PaneState, nonce: &str) -> CommandMarks {
+    let state = pane.lock();
+    let marks = state.shell_marks.marks(nonce).unwrap_or_default();
+    CommandMarks { begin: marks.begin, length: marks.length, end: marks.end, exit: state.exit.map(|(exit, _)| exit) }
+}
+
+/// Returns the output between the marks, its end, and whether its beginning was dropped.
+fn output(pane: &PaneState, found: &CommandMarks) -> (String, u64, bool) {
+    let state = pane.lock();
+    let end = found.end.map_or_else(|| state.ring.end(), |(end, _)| end);
+    let Some(begin) = found.begin else { return (String::new(), end, false) };
+    let from = begin.max(state.ring.start());
+    (render::render_text(&state.ring, from, end), end, from > begin)
+}

@@ -1,0 +1,382 @@
+//! Runs that outlive the call that asked for them: each is watched to its end, under an id.
+//!
+//! A caller that gives up, and a run's own time limit, end nothing but the caller's wait. What the
+//! command printed stays in its pane's stream; here is only where it lies there.
+
+use std::{
+    collections::{HashMap, VecDeque, hash_map::RandomState},
+    hash::BuildHasher as _,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::run::{StartedRun, run_deadline};
+use muxtap_api::{Cursor, Error, ErrorCode, Result, RunRequest, Tier};
+use muxtap_core::{
+    protocol::ids::PaneId,
+    stream::render::{self, TextHead},
+};
+
+use crate::{Engine, PaneState, Server, deadline::Deadline, limits};
+
+/// The runs whose end can be asked for.
+#[derive(Default)]
+pub struct Runs {
+    known: Mutex<Known>,
+    next: AtomicU64,
+    secret: RandomState,
+}
+
+#[derive(Default)]
+struct Known {
+    all: HashMap<String, Arc<WatchedRun>>,
+    /// Those that have ended, in the order of their ends.
+    ended: VecDeque<(Instant, String)>,
+}
+
+/// A run under its id.
+struct WatchedRun {
+    phase: watch::Sender<Phase>,
+    deadline: Deadline,
+    /// Whether a caller was answered that the time is over: it is said once.
+    timeout_told: AtomicBool,
+    /// Cancelled when its only caller has gone.
+    unwanted: CancellationToken,
+}
+
+/// How far a run has come.
+#[derive(Clone)]
+enum Phase {
+    /// The command is not typed yet.
+    Begins,
+    Runs(Arc<StartedRun>),
+    Ended(Arc<EndedRun>),
+}
+
+/// The remains of a run that is over.
+struct EndedRun {
+    pane: Weak<PaneState>,
+    /// Where the output lies in the pane's stream.
+    extent: Option<(u64, u64, bool)>,
+    result: std::result::Result<RunEndReport, Error>,
+}
+
+/// The end of a command.
+#[derive(Clone, Copy)]
+struct RunEndReport {
+    pane: PaneId,
+    exit_status: Option<i32>,
+    duration_ms: u64,
+    cursor: Cursor,
+    shell_ended: bool,
+}
+
+/// How far a run has come, and its output: both ends of it, where it is longer than was asked for.
+#[derive(Clone, Debug, Default)]
+pub struct RunReport {
+    /// The command goes on.
+    pub pending: bool,
+    /// The pane; not known before the command was typed.
+    pub pane: Option<PaneId>,
+    /// Its output so far.
+    pub text: RunText,
+    /// The exit status; `None`: not known, or not yet.
+    pub exit_status: Option<i32>,
+    /// Time since the command was typed, in milliseconds.
+    pub duration_ms: u64,
+    /// The shell ended with the command.
+    pub shell_ended: bool,
+}
+
+/// A command's output, from its beginning on.
+#[derive(Clone, Debug, Default)]
+pub struct RunText {
+    /// The text, from the beginning.
+    pub output: String,
+    /// Where `output` ends: a read from there gives the rest.
+    pub cursor: Option<Cursor>,
+    /// The last lines, where `output` is not all of it.
+    pub tail: Option<String>,
+    /// The characters between `output` and `tail`.
+    pub cut: usize,
+    /// The beginning was dropped.
+    pub truncated: bool,
+}
+
+/// A run that was asked for, and whose id its caller does not have yet. Dropping it ends the watch;
+/// a command that was typed goes on.
+pub struct RunGuard {
+    engine: Engine,
+    id: Option<String>,
+}
+
+impl RunGuard {
+    /// Returns the id by which the run is asked about.
+    pub fn id(&self) -> &str {
+        self.id.as_deref().unwrap_or_default()
+    }
+
+    /// Leaves the run to all who have its id.
+    pub fn release(mut self) {
+        self.id = None;
+    }
+}
+
+impl Drop for RunGuard {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        if let Some(run) = self.engine.shared.runs.known().all.remove(&id) {
+            run.unwanted.cancel();
+        }
+    }
+}
+
+impl Runs {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes an id that cannot be guessed: a run's result holds what its pane printed.
+    fn new_id(&self) -> String {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        format!("r{number}-{:012x}", self.secret.hash_one(number) >> 16)
+    }
+
+    /// Drops what ended more than [`limits::KEEP`] ago. Returns when the next one is due.
+    pub(crate) fn drop_expired(&self, now: Instant) -> Option<Instant> {
+        let mut known = self.known();
+        while known.ended.front().is_some_and(|(at, _)| *at + limits::KEEP <= now) {
+            known.drop_first();
+        }
+        known.ended.front().map(|(at, _)| *at + limits::KEEP)
+    }
+
+    fn add(&self, run: Arc<WatchedRun>) -> Result<String> {
+        let id = self.new_id();
+        let mut known = self.known();
+        while known.all.len() >= limits::RUNS {
+            if !known.drop_first() {
+                let message = format!("{} commands run that were begun by `run`; at most that many do", limits::RUNS);
+                return Err(Error::new(ErrorCode::ResourceLimit, message));
+            }
+        }
+        known.all.insert(id.clone(), run);
+        Ok(id)
+    }
+
+    fn get(&self, id: &str) -> Result<Arc<WatchedRun>> {
+        self.known().all.get(id).cloned().ok_or_else(|| {
+            Error::not_found(format!("no run {id}; its end is kept for {} minutes", limits::KEEP.as_secs() / 60))
+        })
+    }
+}
+
+impl Known {
+    /// Drops the run that ended first. Returns whether there was one.
+    fn drop_first(&mut self) -> bool {
+        let Some((_, id)) = self.ended.pop_front() else { return false };
+        self.all.remove(&id);
+        true
+    }
+}
+
+impl Server {
+    /// Begins a run that goes on being watched when its caller has gone.
+    pub fn begin_run(&self, target: &str, request: &RunRequest) -> Result<RunGuard> {
+        let deadline = run_deadline(request)?;
+        let unwanted = CancellationToken::new();
+        let run = Arc::new(WatchedRun {
+            phase: watch::Sender::new(Phase::Begins),
+            deadline,
+            timeout_told: AtomicBool::new(false),
+            unwanted: unwanted.clone(),
+        });
+        let shared = self.engine.shared.clone();
+        let id = shared.runs.add(run.clone())?;
+        let (server, target, request, known_as) = (self.clone(), target.to_owned(), request.clone(), id.clone());
+        shared.tasks.spawn(async move {
+            let ended = tokio::select! {
+                ended = server.watch_run(&target, &request, &run) => ended,
+                () = unwanted.cancelled() => return,
+                () = server.engine.stopping() => EndedRun {
+                    pane: Weak::new(),
+                    extent: None,
+                    result: Err(Error::unavailable("muxtap is stopping; a command that was typed goes on")),
+                },
+            };
+            // What held the pane goes before anybody hears of the end.
+            run.phase.send_modify(|phase| *phase = Phase::Ended(Arc::new(ended)));
+            let shared = &server.engine.shared;
+            shared.runs.known().ended.push_back((Instant::now(), known_as));
+            shared.retired.notify_one();
+        });
+        Ok(RunGuard { engine: self.engine.clone(), id: Some(id) })
+    }
+
+    /// Types the command and watches it to its end.
+    async fn watch_run(&self, target: &str, request: &RunRequest, run: &WatchedRun) -> EndedRun {
+        let started = async {
+            let audit = self.engine.audit(Tier::Input, "run", &self.host, target)?;
+            let audit = audit.input(|| request.command.as_bytes().to_vec());
+            let started = self.start_run(target, request, run.deadline, &audit).await;
+            audit.finish(started)
+        };
+        let started = match started.await {
+            Ok(started) => Arc::new(started),
+            Err(error) => return EndedRun { pane: Weak::new(), extent: None, result: Err(error) },
+        };
+        run.phase.send_replace(Phase::Runs(started.clone()));
+        let mut over = pin!(started.until_end(self));
+        let in_time = tokio::time::timeout_at(run.deadline.at().into(), &mut over).await;
+        let end = if let Ok(end) = in_time {
+            end
+        } else {
+            started.release();
+            over.await
+        };
+        let result = started.answer(end).await.map(|answer| RunEndReport {
+            pane: answer.pane,
+            exit_status: answer.exit_status,
+            duration_ms: answer.duration_ms,
+            cursor: answer.cursor,
+            shell_ended: answer.shell_ended,
+        });
+        let result = result.map_err(without_output);
+        EndedRun { pane: Arc::downgrade(started.pane()), extent: started.extent(), result }
+    }
+}
+
+impl Engine {
+    /// Returns how far a run has come, after waiting at most so long for its end. Error: TIMEOUT, once,
+    /// when the run's own time is over; the run goes on being watched.
+    pub async fn run_result(&self, id: &str, hold: Duration, chars: usize) -> Result<RunReport> {
+        self.authorize(Tier::Read)?;
+        let run = self.shared.runs.get(id)?;
+        let mut phase = run.phase.subscribe();
+        let own = run.deadline.remaining();
+        let told = || run.timeout_told.load(Ordering::Relaxed);
+        let until = if told() { hold } else { hold.min(own) };
+        // A timeout here is no failure.
+        let _ = tokio::time::timeout(until, phase.wait_for(|phase| matches!(phase, Phase::Ended(_)))).await;
+        let mut now = phase.borrow_and_update().clone();
+        if matches!(now, Phase::Begins) && own <= hold {
+            // Its beginning has its own limit, and says what became of the command.
+            let begun = phase.wait_for(|phase| !matches!(phase, Phase::Begins));
+            now = begun.await.map(|phase| phase.clone()).unwrap_or(now);
+        }
+        match now {
+            Phase::Begins => Ok(RunReport { pending: true, ..RunReport::default() }),
+            Phase::Runs(started) => {
+                let text = text_of(started.pane(), started.extent(), chars);
+                if run.deadline.remaining().is_zero() && !run.timeout_told.swap(true, Ordering::Relaxed) {
+                    let waits = started.what_waits(text.tail.as_deref().unwrap_or(&text.output)).await;
+                    let mut error = Error::new(
+                        ErrorCode::Timeout,
+                        format!(
+                            "the command did not end within {} ms; it goes on in pane {}{waits}",
+                            run.deadline.given().as_millis(),
+                            started.pane().id()
+                        ),
+                    );
+                    error.details = Some(serde_json::json!({ "id": id }));
+                    return Err(with_text(error, text).at_stage("running"));
+                }
+                Ok(RunReport {
+                    pending: true,
+                    pane: Some(started.pane().id()),
+                    text,
+                    duration_ms: u64::try_from(started.age().as_millis()).unwrap_or(u64::MAX),
+                    ..RunReport::default()
+                })
+            }
+            Phase::Ended(ended) => ended.report(chars),
+        }
+    }
+}
+
+impl EndedRun {
+    fn report(&self, chars: usize) -> Result<RunReport> {
+        let pane = self.pane.upgrade();
+        let report = match (&self.result, &pane) {
+            (Ok(report), _) => report,
+            (Err(error), Some(pane)) if self.extent.is_some() => {
+                return Err(with_text(error.clone(), text_of(pane, self.extent, chars)));
+            }
+            (Err(error), _) => return Err(error.clone()),
+        };
+        let text = match pane {
+            Some(pane) => text_of(&pane, self.extent, chars),
+            // The pane and what it printed have gone.
+            None => RunText { cursor: Some(report.cursor), truncated: true, ..RunText::default() },
+        };
+        Ok(RunReport {
+            pending: false,
+            pane: Some(report.pane),
+            text,
+            exit_status: report.exit_status,
+            duration_ms: report.duration_ms,
+            shell_ended: report.shell_ended,
+        })
+    }
+}
+
+/// Adds to an error what the command has printed.
+fn with_text(mut error: Error, text: RunText) -> Error {
+    let details = error.details.get_or_insert_with(|| serde_json::json!({}));
+    if let Some(details) = details.as_object_mut() {
+        details.insert("output".into(), text.output.into());
+        details.insert("tail".into(), text.tail.into());
+        details.insert("cut".into(), text.cut.into());
+        details.insert("cursor".into(), text.cursor.map(|cursor| cursor.to_string()).into());
+    }
+    error
+}
+
+/// Removes the whole output from an error: it may be a megabyte, and stays in the pane's stream.
+fn without_output(mut error: Error) -> Error {
+    if let Some(details) = error.details.as_mut().and_then(serde_json::Value::as_object_mut) {
+        details.remove("output");
+    }
+    error
+}
+
+/// Returns the output of an extent: its first quarter of so many characters, and its last three.
+fn text_of(pane: &PaneState, extent: Option<(u64, u64, bool)>, chars: usize) -> RunText {
+    let Some((from, end, dropped)) = extent else { return RunText::default() };
+    let state = pane.lock();
+    let begin = from.max(state.ring.start());
+    let end = end.max(begin);
+    let head = |chars| {
+        let mut head = TextHead::new(chars);
+        state.ring.decode_from(begin, end, &mut head);
+        head.finish()
+    };
+    let truncated = dropped || begin > from;
+    let (output, rest) = head(chars);
+    let Some(_) = rest else {
+        return RunText { output, cursor: Some(pane.cursor(end)), tail: None, cut: 0, truncated };
+    };
+    let (output, rest) = head(chars / 4);
+    // A line that was too long for its cells can be given from its beginning only.
+    let rest = rest.filter(|rest| *rest > begin).unwrap_or(end);
+    let remaining = render::render_text(&state.ring, rest, end);
+    drop(state);
+    let count = remaining.chars().count();
+    let skipped = count.saturating_sub(chars - chars / 4);
+    let at = remaining.char_indices().nth(skipped).map_or(remaining.len(), |(at, _)| at);
+    let tail = remaining.get(at..).unwrap_or_default();
+    // Whole lines, unless one is longer than all that may be shown.
+    let tail = match tail.split_once('\n') {
+        Some((_, whole)) if skipped > 0 && !whole.is_empty() => whole,
+        _ => tail,
+    };
+    let cut = count - tail.chars().count();
+    RunText { output, cursor: Some(pane.cursor(rest)), tail: Some(tail.to_owned()), cut, truncated }
+}

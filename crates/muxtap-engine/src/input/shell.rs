@@ -1,0 +1,276 @@
+//! The shell in a pane's foreground, and whether it is idle.
+
+use muxtap_tmux::{Foreground, Proc};
+
+use crate::{Host, pane::PaneMetadata};
+
+/// Shells that `run` supports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shell {
+    /// sh, dash, ash, ksh, mksh: quoting as POSIX says.
+    Posix,
+    /// bash: the same, and it has a history.
+    Bash,
+    /// zsh: the same, but its `command` knows no builtins.
+    Zsh,
+    /// fish.
+    Fish,
+}
+
+/// A shell that waits for a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleShell {
+    /// Which shell.
+    pub shell: Shell,
+    /// The shell's pid, where that is known.
+    pub pid: Option<u32>,
+    /// Whether the terminal collects lines: the shell has no line editor.
+    pub canonical: bool,
+    /// The character that erases the line in the terminal; 0: there is none.
+    pub kill: u8,
+}
+
+/// The usual character that erases a line (Ctrl-U).
+const KILL: u8 = 0x15;
+
+/// The program in a pane's foreground.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ForegroundState {
+    /// A shell that waits for a line.
+    Shell(IdleShell),
+    /// A shell that runs something itself, or has only begun.
+    Busy(String),
+    /// Another program.
+    Other(String),
+}
+
+/// Returns the program in the foreground of a pane's terminal. A pane for which that is not known
+/// in time counts as busy. On systems and machines where it cannot be known, tmux's name of the
+/// command decides.
+pub async fn foreground_state(host: &Host, metadata: PaneMetadata) -> ForegroundState {
+    if !host.server().spec().is_local() {
+        return by_command(&metadata.command);
+    }
+    let command = metadata.command.clone();
+    let found = host.probe(metadata, |proc, metadata| match proc.foreground(metadata.pid, &metadata.tty) {
+        Some(foreground) if foreground.forked => ForegroundState::Busy(metadata.command.clone()),
+        Some(foreground) => classify(proc, &foreground),
+        // The pane is between two processes: tmux names the one before.
+        None if proc.is_there() => ForegroundState::Busy(metadata.command.clone()),
+        None => by_command(&metadata.command),
+    });
+    found.await.unwrap_or(ForegroundState::Busy(command))
+}
+
+fn by_command(command: &str) -> ForegroundState {
+    kind(command).map_or_else(
+        || ForegroundState::Other(command.to_owned()),
+        |shell| ForegroundState::Shell(IdleShell { shell, pid: None, canonical: shell == Shell::Posix, kill: KILL }),
+    )
+}
+
+/// Returns the name of the program that an exit wrapper started, where the wrapper is in the
+/// foreground: what runs in a pane whose program tmux calls `sh`. `None`: tmux's name is right.
+pub fn wrapped_program(proc: &Proc, metadata: &PaneMetadata) -> Option<String> {
+    let foreground = proc.foreground(metadata.pid, &metadata.tty)?;
+    if !is_exit_wrapper(&foreground.args) {
+        return None;
+    }
+    let mut wrapped = proc.child(foreground.group)?;
+    while is_command_line(&wrapped.1) || is_exit_wrapper(&wrapped.1) {
+        wrapped = proc.child(wrapped.0)?;
+    }
+    wrapped.1.first().map(|program| base_name(program).to_owned()).filter(|name| !name.is_empty())
+}
+
+/// The word that stands where a shell script that muxtap runs in a restored pane has its name. The
+/// words behind it are the program.
+pub const RESTORED: &str = "muxtap-restored";
+
+/// Returns the whole argument list of the program in a pane's foreground, without what muxtap put
+/// around it. `None`: a shell rests there, or it is not known.
+pub fn program_args(proc: &Proc, metadata: &PaneMetadata) -> Option<Vec<String>> {
+    let foreground = proc.foreground(metadata.pid, &metadata.tty)?;
+    if foreground.forked {
+        return None;
+    }
+    let mut args = foreground.args;
+    if is_exit_wrapper(&args) {
+        let mut wrapped = proc.child(foreground.group)?;
+        while is_exit_wrapper(&wrapped.1) {
+            wrapped = proc.child(wrapped.0)?;
+        }
+        args = wrapped.1;
+    }
+    if args.get(3).is_some_and(|name| name == RESTORED) {
+        args.drain(..4);
+    }
+    let program = args.first()?;
+    let is_shell = kind(base_name(program)).is_some();
+    let has_script = is_command_line(&args) || args.iter().skip(1).any(|arg| !arg.starts_with('-'));
+    (!is_shell || has_script).then_some(args)
+}
+
+fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
+    if is_exit_wrapper(&foreground.args) {
+        // The wrapped command is in its own process group: a program without job control, or a
+        // shell before it has made a group of its own.
+        let mut wrapped = proc.child(foreground.group);
+        // A `-c` is about to become, or to start, its command.
+        while let Some((pid, _)) = wrapped.as_ref().filter(|(_, args)| is_command_line(args)) {
+            wrapped = proc.child(*pid);
+        }
+        return match wrapped {
+            Some((group, args)) if !is_exit_wrapper(&args) => {
+                classify(proc, &Foreground { group, args, ..foreground.clone() })
+            }
+            _ => ForegroundState::Busy("sh".into()),
+        };
+    }
+    let name = foreground.args.first().map_or("", |program| base_name(program));
+    if name.is_empty() {
+        // Between two programs, or a pipeline whose first program has ended.
+        return ForegroundState::Busy(String::new());
+    }
+    if name == "env" {
+        // About to become what it names: `#!/usr/bin/env bash`.
+        return ForegroundState::Busy(name.to_owned());
+    }
+    let Some(shell) = kind(name) else { return ForegroundState::Other(name.to_owned()) };
+    // `bash build.sh` and `sh -c …` are programs, not shells that read commands.
+    let runs_a_script = foreground.args.iter().skip(1).any(|arg| arg == "-c" || !arg.starts_with(['-', '+']));
+    if runs_a_script {
+        return ForegroundState::Other(foreground.args.join(" "));
+    }
+    // A shell with a line editor takes the terminal out of cooked mode only while it reads a line.
+    if foreground.canonical && matches!(name, "bash" | "zsh" | "fish") {
+        return ForegroundState::Busy(name.to_owned());
+    }
+    ForegroundState::Shell(IdleShell {
+        shell,
+        pid: Some(foreground.group),
+        canonical: foreground.canonical,
+        kill: foreground.kill,
+    })
+}
+
+/// Returns whether these are the arguments of an exit wrapper ([`crate::spawn::managed`]).
+fn is_exit_wrapper(args: &[String]) -> bool {
+    args.get(3).is_some_and(|name| name == "muxtap-hold")
+}
+
+fn is_command_line(args: &[String]) -> bool {
+    let is_shell = args.first().is_some_and(|program| kind(base_name(program)).is_some());
+    is_shell && !is_exit_wrapper(args) && args.get(1).is_some_and(|flag| flag == "-c")
+}
+
+/// Returns whether these are the arguments of a shell that was given a command: an exit wrapper, or
+/// a shell with `-c`.
+pub fn runs_given_command(args: &[String]) -> bool {
+    let name = args.first().map_or("", |program| base_name(program));
+    is_exit_wrapper(args)
+        || kind(name).is_some()
+            && args
+                .iter()
+                .skip(1)
+                .take_while(|arg| arg.starts_with('-'))
+                .any(|arg| !arg.starts_with("--") && arg.contains('c'))
+}
+
+/// Returns whether the program in the pane reads lines from its user (a shell or a REPL). True
+/// where that is not known.
+pub async fn reads_lines(host: &Host, metadata: PaneMetadata) -> bool {
+    if !host.server().spec().is_local() {
+        return true;
+    }
+    let found = host.probe(metadata, |proc, metadata| match proc.foreground(metadata.pid, &metadata.tty) {
+        // The program has a line editor, as shells and REPLs do. For shells without one the prompt
+        // is the only sign.
+        Some(foreground) => !foreground.canonical || matches!(classify(proc, &foreground), ForegroundState::Shell(_)),
+        None => true,
+    });
+    found.await.unwrap_or(true)
+}
+
+fn kind(name: &str) -> Option<Shell> {
+    match name {
+        "sh" | "dash" | "ash" | "ksh" | "mksh" => Some(Shell::Posix),
+        "bash" => Some(Shell::Bash),
+        "zsh" => Some(Shell::Zsh),
+        "fish" => Some(Shell::Fish),
+        _ => None,
+    }
+}
+
+/// Returns a program's name without folder and login dash: `-bash` and `/bin/bash` are `bash`.
+fn base_name(program: &str) -> &str {
+    let program = program.strip_prefix('-').unwrap_or(program);
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Engine, Options};
+    use muxtap_tmux::ProcessProbe;
+
+    /// A file of the kernel that hangs is a FIFO here, which nobody writes.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_process_whose_files_hang_is_not_known_and_holds_nobody() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let proc = tempfile::tempdir().unwrap();
+        for pid in ["7", "8", "self"] {
+            std::fs::create_dir(proc.path().join(pid)).unwrap();
+        }
+        std::fs::write(proc.path().join("self/stat"), "").unwrap();
+        mknodat(CWD, proc.path().join("7/stat"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let engine = Engine::with_probe(Options::default(), ProcessProbe::of(proc.path()));
+        let host = engine.host(&proc.path().join("no-server")).unwrap();
+        let metadata = |pid| PaneMetadata { pid, command: "bash".into(), ..PaneMetadata::default() };
+        let ended = std::cell::RefCell::new(Vec::new());
+        // The runtime has one thread: it goes on, and so do looks at other panes.
+        let other = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert_eq!(foreground_state(&host, metadata(8)).await, ForegroundState::Busy("bash".into()));
+            ended.borrow_mut().push("the other");
+        };
+        let rests = async {
+            assert_eq!(foreground_state(&host, metadata(7)).await, ForegroundState::Busy("bash".into()));
+            ended.borrow_mut().push("whether it rests");
+        };
+        let reads = async {
+            assert!(reads_lines(&host, metadata(7)).await);
+        };
+        tokio::join!(rests, reads, other);
+        assert_eq!(*ended.borrow(), ["the other", "whether it rests"]);
+        // The thread ends.
+        std::fs::write(proc.path().join("7/stat"), "").unwrap();
+    }
+
+    fn foreground(args: &[&str], canonical: bool) -> Foreground {
+        Foreground {
+            group: 1,
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            forked: false,
+            canonical,
+            echo: canonical,
+            kill: KILL,
+        }
+    }
+
+    #[test]
+    fn only_a_shell_that_waits_for_a_line_rests() {
+        let classify = |foreground: &Foreground| classify(&Proc::system(), foreground);
+        let reads = |shell, canonical| ForegroundState::Shell(IdleShell { shell, pid: Some(1), canonical, kill: KILL });
+        assert_eq!(classify(&foreground(&["-bash"], false)), reads(Shell::Bash, false));
+        assert_eq!(classify(&foreground(&["/usr/bin/fish", "-l"], false)), reads(Shell::Fish, false));
+        assert_eq!(classify(&foreground(&["sh"], true)), reads(Shell::Posix, true));
+        assert_eq!(classify(&foreground(&["bash"], true)), ForegroundState::Busy("bash".into()));
+        assert_eq!(classify(&foreground(&["bash", "build.sh"], false)), ForegroundState::Other("bash build.sh".into()));
+        assert_eq!(classify(&foreground(&["sleep", "9"], true)), ForegroundState::Other("sleep".into()));
+        assert_eq!(classify(&foreground(&["/usr/bin/env", "bash", "tool"], true)), ForegroundState::Busy("env".into()));
+    }
+}

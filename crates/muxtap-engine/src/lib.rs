@@ -1,0 +1,435 @@
+//! The engine: the one API that rooms and faces call.
+//!
+//! An [`Engine`] follows any number of tmux servers. It is a cheap handle; clones are the same
+//! engine. Requests are served from memory wherever that is exact, and over the open connection
+//! otherwise. No lock is held across an await anywhere in here.
+
+pub mod activity;
+pub mod agents;
+pub mod audit;
+mod audit_scope;
+mod authority;
+mod change;
+mod changes;
+mod compile;
+mod deadline;
+pub mod elsewhere;
+pub mod environment;
+mod events;
+mod handles;
+mod host;
+mod input;
+mod janitor;
+pub mod limits;
+mod options;
+mod pane;
+mod query;
+mod spawn;
+pub mod sync;
+mod wait;
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use muxtap_api::{Error, ErrorCode, Event, ServerStatus, WaitInfo};
+use muxtap_base::nonce;
+use muxtap_tmux::{
+    Address, Lineage, LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject,
+    same_socket,
+};
+use tokio::{runtime::Handle, sync::broadcast};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use api::{Result, Since};
+pub use audit_scope::RecordElsewhere;
+pub use authority::{Caller, Principal};
+pub use changes::{Changes, PaneChanges};
+pub use events::{Delivery, Subscription};
+pub use handles::{Capture, Events, Follow, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle};
+pub use handles::{PaneLook, PaneWatch, ValueList, WindowFit};
+pub use host::Host;
+use host::{PaneHooks, Reports};
+pub use input::shell::RESTORED;
+pub use input::{
+    check_keys,
+    runs::{RunGuard, RunReport, RunText},
+};
+#[doc(no_inline)]
+pub use muxtap_api as api;
+pub use options::Options;
+pub use pane::{PaneState, Revision};
+pub use query::scope::{Names, Scopes, is_pattern};
+pub use query::targets::{SessionPart, Target, find_pane, find_session, find_window, is_number};
+pub use spawn::create::{literal, made_pane, perhaps_made};
+pub use spawn::unmanaged::{UnmanagedPlace, UnmanagedSpawn};
+pub use wait::Charge;
+use wait::Waits;
+pub use wait::{OwnedWait, id_of_key};
+
+/// A handle on an engine: the first thing a program makes.
+///
+/// Clones are the same engine. An engine follows any number of tmux servers, each from the first
+/// time it is asked for ([`Engine::server`]).
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    caller: Arc<Caller>,
+    /// Whether this handle is a caller's who may only look.
+    reads_only: bool,
+}
+
+/// State shared by all handles of one engine.
+pub struct Shared {
+    pub(crate) options: Options,
+    hosts: Mutex<HashMap<PathBuf, Arc<Host>>>,
+    /// The ways to other hosts.
+    transports: elsewhere::Transports,
+    pub(crate) waits: Waits,
+    /// Runs that outlive the call that asked for them.
+    runs: input::runs::Runs,
+    /// Events of all servers, each with its server's socket.
+    pub(crate) events: broadcast::Sender<(Arc<Path>, Event)>,
+    /// How often a server was connected to, whichever.
+    links: tokio::sync::watch::Sender<u64>,
+    /// Notes of what muxtap does with panes.
+    activity: broadcast::Sender<Arc<activity::Activity>>,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+    /// Cancelled before `cancel`: what must not be left half-done comes to its end.
+    leaving: CancellationToken,
+    works: TaskTracker,
+    /// Notified when a pane or result was retired, to be dropped later, or when the memory budget
+    /// is exceeded.
+    pub(crate) retired: tokio::sync::Notify,
+    /// Permit to search the output from before a wait that timed out.
+    pub(crate) earlier_search: Arc<tokio::sync::Semaphore>,
+    /// Reads processes and terminals, which may hang.
+    pub(crate) probe: ProcessProbe,
+    compile_queue: compile::CompileQueue,
+    /// Positions at which readers of events can resume.
+    trails: Arc<events::Trails>,
+    /// Bytes held for all panes: output and screens.
+    pub(crate) held_bytes: std::sync::atomic::AtomicUsize,
+    /// Ties cursors to this engine.
+    nonce: u64,
+    /// Callbacks for what happens in the panes of every server.
+    hooks: PaneHooks,
+    /// The runtime in which the engine was started.
+    runtime: Handle,
+    started: Instant,
+}
+
+/// The parts of the engine that are notified of what happens in panes.
+const HOOKS: PaneHooks = PaneHooks {
+    followed: agents::follow,
+    command_ended: spawn::managed::release_wrapper,
+    process_ended: spawn::managed::process_ended,
+};
+
+impl Engine {
+    /// Starts an engine, which follows nothing yet. It runs until [`Engine::stop`], or until its
+    /// runtime ends: dropping the handles does not end it.
+    ///
+    /// The runtime needs I/O and time (`enable_all`). Error: `CONFLICT` outside of one.
+    ///
+    /// ```no_run
+    /// # use muxtap_engine as muxtap;
+    /// # async fn example() -> muxtap::Result<()> {
+    /// let engine = muxtap::Engine::start(muxtap::Options::default())?;
+    /// // … and before the program ends, so that tmux is left as it was found:
+    /// engine.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn start(options: Options) -> Result<Self> {
+        let runtime = Handle::try_current().map_err(|error| {
+            Error::new(ErrorCode::Conflict, format!("an engine is started within a tokio runtime: {error}"))
+        })?;
+        Ok(Self::within(runtime, options, ProcessProbe::default()))
+    }
+
+    /// Creates an engine that follows nothing yet. Must be called within a tokio runtime.
+    pub fn new(options: Options) -> Self {
+        Self::with_probe(options, ProcessProbe::default())
+    }
+
+    fn with_probe(options: Options, probe: ProcessProbe) -> Self {
+        Self::within(Handle::current(), options, probe)
+    }
+
+    fn within(runtime: Handle, options: Options, probe: ProcessProbe) -> Self {
+        let shared = Arc::new(Shared {
+            transports: elsewhere::Transports::of(&options.transports),
+            options,
+            hosts: Mutex::default(),
+            waits: Waits::default(),
+            runs: input::runs::Runs::default(),
+            events: broadcast::Sender::new(1024),
+            links: tokio::sync::watch::Sender::new(0),
+            activity: activity::channel(),
+            cancel: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            leaving: CancellationToken::new(),
+            works: TaskTracker::new(),
+            retired: tokio::sync::Notify::new(),
+            earlier_search: Arc::new(tokio::sync::Semaphore::new(1)),
+            probe,
+            compile_queue: compile::CompileQueue::default(),
+            trails: Arc::default(),
+            held_bytes: std::sync::atomic::AtomicUsize::new(0),
+            nonce: u64::from(nonce::number() as u32),
+            hooks: HOOKS,
+            runtime,
+            started: Instant::now(),
+        });
+        shared.tasks.spawn(janitor::run(shared.clone()));
+        Self::of(shared)
+    }
+
+    /// Returns a handle for what the engine does by itself.
+    fn of(shared: Arc<Shared>) -> Self {
+        Self { shared, caller: Arc::default(), reads_only: false }
+    }
+
+    /// Returns the server with this address. It is followed from now on.
+    fn host(&self, socket: &Path) -> Result<Arc<Host>> {
+        let address = Address::parse(socket)?;
+        let socket = &*address.path();
+        let program = self.program_for(address)?;
+        if self.shared.cancel.is_cancelled() {
+            return Err(Error::unavailable("muxtap is stopping"));
+        }
+        let mut hosts = self.hosts();
+        if let Some(host) = find_host(&hosts, socket, socket.is_absolute()) {
+            host.touch();
+            return Ok(host.clone());
+        }
+        forget_idle(&mut hosts);
+        let host = Host::new(socket, &self.shared);
+        let spec = ServerSpec {
+            program,
+            socket: socket.to_owned(),
+            coverage: self.shared.options.coverage,
+            floods: self.shared.options.floods,
+            file: SocketFile::default(),
+            own: OwnProgram::default(),
+        };
+        let server = ServerLink::follow(
+            spec,
+            Arc::new(Reports(Arc::downgrade(&host))),
+            host.cancel().clone(),
+            &self.shared.tasks,
+        );
+        host.set_server(server);
+        hosts.insert(socket.to_owned(), host.clone());
+        Ok(host)
+    }
+
+    /// Returns the servers that run and are followed, in the order of their sockets.
+    fn followed(&self) -> Vec<Arc<Host>> {
+        let hosts = self.hosts();
+        let runs = |host: &&Arc<Host>| !matches!(host.server().state(), LinkState::Down { .. });
+        let mut followed: Vec<_> = hosts.values().filter(runs).cloned().collect();
+        drop(hosts);
+        followed.sort_by(|a, b| a.socket().cmp(b.socket()));
+        followed
+    }
+
+    fn hosts(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<Host>>> {
+        self.shared.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the runtime in which the engine was started.
+    pub fn runtime(&self) -> &Handle {
+        &self.shared.runtime
+    }
+
+    /// Returns the token that is cancelled when the engine ends.
+    pub fn end(&self) -> CancellationToken {
+        self.shared.cancel.clone()
+    }
+
+    /// Spawns a task that ends by itself when the engine does.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.shared.tasks.spawn(task);
+    }
+
+    /// Spawns what must not be left half-done on a server: the engine ends behind it, though not much later. The task
+    /// watches [`Engine::leaving`].
+    pub fn spawn_work(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let task = self.shared.works.track_future(task);
+        self.shared.tasks.spawn(task);
+    }
+
+    /// Resolves when the engine is to stop, but servers are followed still.
+    pub async fn leaving(&self) {
+        self.shared.leaving.cancelled().await;
+    }
+
+    /// Returns whether the engine is to stop. Error: `TMUX_UNAVAILABLE`.
+    pub fn check_staying(&self) -> Result<()> {
+        if self.shared.leaving.is_cancelled() { Err(Error::unavailable("muxtap is stopping")) } else { Ok(()) }
+    }
+
+    /// Runs `look` on the probe's thread, where it may block ([`ProcessProbe::run`]).
+    pub async fn probe<T: Send + 'static>(
+        &self,
+        subject: Subject,
+        look: impl FnOnce(&Proc) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.shared.probe.run(subject, look).await
+    }
+
+    /// Returns the process of this id, and those that it descends from, the roots of followed panes among them. `None`:
+    /// not known.
+    pub async fn lineage(&self, pid: Option<i32>) -> Option<Lineage> {
+        let pid = u32::try_from(pid?).ok().filter(|pid| *pid > 0)?;
+        let local = self.followed().into_iter().filter(|host| host.server().spec().is_local());
+        let panes: HashSet<u32> = local
+            .flat_map(|host| host.server().topology().panes.iter().map(|pane| pane.pid).collect::<Vec<_>>())
+            .collect();
+        self.probe(Subject::Process(pid), move |proc| proc.lineage_of(pid, &panes)).await.flatten()
+    }
+
+    /// Returns the seconds since the engine was created.
+    pub fn uptime_s(&self) -> u64 {
+        self.shared.started.elapsed().as_secs()
+    }
+
+    /// Returns how many waits are open.
+    pub fn open_waits(&self) -> u64 {
+        self.shared.waits.open() as u64
+    }
+
+    /// Returns each followed server and its state.
+    ///
+    /// ```no_run
+    /// # use muxtap_engine as muxtap;
+    /// # async fn example(engine: muxtap::Engine) {
+    /// for server in engine.servers() {
+    ///     println!("{} is {}, {} panes", server.socket, server.state, server.panes);
+    /// }
+    /// # }
+    /// ```
+    pub fn servers(&self) -> Vec<ServerStatus> {
+        let hosts: Vec<_> = self.hosts().values().cloned().collect();
+        let mut servers: Vec<_> = hosts.iter().map(|host| status(host)).collect();
+        servers.sort_by(|a, b| a.socket.cmp(&b.socket));
+        servers
+    }
+
+    /// Whether nothing would be lost without this engine: no server is followed, no pane is readable,
+    /// and nobody waits or listens.
+    pub fn is_idle(&self) -> bool {
+        self.hosts().values().all(Host::is_idle)
+    }
+
+    /// Returns each open wait: what it waits for, where, and until when.
+    ///
+    /// ```no_run
+    /// # use muxtap_engine as muxtap;
+    /// # async fn example(engine: muxtap::Engine) {
+    /// for wait in engine.waits() {
+    ///     println!("{} waits on {:?}", wait.id, wait.panes);
+    /// }
+    /// # }
+    /// ```
+    pub fn waits(&self) -> Vec<WaitInfo> {
+        self.shared.waits.list()
+    }
+
+    /// Leaves every server, and waits until nothing of muxtap is left on them. Open waits end as
+    /// cancelled. What needs tmux is `TMUX_UNAVAILABLE` afterwards; what was printed can still be read.
+    pub async fn stop(&self) {
+        self.shared.waits.cancel_all();
+        self.shared.leaving.cancel();
+        self.shared.works.close();
+        // A server that does not reply delays the end by as much.
+        let _ = tokio::time::timeout(limits::WORKS, self.shared.works.wait()).await;
+        let hosts: Vec<_> = self.hosts().values().cloned().collect();
+        let released = hosts.iter().map(|host| host.release_panes());
+        // A server that does not reply delays the end by `limits::RELEASE` at most.
+        let _ = tokio::time::timeout(limits::RELEASE, futures_util::future::join_all(released)).await;
+        self.shared.cancel.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+
+    /// Returns whether the engine is stopping.
+    pub fn is_stopping(&self) -> bool {
+        self.shared.cancel.is_cancelled()
+    }
+
+    /// Resolves when the engine is stopping.
+    pub async fn stopping(&self) {
+        self.shared.cancel.cancelled().await;
+    }
+}
+
+/// Finds the host of a socket by any of its paths: one server is followed once. Paths on another machine (`local` is
+/// false) are known by their letters alone.
+fn find_host<'a>(hosts: &'a HashMap<PathBuf, Arc<Host>>, socket: &Path, local: bool) -> Option<&'a Arc<Host>> {
+    let named = hosts.get(socket);
+    let is_followed = |host: &Host| !matches!(host.server().state(), LinkState::Down { .. });
+    // No file is looked at for the path that callers use all the time.
+    if !local || named.is_some_and(|host| is_followed(host)) {
+        return named;
+    }
+    let same = |host: &&Arc<Host>| host.socket().is_absolute() && same_socket(host.socket(), socket);
+    // Where nothing ran on this path so far, it may have become a link since.
+    let followed = hosts.values().filter(|host| is_followed(host)).find(same);
+    followed.or(named).or_else(|| hosts.values().find(same))
+}
+
+/// Forgets sockets on which no server runs, but for those that were asked for last: a mistyped one
+/// costs a watch of its folder.
+fn forget_idle(hosts: &mut HashMap<PathBuf, Arc<Host>>) {
+    let idle = hosts.values().filter(|host| host.is_idle());
+    let mut idle: Vec<_> = idle.map(|host| (host.last_asked(), host.socket().to_owned())).collect();
+    idle.sort();
+    // Leaves room for one more.
+    let surplus = (idle.len() + 1).saturating_sub(limits::IDLE_HOSTS);
+    for (_, socket) in idle.into_iter().take(surplus) {
+        if let Some(host) = hosts.remove(&socket) {
+            host.cancel().cancel();
+        }
+    }
+}
+
+fn status(host: &Host) -> ServerStatus {
+    let topology = host.server().topology().without_hubs();
+    let clients = host.server().clients();
+    let mut pid = None;
+    let (state, version, error) = match host.server().state() {
+        LinkState::Connecting => ("connecting", None, None),
+        LinkState::Connected(identity) => {
+            let spec = host.server().spec();
+            let gone = spec.is_local() && !spec.file.is_named(host.socket());
+            let message = format!(
+                "its socket's file is gone, so that tmux itself does not find this server; muxtap does. `kill -USR1 \
+                 {}` has tmux make it again",
+                identity.pid
+            );
+            pid = Some(identity.pid);
+            ("connected", Some(identity.version.to_string()), gone.then_some(message))
+        }
+        LinkState::Down { error, ended: true, .. } => ("gone", None, Some(error.message)),
+        LinkState::Down { error, ended: false, .. } => ("absent", None, Some(error.message)),
+    };
+    ServerStatus {
+        socket: host.socket().display().to_string(),
+        state: state.into(),
+        pid,
+        version,
+        coverage: pid.map(|_| host.server().coverage().into()),
+        clients,
+        sessions: topology.sessions.len() as u32,
+        panes: host.pane_count() as u32,
+        ring_bytes: host.ring_bytes(),
+        error,
+    }
+}

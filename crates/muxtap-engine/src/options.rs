@@ -1,0 +1,114 @@
+//! Options of an engine.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use muxtap_tmux::{CoverageMode, Floods, Program, Transport};
+
+use super::{agents, audit, limits};
+use muxtap_api::Tiers;
+
+/// Options of an engine.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The tmux program, with any words that precede it.
+    pub program: Program,
+    /// The ways to other hosts.
+    pub transports: Vec<Arc<Transport>>,
+    /// Which control clients follow a server.
+    pub coverage: CoverageMode,
+    /// How long a pane that nobody uses is followed ([`CoverageMode::Used`]).
+    pub follow_for: Duration,
+    /// How panes that flood are treated, before tmux 3.8.
+    pub floods: Floods,
+    /// Bytes that a pane's ring keeps.
+    pub ring_bytes: usize,
+    /// Memory budget: bytes of output and screens of all panes together.
+    pub budget_bytes: usize,
+    /// Tiers of actions that callers are allowed.
+    pub allowed: Tiers,
+    /// Where their actions are recorded.
+    pub audit: Option<Arc<audit::Audit>>,
+    /// Rules by which agents are recognised.
+    pub agents: Arc<agents::Rules>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            program: Program::default(),
+            transports: Vec::new(),
+            coverage: CoverageMode::Used,
+            follow_for: limits::FOLLOW_FOR,
+            floods: Floods::Hold,
+            ring_bytes: limits::RING_BYTES,
+            budget_bytes: limits::BUDGET_BYTES,
+            allowed: Tiers::ALL,
+            audit: None,
+            agents: Arc::new(agents::Rules::built_in()),
+        }
+    }
+}
+
+impl Options {
+    /// Uses this tmux program: a name in `PATH`, or a path. Default: `tmux`.
+    ///
+    /// ```
+    /// # use muxtap_engine as muxtap;
+    /// let options = muxtap::Options::default().tmux("/usr/local/bin/tmux").ring_bytes(4 << 20);
+    /// ```
+    pub fn tmux(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program.tmux = program.into();
+        self
+    }
+
+    /// Starts servers with this configuration file (`tmux -f`). Default: tmux's own choice.
+    pub fn tmux_config(mut self, file: impl Into<PathBuf>) -> Self {
+        self.program.config = Some(file.into());
+        self
+    }
+
+    /// Sets which control clients follow a server.
+    pub fn coverage(mut self, coverage: CoverageMode) -> Self {
+        self.coverage = coverage;
+        self
+    }
+
+    /// Follows a pane for so long after its last use. Default: ten minutes. It matters to
+    /// [`CoverageMode::Used`] alone.
+    pub fn follow_for(mut self, time: Duration) -> Self {
+        self.follow_for = time;
+        self
+    }
+
+    /// Sets how panes that flood are treated, on servers before tmux 3.8. Default: [`Floods::Hold`].
+    pub fn floods(mut self, floods: Floods) -> Self {
+        self.floods = floods;
+        self
+    }
+
+    /// Keeps so many bytes of each pane's output. Default: 1 MiB.
+    pub fn ring_bytes(mut self, bytes: usize) -> Self {
+        self.ring_bytes = bytes;
+        self
+    }
+
+    /// Bounds the output and screens of all panes together, in bytes: above it the largest rings
+    /// are halved first. Default: 512 MiB.
+    pub fn budget_bytes(mut self, bytes: usize) -> Self {
+        self.budget_bytes = bytes;
+        self
+    }
+
+    /// Allows these kinds of requests; others are refused with `READ_ONLY`. Default: all.
+    ///
+    /// ```
+    /// # use muxtap_engine as muxtap;
+    /// use muxtap::api::Tiers;
+    ///
+    /// let options = muxtap::Options::default().allow(Tiers::READ_ONLY);
+    /// ```
+    pub fn allow(mut self, tiers: Tiers) -> Self {
+        self.allowed = tiers;
+        self
+    }
+}

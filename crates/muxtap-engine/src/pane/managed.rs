@@ -1,0 +1,135 @@
+//! State of a pane in which muxtap started something: the exit policy, and the exit wrapper that
+//! holds the pane until all output has arrived (`engine/spawn/managed.rs`).
+
+use std::{collections::BTreeMap, time::Instant};
+
+use super::{PaneState, State};
+use muxtap_api::SpawnRequest;
+
+/// State of a pane in which muxtap started something.
+#[derive(Clone, Debug)]
+pub(crate) struct ManagedPane {
+    pub(crate) on_exit: OnExit,
+    /// The options that the pane had before, until they are restored.
+    pub(crate) before: Option<PaneOptions>,
+    /// The exit wrapper of the pane's command.
+    pub(crate) wrapper: Option<ExitWrapper>,
+    /// The command, so that it can be started again.
+    pub(crate) launch: Option<Launch>,
+}
+
+/// The action on a pane when its process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnExit {
+    /// Keep the pane.
+    Keep,
+    /// Restore the pane's options, and do what tmux would do by them and the user's.
+    Restore,
+}
+
+/// The exit wrapper of a pane's command.
+#[derive(Clone, Debug)]
+pub(crate) struct ExitWrapper {
+    /// The nonce of the mark that the wrapper prints when its command ends.
+    pub(crate) nonce: String,
+    /// Whether the mark has not come yet.
+    pub(crate) is_awaited: bool,
+}
+
+impl ExitWrapper {
+    pub(crate) fn of(nonce: String) -> Self {
+        Self { nonce, is_awaited: true }
+    }
+}
+
+/// A command, with the directory and environment in which it is started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Launch {
+    pub(crate) command: Vec<String>,
+    pub(crate) cwd: Option<String>,
+    pub(crate) env: BTreeMap<String, String>,
+}
+
+impl Launch {
+    /// Returns the command of a request; `None` without one.
+    pub(crate) fn of(spawn: &SpawnRequest) -> Option<Self> {
+        Some(Self { command: spawn.command.clone()?, cwd: spawn.cwd.clone(), env: spawn.env.clone() })
+    }
+
+    /// Returns this command for another start, with the directory and variables of the request
+    /// where it gives any.
+    pub(crate) fn with_changes(&self, spawn: &SpawnRequest) -> Self {
+        let mut env = self.env.clone();
+        env.extend(spawn.env.clone());
+        Self { command: self.command.clone(), cwd: spawn.cwd.clone().or_else(|| self.cwd.clone()), env }
+    }
+}
+
+/// The pane options that muxtap changes; `None` where the pane has no value of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PaneOptions {
+    pub(crate) remain_on_exit: Option<String>,
+    pub(crate) format: Option<String>,
+}
+
+impl PaneState {
+    /// The exit policy and wrapper of a pane in which muxtap started something.
+    pub(crate) fn managed(&self) -> Option<ManagedPane> {
+        self.lock().managed.clone()
+    }
+
+    /// Records that muxtap has started the pane's program. Its output follows this offset.
+    pub(crate) fn mark_started(&self, offset: u64) {
+        self.lock().started = Some((offset, Instant::now()));
+    }
+
+    /// Sets the exit policy and wrapper of the pane. The nonce of the wrapper must be registered
+    /// already. Returns the exit status if the wrapper's mark has come.
+    pub(crate) fn set_managed(&self, managed: ManagedPane) -> Option<i32> {
+        let mut state = self.lock();
+        let nonce = managed.wrapper.as_ref().map(|wrapper| wrapper.nonce.clone());
+        let before = state.managed.replace(managed).and_then(|managed| managed.wrapper);
+        if let Some(before) = before.filter(|before| Some(&before.nonce) != nonce.as_ref()) {
+            state.shell_marks.unregister_nonce(&before.nonce);
+        }
+        state.take_wrapper_exit()
+    }
+
+    /// Keeps a pane's original options for a later attempt, after restoring them failed. Those of a
+    /// program started meanwhile take precedence.
+    pub(crate) fn restore_options_later(&self, options: Option<PaneOptions>) {
+        if let Some(managed) = self.lock().managed.as_mut().filter(|managed| managed.on_exit == OnExit::Restore) {
+            managed.before = managed.before.take().or(options);
+        }
+    }
+
+    /// Registers the nonce of an exit wrapper that is about to start here.
+    pub(crate) fn register_nonce(&self, nonce: &str) {
+        self.lock().shell_marks.register_nonce(nonce);
+    }
+
+    /// Returns whether a `run` awaits its marks, which appear only in the output. (tmux also reports the end of a
+    /// wrapped command, so its mark does not count.)
+    pub(crate) fn awaits_marks(&self) -> bool {
+        let state = self.lock();
+        let wrapper = state.managed.as_ref().and_then(|managed| managed.wrapper.as_ref());
+        state.shell_marks.awaits_others_than(wrapper.map(|wrapper| wrapper.nonce.as_str()))
+    }
+
+    /// Unregisters a nonce whose wrapper was not started.
+    pub(crate) fn unregister_nonce(&self, nonce: &str) {
+        self.lock().shell_marks.unregister_nonce(nonce);
+    }
+}
+
+impl State {
+    /// Returns the exit status that the pane's exit wrapper reported, once.
+    pub(super) fn take_wrapper_exit(&mut self) -> Option<i32> {
+        let wrapper = self.managed.as_mut()?.wrapper.as_mut().filter(|wrapper| wrapper.is_awaited)?;
+        let (_, status) = self.shell_marks.marks(&wrapper.nonce)?.end?;
+        let status = status?;
+        wrapper.is_awaited = false;
+        self.shell_marks.unregister_nonce(&wrapper.nonce);
+        Some(status)
+    }
+}

@@ -1,0 +1,778 @@
+//! A pane's screen, as far as it is known, and why it may be stale.
+//!
+//! The stream says nearly everything that happens to a screen. What it does not say (a resize, a
+//! history that was cleared, output that was lost) makes the screen *stale*: until a resync with
+//! tmux, captures come from tmux. `docs/screen.md` lists the cases.
+
+use std::{collections::BTreeSet, time::Instant};
+
+use muxtap_base::metrics;
+
+use crate::limits;
+use muxtap_core::screen::{self, CaptureOptions, Changes, Line, Rules, Screen, Settings, Trouble};
+
+/// Why a screen may differ from tmux's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Staleness {
+    /// The pane was resized.
+    Resized,
+    /// Another program was started in the pane.
+    Restarted,
+    /// tmux reports another cursor position or history size: the history was cleared, or the pane
+    /// reset.
+    Moved,
+    /// A comparison with tmux's screen found a difference.
+    Different,
+    /// A string went on, or ended, so near to when tmux gave it up that tmux may have done it in
+    /// the other order.
+    OpenString,
+    /// A resize left the cursor where it cannot be computed.
+    CursorLost,
+    /// A sixel image, which moves the cursor by the size of the client's characters.
+    Image,
+    /// Output that builds of the same version draw differently.
+    Build,
+    /// A joiner joined a character, unless tmux's read ended between the two.
+    Reads,
+    /// The program went on from what a seed does not tell.
+    Untold,
+    /// A wide character whose cursor depends on the panes beside this one.
+    Layout,
+    /// The pane's output is not followed now: it has no connection, or its seed has not come.
+    Unfollowed,
+    /// The program left an alternate screen that came from a seed: tmux does not report all that
+    /// comes back.
+    Uncovered,
+    /// The screen was dropped, to stay within the memory budget.
+    Dropped,
+}
+
+impl Staleness {
+    /// Returns whether the pen is what the stream told: nothing else reset it.
+    fn keeps_pen(self) -> bool {
+        use Staleness as S;
+        matches!(
+            self,
+            S::Resized | S::CursorLost | S::Image | S::Build | S::Layout | S::Reads | S::Untold | S::Uncovered
+        )
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Resized => "resized",
+            Self::Restarted => "restarted",
+            Self::Moved => "moved",
+            Self::Different => "different",
+            Self::OpenString => "open-string",
+            Self::CursorLost => "cursor-lost",
+            Self::Image => "image",
+            Self::Build => "build",
+            Self::Reads => "reads",
+            Self::Untold => "untold",
+            Self::Layout => "layout",
+            Self::Unfollowed => "unfollowed",
+            Self::Uncovered => "uncovered",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+/// Result of comparing a screen with tmux's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reconciled {
+    /// The screen was right.
+    Same,
+    /// The screen was wrong.
+    Different,
+    /// The screen was known not to be followed (an image, a lost cursor, an open string), or had
+    /// been dropped.
+    Unknown,
+    /// The pane printed meanwhile, and nothing agrees with what tmux said: the next reply will.
+    Unsettled,
+}
+
+/// A pane's screen and how far it can be trusted.
+#[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing that was noted of the screen")]
+pub(crate) struct ScreenModel {
+    screen: Option<Box<Screen>>,
+    /// How the running version of tmux draws.
+    rules: Option<Rules>,
+    staleness: Option<Staleness>,
+    /// Whether the screen was stale before its output was no longer followed.
+    was_stale: bool,
+    /// How often the screen became stale or was replaced. A resync that began in an earlier
+    /// generation proves nothing.
+    generation: u64,
+    /// How often the screen was replaced.
+    made: u64,
+    /// Whether the screen came from a seed taken while the alternate screen was shown.
+    covered: bool,
+    /// Whether the screen is the program's last one, and tmux draws a row of its own below it (N65).
+    kept: bool,
+    /// Whether the pane floods and is held. The screen is then that of the last reading.
+    held: bool,
+    /// The screen of tmux's last reply, fed since, where the pane printed between question and reply.
+    candidate: Option<Box<Screen>>,
+    /// Whether a resync is in progress.
+    pub(crate) resyncing: bool,
+    /// Whether the pane's rest is awaited, for a resync that tells what the last seed did not.
+    pub(crate) awaits_rest: bool,
+    /// When tmux may be asked next because of that.
+    pub(crate) may_ask: Option<Instant>,
+    /// The string that has not ended, or the last one that was given up.
+    string: Option<OpenString>,
+}
+
+/// An unterminated string in the output to the screen.
+#[derive(Clone, Copy)]
+struct OpenString {
+    number: u64,
+    since: Instant,
+    /// Whether the string came with a seed: then it may have begun earlier, and tmux may have given
+    /// it up already.
+    seeded: bool,
+    /// Whether output came since.
+    fed: bool,
+    given_up: bool,
+}
+
+impl OpenString {
+    fn new(number: u64, seeded: bool) -> Self {
+        Self { number, since: Instant::now(), seeded, fed: false, given_up: false }
+    }
+}
+
+impl ScreenModel {
+    /// Replaces the screen with tmux's. `live`: the pane will be followed. In a version of tmux
+    /// whose screens are not proven, only a last screen is kept.
+    pub(crate) fn adopt(&mut self, seed: Option<&screen::Seed>, rules: Option<Rules>, live: bool) {
+        self.rules = rules;
+        let seed = seed.zip(rules).filter(|_| self.is_proven() || !live);
+        self.set(seed.and_then(|(seed, rules)| Screen::from_seed(seed, rules, Settings::default())));
+    }
+
+    fn set(&mut self, screen: Option<Screen>) {
+        self.generation += 1;
+        self.made += 1;
+        self.staleness = None;
+        self.candidate = None;
+        (self.kept, self.held) = (false, false);
+        self.covered = screen.as_ref().is_some_and(Screen::alternate);
+        let open = screen.as_ref().and_then(Screen::open_string);
+        self.string = open.map(|number| OpenString::new(number, true));
+        self.screen = screen.map(Box::new);
+    }
+
+    /// Feeds output to the screen. `quiet`: the pane had rested before. Returns what changed, and
+    /// why the screen became stale, if it did.
+    pub(crate) fn feed(&mut self, data: &[u8], quiet: bool) -> (Option<Changes>, Option<Staleness>) {
+        let Some(screen) = &mut self.screen else { return (None, None) };
+        if quiet {
+            screen.read_ended();
+        }
+        let near =
+            self.string.is_some_and(|string| string.since.elapsed().abs_diff(limits::STRING) <= limits::STRING_NEAR);
+        screen.feed(data);
+        if let Some(candidate) = &mut self.candidate {
+            if quiet {
+                candidate.read_ended();
+            }
+            candidate.feed(data);
+        }
+        let trouble = screen.trusted().err();
+        self.string = match (screen.open_string(), self.string) {
+            (Some(number), Some(string)) if string.number == number => Some(OpenString { fed: true, ..string }),
+            (Some(number), _) => Some(OpenString::new(number, false)),
+            (None, Some(string)) if string.given_up => Some(string),
+            (None, _) => None,
+        };
+        let changes = screen.take_changes();
+        let staleness = match trouble {
+            _ if near => Some(Staleness::OpenString),
+            Some(Trouble::CursorLost) => Some(Staleness::CursorLost),
+            Some(Trouble::Image) => Some(Staleness::Image),
+            Some(Trouble::Build) => Some(Staleness::Build),
+            Some(Trouble::Layout) => Some(Staleness::Layout),
+            Some(Trouble::Reads) => Some(Staleness::Reads),
+            // Even if the program came back to it in the same piece, as with a new size.
+            _ if self.covered && changes.alternate => Some(Staleness::Uncovered),
+            Some(Trouble::Untold) => Some(Staleness::Untold),
+            Some(Trouble::OpenString) | None => None,
+        };
+        let news = staleness.filter(|_| self.staleness.is_none()).filter(|staleness| self.mark_stale(*staleness));
+        (Some(changes), news)
+    }
+
+    /// Returns when to give up the open string.
+    pub(crate) fn string_due(&self) -> Option<Instant> {
+        self.string.filter(|string| !string.given_up).map(|string| string.since + limits::STRING)
+    }
+
+    /// Gives up a string whose time is over. Returns why the screen became stale, if it did.
+    pub(crate) fn give_up_string(&mut self, now: Instant) -> Option<Staleness> {
+        let due = self.string_due()?;
+        let string = self.string.as_mut().filter(|_| now >= due)?;
+        string.given_up = true;
+        self.candidate = None;
+        self.screen.as_mut()?.give_up();
+        // When a string from a seed began is not known: what came meanwhile may have been text for
+        // tmux.
+        let unsure = string.seeded && string.fed;
+        (unsure && self.staleness.is_none() && self.mark_stale(Staleness::OpenString)).then_some(Staleness::OpenString)
+    }
+
+    /// Marks the screen as stale. Returns whether it needs a resync.
+    pub(crate) fn mark_stale(&mut self, staleness: Staleness) -> bool {
+        if self.screen.is_none() || !self.is_proven() || self.kept {
+            return false;
+        }
+        self.generation += 1;
+        self.candidate = None;
+        self.staleness = Some(staleness);
+        metrics::screen_doubt(staleness.as_str());
+        true
+    }
+
+    /// Keeps the screen as it is: its program has ended, and what tmux itself draws at that is not
+    /// the program's.
+    pub(crate) fn keep(&mut self) {
+        self.kept = self.screen.is_some();
+    }
+
+    /// Marks the screen as that of a held pane, until the next seed.
+    pub(crate) fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// Returns whether the pane is held.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Returns whether the screen is a program's last one, and tmux shows another.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept
+    }
+
+    /// Marks a screen on which another program begins. Returns whether it needs a resync.
+    pub(crate) fn restart(&mut self) -> bool {
+        self.kept = false;
+        self.mark_stale(Staleness::Restarted)
+    }
+
+    /// Suspends the screen: the pane's output is not followed until it is seeded.
+    pub(crate) fn suspend(&mut self) {
+        self.was_stale = self.staleness.is_some_and(|staleness| staleness != Staleness::Unfollowed || self.was_stale);
+        self.mark_stale(Staleness::Unfollowed);
+    }
+
+    /// Returns whether the screen would equal tmux's after this output; `None` where that cannot be
+    /// decided.
+    pub(crate) fn agrees_after(&self, output: &[u8], seed: &screen::Seed, rules: Rules) -> Option<bool> {
+        let knows = self.is_proven() && self.staleness == Some(Staleness::Unfollowed) && !self.was_stale;
+        let mut ours = self.screen.as_deref().filter(|_| knows)?.clone();
+        let theirs = Screen::from_seed(seed, rules, Settings::default())?;
+        if ours.size() != theirs.size() {
+            return None;
+        }
+        ours.feed(output);
+        ours.trusted().is_ok().then(|| is_same(&ours, &theirs, rules))
+    }
+
+    /// Returns whether a resync can prove anything. A pane that is about to be seeded needs none.
+    pub(crate) fn can_reconcile(&self) -> bool {
+        self.staleness != Some(Staleness::Unfollowed)
+    }
+
+    /// Resizes the screen. Returns whether it needs a resync.
+    pub(crate) fn resize(&mut self, size: screen::Size) -> bool {
+        let Some(screen) = self.screen.as_mut().filter(|screen| screen.size() != size) else { return false };
+        screen.resize(size);
+        self.mark_stale(Staleness::Resized)
+    }
+
+    /// Returns whether tmux reports another cursor position or history size than this screen has.
+    pub(crate) fn has_moved(&self, report: CursorReport) -> bool {
+        let Some(screen) = self.followed().filter(|_| !self.resyncing && !self.kept && !self.held) else {
+            return false;
+        };
+        let cursor = screen.cursor();
+        report != CursorReport { history: screen.history_size(), column: cursor.column, row: cursor.row }
+    }
+
+    /// Returns the screen if it is certain to be what tmux shows.
+    pub(crate) fn followed(&self) -> Option<&Screen> {
+        self.screen.as_deref().filter(|screen| self.is_proven() && self.staleness.is_none() && screen.trusted().is_ok())
+    }
+
+    /// Returns the screen if tmux certainly shows it now. The screen of a held pane is older: it is that of the last
+    /// reading.
+    pub(crate) fn current(&self) -> Option<&Screen> {
+        self.followed().filter(|_| !self.held)
+    }
+
+    /// Returns the screen if it is what tmux shows. While a string is open nothing is drawn by either.
+    pub(crate) fn shown(&self) -> Option<&Screen> {
+        let is_right = |screen: &&Screen| matches!(screen.trusted(), Ok(()) | Err(Trouble::OpenString));
+        self.screen.as_deref().filter(|_| self.is_proven() && self.staleness.is_none()).filter(is_right)
+    }
+
+    /// Returns what `capture-pane` would print, where that is certain.
+    pub(crate) fn capture(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
+        self.current()?.known(options)
+    }
+
+    /// Returns the last known screen, stale or not.
+    pub(crate) fn last(&self) -> Option<&Screen> {
+        self.screen.as_deref()
+    }
+
+    /// Returns why captures are not served from memory, if they are not.
+    pub(crate) fn why_not_followed(&self) -> Option<&'static str> {
+        match (&self.screen, self.staleness) {
+            _ if !self.is_proven() => Some("the screens of this version of tmux are not followed in memory"),
+            (None, _) => Some("its screen is not in memory; it comes back when muxtap reads the pane anew"),
+            (_, Some(staleness)) => Some(staleness.as_str()),
+            _ if self.held => Some("the pane floods and is read about once a second; see `floods` in docs/config.md"),
+            (Some(screen), None) => screen.trusted().is_err().then_some("it has begun a string and not ended it"),
+        }
+    }
+
+    /// Returns whether captures with every flag are right as long as the screen is not stale.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.rules.is_some_and(|rules| rules.proven())
+    }
+
+    /// Returns whether the screen needs a resync.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.staleness.is_some()
+    }
+
+    /// Returns whether there is something on the screen that another seed would tell.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.followed().is_some_and(Screen::is_unsure)
+    }
+
+    /// Returns whether this output begins in the middle of a character: its beginning came before the
+    /// seed. The screen is stale then.
+    pub(crate) fn begins_within_character(&mut self, output: &[u8]) -> bool {
+        self.followed().is_some_and(|screen| screen.begins_within_character(output))
+            && self.mark_stale(Staleness::Untold)
+    }
+
+    /// Returns the beginning of a character that came before the seed, where `output`, all that came since,
+    /// begins with its end: the one with which this screen becomes what tmux reports now.
+    pub(crate) fn beginning_of(&self, output: &[u8], seed: &screen::Seed, rules: Rules) -> Option<Vec<u8>> {
+        let ours = self.screen.as_deref()?;
+        let theirs = Screen::from_seed(seed, rules, Settings::default())?;
+        let length = output.iter().take_while(|byte| (0x80..=0xbf).contains(*byte)).count();
+        let end = output.get(..length)?;
+        let rows: Vec<_> = (0..theirs.size().rows).map(|row| theirs.row_text(row)).collect();
+        let characters: BTreeSet<char> = rows.iter().flat_map(|row| row.chars()).collect();
+        characters.into_iter().find_map(|character| {
+            let mut bytes = [0; 4];
+            let beginning = character.encode_utf8(&mut bytes).as_bytes().strip_suffix(end)?;
+            let mut whole = ours.clone();
+            whole.feed(beginning);
+            whole.feed(output);
+            is_same(&whole, &theirs, rules).then(|| beginning.to_vec())
+        })
+    }
+
+    /// Returns how often the screen became stale or was replaced so far.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Returns how often the screen was replaced so far: the numbers of its history's lines are those of
+    /// this screen.
+    pub(crate) fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// Reconciles the screen with tmux's. Keeps a screen that is the same, with all that tmux does
+    /// not report.
+    pub(crate) fn reconcile(&mut self, seed: &screen::Seed, rules: Rules) -> Reconciled {
+        if self.kept {
+            // What was asked for before the program ended may show tmux's row.
+            return Reconciled::Same;
+        }
+        let mut theirs = self.seeded(seed, rules);
+        let ours = self.screen.as_deref().filter(|screen| screen.trusted().is_ok());
+        let outcome = match (ours, &theirs) {
+            (None, _) => Reconciled::Unknown,
+            (Some(ours), Some(theirs)) if is_same(ours, theirs, rules) => Reconciled::Same,
+            _ => Reconciled::Different,
+        };
+        // A screen that is right as far as it goes may not know all that this one tells.
+        let knows_less = ours.is_some_and(Screen::is_unsure);
+        if outcome == Reconciled::Same
+            && let Some((ours, theirs)) = ours.zip(theirs.as_mut())
+        {
+            theirs.take_parser(ours);
+        }
+        if outcome != Reconciled::Same || knows_less {
+            self.set(theirs);
+        }
+        self.settle();
+        outcome
+    }
+
+    /// Reconciles the screen with tmux's, where the pane printed between question and reply. Where
+    /// other panes print as well the reply may come late, behind output that tmux read after it
+    /// (N93): so what it shows proves nothing by itself. The screen, or the last reply with what was
+    /// printed since, proves it by being the same.
+    pub(crate) fn reconcile_moving(&mut self, seed: &screen::Seed, rules: Rules) -> Reconciled {
+        if self.kept {
+            return Reconciled::Same;
+        }
+        let Some(theirs) = self.seeded(seed, rules) else { return Reconciled::Unsettled };
+        let agrees = |screen: &Screen| screen.trusted().is_ok() && is_same(screen, &theirs, rules);
+        if self.screen.as_deref().is_some_and(agrees) {
+            self.settle();
+            return Reconciled::Same;
+        }
+        if self.candidate.as_deref().is_some_and(agrees) {
+            let candidate = self.candidate.take();
+            self.set(candidate.map(|screen| *screen));
+            self.settle();
+            return Reconciled::Different;
+        }
+        self.candidate = Some(Box::new(theirs));
+        Reconciled::Unsettled
+    }
+
+    /// Makes a screen from what tmux reported, with what only the stream told. The screen in memory
+    /// takes the modes that were reported.
+    fn seeded(&mut self, seed: &screen::Seed, rules: Rules) -> Option<Screen> {
+        let mut theirs = Screen::from_seed(seed, rules, Settings::default());
+        // What is started anew begins with the modes of a new pane.
+        let restarted = self.staleness == Some(Staleness::Restarted);
+        let modes = self.screen.as_deref().filter(|_| !restarted).map(Screen::kept_modes);
+        for screen in self.screen.as_deref_mut().into_iter().chain(&mut theirs) {
+            screen.take_modes(seed, modes);
+        }
+        if let Some((ours, theirs)) = self.screen.as_deref().zip(theirs.as_mut()).filter(|_| !restarted) {
+            theirs.take_stream_state(ours, self.staleness.is_none_or(Staleness::keeps_pen));
+        }
+        theirs
+    }
+
+    fn settle(&mut self) {
+        self.generation += 1;
+        self.candidate = None;
+        self.staleness = None;
+    }
+
+    /// Drops the screen and frees its memory.
+    pub(crate) fn drop_screen(&mut self) {
+        self.mark_stale(Staleness::Dropped);
+        self.kept = false;
+        self.screen = None;
+        self.string = None;
+    }
+
+    /// Bytes held.
+    pub(crate) fn memory(&self) -> usize {
+        self.screen.iter().chain(&self.candidate).map(|screen| screen.memory()).sum()
+    }
+}
+
+/// A pane's cursor position and history size, as tmux reports them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CursorReport {
+    pub(crate) history: u32,
+    pub(crate) column: u32,
+    pub(crate) row: u32,
+}
+
+impl CursorReport {
+    /// Parses the text of a [`muxtap_tmux::Value::Place`].
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split(' ').map(|number| number.parse().ok());
+        Some(Self { history: numbers.next()??, column: numbers.next()??, row: numbers.next()?? })
+    }
+}
+
+/// Returns whether tmux would print the same for both.
+fn is_same(one: &Screen, other: &Screen, rules: Rules) -> bool {
+    let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
+    let trailing = CaptureOptions { trailing: true, ..all };
+    let (cursor, theirs) = (one.cursor(), other.cursor());
+    one.size() == other.size()
+        && one.history_size() == other.history_size()
+        && (cursor.column, cursor.row) == (theirs.column, theirs.row)
+        && joins_same(one, other, rules)
+        // Where one of them does not know, there is nothing to compare.
+        && [all, trailing].iter().all(|options| {
+            one.known(options).zip(other.known(options)).is_none_or(|(one, other)| one == other)
+        })
+}
+
+/// Returns whether the same lines go on in the next ones. Where `-J` prints cells that may not
+/// exist, blanks at the ends of lines, and the styles that end there, say nothing.
+fn joins_same(one: &Screen, other: &Screen, rules: Rules) -> bool {
+    let padded = rules.pads_joined_lines();
+    let options = CaptureOptions { start: Line::Edge, join: true, escapes: !padded, ..CaptureOptions::default() };
+    if one.known(&options).is_none() || other.known(&options).is_none() {
+        return true;
+    }
+    let (one, other) = (one.capture(&options), other.capture(&options));
+    if !padded {
+        return one == other;
+    }
+    let lines =
+        |text: &[u8]| text.split(|byte| *byte == b'\n').map(|line| line.trim_ascii_end().to_vec()).collect::<Vec<_>>();
+    lines(&one) == lines(&other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use muxtap_core::protocol::version::Version;
+
+    fn model() -> ScreenModel {
+        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        let screen = Screen::new(screen::Size { columns: 20, rows: 4 }, rules, Settings::default());
+        ScreenModel { screen: Some(Box::new(screen)), rules: Some(rules), ..ScreenModel::default() }
+    }
+
+    fn shown(model: &ScreenModel) -> Option<String> {
+        model.followed().map(|screen| screen.row_text(0))
+    }
+
+    #[test]
+    fn what_is_doubted_is_not_shown() {
+        let mut model = model();
+        let (changes, staleness) = model.feed(b"hello", false);
+        assert!(changes.is_some_and(|changes| changes.row(0) && !changes.row(1)) && staleness.is_none());
+        assert_eq!(shown(&model).as_deref(), Some("hello"));
+        assert!(model.resize(screen::Size { columns: 30, rows: 4 }));
+        assert_eq!(shown(&model), None);
+        assert!(!model.resize(screen::Size { columns: 30, rows: 4 }), "it has that size");
+        assert_eq!(model.last().map(|screen| screen.row_text(0)).as_deref(), Some("hello"));
+    }
+
+    #[test]
+    fn an_alternate_screen_from_a_seed_is_doubted_once_it_was_left() {
+        for output in [&b"\x1b[?1049l"[..], b"\x1b[?1049l\x1b[?1049h"] {
+            let mut model = model();
+            let mut seeded = model.screen.take().unwrap();
+            seeded.feed(b"\x1b[?1049h");
+            seeded.take_changes();
+            model.set(Some(*seeded));
+            assert_eq!(model.feed(b"in it", false).1, None);
+            assert_eq!(model.feed(output, false).1, Some(Staleness::Uncovered), "{}", output.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_string_that_is_open_hides_the_screen_until_it_ends() {
+        let mut model = model();
+        model.feed(b"a\x1b]2;half a title", false);
+        assert_eq!(shown(&model), None);
+        model.feed(b" more\x07b", false);
+        assert_eq!(shown(&model).as_deref(), Some("ab"));
+    }
+
+    #[test]
+    fn a_string_that_never_ends_is_given_up() {
+        let mut model = model();
+        model.feed(b"a\x1b]2;half a title", false);
+        let begun = model.string.unwrap().since;
+        assert_eq!(model.give_up_string(begun + limits::STRING.saturating_sub(Duration::from_millis(1))), None);
+        assert_eq!(shown(&model), None);
+        model.feed(b"\x1b]2;another", false);
+        let again = model.string.unwrap().since;
+        assert!(again > begun, "each string has its own time");
+        assert_eq!(model.give_up_string(again + limits::STRING), None, "nothing came near it");
+        assert_eq!(shown(&model).as_deref(), Some("a"));
+        assert_eq!(model.feed(b"b", false).1, None);
+        assert_eq!(shown(&model).as_deref(), Some("ab"));
+    }
+
+    #[test]
+    fn what_comes_as_a_string_is_given_up_is_doubted() {
+        let mut model = model();
+        model.feed(b"a\x1b]2;half a title", false);
+        let passed = limits::STRING.saturating_sub(limits::STRING_NEAR / 2);
+        model.string.as_mut().unwrap().since = Instant::now().checked_sub(passed).unwrap();
+        assert_eq!(model.feed(b"\x07b", false).1, Some(Staleness::OpenString));
+        assert_eq!(shown(&model), None);
+    }
+
+    #[test]
+    fn what_tmux_draws_below_a_last_screen_is_no_doubt() {
+        let mut model = model();
+        model.feed(b"last words", false);
+        model.keep();
+        assert!(!model.has_moved(CursorReport::parse("1 0 3").unwrap()) && !model.mark_stale(Staleness::Moved));
+        assert!(!model.resize(screen::Size { columns: 30, rows: 4 }));
+        assert_eq!((shown(&model).as_deref(), model.is_kept()), (Some("last words"), true));
+        assert!(model.restart() && !model.is_kept());
+        assert_eq!(shown(&model), None);
+    }
+
+    #[test]
+    fn a_cursor_elsewhere_is_told() {
+        let mut model = model();
+        model.feed(b"ab\r\nc", false);
+        assert!(!model.has_moved(CursorReport { history: 0, column: 1, row: 1 }));
+        assert!(model.has_moved(CursorReport::parse("0 0 0").unwrap()));
+        model.mark_stale(Staleness::Moved);
+        assert!(!model.has_moved(CursorReport::parse("0 0 0").unwrap()), "it is doubted already");
+        assert_eq!(CursorReport::parse("0 1"), None);
+    }
+
+    #[test]
+    fn a_screen_whose_output_is_not_followed_is_not_shown_and_not_settled() {
+        let mut model = model();
+        model.suspend();
+        assert!(shown(&model).is_none() && !model.can_reconcile());
+        model.adopt(None, None, true);
+        assert!(model.can_reconcile());
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_no_difference() {
+        let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
+        let fields = "2|0|0|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n";
+        // A quarter of the line exists where something was written.
+        let parts = ["ab\n\n", "\n", fields, "ab\n\n", "\n", "ab   \n\n", "\n"]
+            .map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
+        let seed = screen::seed::parse(&parts).unwrap();
+        let outcome = |output: &[u8]| {
+            let mut model = ScreenModel { rules: Some(rules), ..ScreenModel::default() };
+            let size = screen::Size { columns: 20, rows: 2 };
+            model.set(Some(Screen::new(size, rules, Settings::default())));
+            model.feed(output, false);
+            let outcome = model.reconcile(&seed, rules);
+            assert_eq!(shown(&model).as_deref(), Some("ab"));
+            outcome
+        };
+        assert_eq!(outcome(b"ab"), Reconciled::Same);
+        assert_eq!(outcome(b"ac"), Reconciled::Different);
+        assert_eq!(outcome(b"ab\x1bPq#0~\x1b\\"), Reconciled::Unknown);
+    }
+
+    #[test]
+    fn a_reply_in_the_middle_of_output_counts_once_another_agrees_with_it() {
+        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        // Two rows of twenty columns, and the history above them; no mode, no region of its own.
+        let seed = |history: usize, lines: &str| {
+            let fields = format!("0|1|{history}|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n");
+            let parts = [lines, "\n", &fields, lines, "\n"].map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
+            screen::seed::parse(&parts).unwrap()
+        };
+        let mut model = ScreenModel { rules: Some(rules), ..ScreenModel::default() };
+        model.set(Some(Screen::new(screen::Size { columns: 20, rows: 2 }, rules, Settings::default())));
+        model.feed(b"of before\r\n1\r\n", false);
+        assert!(model.restart());
+        // Late: `2` had come ahead of it.
+        model.feed(b"2\r\n", false);
+        assert_eq!(model.reconcile_moving(&seed(0, "1\n\n"), rules), Reconciled::Unsettled);
+        model.feed(b"3\r\n", false);
+        assert_eq!(model.reconcile_moving(&seed(2, "1\n2\n3\n\n"), rules), Reconciled::Unsettled, "2 is missing");
+        assert_eq!(shown(&model), None);
+        model.feed(b"4\r\n", false);
+        assert_eq!(model.reconcile_moving(&seed(3, "1\n2\n3\n4\n\n"), rules), Reconciled::Different);
+        assert_eq!((shown(&model).as_deref(), model.is_stale()), (Some("4"), false));
+        // One that was right all the time needs no second.
+        assert!(model.mark_stale(Staleness::Moved));
+        model.feed(b"5\r\n", false);
+        assert_eq!(model.reconcile_moving(&seed(4, "1\n2\n3\n4\n5\n\n"), rules), Reconciled::Same);
+        // A doubt in between makes the last reply worth nothing.
+        assert!(model.restart());
+        let of_before = seed(0, "x\n\n");
+        assert_eq!(model.reconcile_moving(&of_before, rules), Reconciled::Unsettled);
+        assert!(model.mark_stale(Staleness::Moved));
+        assert_eq!(model.reconcile_moving(&of_before, rules), Reconciled::Unsettled);
+    }
+
+    #[test]
+    fn a_new_screen_keeps_the_pen_that_the_stream_told() {
+        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        let fields = "2|0|0|2|0|0|||7|30|2000|4294967295|4294967295|0|1|0|0|1|1|\n";
+        let parts = ["ab\n\n", "\n", fields, "ab\n\n", "\n"].map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
+        let seed = screen::seed::parse(&parts).unwrap();
+        let coloured = |doubt: Staleness| {
+            let mut model = model();
+            // The last byte is half a character.
+            model.feed(b"xx\x1b[31m\xc3", false);
+            model.mark_stale(doubt);
+            assert_eq!(model.reconcile(&seed, rules), Reconciled::Different);
+            model.feed(b"\xa9", false);
+            let captured = model.capture(&CaptureOptions { escapes: true, ..CaptureOptions::default() });
+            captured.map(|captured| String::from_utf8(captured).unwrap())
+        };
+        let kept = coloured(Staleness::Resized);
+        assert!(kept.as_ref().is_some_and(|kept| kept.starts_with("ab\x1b[31mé")), "{kept:?}");
+        // `send-keys -R` resets it, clearing the history does not; and a new program begins without one.
+        assert_eq!(coloured(Staleness::Moved), None);
+        assert_eq!(coloured(Staleness::Restarted), None);
+    }
+
+    /// The replies of tmux 3.3a about a pane of twenty columns with one row of text.
+    fn told(column: u16, row: &str) -> screen::Seed {
+        let fields = format!("{column}|0|0|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n");
+        let lines = format!("{row}\n\n");
+        let parts = [&lines, "\n", &fields, &lines, "\n"].map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
+        screen::seed::parse(&parts).unwrap()
+    }
+
+    fn seeded(column: u16, row: &str) -> (ScreenModel, Rules) {
+        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        let mut model = ScreenModel::default();
+        model.adopt(Some(&told(column, row)), Some(rules), true);
+        (model, rules)
+    }
+
+    #[test]
+    fn what_a_seed_does_not_tell_is_learned_from_the_next() {
+        let (mut model, rules) = seeded(2, "ab");
+        let styled = CaptureOptions { escapes: true, ..CaptureOptions::default() };
+        assert_eq!(model.capture(&styled).as_deref(), Some(&b"ab\n\n"[..]));
+        model.feed(b"c", false);
+        assert_eq!(shown(&model).as_deref(), Some("abc"));
+        assert!(model.capture(&styled).is_none() && model.is_unsure());
+        assert_eq!(model.reconcile(&told(3, "ab\x1b[31mc"), rules), Reconciled::Same);
+        assert!(!model.is_unsure());
+        // The pen is that of what was printed with it.
+        model.feed(b"d\x1b[1me", false);
+        assert!(!model.is_unsure());
+        assert_eq!(model.capture(&styled).as_deref(), Some(&b"ab\x1b[31mcd\x1b[1me\n\n"[..]));
+    }
+
+    #[test]
+    fn what_goes_on_from_what_a_seed_does_not_tell_is_doubted() {
+        for output in [&b"\x1b[3b"[..], b"\x1b8", b"\x97\xa5"] {
+            let (mut model, _) = seeded(2, "ab");
+            assert_eq!(model.feed(output, false).1, Some(Staleness::Untold), "{}", output.escape_ascii());
+        }
+        let (mut model, _) = seeded(2, "ab");
+        model.feed(b"c\x1b[2b\x1b7x\x1b8y", false);
+        assert_eq!(shown(&model).as_deref(), Some("abcccy"), "what came since is known");
+    }
+
+    #[test]
+    fn the_beginning_of_a_cut_character_is_found_in_the_next_reply() {
+        let (mut model, rules) = seeded(2, "ab");
+        assert!(!model.begins_within_character(b"c") && !model.begins_within_character("漢".as_bytes()));
+        assert!(model.begins_within_character(b"\xa2c"));
+        let beginning = |output: &[u8], column, row: &str| model.beginning_of(output, &told(column, row), rules);
+        assert_eq!(beginning(b"\xa2c", 5, "ab漢c").as_deref(), Some(&b"\xe6\xbc"[..]));
+        assert_eq!(beginning(b"\xbc\xa2c", 5, "ab漢c").as_deref(), Some(&b"\xe6"[..]));
+        assert_eq!(beginning(b"\xa2c", 6, "ab漢cd"), None, "more has come");
+        assert_eq!(beginning(b"\xa2c", 4, "abéc"), None);
+    }
+
+    #[test]
+    fn without_a_screen_nothing_is_doubted() {
+        let mut model = ScreenModel::default();
+        assert!(!model.mark_stale(Staleness::Restarted));
+        assert_eq!(model.feed(b"x", false), (None, None));
+    }
+}

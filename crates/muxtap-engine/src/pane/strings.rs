@@ -1,0 +1,79 @@
+//! Timeout of unterminated strings: tmux gives one up five seconds after it began (N57), and so
+//! does muxtap.
+//!
+//! The floors below have no clock. A string's time begins with its first bytes. It is over when the
+//! next bytes come after the timeout, or when the task that waits for it wakes, so that what the
+//! string held back is shown.
+
+use std::time::Instant;
+
+use super::{MemoryDelta, PaneState, State, screen_model::Staleness};
+use crate::limits;
+
+/// Result of giving up a string: the follow-up work for the caller.
+#[must_use]
+pub(crate) struct GiveUpOutcome {
+    pub(crate) memory: MemoryDelta,
+    /// Whether the screen needs a resync.
+    pub(crate) needs_resync: bool,
+    /// When to give up the next string, if another one has begun.
+    pub(crate) next: Option<Instant>,
+}
+
+impl PaneState {
+    /// Returns when to give up the open string, if no task waits for that yet.
+    pub(crate) fn watch_string(&self) -> Option<Instant> {
+        self.lock().watch_string()
+    }
+
+    /// Gives up the open string if its time is over. The next bytes are text.
+    pub(crate) fn give_up_string(&self) -> GiveUpOutcome {
+        let mut state = self.lock();
+        let before = state.held_bytes();
+        let (given_up, staleness) = state.give_up_string(Instant::now());
+        state.string_watched = false;
+        let next = state.watch_string();
+        let memory = state.memory_since(before);
+        if given_up {
+            // Readers can continue behind it.
+            self.notify_changed(state);
+        }
+        GiveUpOutcome { memory, needs_resync: staleness.is_some(), next }
+    }
+}
+
+impl State {
+    /// Records when the string at the stream's end began.
+    pub(super) fn note_string(&mut self) {
+        self.string = match (self.ring.string_start(), self.string) {
+            (None, _) => None,
+            (Some(start), Some(known)) if known.0 == start => Some(known),
+            (Some(start), _) => Some((start, Instant::now())),
+        };
+    }
+
+    /// Returns when to give up the open string, if no task waits for that yet. The caller starts
+    /// one.
+    pub(super) fn watch_string(&mut self) -> Option<Instant> {
+        let due = self.string_due().filter(|_| !self.string_watched)?;
+        self.string_watched = true;
+        Some(due)
+    }
+
+    /// Returns when to give up the open string. The text's and the screen's strings differ after a
+    /// seed that only the screen was built from.
+    pub(super) fn string_due(&self) -> Option<Instant> {
+        let text = self.string.map(|(_, since)| since + limits::STRING);
+        text.into_iter().chain(self.screen.string_due()).min()
+    }
+
+    /// Gives up an open string whose time is over. Returns whether the text had one, and why the
+    /// screen became stale, if it did.
+    pub(super) fn give_up_string(&mut self, now: Instant) -> (bool, Option<Staleness>) {
+        let over = self.string.is_some_and(|(_, since)| now >= since + limits::STRING);
+        if over {
+            self.string = None;
+        }
+        (over && self.ring.give_up(), self.screen.give_up_string(now))
+    }
+}

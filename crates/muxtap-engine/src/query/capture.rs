@@ -1,0 +1,337 @@
+//! `capture-pane`: what tmux prints, byte for byte, from memory or over the open connection.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use muxtap_base::metrics;
+use muxtap_tmux::{Lost, Request, seed};
+use tokio::sync::oneshot;
+
+use crate::{
+    PaneState, Server,
+    pane::{resync, screen_model::Staleness},
+};
+use muxtap_api::{
+    CaptureAnswer, CaptureRequest, CaptureSource, Cursor, Error, ErrorCode, Result, Size, Tier, Verified,
+};
+use muxtap_core::{
+    protocol::{command::Command, ids::PaneId},
+    screen::{self, CaptureOptions, Line, Screen},
+};
+
+/// How long a pane that is verified may take to rest.
+const VERIFY_LIMIT: Duration = Duration::from_secs(2);
+/// Error text: why a followed screen cannot print a capture.
+const UNKNOWN: &str = "with these flags it shows what tmux alone can print (hyperlinks, or cells that nobody wrote)";
+
+/// Error text: why the screen of a pane without a process is not followed.
+const NO_PROCESS: &str = "no process prints what it shows, so tmux is always asked";
+
+impl Server {
+    /// Returns what `tmux capture-pane -p` prints: from memory where the screen is followed, else
+    /// from tmux.
+    pub async fn capture(&self, target: &str, request: &CaptureRequest) -> Result<CaptureAnswer> {
+        let host = &self.host;
+        self.engine.authorize(Tier::Read)?;
+        let options = options(request)?;
+        if !request.verify
+            && let Some(answer) = self.capture_once(target, &options).await?
+        {
+            return Ok(answer);
+        }
+        let pane = self.resolve_seen(target).await?;
+        if request.verify {
+            return self.verify(&pane, &options).await;
+        }
+        host.confirm_values(&pane).await;
+        let there = host.live_pane(pane.id()).is_some_and(|there| Arc::ptr_eq(&there, &pane));
+        if let Some((text, offset)) = from_memory(&pane, &options).filter(|_| there) {
+            let source = if pane.lock().screen.is_kept() { CaptureSource::Kept } else { CaptureSource::Model };
+            return Ok(answer(&pane, &text, source, offset));
+        }
+        host.resync_unsure(&pane);
+        match self.ask_screen(&pane, || capture_command(pane.id(), &options)).await {
+            Ok((text, offset)) => Ok(answer(&pane, &text, CaptureSource::Tmux, offset)),
+            Err(error) => of_ended(&pane, &options, error),
+        }
+    }
+
+    /// Captures a pane that is not followed, by a plain client. `None`: it is followed, or was captured a while ago and
+    /// is to be followed from now on.
+    async fn capture_once(&self, target: &str, options: &CaptureOptions) -> Result<Option<CaptureAnswer>> {
+        let host = &self.host;
+        let id = match self.locate_pane(target).await {
+            Ok(id) if host.pane(id).is_none_or(|pane| pane.exit().is_none()) && host.looks_once(id) => id,
+            // What has ended, and every error, is known to who looks for it.
+            _ => return Ok(None),
+        };
+        let size = Command::new("display-message").flag("-p").opt("-t", id.to_string());
+        let size = size.format("#{pane_width} #{pane_height}");
+        let question = || Request::Framed(vec![capture_command(id, options), size.clone()]);
+        let Ok(parts) = host.server().read(None, question).await? else { return Ok(None) };
+        let [text, size] = parts.as_slice() else { return Ok(None) };
+        let size = String::from_utf8_lossy(size);
+        let mut numbers = size.split_whitespace().map_while(|number| number.parse().ok());
+        let (Some(width), Some(height)) = (numbers.next(), numbers.next()) else { return Ok(None) };
+        metrics::capture(CaptureSource::Tmux.as_str());
+        // What it prints from here on stands behind this place: where it was never followed, all of it does.
+        let known = host.live_pane(id).map(|pane| pane.end_cursor());
+        Ok(Some(CaptureAnswer {
+            pane: id,
+            text: String::from_utf8_lossy(text).into_owned(),
+            source: CaptureSource::Tmux,
+            size: Size { width, height },
+            cursor: known.unwrap_or(Cursor { epoch: host.epoch(), pane: id, offset: 0 }),
+            verified: None,
+        }))
+    }
+
+    /// Captures from memory, and compares with what tmux prints at the same point of the stream.
+    async fn verify(&self, pane: &Arc<PaneState>, options: &CaptureOptions) -> Result<CaptureAnswer> {
+        let host = &self.host;
+        let refuse = |why: &str| Error::new(ErrorCode::Conflict, format!("cannot verify pane {}: {why}", pane.id()));
+        let begun = Instant::now();
+        while begun.elapsed() < VERIFY_LIMIT {
+            let before = pane.revision();
+            let Some((ours, offset)) = from_memory(pane, options) else {
+                host.resync_unsure(pane);
+                let (why, resyncing) = {
+                    let state = pane.lock();
+                    let why = state.screen.why_not_followed().unwrap_or(UNKNOWN);
+                    let awaits = state.screen.resyncing || state.screen.awaits_rest;
+                    (if state.has_no_process() { NO_PROCESS } else { why }, awaits)
+                };
+                if !resyncing {
+                    return Err(refuse(why));
+                }
+                // A resync is in progress.
+                let _ = tokio::time::timeout(VERIFY_LIMIT, pane.changes().changed()).await;
+                continue;
+            };
+            let (theirs, _) = self.ask_screen(pane, || capture_command(pane.id(), options)).await?;
+            if pane.revision() != before {
+                let left = VERIFY_LIMIT.saturating_sub(begun.elapsed());
+                let _ = tokio::time::timeout(left, resync::until_rest(pane)).await;
+                continue;
+            }
+            let verified = compare(&ours, &theirs);
+            if !verified.same && pane.lock().screen.mark_stale(Staleness::Different) {
+                host.resync(pane);
+            }
+            return Ok(CaptureAnswer { verified: Some(verified), ..answer(pane, &ours, CaptureSource::Model, offset) });
+        }
+        Err(refuse("it does not rest"))
+    }
+
+    /// Returns the visible screen as text, and the stream offset at which it looked so. `joined`:
+    /// wrapped lines are one, and blanks at their ends stay as far as they were printed.
+    pub(crate) async fn screen(&self, pane: &Arc<PaneState>, joined: bool) -> Result<(String, u64)> {
+        let options = CaptureOptions { join: joined, ..CaptureOptions::default() };
+        let padded = joined && self.host.rules().is_some_and(|rules| rules.pads_joined_lines());
+        self.host.confirm_values(pane).await;
+        let from_memory = {
+            let state = pane.lock();
+            let text = state.screen.current().filter(|_| padded).map(|screen| without_padding(screen, &options));
+            let text = text.or_else(|| state.screen.capture(&options)).filter(|_| !state.has_no_process());
+            text.map(|text| (Bytes::from(text), state.ring.end()))
+        };
+        let (text, offset) = match from_memory {
+            Some(known) => known,
+            None => match self.ask_screen(pane, || capture_command(pane.id(), &options)).await {
+                // Where the cursor stands was not asked: the line that ends there loses its blanks.
+                Ok((text, offset)) if padded => (seed::without_padding(&text, 0, None, u32::MAX).into(), offset),
+                Ok(asked) => asked,
+                Err(error) => {
+                    let state = pane.lock();
+                    let last = state.screen.last().filter(|_| state.exit.is_some()).ok_or(error)?;
+                    let text = if padded { without_padding(last, &options) } else { last.capture(&options) };
+                    (Bytes::from(text), state.ring.end())
+                }
+            },
+        };
+        Ok((String::from_utf8_lossy(&text).into_owned(), offset))
+    }
+
+    /// Asks tmux for the visible rows, those that it wrapped as one. Returns also whether the first goes on
+    /// with a text that begins above the screen. Of a pane that has ended: its last screen.
+    pub(crate) async fn joined_lines(&self, pane: &Arc<PaneState>) -> Result<(String, bool)> {
+        self.engine.authorize(Tier::Read)?;
+        let shown = CaptureOptions { join: true, ..CaptureOptions::default() };
+        let with_row_above = CaptureOptions { start: Line::At(-1), ..shown };
+        let commands = || vec![capture_command(pane.id(), &shown), capture_command(pane.id(), &with_row_above)];
+        let Ok((parts, _)) = self.ask_parts(pane, commands).await else {
+            return Ok((self.screen(pane, true).await?.0, false));
+        };
+        let mut parts = parts.iter().map(|part| String::from_utf8_lossy(part).into_owned());
+        let (text, longer) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        // A row above that does not go on is a line of its own. Without a history both are the same.
+        let starts_within_line = text != longer && text.lines().count() == longer.lines().count();
+        Ok((text, starts_within_line))
+    }
+
+    /// Asks tmux for a capture. Returns it with a stream offset that it shows for certain. It
+    /// changes nothing, so it is asked again over another connection when one is lost, but of the
+    /// pane's own server alone.
+    async fn ask_screen(&self, pane: &Arc<PaneState>, command: impl Fn() -> Command) -> Result<(Bytes, u64)> {
+        let (parts, end) = self.ask_parts(pane, || vec![command()]).await?;
+        Ok((parts.into_iter().next().unwrap_or_default(), end))
+    }
+
+    /// Asks tmux what the pane shows. Returns a screen without history, the stream offset that it shows
+    /// for certain, and the lines of the history.
+    pub(crate) async fn shown(&self, pane: &Arc<PaneState>) -> Result<(Screen, u64, u32)> {
+        self.engine.authorize(Tier::Read)?;
+        let rules = self.host.rules();
+        let (parts, end) = self.ask_parts(pane, || screen::seed::question_shown(pane.id(), rules)).await?;
+        let read = screen::seed::parse_shown(&parts).zip(rules);
+        let screen = read.and_then(|((seed, history), rules)| {
+            Some((Screen::from_seed(&seed, rules, screen::Settings::default())?, end, history))
+        });
+        screen.ok_or_else(|| Error::internal(format!("tmux's answer about pane {} cannot be read", pane.id())))
+    }
+
+    async fn ask_parts(&self, pane: &Arc<PaneState>, commands: impl Fn() -> Vec<Command>) -> Result<(Vec<Bytes>, u64)> {
+        let host = &self.host;
+        let server = host.server_of(pane);
+        for _ in 0..3 {
+            server.connected().await?;
+            let (sender, receiver) = oneshot::channel();
+            // Taken before tmux is asked: what the pane prints meanwhile may come ahead of the
+            // reply and not be shown in it. Reading on from here can show a line once more, never
+            // leave one out.
+            let end = pane.lock().ring.end();
+            server.submit(Some(pane.id()), Request::Framed(commands()), move |answer| {
+                // The caller may have given up.
+                let _ = sender.send(answer);
+            });
+            match receiver.await {
+                Ok(Ok(Ok(parts))) => return Ok((parts, end)),
+                Ok(Ok(Err(message))) if message.contains("can't find pane") => {
+                    return Err(Error::not_found(format!(
+                        "pane {} is no longer on {}; `muxtap read` still gives what it printed",
+                        pane.id(),
+                        host.socket().display()
+                    )));
+                }
+                Ok(Ok(Err(message))) => return Err(Error::invalid(format!("tmux: {message}"))),
+                Ok(Err(Lost::Ended)) | Err(_) => tokio::task::yield_now().await,
+                Ok(Err(lost)) => return Err(lost.into()),
+            }
+        }
+        Err(Lost::Ended.into())
+    }
+}
+
+/// Returns the screen's lines as they go on, without the blanks that tmux adds to them (N61).
+fn without_padding(screen: &Screen, options: &CaptureOptions) -> Vec<u8> {
+    let (size, cursor) = (screen.size(), screen.cursor());
+    let place = (u64::from(cursor.row), cursor.column);
+    seed::without_padding(&screen.capture(options), u64::from(size.rows), Some(place), u32::from(size.columns))
+}
+
+/// Returns the capture from memory, where it is certain to be what tmux prints.
+fn from_memory(pane: &PaneState, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
+    let state = pane.lock();
+    if state.has_no_process() {
+        return None;
+    }
+    Some((state.screen.capture(options)?, state.ring.end()))
+}
+
+fn answer(pane: &PaneState, text: &[u8], source: CaptureSource, offset: u64) -> CaptureAnswer {
+    metrics::capture(source.as_str());
+    CaptureAnswer {
+        pane: pane.id(),
+        text: String::from_utf8_lossy(text).into_owned(),
+        source,
+        size: pane.size(),
+        cursor: pane.cursor(offset),
+        verified: None,
+    }
+}
+
+/// Captures the last screen, with its history, of a pane that has ended.
+fn of_ended(pane: &PaneState, options: &CaptureOptions, error: Error) -> Result<CaptureAnswer> {
+    let (text, offset) = {
+        let state = pane.lock();
+        let Some(last) = state.screen.last().filter(|_| state.exit.is_some()) else { return Err(error) };
+        if !state.screen.is_proven() && (options.escapes || options.join || options.trailing) {
+            return Err(Error::new(
+                ErrorCode::UnsupportedCaptureMode,
+                format!("pane {} has ended; of this tmux's panes only plain text is kept", pane.id()),
+            ));
+        }
+        (last.capture(options), state.ring.end())
+    };
+    Ok(answer(pane, &text, CaptureSource::Kept, offset))
+}
+
+/// Returns the `capture-pane` command for these options.
+fn capture_command(pane: PaneId, options: &CaptureOptions) -> Command {
+    let mut command = Command::new("capture-pane").flag("-p").opt("-t", pane.to_string());
+    for (wanted, flag) in [(options.escapes, "-e"), (options.join, "-J"), (options.trailing, "-N")] {
+        if wanted {
+            command = command.flag(flag);
+        }
+    }
+    for (line, flag) in [(options.start, "-S"), (options.end, "-E")] {
+        match line {
+            Line::Default => {}
+            Line::Edge => command = command.opt(flag, "-"),
+            Line::At(at) => command = command.opt(flag, at.to_string()),
+        }
+    }
+    command
+}
+
+fn options(request: &CaptureRequest) -> Result<CaptureOptions> {
+    Ok(CaptureOptions {
+        start: line("start", request.start.as_deref())?,
+        end: line("end", request.end.as_deref())?,
+        join: request.join,
+        escapes: request.escapes,
+        trailing: request.trailing,
+    })
+}
+
+/// Parses a line as `-S` and `-E` take it: a number or `-`.
+fn line(field: &str, value: Option<&str>) -> Result<Line> {
+    match value {
+        None => Ok(Line::Default),
+        Some("-") => Ok(Line::Edge),
+        Some(number) => number.parse().map(Line::At).map_err(|_| {
+            Error::invalid(format!(
+                "{field}: {number:?}; give a line number (0 is the first visible line, -1 the one above it) or -"
+            ))
+        }),
+    }
+}
+
+/// Returns where two captures differ first.
+fn compare(ours: &[u8], theirs: &[u8]) -> Verified {
+    if ours == theirs {
+        return Verified { same: true, line: None, model: None, tmux: None };
+    }
+    let lines = |text: &[u8]| text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let (ours, theirs) = (lines(ours), lines(theirs));
+    let at = ours.iter().zip(&theirs).position(|(one, other)| one != other).unwrap_or(ours.len().min(theirs.len()));
+    let text = |lines: &[Vec<u8>]| lines.get(at).map(|line| String::from_utf8_lossy(line).into_owned());
+    Verified { same: false, line: Some(at as u64), model: text(&ours), tmux: text(&theirs) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_that_differs_is_told() {
+        assert!(compare(b"a\nb\n", b"a\nb\n").same);
+        let differs = compare(b"a\nb\nc\n", b"a\nB\nC\n");
+        assert_eq!((differs.line, differs.model.as_deref(), differs.tmux.as_deref()), (Some(1), Some("b"), Some("B")));
+        let shorter = compare(b"a", b"a\nb");
+        assert_eq!((shorter.line, shorter.model, shorter.tmux.as_deref()), (Some(1), None, Some("b")));
+    }
+}

@@ -1,0 +1,395 @@
+//! Since-reads: what a pane printed since a cursor, from its ring.
+
+use std::{sync::Arc, time::Duration};
+
+use base64::Engine as _;
+use muxtap_base::clock;
+use muxtap_tmux::Exit;
+
+use crate::{Host, PaneState, Server, limits, pane::State, query::targets::Target, wait::duration};
+use muxtap_api::{Cursor, Error, ErrorCode, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result, Since, Tier};
+use muxtap_core::stream::{
+    render,
+    ring::{Chunk, Reading},
+};
+
+/// The parameters of a read.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadSpec {
+    pub(crate) since: Since,
+    /// Where it ends at the latest. `None`: at the stream's end.
+    pub(crate) until: Option<Since>,
+    /// The form in which it will be shown, which decides where it may be cut.
+    pub(crate) format: ReadFormat,
+    /// How many raw bytes at most.
+    pub(crate) most: u64,
+    /// How long to wait where there is nothing new.
+    pub(crate) wait: Duration,
+}
+
+impl Default for ReadSpec {
+    fn default() -> Self {
+        Self {
+            since: Since::Input,
+            until: None,
+            format: ReadFormat::Text,
+            most: limits::READ_DEFAULT,
+            wait: Duration::ZERO,
+        }
+    }
+}
+
+/// The result of a read.
+pub(crate) struct ReadChunk {
+    /// The pane that was read; with a cursor of an earlier server, that server's.
+    pub(crate) pane: Arc<PaneState>,
+    pub(crate) chunk: Chunk,
+    /// The gap before the chunk.
+    pub(crate) gap: Option<Gap>,
+    /// How the process ended, where this is the last of its output.
+    pub(crate) exit: Option<Exit>,
+}
+
+/// A chunk of output in the format that was asked for.
+pub(crate) struct FormattedChunk {
+    pub(crate) data: Option<String>,
+    pub(crate) text: Option<String>,
+}
+
+impl Server {
+    /// Reads what a pane printed since a cursor. With `wait_ms` and nothing new: waits for it.
+    pub async fn read(&self, target: &str, request: &ReadRequest) -> Result<ReadAnswer> {
+        let (mut answer, chunk, pane) = self.read_unformatted(target, request).await?;
+        tell_last_gap(&mut answer, &pane);
+        let FormattedChunk { data, text } = FormattedChunk::of_large(chunk, request.format).await?;
+        Ok(ReadAnswer { text, data, ..answer })
+    }
+
+    /// Reads as a request says. Returns the answer without its text, and the chunk.
+    async fn read_unformatted(
+        &self,
+        target: &str,
+        request: &ReadRequest,
+    ) -> Result<(ReadAnswer, Chunk, Arc<PaneState>)> {
+        let wait = duration("wait_ms", request.wait_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
+        let since = match &request.since {
+            Some(since) => since.parse()?,
+            None => Since::Input,
+        };
+        let until = request.until.as_deref().map(str::parse).transpose().map_err(of_until)?;
+        let most = request.max_bytes.unwrap_or(limits::READ_DEFAULT);
+        let spec = ReadSpec { since, until, format: request.format, most, wait };
+        let find = async {
+            match earlier_pane_with_output(&self.host, target, &since) {
+                Some(pane) => Ok(pane),
+                None => self.resolve_pane(target).await,
+            }
+        };
+        let ReadChunk { pane, chunk, gap, exit } = self.read_chunk(find, &spec).await?;
+        let answer = ReadAnswer {
+            pane: pane.id(),
+            data: None,
+            text: None,
+            cursor: pane.cursor(chunk.end),
+            more: chunk.more,
+            gap,
+            exited: exit.is_some(),
+            exit_status: exit.and_then(|exit| exit.status),
+            exit_signal: exit.and_then(|exit| exit.signal),
+        };
+        Ok((answer, chunk, pane))
+    }
+
+    /// Reads as [`Self::read`] does, and at most so many characters: whole lines, where one is not
+    /// longer than that. `more` says that the cursor stands before a rest.
+    pub async fn read_page(&self, target: &str, request: &ReadRequest, chars: usize) -> Result<ReadAnswer> {
+        let (mut answer, chunk, pane) = self.read_unformatted(target, request).await?;
+        let (bytes, begin) = (chunk.bytes.len(), chunk.start);
+        let head = move || {
+            let mut head = render::TextHead::new(chars);
+            chunk.decode(&mut head);
+            head.finish()
+        };
+        let (text, rest) = match bytes {
+            0..=AT_ONCE => head(),
+            _ => tokio::task::spawn_blocking(head).await.map_err(|_| no_text())?,
+        };
+        answer.text = Some(text);
+        // Never back to where it began: a line of more cells than are kept can be given only whole.
+        if let Some(rest) = rest.filter(|rest| *rest > begin) {
+            (answer.cursor, answer.more) = (pane.cursor(rest), true);
+            (answer.exited, answer.exit_status, answer.exit_signal) = (false, None, None);
+        } else {
+            tell_last_gap(&mut answer, &pane);
+        }
+        Ok(answer)
+    }
+
+    /// Reads what the pane that `find` returns has printed, as bytes. Waits for something new where
+    /// the specification says so.
+    pub(crate) async fn read_chunk(
+        &self,
+        find: impl Future<Output = Result<Arc<PaneState>>>,
+        spec: &ReadSpec,
+    ) -> Result<ReadChunk> {
+        self.engine.authorize(Tier::Read)?;
+        let ReadSpec { since, until, format, most, wait } = *spec;
+        if until.is_some() && !wait.is_zero() {
+            return Err(Error::invalid(
+                "until: a read that waits has no end that is known; leave out until or wait_ms",
+            ));
+        }
+        if most == 0 || most > limits::READ_MOST {
+            return Err(Error::invalid(format!("max_bytes: {most}; give 1 to {}", limits::READ_MOST)));
+        }
+        let pane = find.await?;
+        let (from, gap) = {
+            let state = pane.lock();
+            pane.resolve_since(&state, &since)?
+        };
+        if !wait.is_zero() {
+            let news = async {
+                if gap.is_none() {
+                    until_more(&pane, from, most, format).await;
+                }
+            };
+            tokio::select! {
+                // When the time is over the read returns with nothing new.
+                _ = tokio::time::timeout(wait, news) => {}
+                () = self.engine.stopping() => {}
+            }
+        }
+        let (chunk, exit) = {
+            let state = pane.lock();
+            let until = until.map(|until| pane.resolve_until(&state, &until)).transpose()?;
+            let most = until.map_or(most, |until| most.min(until.saturating_sub(from)));
+            let mut chunk = state.ring.read(from, state.reading(most, format));
+            let is_last = !chunk.more;
+            chunk.more &= until.is_none_or(|until| chunk.end < until);
+            (chunk, state.exit.map(|(exit, _)| exit).filter(|_| is_last))
+        };
+        let gap = gap.or(chunk.gap);
+        Ok(ReadChunk { pane, chunk, gap, exit })
+    }
+}
+
+/// Adds the end of a stream that is over, where all that is left of it is the gap at its end: nobody
+/// asks once more for an answer without output.
+fn tell_last_gap(answer: &mut ReadAnswer, pane: &PaneState) {
+    let state = pane.lock();
+    if answer.more
+        && answer.gap.is_none()
+        && answer.cursor.offset == state.ring.end()
+        && let Some((exit, _)) = state.exit
+    {
+        (answer.gap, answer.more, answer.exited) = (state.ring.gap_at(state.ring.end()), false, true);
+        (answer.exit_status, answer.exit_signal) = (exit.status, exit.signal);
+    }
+}
+
+/// Resolves when a read from this offset gives something, or when the pane's process has ended.
+async fn until_more(pane: &PaneState, from: u64, most: u64, format: ReadFormat) {
+    let mut changes = pane.changes();
+    loop {
+        changes.borrow_and_update();
+        {
+            let state = pane.lock();
+            if state.exit.is_some() || state.ring.has_more(from, state.reading(most, format)) {
+                return;
+            }
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Returns the pane of an earlier server in which a cursor stands, when it has output left to read.
+/// With the next cursor the read goes over to the pane that has its id now, behind a gap.
+fn earlier_pane_with_output(host: &Host, target: &str, since: &Since) -> Option<Arc<PaneState>> {
+    let Since::At(cursor) = since else { return None };
+    if target.parse() != Ok(Target::Pane(cursor.pane)) {
+        return None;
+    }
+    host.earlier_pane_of(cursor).filter(|pane| cursor.offset < pane.lock().ring.end())
+}
+
+impl PaneState {
+    /// Returns the offset at which a read begins, and what is missing before it.
+    pub(crate) fn resolve_since(&self, state: &State, since: &Since) -> Result<(u64, Option<Gap>)> {
+        Ok(match since {
+            Since::Input => {
+                (state.since_input().map_or(state.ring.start(), |(offset, _)| offset.max(state.ring.start())), None)
+            }
+            Since::Now => (state.ring.end(), None),
+            Since::Start => (state.ring.start(), None),
+            Since::Lines(lines) => (state.lines_back(*lines), None),
+            Since::Ago(ago) => (state.printed_since(clock::ago_ms(*ago)), None),
+            Since::Time(at) => (state.printed_since(*at), None),
+            Since::At(cursor) => self.locate(state, cursor)?,
+            Since::Screen => {
+                return Err(Error::invalid(
+                    "since: a read takes input, start, now, lines:N, how long ago (10m) or a cursor; \
+                     for the screen use capture",
+                ));
+            }
+        })
+    }
+
+    /// Returns the offset at which a read ends.
+    fn resolve_until(&self, state: &State, until: &Since) -> Result<u64> {
+        match until {
+            Since::Ago(ago) => return Ok(state.printed_until(clock::ago_ms(*ago))),
+            Since::Time(at) => return Ok(state.printed_until(*at)),
+            _ => {}
+        }
+        match self.resolve_since(state, until).map_err(of_until)? {
+            (offset, None | Some(Gap { reason: GapReason::Trimmed, .. })) => Ok(offset),
+            _ => Err(Error::invalid(
+                "until: this cursor is of another run of muxtap or tmux; what was printed then is not in this stream",
+            )),
+        }
+    }
+
+    /// Returns where a cursor points in this stream. For a cursor of another epoch, or one whose
+    /// bytes were dropped, returns the start of the remaining output and the gap before it.
+    pub(crate) fn locate(&self, state: &State, cursor: &Cursor) -> Result<(u64, Option<Gap>)> {
+        let start = state.ring.start();
+        if cursor.pane != self.id() {
+            return Err(Error::invalid(format!(
+                "since: this is a cursor of pane {}, not of {}",
+                cursor.pane,
+                self.id()
+            )));
+        }
+        let epoch = self.epoch();
+        if cursor.epoch.server != epoch.server {
+            return Ok((start, Some(Gap::new(GapReason::ServerRestarted, None))));
+        }
+        if cursor.epoch.engine != epoch.engine {
+            return Ok((start, Some(Gap::new(GapReason::MuxtapRestarted, None))));
+        }
+        if cursor.offset > state.ring.end() {
+            return Err(Error::invalid(
+                "since: this cursor points behind the end of the stream; it was not made by this muxtap",
+            ));
+        }
+        if cursor.offset < start {
+            return Ok((start, Some(Gap::new(GapReason::Trimmed, Some(start - cursor.offset)))));
+        }
+        Ok((cursor.offset, None))
+    }
+}
+
+impl State {
+    /// Returns how a reader of this format reads.
+    pub(crate) fn reading(&self, most: u64, format: ReadFormat) -> Reading {
+        Reading { most, whole_sequences: format != ReadFormat::Raw, at_end: self.exit.is_some() }
+    }
+
+    /// Returns where the last `lines` lines begin.
+    pub(crate) fn lines_back(&self, lines: u32) -> u64 {
+        let (start, end) = (self.ring.start(), self.ring.end());
+        let mut from = end;
+        let mut left = lines;
+        // Searches from the end in pieces, until there are enough line ends.
+        let mut last = true;
+        while from > start {
+            let to = from;
+            from = from.saturating_sub(4096).max(start);
+            let bytes = self.ring.bytes(from, to);
+            for (index, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+                // A line end behind which nothing is shown belongs to the last line: the mark of an
+                // exit wrapper, colours put back.
+                if std::mem::take(&mut last) && self.shows_nothing(from + index as u64 + 1) {
+                    continue;
+                }
+                if left <= 1 {
+                    return if lines == 0 { end } else { from + index as u64 + 1 };
+                }
+                left -= 1;
+            }
+        }
+        if lines == 0 { end } else { start }
+    }
+
+    /// Returns whether what stands from here to the end shows no character.
+    fn shows_nothing(&self, from: u64) -> bool {
+        let end = self.ring.end();
+        end - from <= limits::LAST_LINE_BYTES && render::render_text(&self.ring, from, end).is_empty()
+    }
+}
+
+/// Chunks above this size are converted on another thread, so that other tasks are not delayed.
+const AT_ONCE: usize = 64 * 1024;
+
+impl FormattedChunk {
+    /// Converts a chunk to the format that was asked for. Never called under a pane's lock.
+    pub(crate) fn of(chunk: &Chunk, format: ReadFormat) -> Self {
+        match format {
+            ReadFormat::Raw => {
+                Self { data: Some(base64::engine::general_purpose::STANDARD.encode(&chunk.bytes)), text: None }
+            }
+            ReadFormat::Ansi => Self { data: None, text: Some(String::from_utf8_lossy(&chunk.bytes).into_owned()) },
+            ReadFormat::Text => Self { data: None, text: Some(render::render_chunk(chunk)) },
+        }
+    }
+
+    async fn of_large(chunk: Chunk, format: ReadFormat) -> Result<Self> {
+        if chunk.bytes.len() <= AT_ONCE {
+            return Ok(Self::of(&chunk, format));
+        }
+        let made = tokio::task::spawn_blocking(move || Self::of(&chunk, format)).await;
+        made.map_err(|_| no_text())
+    }
+}
+
+/// Makes an error about `since` one about `until`, which takes the same.
+fn of_until(mut error: Error) -> Error {
+    error.message = error.message.replacen("since:", "until:", 1);
+    error
+}
+
+fn no_text() -> Error {
+    Error::new(ErrorCode::InconsistentState, "the text of the read could not be made")
+}
+
+#[cfg(test)]
+mod tests {
+    use loom::{future::block_on, thread};
+
+    use super::*;
+    use muxtap_api::Epoch;
+    use muxtap_core::protocol::ids::PaneId;
+
+    use crate::sync::check;
+
+    /// Every order in which output and a read that waits for it can meet. Loom finds a wake-up that
+    /// is lost: the reader would sleep for ever.
+    #[test]
+    fn a_read_that_waits_is_woken_for_all_there_is() {
+        check(3, || {
+            let pane = PaneState::new(PaneId(1), Epoch { server: 1, engine: 1 }, 1000);
+            let printing = thread::spawn({
+                let pane = pane.clone();
+                move || {
+                    let _ = pane.push(0, b"one ");
+                    let _ = pane.push(0, b"two ");
+                    pane.mark_exited(Exit::default());
+                }
+            });
+            let (mut read, mut from, mut ended) = (Vec::new(), 0, false);
+            while !ended {
+                block_on(until_more(&pane, from, 100, ReadFormat::Raw));
+                let state = pane.lock();
+                let chunk = state.ring.read(from, state.reading(100, ReadFormat::Raw));
+                ended = state.exit.is_some() && !chunk.more;
+                assert!(ended || chunk.end > from, "woken for nothing");
+                read.extend_from_slice(&chunk.bytes);
+                from = chunk.end;
+            }
+            printing.join().unwrap();
+            assert_eq!(read, b"one two ");
+        });
+    }
+}

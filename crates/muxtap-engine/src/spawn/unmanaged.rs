@@ -1,0 +1,117 @@
+//! Sessions and windows as plain `tmux` makes them: by one call of tmux in the caller's
+//! environment, with the command itself as the pane's process.
+//!
+//! [`Engine::new_session`] runs the command in an exit wrapper so that none of its output is lost.
+//! A program that a person goes on using wants nothing between itself and tmux, and the environment
+//! and directory of its caller.
+
+use std::{collections::BTreeMap, ffi::OsString, path::Path};
+
+use muxtap_tmux::make_socket_dir;
+
+use crate::{
+    Server,
+    spawn::create::{literal, tmux_error},
+};
+use muxtap_api::{Error, ErrorCode, Result, Tier};
+use muxtap_core::protocol::ids::{SessionId, WindowId};
+
+/// The kind of thing to create.
+pub enum UnmanagedPlace {
+    /// `new-session -d`; where no server runs this starts one.
+    Session,
+    /// `new-window -d` at the end of this session.
+    Window(SessionId),
+}
+
+/// A session or window to create, and its command.
+pub struct UnmanagedSpawn<'a> {
+    /// A session or a window.
+    pub place: UnmanagedPlace,
+    /// The name of the session or window.
+    pub name: &'a str,
+    /// The directory in which the command starts, absolute; `None`: `caller`.
+    pub directory: Option<&'a Path>,
+    /// A command line for tmux's `default-shell`.
+    pub command: &'a str,
+    /// The directory in which tmux is called.
+    pub caller: &'a Path,
+    /// The environment of the caller; `None`: what tmux needs of this process's.
+    pub environment: Option<&'a BTreeMap<OsString, OsString>>,
+}
+
+impl Server {
+    /// Creates a session or window, and checks that it is there. Errors: `CONFLICT` where a session
+    /// has that name, `NOT_FOUND` where the session of a window has gone, `TMUX_UNAVAILABLE` where
+    /// tmux made nothing, `INCONSISTENT_STATE` where it was made and has ended at once.
+    pub async fn spawn_unmanaged(&self, spawn: &UnmanagedSpawn<'_>) -> Result<()> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Create, "spawn", host, spawn.name)?;
+        let done = async {
+            let mut args = match spawn.place {
+                UnmanagedPlace::Session => vec!["new-session".to_owned()],
+                UnmanagedPlace::Window(session) => vec!["new-window".to_owned(), "-t".into(), format!("{session}:")],
+            };
+            args.extend(["-d", "-P", "-F", "#{window_id}"].map(str::to_owned));
+            args.push(if matches!(spawn.place, UnmanagedPlace::Session) { "-s" } else { "-n" }.into());
+            args.push(word(&literal(spawn.name)));
+            if let Some(directory) = spawn.directory {
+                args.extend(["-c".into(), word(&literal(&directory.to_string_lossy()))]);
+            }
+            args.push(word(spawn.command));
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let spec = host.server().spec();
+            if matches!(spawn.place, UnmanagedPlace::Session) {
+                make_socket_dir(spec);
+            }
+            let updated = self.updated_variables().await;
+            let printed = spec.call_as(spawn.caller, spawn.environment, &updated, &args).await?;
+            if !printed.ok {
+                return Err(tmux_error(&printed.stderr));
+            }
+            // Up to 3.7c tmux exits with 0 as well when it cannot make its socket (N49). What it
+            // made has an id.
+            let made = String::from_utf8_lossy(&printed.stdout).trim().parse::<WindowId>().map_err(|_| {
+                let why = match (printed.stderr.trim(), no_place_for(host.socket())) {
+                    ("", Some(error)) => error.to_string(),
+                    ("", None) => "it printed no id".to_owned(),
+                    (said, _) => said.to_owned(),
+                };
+                Error::unavailable(format!("tmux: nothing was made: {why}"))
+            })?;
+            let target = made.to_string();
+            let look = spec.call(&["list-panes", "-t", &target]).await?;
+            if look.ok {
+                return Ok(());
+            }
+            let message = format!("tmux made {} and it is not there any more: its command ended at once", spawn.name);
+            Err(Error::new(ErrorCode::InconsistentState, message))
+        }
+        .await;
+        audit.finish(done)
+    }
+}
+
+/// Returns why a socket cannot be made there. 3.2a does not say it (N49).
+fn no_place_for(socket: &Path) -> Option<std::io::Error> {
+    socket.parent().and_then(|folder| std::fs::metadata(folder).err())
+}
+
+/// Quotes a word so that tmux takes it as it is: a `;` at a word's end would begin another command.
+fn word(text: &str) -> String {
+    match text.strip_suffix(';') {
+        Some(head) => format!("{head}\\;"),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_semicolon_at_the_end_is_no_separator() {
+        assert_eq!(word("a;b;"), "a;b\\;");
+        assert_eq!(word("a"), "a");
+    }
+}

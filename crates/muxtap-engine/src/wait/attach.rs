@@ -1,0 +1,180 @@
+//! Attaches a wait to its panes: finds where it begins, and looks at what lay there already.
+
+use std::{sync::Arc, time::Instant};
+
+use muxtap_base::clock;
+
+use super::{core::Core, starts_on_screen, watcher::Watcher};
+use muxtap_api::{Result, Since};
+use muxtap_core::stream::{
+    matcher::{Hit, Matcher, Verdict},
+    text::{Control, TextSink},
+};
+
+use crate::{
+    PaneState, Server,
+    pane::{State, Watch},
+};
+
+/// A pane's position when a wait was requested. The wait begins there, though its patterns are
+/// still to be compiled.
+pub(super) struct StartState {
+    pub(super) pane: Arc<PaneState>,
+    /// The end of the pane's stream.
+    end: u64,
+    /// Where `since: input` begins, and the time of that input.
+    origin: Option<(u64, Instant)>,
+}
+
+impl StartState {
+    pub(super) fn of(pane: Arc<PaneState>) -> Self {
+        let (end, origin) = {
+            let state = pane.lock();
+            (state.ring.end(), state.since_input())
+        };
+        Self { pane, end, origin }
+    }
+}
+
+impl Server {
+    /// Puts a watcher into every pane of a wait. What lies between the wait's beginning and now is
+    /// looked at first.
+    pub(super) async fn attach(&self, core: &Arc<Core>, panes: &[StartState]) -> Result<()> {
+        for (at, start) in panes.iter().enumerate() {
+            // What is printed while a screen is asked for was not there before.
+            core.update_pane(at, |on_pane| on_pane.request_offset = start.end);
+        }
+        for (at, start) in panes.iter().enumerate() {
+            let screen =
+                if starts_on_screen(&core.spec) { self.latch_on_screen(core, at, &start.pane).await? } else { None };
+            attach(core, at, start, screen)?;
+        }
+        Ok(())
+    }
+
+    /// Latches the patterns that the screen shows, for `since: screen`. Returns the offset of the
+    /// stream up to which it was shown.
+    async fn latch_on_screen(&self, core: &Arc<Core>, at: usize, pane: &Arc<PaneState>) -> Result<Option<u64>> {
+        let (text, offset) = self.screen(pane, true).await?;
+        // All that the screen shows was there before the wait began to watch.
+        core.update_pane(at, |on_pane| on_pane.request_offset = offset.max(on_pane.request_offset));
+        let Some(set) = &core.spec.set else { return Ok(Some(offset)) };
+        let mut matcher = Matcher::new(set.clone());
+        for line in text.lines() {
+            matcher.text(0, line.as_bytes());
+            matcher.control(0, Control::LineFeed);
+        }
+        for hit in matcher.rest(&mut |_| Verdict::Accept) {
+            core.hit(at, Hit { start: offset, end: offset, ..hit });
+        }
+        Ok(Some(offset))
+    }
+}
+
+/// The part of a pane's stream that a wait covers.
+struct WatchStart {
+    /// The first offset that any of the wait's regexes looks at.
+    first: u64,
+    /// The offset at which a match must begin or later, for each regex.
+    from: Vec<u64>,
+    /// The offset from which bells and marks count.
+    signs: u64,
+}
+
+fn attach(core: &Arc<Core>, at: usize, start: &StartState, on_screen: Option<u64>) -> Result<()> {
+    let mut state = start.pane.lock();
+    let end = state.ring.end();
+    let watch_start = watch_start(core, at, start, &state, on_screen)?;
+    {
+        let mut progress = core.lock();
+        if let Some(on_pane) = progress.panes.get_mut(at) {
+            on_pane.from.clone_from(&watch_start.from);
+            on_pane.quiet_since = match core.spec.since {
+                Since::Now => Some(core.requested_at),
+                // In a pane of others, without an input, the wait begins now.
+                Since::Input => start.origin.map_or(Some(core.requested_at), |(_, when)| Some(when)),
+                _ => None,
+            };
+        }
+    }
+    let mut watcher = Watcher::new(core, at, watch_start.from, watch_start.signs);
+    let title = state.metadata.title.clone();
+    watcher.screen_changed(&state.screen, None, end);
+    watcher.title_changed(&title);
+    if watch_start.first < end {
+        // In chunks, so that a matcher's window stays small.
+        let mut from = watch_start.first;
+        while from < end && !core.is_over() {
+            let to = (from + CHUNK_BYTES).min(end);
+            state.ring.decode_from(from, to, &mut watcher as &mut dyn TextSink);
+            let State { echo, shell_marks, .. } = &*state;
+            watcher.end_of_chunk(echo, shell_marks);
+            from = to;
+        }
+    } else if !core.is_over() {
+        let State { echo, shell_marks, .. } = &*state;
+        watcher.end_of_chunk(echo, shell_marks);
+    }
+    if core.is_over() {
+        return Ok(());
+    }
+    if let Some((exit, _)) = state.exit {
+        watcher.stream_rested(&state.echo);
+        if let Some(gap) = state.ring.gap_at(end) {
+            watcher.record_gap(gap);
+        }
+        watcher.pane_ended(exit);
+    } else {
+        state.add_watcher(Box::new(watcher));
+    }
+    Ok(())
+}
+
+/// Raw bytes that are decoded between two looks at the matches.
+const CHUNK_BYTES: u64 = 32 * 1024;
+
+fn watch_start(
+    core: &Core,
+    at: usize,
+    start: &StartState,
+    state: &State,
+    on_screen: Option<u64>,
+) -> Result<WatchStart> {
+    let StartState { pane, end, origin } = start;
+    let count = core.spec.set.as_ref().map_or(0, muxtap_core::stream::patterns::PatternSet::len);
+    let same = |offset: u64| WatchStart { first: offset, from: vec![offset; count], signs: offset };
+    let since = match core.spec.since {
+        // From the position at the request on. So much may have been printed since that this is not
+        // kept any more.
+        Since::Now => Since::At(pane.cursor(*end)),
+        since => since,
+    };
+    Ok(match &since {
+        Since::Start => same(state.ring.start()),
+        // What was printed while the screen was asked for may not stand there any more.
+        Since::Now | Since::Screen => same(on_screen.map_or(*end, |shown| shown.min(*end))),
+        Since::Lines(lines) => same(state.lines_back(*lines)),
+        Since::Ago(ago) => same(state.printed_since(clock::ago_ms(*ago))),
+        Since::Time(at) => same(state.printed_since(*at)),
+        Since::At(cursor) => {
+            let (offset, gap) = pane.locate(state, cursor)?;
+            if let Some(gap) = gap {
+                core.update_pane(at, |on_pane| on_pane.gap = Some(gap));
+            }
+            same(offset)
+        }
+        Since::Input => {
+            let input = origin.map(|(offset, _)| offset);
+            let from: Vec<_> = (0..count)
+                .map(|pattern| {
+                    let answered = state.last_match_end(core.spec.text_of(pattern));
+                    // `None` is less than any offset.
+                    input.max(answered).unwrap_or(*end)
+                })
+                .collect();
+            let signs = input.unwrap_or(*end);
+            let first = from.iter().copied().min().unwrap_or(signs);
+            WatchStart { first: first.max(state.ring.start()), from, signs }
+        }
+    })
+}

@@ -1,0 +1,254 @@
+//! Drives what only time can decide (quiet, rest, prompts by rule, limits) and what only the screen
+//! can.
+
+use std::{
+    sync::{Arc, LazyLock},
+    time::Instant,
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use regex::Regex;
+
+use super::{
+    core::{Core, Latch},
+    on_screen,
+};
+use muxtap_api::{PredicateKind, Since, WaitMode, WaitOutcome};
+
+use crate::{Host, PaneState, Server, input::shell, limits, pane::PaneMetadata};
+
+/// Matches a line that ends like a prompt: `$ `, `# `, `% `, `> `, `>>> `, `❯ ` …
+static PROMPT_LINE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?:[$#%>❯➜λ»]|\)>)\s?$").ok());
+
+/// Runs as long as the wait is open.
+pub(super) async fn drive(server: &Server, core: &Arc<Core>) {
+    let mut screens = FuturesUnordered::new();
+    if core.spec.screens().next().is_some() {
+        for (at, pane) in core.panes.iter().enumerate() {
+            screens.push(watch_screen(server, core, at, pane));
+        }
+    }
+    let mut prompts = FuturesUnordered::new();
+    loop {
+        let deadline = deadline(core);
+        tokio::select! {
+            () = core.over() => return,
+            () = core.wake.notified() => {}
+            () = server.engine.stopping() => core.finish(WaitOutcome::Cancelled, None),
+            Some(()) = screens.next() => {}
+            Some(()) = prompts.next() => {}
+            () = tokio::time::sleep_until(deadline.into()) => {
+                for (at, candidate) in run_due(core) {
+                    prompts.push(latch_if_interactive(&server.host, core, at, candidate));
+                }
+            }
+        }
+    }
+}
+
+/// Returns the next moment at which time decides something.
+fn deadline(core: &Core) -> Instant {
+    let mut next = core.requested_at + core.spec.timeout;
+    for (at, pane) in core.panes.iter().enumerate() {
+        let quiet = quiet_on(core, at, pane);
+        if let Some(stable) = core.spec.stable.filter(|_| is_open(core, at, PredicateKind::Stable)) {
+            next = next.min(quiet.since_start + stable);
+        }
+        if core.lock().panes.get(at).is_some_and(|on_pane| on_pane.wants_rest) {
+            next = next.min(quiet.since + limits::REST);
+        }
+        if is_open(core, at, PredicateKind::Prompt) && !was_tried(core, at, quiet.end) {
+            next = next.min(quiet.since + limits::PROMPT_REST);
+        }
+    }
+    settled_at(core).map_or(next, |settled| next.min(settled))
+}
+
+/// Does what is due. Returns the panes that may show a prompt.
+fn run_due(core: &Arc<Core>) -> Vec<(usize, PromptCandidate)> {
+    let now = Instant::now();
+    let mut prompts = Vec::new();
+    for (at, pane) in core.panes.iter().enumerate() {
+        let quiet = quiet_on(core, at, pane);
+        let wants_rest = {
+            let mut progress = core.lock();
+            let due = quiet.since + limits::REST <= now;
+            progress.panes.get_mut(at).is_some_and(|on_pane| due && std::mem::take(&mut on_pane.wants_rest))
+        };
+        if wants_rest {
+            pane.lock().rest_watchers();
+        }
+        if let Some(stable) = core.spec.stable
+            && quiet.since_start + stable <= now
+        {
+            core.latch_kind(at, PredicateKind::Stable, Latch { offset: Some(quiet.end), ..Latch::default() });
+        }
+        if is_open(core, at, PredicateKind::Prompt)
+            && quiet.since + limits::PROMPT_REST <= now
+            && !was_tried(core, at, quiet.end)
+        {
+            if let Some(on_pane) = core.lock().panes.get_mut(at) {
+                on_pane.prompt_tried_at = Some(quiet.end);
+            }
+            match find_prompt(core, pane) {
+                Prompt::Certain(latch) => core.latch_kind(at, PredicateKind::Prompt, latch),
+                Prompt::Candidate(candidate) => prompts.push((at, candidate)),
+                Prompt::None => {}
+            }
+        }
+    }
+    if settled_at(core).is_some_and(|settled| settled <= now) {
+        let decided_by = match core.spec.mode {
+            WaitMode::Any => first_settled(core),
+            WaitMode::All => (core.panes.len() == 1).then_some(0),
+        };
+        core.finish(WaitOutcome::Matched, decided_by);
+    }
+    if core.requested_at + core.spec.timeout <= now {
+        core.finish(WaitOutcome::Timeout, (core.panes.len() == 1).then_some(0));
+    }
+    prompts
+}
+
+/// How long a pane has been quiet.
+struct Quiet {
+    /// The time of its last byte.
+    since: Instant,
+    /// The time of its last byte, but not before quiet counts for this wait.
+    since_start: Instant,
+    /// The stream's end.
+    end: u64,
+}
+
+fn quiet_on(core: &Core, at: usize, pane: &PaneState) -> Quiet {
+    let (since, end) = {
+        let state = pane.lock();
+        (state.quiet_since(), state.ring.end())
+    };
+    let begin = core.lock().panes.get(at).and_then(|on_pane| on_pane.quiet_since);
+    Quiet { since, since_start: begin.map_or(since, |begin| begin.max(since)), end }
+}
+
+fn is_open(core: &Core, at: usize, kind: PredicateKind) -> bool {
+    let Some(predicate) = core.spec.index_of(kind) else { return false };
+    let progress = core.lock();
+    progress
+        .panes
+        .get(at)
+        .is_some_and(|on_pane| on_pane.ended.is_none() && on_pane.latches.get(predicate).is_some_and(Option::is_none))
+}
+
+fn screens_open(core: &Core, at: usize) -> bool {
+    let progress = core.lock();
+    let Some(on_pane) = progress.panes.get(at) else { return false };
+    core.spec.screens().any(|(predicate, _)| on_pane.latches.get(predicate).is_some_and(Option::is_none))
+}
+
+fn was_tried(core: &Core, at: usize, end: u64) -> bool {
+    core.lock().panes.get(at).is_some_and(|on_pane| on_pane.prompt_tried_at == Some(end))
+}
+
+/// Returns when the panes that have all predicates have been quiet for long enough.
+fn settled_at(core: &Core) -> Option<Instant> {
+    let settled = settled(core).map(|(_, at)| at);
+    match core.spec.mode {
+        WaitMode::Any => settled.min(),
+        WaitMode::All => settled.max(),
+    }
+}
+
+fn first_settled(core: &Core) -> Option<usize> {
+    settled(core).min_by_key(|(_, when)| *when).map(|(at, _)| at)
+}
+
+fn settled(core: &Core) -> impl Iterator<Item = (usize, Instant)> {
+    let settle = core.spec.settle.unwrap_or_default();
+    core.settling().into_iter().filter_map(move |(at, complete)| {
+        let quiet_since = core.panes.get(at)?.lock().quiet_since();
+        Some((at, complete.max(quiet_since) + settle))
+    })
+}
+
+/// The last line of a resting stream, judged as a prompt.
+enum Prompt {
+    None,
+    Certain(Latch),
+    Candidate(PromptCandidate),
+}
+
+/// A line that looks like a prompt.
+struct PromptCandidate {
+    latch: Latch,
+    /// The pane when that line stood there, and the stream's end.
+    about: PaneMetadata,
+    end: u64,
+}
+
+/// Looks for a prompt: by the shell's marks, or, without any, by a line that ends like one.
+fn find_prompt(core: &Core, pane: &PaneState) -> Prompt {
+    let (line, about, end, last_input, marked) = {
+        let state = pane.lock();
+        let input = state.since_input().map(|(offset, _)| offset);
+        (state.resting_line(), state.metadata.clone(), state.ring.end(), input, state.shell_marks.prompt)
+    };
+    if let Some((offset, rests)) = marked {
+        // This shell marks its prompts: its marks decide. Not all shells mark where a command
+        // begins, so a prompt into which something was typed may seem to rest.
+        let answered = core.spec.since == Since::Input && last_input.is_some_and(|input| offset <= input);
+        if !rests || answered {
+            return Prompt::None;
+        }
+        return Prompt::Certain(Latch {
+            offset: Some(offset),
+            line: Some(line),
+            how: Some("osc133"),
+            before: true,
+            ..Latch::default()
+        });
+    }
+    // The prompt into which something was just typed is not the one after it.
+    let typed_into = core.spec.since == Since::Input && last_input.is_some_and(|input| end <= input);
+    if typed_into || !PROMPT_LINE.as_ref().is_some_and(|regex| regex.is_match(&line)) {
+        return Prompt::None;
+    }
+    let latch = Latch { offset: Some(end), line: Some(line), how: Some("rule"), ..Latch::default() };
+    Prompt::Candidate(PromptCandidate { latch, about, end })
+}
+
+/// Latches a prompt candidate if the program that reads the terminal is no batch program. Asking
+/// takes time: a pane that has printed meanwhile is looked at again when it rests.
+async fn latch_if_interactive(host: &Host, core: &Core, at: usize, candidate: PromptCandidate) {
+    let PromptCandidate { latch, about, end } = candidate;
+    let reads = shell::reads_lines(host, about).await;
+    let rests = core.panes.get(at).is_some_and(|pane| pane.lock().ring.end() == end);
+    if reads && rests {
+        core.latch_kind(at, PredicateKind::Prompt, latch);
+    }
+}
+
+/// Asks tmux for a screen that is not followed, now and whenever the pane changed, until all screen
+/// predicates are satisfied there. While one question is open, further changes cause one further
+/// question.
+async fn watch_screen(server: &Server, core: &Arc<Core>, at: usize, pane: &Arc<PaneState>) {
+    let mut changes = pane.changes();
+    loop {
+        changes.borrow_and_update();
+        // The watcher in the pane sees every change of a screen that is followed.
+        let followed = {
+            let state = pane.lock();
+            // What commands put into a pane without a process is in no output.
+            state.screen.followed().is_some() && !state.has_no_process()
+        };
+        if !followed && let Ok((text, offset)) = server.screen(pane, false).await {
+            let before = core.lock().panes.get(at).is_some_and(|on_pane| offset <= on_pane.request_offset);
+            for (index, predicate) in core.spec.screens() {
+                if let Some(latch) = on_screen::in_text(&text, predicate, offset, before) {
+                    core.latch(at, index, latch);
+                }
+            }
+        }
+        if !screens_open(core, at) || changes.changed().await.is_err() {
+            return;
+        }
+    }
+}

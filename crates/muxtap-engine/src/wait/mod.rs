@@ -1,0 +1,283 @@
+//! Waits: latched, streaming, resumable.
+//!
+//! A wait puts a [`Watcher`] into each of its panes. The task that reads the connection latches
+//! predicates as their bytes come. A driver task sleeps until the next moment at which *time* could
+//! matter (a quiet spell, a time limit) and wakes for nothing else. When the wait has ended only
+//! its result stays, for ten minutes, under the wait's id.
+
+mod attach;
+mod budget;
+mod core;
+mod driver;
+mod earlier;
+mod on_screen;
+#[cfg(test)]
+mod orders;
+mod registry;
+mod report;
+mod result;
+mod spec;
+mod watcher;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use self::{
+    attach::StartState,
+    core::Core,
+    registry::{Wait, WaitGuard},
+    report::report,
+    spec::Spec,
+};
+use futures_util::future::join_all;
+
+use super::{Engine, Server, deadline::Deadline, limits, pane::PaneUse, query::scope::is_pattern};
+use muxtap_api::{Error, ErrorCode, Result, Since, Tier, WaitAnswer, WaitOutcome, WaitRequest};
+
+pub use budget::Charge;
+pub use registry::Waits;
+pub(super) use spec::duration;
+
+/// The characters of a key that a caller makes.
+const KEY_LENGTHS: std::ops::RangeInclusive<usize> = 16..=64;
+
+/// Returns the id of a wait that a caller begins under a key of its own.
+///
+/// Error: `INVALID_ARGUMENT` for a key that is no key. Whoever knows an id may ask for the result: it must be as hard to
+/// guess as those that muxtap makes.
+pub fn id_of_key(key: &str) -> Result<String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if KEY_LENGTHS.contains(&key.len()) && key.bytes().all(is_plain) {
+        return Ok(format!("w-{key}"));
+    }
+    let (least, most) = KEY_LENGTHS.into_inner();
+    Err(Error::invalid(format!("Idempotency-Key: {least} to {most} letters, digits, `-` and `_`, at random")))
+}
+
+/// The error's text when the time is up before the wait could begin.
+const NOT_BEGUN: &str = "the wait had not begun";
+
+impl Engine {
+    /// Returns the answer of a wait that has ended. What a caller who may only look is told counts as answered to
+    /// nobody: the user's own wait for the same pattern still finds that match.
+    fn told(&self, result: &Arc<result::WaitResult>) -> WaitAnswer {
+        if self.reads_only { result.answer() } else { result.acknowledge() }
+    }
+
+    /// Checks a request and compiles its patterns.
+    async fn spec(&self, request: &WaitRequest, requested_at: Instant) -> Result<Spec> {
+        let WaitRequest { patterns, fail, screen, gone, title, .. } = request;
+        let texts = patterns.iter().chain(fail).chain(screen).chain(gone).chain(title).map(String::as_str);
+        let (request, budget, caller) = (request.clone(), self.shared.waits.budget.clone(), self.caller().clone());
+        let known = budget.known(&request);
+        // What is compiled already is compiled in no time.
+        let texts: Vec<_> = if known.is_all { Vec::new() } else { texts.collect() };
+        let compile = move || {
+            let mut spec = Spec { requested_at, ..Spec::with(&request, &known)? };
+            spec.compiled = budget.share(spec.compiled, &caller)?;
+            Ok(spec)
+        };
+        self.compile(texts, compile).await
+    }
+
+    /// Counts something that a caller has open, and that takes so many bytes, until the value is dropped. Error:
+    /// `RESOURCE_LIMIT`.
+    pub fn charge_open(&self, bytes: usize) -> Result<Charge> {
+        self.shared.waits.budget.charge(self.caller(), bytes)
+    }
+
+    /// Returns a wait's state, after waiting at most `timeout_ms` for its end.
+    pub async fn wait_result(&self, id: &str, timeout_ms: Option<u64>) -> Result<WaitAnswer> {
+        self.authorize(Tier::Read)?;
+        let timeout = duration("timeout_ms", timeout_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
+        let core = match self.shared.waits.get(id)? {
+            Wait::Open(core, _) => core,
+            Wait::Ended(result) => return Ok(self.told(&result)),
+        };
+        // A timeout here is no failure: the answer says that the wait goes on.
+        let _ = tokio::time::timeout(timeout, core.over()).await;
+        if core.is_over() { Ok(self.told(&self.result(&core).await)) } else { Ok(report(&core).0) }
+    }
+
+    /// Cancels a wait. A wait that has ended keeps its result. Error: `READ_ONLY` for another caller's.
+    pub async fn cancel_wait(&self, id: &str) -> Result<WaitAnswer> {
+        self.authorize(Tier::Read)?;
+        match self.shared.waits.get(id)? {
+            Wait::Open(core, owner) => {
+                self.check_owner(&owner.principal, &format!("wait {id}"))?;
+                core.finish(WaitOutcome::Cancelled, None);
+                Ok(self.told(&self.result(&core).await))
+            }
+            Wait::Ended(result) => Ok(self.told(&result)),
+        }
+    }
+}
+
+impl Engine {
+    /// Cancels a wait to which nobody listens any more, if it is the caller's own.
+    pub fn abandon_wait(&self, id: &str) {
+        if let Ok(Wait::Open(core, owner)) = self.shared.waits.get(id)
+            && self.owns(&owner.principal)
+        {
+            core.finish(WaitOutcome::Cancelled, None);
+        }
+    }
+}
+
+impl Server {
+    /// Waits as the request says. A detached wait returns at once. A caller that goes away does not
+    /// end a wait that has begun: the result can be asked for by the wait's id.
+    pub(crate) async fn await_request(&self, request: &WaitRequest) -> Result<WaitAnswer> {
+        self.await_again(request, None, None).await
+    }
+
+    /// Waits as the request says. `id`: the wait's id, of [`id_of_key`]; where it has begun already, this is asked again,
+    /// and no other one begins. `hold`: how long a detached wait is waited for nevertheless.
+    pub async fn await_again(
+        &self,
+        request: &WaitRequest,
+        id: Option<String>,
+        hold: Option<Duration>,
+    ) -> Result<WaitAnswer> {
+        let core = match id {
+            None => self.begin(request, None).await?,
+            Some(id) => {
+                self.engine.authorize(Tier::Read)?;
+                // One that is about to begin has begun, or has failed, when it is this one's turn.
+                let _turn = self.engine.shared.waits.turn(&id).await;
+                match self.engine.shared.waits.get(&id) {
+                    Ok(Wait::Open(core, _)) => core,
+                    Ok(Wait::Ended(result)) => return Ok(self.engine.told(&result)),
+                    Err(_) => self.begin(request, Some(id)).await?,
+                }
+            }
+        };
+        if request.detach && !core.is_over() {
+            if let Some(hold) = hold {
+                // That it goes on is no failure.
+                let _ = tokio::time::timeout(hold.min(limits::POLL_LONGEST), core.over()).await;
+            }
+            if !core.is_over() {
+                return Ok(report(&core).0);
+            }
+        }
+        // A caller that holds a future ends the wait by dropping it; one behind a connection may ask
+        // for its result again.
+        let _dropped = self.bound.is_some().then(|| CancelOnDrop(core.clone()));
+        core.over().await;
+        Ok(self.engine.told(&self.engine.result(&core).await))
+    }
+
+    /// Begins a wait that ends when the value that is returned is dropped.
+    pub async fn begin_wait(&self, request: &WaitRequest) -> Result<OwnedWait> {
+        let core = self.begin(request, None).await?;
+        Ok(OwnedWait { engine: self.engine.clone(), core: CancelOnDrop(core) })
+    }
+
+    /// Begins a wait, and leaves it to the engine. `id`: its id; `None`: it is given one.
+    async fn begin(&self, request: &WaitRequest, id: Option<String>) -> Result<Arc<Core>> {
+        let host = &self.host;
+        self.engine.authorize(Tier::Read)?;
+        let requested_at = Instant::now();
+        let deadline = Deadline::new(requested_at, spec::timeout(request)?);
+        // The panes' positions are taken while the patterns compile: what is printed meanwhile
+        // belongs to the wait.
+        let (spec, starts) = tokio::try_join!(
+            self.engine.spec(request, requested_at),
+            deadline.before(NOT_BEGUN, self.start_states(request))
+        )?;
+        let panes: Vec<_> = starts.iter().map(|start| start.pane.clone()).collect();
+        let charge = self.engine.shared.waits.budget.charge(self.engine.caller(), spec.memory(panes.len()))?;
+        let make = |new: String| Core::new(id.unwrap_or(new), host.clone(), spec, panes);
+        let mut guard = WaitGuard::new(&self.engine, make)?;
+        let core = guard.core().clone();
+        let in_use = core.spec.needs_tmux().then(|| core.panes.iter().map(PaneUse::begin).collect::<Vec<_>>());
+        // If the caller goes away here the wait has not begun, and dropping the guard closes it.
+        let attached = async {
+            if in_use.is_some() {
+                join_all(core.panes.iter().map(|pane| host.confirm_values(pane))).await;
+            }
+            self.attach(&core, &starts).await
+        };
+        deadline.before(NOT_BEGUN, attached).await?;
+        let server = self.clone();
+        self.engine.shared.tasks.spawn(async move {
+            driver::drive(&server, guard.core()).await;
+            drop((in_use, charge));
+            // A caller's next wait must not count this one.
+            guard.release_slot();
+            // Respond before cleaning up: what the wait held is hundreds of small things to be
+            // freed.
+            tokio::task::yield_now().await;
+            guard.store_result().await;
+        });
+        Ok(core)
+    }
+
+    /// Resolves the targets of a wait to panes, each once, with their present positions. A wait of
+    /// handles has their panes in `bound`, in the order of the targets.
+    async fn start_states(&self, request: &WaitRequest) -> Result<Vec<StartState>> {
+        let mut panes: Vec<StartState> = Vec::new();
+        // The request's check refuses more.
+        for (at, target) in request.panes.iter().enumerate().take(limits::WAIT_PANES) {
+            let meant = match self.bound.as_ref().and_then(|bound| bound.get(at)) {
+                // Handles on panes of two servers may have one id.
+                Some(pane) => vec![self.check_seen(pane).await?],
+                // How a pane has ended is what such a wait is for.
+                None if is_pattern(target) => self.fitting(target, request.exit).await?,
+                None => vec![self.resolve_seen(target).await?],
+            };
+            for pane in meant {
+                if !panes.iter().any(|known| Arc::ptr_eq(&known.pane, &pane)) {
+                    panes.push(StartState::of(pane));
+                }
+            }
+        }
+        if panes.len() > limits::WAIT_PANES {
+            let (fit, most) = (panes.len(), limits::WAIT_PANES);
+            let message = format!("{fit} panes fit; a wait takes at most {most}: name fewer of them");
+            return Err(Error::new(ErrorCode::ResourceLimit, message));
+        }
+        Ok(panes)
+    }
+}
+
+/// A wait that has begun. Dropping it ends the wait as cancelled, unless the wait has ended.
+pub struct OwnedWait {
+    engine: Engine,
+    core: CancelOnDrop,
+}
+
+impl OwnedWait {
+    /// Returns the wait's id.
+    pub fn id(&self) -> &str {
+        &self.core.0.id
+    }
+
+    /// Ends the wait as cancelled, unless it has ended.
+    pub fn cancel(&self) {
+        self.core.0.finish(WaitOutcome::Cancelled, None);
+    }
+
+    /// Waits for the wait's end, and returns its result.
+    pub async fn result(&self) -> WaitAnswer {
+        self.core.0.over().await;
+        self.engine.told(&self.engine.result(&self.core.0).await)
+    }
+}
+
+/// Ends a wait as cancelled when it is dropped, unless the wait has ended.
+struct CancelOnDrop(Arc<Core>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.finish(WaitOutcome::Cancelled, None);
+    }
+}
+
+/// Returns whether a wait begins with what stands on the screen.
+fn starts_on_screen(spec: &Spec) -> bool {
+    spec.since == Since::Screen
+}

@@ -1,0 +1,383 @@
+//! The registry of waits: the open ones, and the results of those that ended.
+
+use std::{
+    collections::{VecDeque, hash_map::RandomState},
+    hash::BuildHasher,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use dashmap::DashMap;
+use muxtap_base::metrics;
+use tokio::sync::watch;
+
+use super::{budget::Budget, core::Core, result::WaitResult};
+use muxtap_api::{Error, ErrorCode, Result, WaitInfo, WaitOutcome};
+
+use crate::{Caller, Engine, activity::Deed, limits};
+
+/// All waits whose results can be asked for.
+#[derive(Default)]
+pub struct Waits {
+    all: DashMap<String, Wait>,
+    ended: Mutex<Ended>,
+    open: AtomicUsize,
+    /// The number of open waits of each caller.
+    of_callers: DashMap<Caller, usize>,
+    /// Waits with an id of their caller's that are about to begin.
+    beginning: DashMap<String, Arc<tokio::sync::Mutex<()>>>,
+    next: AtomicU64,
+    secret: RandomState,
+    /// What open waits may take together.
+    pub(super) budget: Arc<Budget>,
+    /// Counts the waits that began or ended.
+    changes: watch::Sender<u64>,
+}
+
+/// A registered wait.
+#[derive(Clone)]
+pub(super) enum Wait {
+    Open(Arc<Core>, Arc<Caller>),
+    Ended(Arc<WaitResult>),
+}
+
+/// The waits that have ended, in the order of their ends.
+#[derive(Default)]
+struct Ended {
+    queue: VecDeque<(Instant, String, usize)>,
+    /// The bytes that their results take.
+    bytes: usize,
+}
+
+impl Waits {
+    /// Returns how many waits are open.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Returns what is open, the oldest first.
+    pub fn list(&self) -> Vec<WaitInfo> {
+        let open = |wait: &Wait| match wait {
+            Wait::Open(core, caller) if !core.is_over() => Some((core.clone(), caller.clone())),
+            _ => None,
+        };
+        let mut open: Vec<_> = self.all.iter().filter_map(|wait| open(&wait)).collect();
+        open.sort_by_key(|(core, _)| core.requested_at);
+        open.iter().map(|(core, caller)| core.info(caller)).collect()
+    }
+
+    /// Returns a counter that changes whenever a wait has begun or ended.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Cancels all open waits.
+    pub fn cancel_all(&self) {
+        let all: Vec<_> = self.all.iter().map(|wait| wait.clone()).collect();
+        for wait in all {
+            if let Wait::Open(core, _) = wait {
+                core.finish(WaitOutcome::Cancelled, None);
+            }
+        }
+    }
+
+    /// Drops results that are older than [`limits::KEEP`]. Returns when the next one is due.
+    pub fn drop_expired(&self, now: Instant) -> Option<Instant> {
+        let mut ended = self.ended();
+        while ended.queue.front().is_some_and(|(at, ..)| *at + limits::KEEP <= now) {
+            self.drop_first(&mut ended);
+        }
+        ended.queue.front().map(|(at, ..)| *at + limits::KEEP)
+    }
+
+    pub(super) fn get(&self, id: &str) -> Result<Wait> {
+        self.all.get(id).map(|wait| wait.clone()).ok_or_else(|| {
+            Error::not_found(format!("no wait {id}; a result is kept for {} minutes", limits::KEEP.as_secs() / 60))
+        })
+    }
+
+    /// Waits until nobody else begins a wait with this id, and keeps others from it until the turn is dropped.
+    pub(super) async fn turn(&self, id: &str) -> Turn<'_> {
+        let begins = self.beginning.entry(id.to_owned()).or_default().clone();
+        // Before it is awaited: it goes when the caller does.
+        let mut turn = Turn { waits: self, id: id.to_owned(), held: None };
+        turn.held = Some(begins.lock_owned().await);
+        turn
+    }
+
+    /// Replaces an open wait by its result, and drops the oldest results over the limits.
+    fn store(&self, id: &str, result: Arc<WaitResult>) {
+        let weight = result.weight();
+        let mut ended = self.ended();
+        self.all.insert(id.to_owned(), Wait::Ended(result));
+        ended.queue.push_back((Instant::now(), id.to_owned(), weight));
+        ended.bytes += weight;
+        while ended.queue.len() > limits::ENDED_WAITS || ended.bytes > limits::ENDED_BYTES {
+            self.drop_first(&mut ended);
+        }
+    }
+
+    fn drop_first(&self, ended: &mut Ended) {
+        if let Some((_, id, weight)) = ended.queue.pop_front() {
+            self.all.remove(&id);
+            ended.bytes -= weight;
+        }
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Ended> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes an id that cannot be guessed: a wait's result may hold what a pane printed.
+    fn new_id(&self) -> String {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        format!("w{number}-{:012x}", self.secret.hash_one(number) >> 16)
+    }
+}
+
+/// The right to begin the wait with an id.
+pub(super) struct Turn<'a> {
+    waits: &'a Waits,
+    id: String,
+    held: Option<tokio::sync::OwnedMutexGuard<()>>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.held = None;
+        // The last one: others that wait for their turn have it, too.
+        self.waits.beginning.remove_if(&self.id, |_, begins| Arc::strong_count(begins) == 1);
+    }
+}
+
+/// An open wait. Dropping the guard, at any await, closes the wait.
+pub(super) struct WaitGuard {
+    engine: Engine,
+    core: Arc<Core>,
+    /// Whether the wait's watchers are in the panes.
+    attached: bool,
+    /// Whether the wait counts as open.
+    holds_slot: bool,
+    stored: bool,
+}
+
+impl WaitGuard {
+    /// Opens a wait. Error: too many are open, in all or of this caller.
+    pub(super) fn new(engine: &Engine, make: impl FnOnce(String) -> Arc<Core>) -> Result<Self> {
+        let waits = &engine.shared.waits;
+        if waits.open.fetch_add(1, Ordering::Relaxed) >= limits::OPEN_WAITS {
+            waits.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(Error::new(
+                ErrorCode::ResourceLimit,
+                format!("{} waits are open; at most that many are", limits::OPEN_WAITS),
+            ));
+        }
+        let mut own = waits.of_callers.entry(engine.caller().counted()).or_default();
+        if *own >= limits::CALLER_WAITS {
+            drop(own);
+            waits.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(Error::new(
+                ErrorCode::ResourceLimit,
+                format!("this caller has {} waits open; one may have at most that many", limits::CALLER_WAITS),
+            ));
+        }
+        *own += 1;
+        drop(own);
+        metrics::WAITS_ACTIVE.increment(1.0);
+        let core = make(waits.new_id());
+        waits.all.insert(core.id.clone(), Wait::Open(core.clone(), engine.caller.clone()));
+        waits.changes.send_modify(|count| *count += 1);
+        Ok(Self { engine: engine.clone(), core, attached: true, holds_slot: true, stored: false })
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// Gives back the wait's slot among the open waits, once.
+    pub(super) fn release_slot(&mut self) {
+        if !std::mem::take(&mut self.holds_slot) {
+            return;
+        }
+        let waits = &self.engine.shared.waits;
+        waits.open.fetch_sub(1, Ordering::Relaxed);
+        waits.of_callers.remove_if_mut(&self.engine.caller().counted(), |_, own| {
+            *own = own.saturating_sub(1);
+            *own == 0
+        });
+        metrics::WAITS_ACTIVE.decrement(1.0);
+        waits.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Replaces a wait that is over by its result, and frees all else.
+    pub(super) async fn store_result(mut self) {
+        self.note_end();
+        self.detach();
+        let result = self.engine.result(&self.core).await;
+        self.engine.shared.waits.store(&self.core.id, result);
+        self.stored = true;
+        self.engine.shared.retired.notify_one();
+    }
+
+    /// Notes the wait's end for the pane that decided it, else for all of them.
+    fn note_end(&self) {
+        let Some(end) = self.core.lock().end else { return };
+        let patterns = || self.core.spec.predicates.iter().filter_map(|predicate| predicate.text.clone()).collect();
+        for (at, pane) in self.core.panes.iter().enumerate() {
+            if end.pane.is_none_or(|decided| decided == at) {
+                self.engine.note_activity(pane, end.at, || Deed::Waited(end.outcome, patterns()));
+            }
+        }
+    }
+
+    /// Ends the wait and takes its watchers out of the panes.
+    fn detach(&mut self) {
+        if !std::mem::take(&mut self.attached) {
+            return;
+        }
+        self.core.finish(WaitOutcome::Cancelled, None);
+        for pane in &self.core.panes {
+            pane.lock().remove_watchers(&self.core.id);
+        }
+        self.release_slot();
+    }
+}
+
+impl Drop for WaitGuard {
+    fn drop(&mut self) {
+        self.detach();
+        if !self.stored {
+            self.engine.shared.waits.all.remove(&self.core.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, time::Duration};
+
+    use super::*;
+    use muxtap_api::{Epoch, WaitRequest};
+    use muxtap_core::protocol::ids::PaneId;
+
+    use crate::{
+        Host, Options, PaneState, Server,
+        wait::{attach::StartState, spec::Spec},
+    };
+
+    fn request(pattern: &str) -> WaitRequest {
+        WaitRequest { panes: vec!["%1".into()], patterns: vec![pattern.to_owned()], ..WaitRequest::default() }
+    }
+
+    fn open(engine: &Engine, pane: &Arc<PaneState>, pattern: &str) -> WaitGuard {
+        open_for(engine, pane, &request(pattern))
+    }
+
+    fn open_for(engine: &Engine, pane: &Arc<PaneState>, request: &WaitRequest) -> WaitGuard {
+        let host = Host::new(Path::new("/nowhere"), &engine.shared);
+        let spec = Spec::new(request).unwrap();
+        WaitGuard::new(engine, |id| Core::new(id, host, spec, vec![pane.clone()])).unwrap()
+    }
+
+    fn server(engine: &Engine, guard: &WaitGuard) -> Server {
+        Server::of(engine.clone(), guard.core.host.clone())
+    }
+
+    fn pane() -> Arc<PaneState> {
+        PaneState::new(PaneId(1), Epoch { server: 1, engine: 1 }, 1000)
+    }
+
+    async fn attached(engine: &Engine, pane: &Arc<PaneState>, pattern: &str) -> WaitGuard {
+        let guard = open(engine, pane, pattern);
+        let starts: Vec<_> = guard.core.panes.iter().cloned().map(StartState::of).collect();
+        server(engine, &guard).attach(&guard.core, &starts).await.unwrap();
+        guard
+    }
+
+    /// Patterns compile meanwhile, and other tasks have their turn.
+    #[tokio::test]
+    async fn what_is_printed_between_asking_and_watching_belongs_to_the_wait() {
+        let engine = Engine::new(Options::default());
+        for since in ["now", "input"] {
+            let pane = pane();
+            let _ = pane.push(0, b"DONE before\r\n");
+            let starts = [StartState::of(pane.clone())];
+            let _ = pane.push(0, b"DONE while it compiles\r\n");
+            pane.record_input("x", false);
+            let request = WaitRequest { since: Some(since.into()), ..request("DONE.*") };
+            let guard = open_for(&engine, &pane, &request);
+            server(&engine, &guard).attach(&guard.core, &starts).await.unwrap();
+            let latch = guard.core.lock().panes[0].latches[0].clone().expect("it is there already");
+            assert_eq!((latch.line.as_deref(), latch.before), (Some("DONE while it compiles"), false), "{since}");
+        }
+        // More was printed than is kept: the wait reports a gap.
+        let pane = pane();
+        let starts = [StartState::of(pane.clone())];
+        let _ = pane.push(0, &b"line\r\n".repeat(20_000));
+        let guard = open_for(&engine, &pane, &WaitRequest { since: Some("now".into()), ..request("DONE") });
+        server(&engine, &guard).attach(&guard.core, &starts).await.unwrap();
+        assert_eq!(guard.core.lock().panes[0].gap.map(|gap| gap.reason), Some(muxtap_api::GapReason::Trimmed));
+    }
+
+    #[tokio::test]
+    async fn an_ended_wait_keeps_its_answer_and_nothing_else() {
+        let engine = Engine::new(Options::default());
+        let pane = pane();
+        let guard = attached(&engine, &pane, "DO(NE)").await;
+        let (id, core) = (guard.core.id.clone(), Arc::downgrade(&guard.core));
+        let _ = pane.push(0, b"DONE\r\n");
+        guard.store_result().await;
+        assert!(core.upgrade().is_none(), "patterns and panes are let go of");
+        assert_eq!(engine.open_waits(), 0);
+        assert_eq!(pane.lock().last_match_end("DO(NE)"), None, "nobody has heard of it yet");
+        for _ in 0..2 {
+            let answer = engine.wait_result(&id, None).await.unwrap();
+            assert_eq!(answer.outcome, WaitOutcome::Matched);
+            assert_eq!(answer.predicates[0].captures[1].as_deref(), Some("NE"));
+        }
+        assert_eq!(pane.lock().last_match_end("DO(NE)"), Some(4));
+        assert_eq!(engine.cancel_wait(&id).await.unwrap().outcome, WaitOutcome::Matched);
+        let left = Arc::downgrade(&pane);
+        drop(pane);
+        assert!(left.upgrade().is_none(), "an answer does not keep its pane");
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_dropped_leaves_nothing() {
+        let engine = Engine::new(Options::default());
+        let pane = pane();
+        let guard = attached(&engine, &pane, "x").await;
+        let id = guard.core.id.clone();
+        assert_eq!((engine.open_waits(), pane.lock().watcher_count()), (1, 1));
+        drop(guard);
+        assert_eq!((engine.open_waits(), pane.lock().watcher_count()), (0, 0));
+        assert!(engine.wait_result(&id, None).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn answers_are_bounded_in_number_and_bytes() {
+        let engine = Engine::new(Options::default());
+        let pane = pane();
+        let waits = &engine.shared.waits;
+        let short = engine.result(&open(&engine, &pane, "x").core).await;
+        for number in 0..=limits::ENDED_WAITS {
+            waits.store(&format!("short{number}"), short.clone());
+        }
+        assert_eq!((waits.all.len(), waits.ended().queue.len()), (limits::ENDED_WAITS, limits::ENDED_WAITS));
+        assert!(waits.get("short0").is_err() && waits.get("short1").is_ok(), "the oldest goes");
+        let long = engine.result(&open(&engine, &pane, &"x".repeat(60_000)).core).await;
+        for number in 0..=limits::ENDED_BYTES / 60_000 {
+            waits.store(&format!("long{number}"), long.clone());
+        }
+        let ended = waits.ended();
+        assert!(ended.bytes <= limits::ENDED_BYTES && waits.all.len() == ended.queue.len());
+        let sum: usize = ended.queue.iter().map(|(_, _, weight)| weight).sum();
+        assert_eq!(sum, ended.bytes);
+        drop(ended);
+        assert_eq!(waits.drop_expired(Instant::now() + limits::KEEP + Duration::from_secs(1)), None);
+        assert_eq!((waits.all.len(), waits.ended().bytes), (0, 0));
+    }
+}

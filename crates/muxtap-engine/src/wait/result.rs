@@ -1,0 +1,64 @@
+//! The results of waits.
+
+use std::{
+    sync::{Mutex, PoisonError, Weak},
+    time::Instant,
+};
+
+use muxtap_api::{PredicateReport, WaitAnswer};
+use muxtap_base::metrics;
+
+use crate::PaneState;
+
+/// The result of a wait that has ended: its answer, and the matches that the panes learn of when it
+/// is acknowledged.
+pub struct WaitResult {
+    answer: WaitAnswer,
+    ended: Instant,
+    /// The matches that count as answered once the answer is acknowledged; taken by the first call.
+    matches: Mutex<Option<Matches>>,
+}
+
+/// The patterns that were satisfied on each pane, and the offsets where they were.
+pub(super) type Matches = Vec<(Weak<PaneState>, Vec<(String, u64)>)>;
+
+impl WaitResult {
+    pub(super) fn new(answer: WaitAnswer, ended: Instant, matches: Matches) -> Self {
+        Self { answer, ended, matches: Mutex::new(Some(matches)) }
+    }
+
+    /// Returns the answer to a caller, and marks its matches as answered. Only then do they lie
+    /// before what `since: input` looks at: a caller that has gone may never have received them.
+    pub(super) fn acknowledge(&self) -> WaitAnswer {
+        let matches = self.matches.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(matches) = matches {
+            metrics::wait_latency(self.ended.elapsed());
+            for (pane, matches) in matches {
+                if let Some(pane) = pane.upgrade() {
+                    pane.record_matches(matches);
+                }
+            }
+        }
+        self.answer.clone()
+    }
+
+    /// Returns the answer, and marks nothing.
+    pub(super) fn answer(&self) -> WaitAnswer {
+        self.answer.clone()
+    }
+
+    /// Returns about how many bytes the result takes in memory.
+    pub(super) fn weight(&self) -> usize {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let predicate = |report: &PredicateReport| {
+            let captures = report.captures.iter().map(|capture| size_of::<Option<String>>() + text(capture));
+            let groups = report.groups.iter().map(|(name, group)| 2 * size_of::<String>() + name.len() + group.len());
+            let stands = report.stands_before.as_ref().map_or(0, |stands| stands.line.len() + stands.since.len());
+            let texts = stands + text(&report.pattern) + text(&report.line);
+            // A pattern is stored once more among the matches.
+            size_of::<PredicateReport>() + texts + text(&report.pattern) + captures.chain(groups).sum::<usize>()
+        };
+        let predicates = self.answer.predicates.iter().map(predicate).sum::<usize>();
+        size_of::<Self>() + predicates + text(&self.answer.screen) + self.answer.id.len()
+    }
+}
