@@ -41,8 +41,6 @@ mod below;
 #[cfg(feature = "bridge")]
 #[doc(hidden)]
 pub mod bridge;
-#[cfg(feature = "http")]
-mod capability;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
@@ -52,24 +50,16 @@ pub mod config;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod daemon;
-#[cfg(feature = "devices")]
-mod devices;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "mcp")]
 mod mcp;
-#[cfg(feature = "http")]
-mod net;
 #[cfg(feature = "page")]
 mod page;
 #[cfg(feature = "mcp")]
 mod peer;
-#[cfg(feature = "http")]
-mod record;
 #[cfg(feature = "sessions")]
 mod sessions;
-#[cfg(feature = "http")]
-mod snapshot;
 #[cfg(feature = "mcp")]
 #[doc(hidden)]
 pub mod supervise;

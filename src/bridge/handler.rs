@@ -26,7 +26,7 @@ use super::{
     response::{self, ActionOutput, Health, HttpError},
     stub::Stub,
 };
-use crate::net::{
+use muxtap_net::{
     ConnectionPermit, Credential, Peer,
     owner::{Ends, Owner},
     token::Token,

@@ -42,10 +42,8 @@ use self::{
     settings::{Mode, Settings, TokenSource},
     stub::Stub,
 };
-use crate::{
-    config,
-    net::{self, token::Token},
-};
+use crate::config;
+use muxtap_net::token::Token;
 
 /// Serves until a signal ends it. Error: why it could not start.
 pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(), String> {
@@ -73,7 +71,7 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
     };
     let port =
         listeners.first().and_then(|listener| listener.local_addr().ok()).map_or(settings.port, |addr| addr.port());
-    let owners_told = listeners.iter().all(net::owner::is_told);
+    let owners_told = listeners.iter().all(muxtap_net::owner::is_told);
     let state = Arc::new(BridgeState {
         backend,
         origins: settings.origins.clone(),
@@ -88,15 +86,15 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
     let mut serving = JoinSet::new();
     for listener in listeners {
         let listener = match &acceptor {
-            Some(acceptor) => net::Listener::Tls(listener, acceptor.clone()),
-            None => net::Listener::Tcp(listener),
+            Some(acceptor) => muxtap_net::Listener::Tls(listener, acceptor.clone()),
+            None => muxtap_net::Listener::Tcp(listener),
         };
-        serving.spawn(net::serve(
+        serving.spawn(muxtap_net::serve(
             listener,
             router.clone(),
-            net::Limits::TCP,
+            muxtap_net::Limits::TCP,
             tokio::runtime::Handle::current(),
-            net::OpenConnections::default(),
+            muxtap_net::OpenConnections::default(),
             stop.clone(),
         ));
     }

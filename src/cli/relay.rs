@@ -19,11 +19,9 @@ use hyper::{
     header::{self, AsHeaderName, HeaderName},
 };
 use hyper_util::rt::TokioIo;
+use muxtap_net::handed;
 
-use crate::{
-    api::{Error, Result},
-    net::handed,
-};
+use crate::api::{Error, Result};
 
 /// Bytes that are relayed at once.
 const CHUNK_BYTES: usize = 64 << 10;

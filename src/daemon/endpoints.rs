@@ -9,14 +9,15 @@ use std::{
 use sha2::{Digest as _, Sha256};
 use tokio_rustls::TlsAcceptor;
 
+use muxtap_net::{
+    self, tls,
+    token::{self, Token},
+};
+
 use crate::{
     api::{Error, ErrorCode, Result},
     config::{Settings, paths::Paths},
     http::Guard,
-    net::{
-        self, tls,
-        token::{self, Token},
-    },
 };
 
 /// An open TCP port and its guard.
@@ -29,12 +30,12 @@ pub(super) struct TcpEndpoint {
 }
 
 impl TcpEndpoint {
-    /// Converts the endpoint for [`net::serve`]. Must be called within a tokio runtime.
-    pub(super) fn into_listener(self) -> io::Result<(net::Listener, Guard)> {
+    /// Converts the endpoint for [`muxtap_net::serve`]. Must be called within a tokio runtime.
+    pub(super) fn into_listener(self) -> io::Result<(muxtap_net::Listener, Guard)> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         let listener = match self.acceptor {
-            Some(acceptor) => net::Listener::Tls(listener, acceptor),
-            None => net::Listener::Tcp(listener),
+            Some(acceptor) => muxtap_net::Listener::Tls(listener, acceptor),
+            None => muxtap_net::Listener::Tcp(listener),
         };
         Ok((listener, self.guard))
     }

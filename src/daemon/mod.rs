@@ -20,13 +20,13 @@ use crate::{
     },
     http,
     mcp::ClientContext,
-    net,
     peer::Peers,
-    record::Recordings,
-    snapshot::Store,
     supervise::confirm::approvals::Approvals,
 };
 use muxtap_engine::{Engine, Options, agents::Rules, audit::Audit};
+use muxtap_net as net;
+use muxtap_record::Recordings;
+use muxtap_snapshot::Store;
 
 /// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`:
 /// a command started it and waits for `ready` on its stdout ([`start::report_ready`]).
@@ -100,7 +100,7 @@ fn surroundings(settings: &Settings, paths: &Paths) -> ClientContext {
         recordings: Recordings::in_dir(paths.recordings_dir()),
         peers: Peers::sharing(&paths.socket),
         #[cfg(feature = "devices")]
-        devices: crate::devices::Devices::in_dir(&paths.devices_dir()),
+        devices: muxtap_devices::Devices::in_dir(&paths.devices_dir()),
         ..ClientContext::default()
     }
 }

@@ -19,9 +19,10 @@ use super::{
     error::{Body, Result, Target},
     openapi_parts::{Failures, PathQuestion},
 };
+use muxtap_net::Peer;
+
 use crate::{
     api::{DoneAnswer, Error, ErrorCode},
-    net::Peer,
     supervise::confirm::approvals::{ApprovalAnswer, ApprovalList, Approvals},
 };
 

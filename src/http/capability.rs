@@ -7,10 +7,9 @@ use super::{
     App,
     error::{Body, Params, Result},
 };
-use crate::{
-    api::Error,
-    capability::{CapabilityAnswer, CapabilityRequest, CapabilitySettings, MOST_HISTORY},
-};
+use muxtap_capability::{CapabilityAnswer, CapabilityRequest, CapabilitySettings, MOST_HISTORY};
+
+use crate::api::Error;
 
 /// Carries out an action of the tmux capability. What goes wrong is an answer, too, with `success` false.
 #[utoipa::path(
@@ -31,7 +30,7 @@ pub async fn run(
         return Err(Error::invalid(format!("history_limit: at most {MOST_HISTORY} lines")).into());
     }
     let request = match fields.get("tag") {
-        Some(Value::String(tag)) => crate::capability::parse_line(tag),
+        Some(Value::String(tag)) => muxtap_capability::parse_line(tag),
         _ => CapabilityRequest::parse(&fields),
     };
     // As for `POST /v1/hosts`.

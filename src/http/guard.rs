@@ -8,7 +8,7 @@
 //!    of the routes.
 //!
 //! Before a caller has authenticated a request takes little: a body of a few KiB, one of few places for connections
-//! ([`crate::net::places`]), and no line in a log. Wrong credentials are limited in rate; a right one is always let in.
+//! ([`muxtap_net::places`]), and no line in a log. Wrong credentials are limited in rate; a right one is always let in.
 
 mod answers;
 mod bodies;
@@ -36,10 +36,8 @@ use tower_http::{
 
 use self::{answers::Answers, bodies::Bodies, failures::Failures, host::Host};
 use super::error::Failure;
-use crate::{
-    api::{Error, ErrorCode},
-    net::{ConnectionPermit, Credential, Peer, token::Token},
-};
+use crate::api::{Error, ErrorCode};
+use muxtap_net::{ConnectionPermit, Credential, Peer, token::Token};
 
 /// How long a request's body may pause.
 const BODY_PAUSE: Duration = Duration::from_secs(30);
@@ -69,7 +67,7 @@ pub struct Guard {
     pub tls: bool,
     /// The sessions of devices, whose tokens open the devices' routes.
     #[cfg(feature = "devices")]
-    pub sessions: Option<crate::devices::DeviceSessions>,
+    pub sessions: Option<muxtap_devices::DeviceSessions>,
     /// The sessions of pages, whose cookies open what the token does.
     #[cfg(feature = "page")]
     pub pages: Option<crate::page::PageSessions>,
@@ -219,7 +217,7 @@ fn keep_place(request: &Request, credential: impl FnOnce() -> Credential) -> Res
 /// Returns what tells the login that let a request in from others. `None`: the token did, or it needed none.
 fn login_of(request: &Request) -> Option<String> {
     #[cfg(feature = "devices")]
-    if let Some(device) = request.extensions().get::<crate::devices::BoundDevice>() {
+    if let Some(device) = request.extensions().get::<muxtap_devices::BoundDevice>() {
         return Some(device.family.clone());
     }
     #[cfg(feature = "page")]
@@ -368,8 +366,8 @@ fn is_of_devices(path: &str) -> bool {
 #[cfg(feature = "devices")]
 #[derive(Clone)]
 pub(super) struct DeviceToken {
-    sessions: crate::devices::DeviceSessions,
-    device: crate::devices::BoundDevice,
+    sessions: muxtap_devices::DeviceSessions,
+    device: muxtap_devices::BoundDevice,
 }
 
 /// A login that let a request in and can end before that is answered.

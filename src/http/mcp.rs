@@ -27,9 +27,9 @@ use super::{App, error::Result};
 use crate::{
     api::{Error, ErrorCode, McpHello},
     mcp::{ClientContext, Mcp},
-    net::Peer,
 };
 use muxtap_engine::{Caller, Engine, Principal};
+use muxtap_net::Peer;
 
 /// The protocol's name in `Upgrade`.
 pub const UPGRADE: &str = "muxtap-mcp-stdio";

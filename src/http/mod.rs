@@ -41,15 +41,13 @@ use axum::{
     routing::{get, post},
 };
 use muxtap_base::files::ReadFile;
+use muxtap_capability::Capability;
 use muxtap_engine::{Caller, Engine, Principal, Server};
+use muxtap_net::Peer;
+use muxtap_record::Recordings;
 use tokio::sync::watch;
 
-use crate::{
-    api::{self, ConfigAnswer, ServerQuery},
-    capability::Capability,
-    net::Peer,
-    record::Recordings,
-};
+use crate::api::{self, ConfigAnswer, ServerQuery};
 
 pub use guard::{Guard, with_guard};
 pub use stream::{CLOSE_LIMIT, Streams};
@@ -190,7 +188,7 @@ impl FromRequestParts<Self> for App {
 /// Returns for whom a caller over TCP speaks, by what let it in.
 fn logged_in(extensions: &axum::http::Extensions) -> Principal {
     #[cfg(feature = "devices")]
-    if let Some(device) = extensions.get::<crate::devices::BoundDevice>() {
+    if let Some(device) = extensions.get::<muxtap_devices::BoundDevice>() {
         return Principal::Device(device.device_id.as_str().into());
     }
     #[cfg(feature = "page")]

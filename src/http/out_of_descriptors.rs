@@ -8,8 +8,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use muxtap_base::descriptors;
-
-use crate::net::OutOfDescriptors;
+use muxtap_net::OutOfDescriptors;
 
 /// Routes that need no further descriptor and respond at once.
 const ANSWERED: [&str; 5] = ["/health", "/metrics", "/v1/config", "/v1/status", "/v1/stop"];

@@ -29,14 +29,15 @@ use tokio_util::sync::CancellationToken;
 use super::{App, BODY_BYTES, again::Again, error::Body as Requested, error::Result, openapi_parts::Failures};
 use muxtap_engine::limits::POLL_LONGEST;
 
+use muxtap_net::{
+    ConnectionPermit, Peer,
+    handed::{self, READY},
+    unix_socket,
+};
+
 use crate::{
     api::{Error, ErrorCode, HostInfo, HostState, PeerState, Tier, ToolCallAnswer},
     mcp::call_tool,
-    net::{
-        ConnectionPermit, Peer,
-        handed::{self, READY},
-        unix_socket,
-    },
     peer::{KEYS, Question},
 };
 

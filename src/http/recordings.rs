@@ -15,10 +15,11 @@ use super::{
     openapi_parts::{Failures, PathPane, PathRecording},
     server,
 };
-use crate::{
-    api::{self, AlisQuery, Error, RecordRequest, RecordingInfo, RecordingList, RecordingQuery, ServerQuery, Tier},
-    net::ConnectionPermit,
-    record::{ALIS, Secrets, live::Live},
+use muxtap_net::ConnectionPermit;
+use muxtap_record::{ALIS, Secrets, live::Live};
+
+use crate::api::{
+    self, AlisQuery, Error, RecordRequest, RecordingInfo, RecordingList, RecordingQuery, ServerQuery, Tier,
 };
 
 /// How long a reader of a live stream has to take a message.

@@ -15,15 +15,14 @@ use super::{
 };
 use muxtap_engine::Server;
 
-use crate::{
-    api::{
-        AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, ConfigFile, CreatedAnswer, DoneAnswer,
-        EnvironmentAnswer, EverywhereQuery, FormatAnswer, FormatListQuery, FormatQuery, InputAnswer, InputRequest,
-        ListQuery, NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer,
-        RunRequest, ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer,
-        WaitList, WaitRequest, WindowList,
-    },
-    net::{OutOfDescriptors, Peer},
+use muxtap_net::{OutOfDescriptors, Peer};
+
+use crate::api::{
+    AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, ConfigFile, CreatedAnswer, DoneAnswer, EnvironmentAnswer,
+    EverywhereQuery, FormatAnswer, FormatListQuery, FormatQuery, InputAnswer, InputRequest, ListQuery,
+    NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer, RunRequest,
+    ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitList,
+    WaitRequest, WindowList,
 };
 
 type Answer<T> = Result<Json<T>>;

@@ -20,13 +20,14 @@ use super::{
     openapi_parts::{Failures, PathAgentQuestion, PathAgentSession},
     server,
 };
+use muxtap_net::Peer;
+
 use crate::{
     api::{
         AgentAnswerRequest, AgentEventEntry, AgentEventsAnswer, AgentEventsQuery, AgentQuestionList, AgentSessionInfo,
         AgentSessionList, AgentSessionRequest, AgentSessionsQuery, AgentWaitAnswer, AgentWaitRequest, DoneAnswer,
         Error, ErrorCode, PromptAnswer, PromptRequest, ServerQuery,
     },
-    net::Peer,
     sessions::{AgentSessions, EventReader},
 };
 

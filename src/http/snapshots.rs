@@ -8,18 +8,17 @@ use super::{
     openapi_parts::{Failures, PathName},
     server,
 };
-use crate::{
-    api::{DoneAnswer, Error, InputRequest, ServerQuery, Tier},
-    snapshot::{
-        Store,
-        answers::{
-            DiffAnswer, DiffQuery, GroupAnswer, GroupInputAnswer, GroupList, GroupRequest, ImportRequest, LayoutAnswer,
-            LayoutList, LayoutRequest, LayoutRestoreRequest, RestoreAnswer, RestoreRequest, SaveRequest, SavedAnswer,
-            ShowQuery, SnapshotList,
-        },
-        groups, layouts,
+use muxtap_snapshot::{
+    Store,
+    answers::{
+        DiffAnswer, DiffQuery, GroupAnswer, GroupInputAnswer, GroupList, GroupRequest, ImportRequest, LayoutAnswer,
+        LayoutList, LayoutRequest, LayoutRestoreRequest, RestoreAnswer, RestoreRequest, SaveRequest, SavedAnswer,
+        ShowQuery, SnapshotList,
     },
+    groups, layouts,
 };
+
+use crate::api::{DoneAnswer, Error, InputRequest, ServerQuery, Tier};
 
 type Answer<T> = Result<Json<T>>;
 

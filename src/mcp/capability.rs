@@ -12,10 +12,9 @@ use super::{
     output::ToolOutput,
     tools::{Effect, tool},
 };
-use crate::{
-    api::Result,
-    capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilityRequest, CapabilitySettings},
-};
+use muxtap_capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilityRequest, CapabilitySettings};
+
+use crate::api::Result;
 
 /// The name of the tool.
 pub const NAME: &str = "tmux";

@@ -15,10 +15,9 @@ use super::{
     output::ToolOutput,
     tools::{Effect, tool},
 };
-use crate::{
-    api::{DeviceInfo, Error, Result, RpcRequest, Tier},
-    devices::{Caller, workspace::needs_key},
-};
+use muxtap_devices::{Caller, workspace::needs_key};
+
+use crate::api::{DeviceInfo, Error, Result, RpcRequest, Tier};
 
 /// The id under which agents ask.
 const AGENT: &str = "mcp";

@@ -49,12 +49,12 @@ use self::elicitation::{Elicitation, ElicitationOutcome};
 pub(crate) use self::there::call_tool;
 use crate::{
     api::{Error, ErrorCode, Result, Tier, ToolSet},
-    capability::Capability,
-    record::Recordings,
-    snapshot::Store,
     supervise::{self, Supervisor, confirm::approvals::Approvals},
 };
+use muxtap_capability::Capability;
 use muxtap_engine::{Engine, Server};
+use muxtap_record::Recordings;
+use muxtap_snapshot::Store;
 
 /// The instructions that a client gets with the handshake.
 const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it answers \
@@ -91,7 +91,7 @@ pub struct ClientContext {
     pub(crate) recordings: Recordings,
     /// The daemon's devices.
     #[cfg(feature = "devices")]
-    pub(crate) devices: crate::devices::Devices,
+    pub(crate) devices: muxtap_devices::Devices,
     /// The daemon's agent sessions.
     #[cfg(feature = "sessions")]
     pub(crate) sessions: crate::sessions::AgentSessions,
@@ -158,7 +158,7 @@ impl Mcp {
             progress: context.meta.get_progress_token(),
             elicitation: None,
             peer_pid: peer_pid(context),
-            over_tcp: matches!(http_peer(context), Some(crate::net::Peer::Tcp { .. })),
+            over_tcp: matches!(http_peer(context), Some(muxtap_net::Peer::Tcp { .. })),
             wait_id: None,
             hold: None,
         }
@@ -195,15 +195,15 @@ impl Mcp {
 }
 
 /// Returns the other side of a call over HTTP.
-fn http_peer(context: &RequestContext<RoleServer>) -> Option<&crate::net::Peer> {
+fn http_peer(context: &RequestContext<RoleServer>) -> Option<&muxtap_net::Peer> {
     context.extensions.get::<axum::http::request::Parts>()?.extensions.get()
 }
 
 /// Returns the process that calls over HTTP on the Unix socket.
 fn peer_pid(context: &RequestContext<RoleServer>) -> Option<i32> {
     match http_peer(context)? {
-        crate::net::Peer::Unix { pid, .. } => *pid,
-        crate::net::Peer::Tcp { .. } => None,
+        muxtap_net::Peer::Unix { pid, .. } => *pid,
+        muxtap_net::Peer::Tcp { .. } => None,
     }
 }
 

@@ -12,17 +12,16 @@ use super::{
     output::ToolOutput,
     truncate::truncate_middle,
 };
-use crate::{
-    api::{DoneAnswer, Error, InputRequest, Result, Tier},
-    snapshot::{
-        Store,
-        answers::{
-            DiffQuery, GroupRequest, ImportRequest, LayoutRequest, LayoutRestoreRequest, RestoreRequest, SaveRequest,
-            ShowQuery,
-        },
-        groups, layouts,
+use muxtap_snapshot::{
+    Store,
+    answers::{
+        DiffQuery, GroupRequest, ImportRequest, LayoutRequest, LayoutRestoreRequest, RestoreRequest, SaveRequest,
+        ShowQuery,
     },
+    groups, layouts,
 };
+
+use crate::api::{DoneAnswer, Error, InputRequest, Result, Tier};
 
 /// The name of the tool.
 pub const NAME: &str = "snapshot";

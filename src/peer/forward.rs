@@ -33,10 +33,11 @@ use muxtap_engine::{
     limits::{POLL_LONGEST, WAIT_DEFAULT},
 };
 
+use muxtap_net::Streaming;
+
 use crate::{
     api::{Error, ErrorCode, Result, WaitOutcome},
     http::again,
-    net::Streaming,
 };
 
 /// How long an answer that was lost with its link, and is no wait, is waited for.

@@ -29,7 +29,7 @@ pub use arguments::{DESCRIPTION, NAME, input_schema};
 pub use environment::{MissingVariable, Platform, PlatformEnvironment, store as store_path};
 pub use state::State;
 
-use muxtap_engine::{self, Engine, Server, Target, find_pane};
+use muxtap_engine::{Engine, Server, Target, find_pane};
 
 use crate::api::{Error, ErrorCode};
 use arguments::Arguments;

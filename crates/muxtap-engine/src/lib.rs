@@ -60,6 +60,8 @@ pub use input::{
 };
 #[doc(no_inline)]
 pub use muxtap_api as api;
+// What rooms need of tmux: they do not know its crate.
+pub use muxtap_tmux::{DEFAULT_SOCKET, Exit, HUB_MARK, HUB_NAME, Request, Transport, is_absent};
 pub use options::Options;
 pub use pane::{PaneState, Revision};
 pub use query::scope::{Names, Scopes, is_pattern};

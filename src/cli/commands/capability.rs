@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{Caller, Outcome, output};
+use muxtap_capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilitySettings, MOST_HISTORY};
+
 use crate::{
     api::Error,
-    capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilitySettings, MOST_HISTORY},
     cli::{client::Client, url},
 };
 

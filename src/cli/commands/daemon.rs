@@ -9,6 +9,8 @@ use super::{
     Caller, Outcome,
     output::{self, Table, short_duration},
 };
+use muxtap_net::token;
+
 use crate::{
     api::{ConfigAnswer, DoneAnswer, Error, ErrorCode, Result, ServerStatus, Setting, StatusAnswer},
     cli::{
@@ -17,7 +19,6 @@ use crate::{
     },
     config::{Flags, Settings, bytes, paths::Paths},
     daemon::{self, start},
-    net::token,
 };
 
 /// How long a daemon may take to end.

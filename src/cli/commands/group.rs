@@ -7,10 +7,9 @@ use super::{
     output::{self, Table},
     path_of,
 };
-use crate::{
-    api::DoneAnswer,
-    snapshot::answers::{GroupAnswer, GroupList, GroupRequest},
-};
+use muxtap_snapshot::answers::{GroupAnswer, GroupList, GroupRequest};
+
+use crate::api::DoneAnswer;
 
 /// Name panes that get the same input
 ///

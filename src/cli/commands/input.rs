@@ -5,10 +5,11 @@ use clap::Args;
 use super::{Caller, Outcome, fitting, output, path_named, path_of};
 use muxtap_engine::is_pattern;
 
+use muxtap_snapshot::{answers::GroupInputAnswer, name_in};
+
 use crate::{
     api::{Error, InputAnswer, InputRequest, Result},
     cli::EXIT_ERROR,
-    snapshot::{answers::GroupInputAnswer, name_in},
 };
 
 /// Type into a pane

@@ -7,10 +7,9 @@ use super::{
     output::{self, Table},
     path_of,
 };
-use crate::{
-    api::DoneAnswer,
-    snapshot::answers::{LayoutAnswer, LayoutList, LayoutRequest, LayoutRestoreRequest},
-};
+use muxtap_snapshot::answers::{LayoutAnswer, LayoutList, LayoutRequest, LayoutRestoreRequest};
+
+use crate::api::DoneAnswer;
 
 const PATH: &str = "/v1/layouts";
 

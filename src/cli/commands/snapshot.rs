@@ -12,16 +12,17 @@ use super::{
     output::{self, Table},
     path_of,
 };
+use muxtap_snapshot::{
+    FILE_BYTES,
+    answers::{
+        DiffAnswer, DiffQuery, ImportFormat, ImportRequest, RestoreAnswer, RestoreRequest, SaveRequest, SavedAnswer,
+        ShowQuery, SnapshotList,
+    },
+};
+
 use crate::{
     api::{DoneAnswer, Error, Result},
     cli::caller::whole_environment,
-    snapshot::{
-        FILE_BYTES,
-        answers::{
-            DiffAnswer, DiffQuery, ImportFormat, ImportRequest, RestoreAnswer, RestoreRequest, SaveRequest,
-            SavedAnswer, ShowQuery, SnapshotList,
-        },
-    },
 };
 
 const PATH: &str = "/v1/snapshots";
@@ -267,7 +268,7 @@ fn print_diff(caller: &Caller, answer: &DiffAnswer) -> Outcome {
     if caller.json {
         output::print_json(answer)?;
     } else {
-        let line = |one: &crate::snapshot::answers::Difference| {
+        let line = |one: &muxtap_snapshot::answers::Difference| {
             let (place, from, to) = (plain::name(&one.place), plain::name(&one.from), plain::name(&one.to));
             format!("{place} {}: {from} -> {to}\n", one.field)
         };

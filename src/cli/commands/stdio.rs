@@ -8,6 +8,8 @@ use muxtap_tmux::PEER_GREETING;
 use rustix::fs::OFlags;
 
 use super::{Caller, Outcome, output};
+use muxtap_net::handed;
+
 use crate::{
     api::Error,
     cli::{
@@ -15,7 +17,6 @@ use crate::{
         relay::{Ended, Upgraded},
     },
     http::peer::{HAND_OVER, PEER_HEADER, UPGRADE},
-    net::handed,
 };
 
 /// Serve the muxtap of another host on stdin and stdout

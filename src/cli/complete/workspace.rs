@@ -6,6 +6,8 @@ use super::{
     Candidate,
     targets::{Part, get},
 };
+use muxtap_devices::local::Home;
+
 use crate::{
     api::{DeviceList, PaneInfo, WorkspaceAnswer},
     cli::{
@@ -14,7 +16,6 @@ use crate::{
         commands::workspace::{folder, id_of},
         output, url,
     },
-    devices::local::Home,
 };
 
 /// Returns the parts of this command line's own workspace. Its files are read, and nothing else is done to them.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use memchr::memmem;
+use muxtap_devices::{Outbox, relay::push, wire};
 use serde_json::{Map, Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     api::{AgentSessionRequest, Error, ErrorCode, PromptRequest, Result, ServerQuery},
-    devices::{Outbox, relay::push, wire},
     http::{App, server},
     sessions::EventReader,
 };

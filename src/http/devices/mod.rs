@@ -16,13 +16,12 @@ use super::{
     error::{Body, Failure, Params, Result, Target},
     openapi_parts::{Failures, PathDevice},
 };
-use crate::{
-    api::{
-        DeviceInfo, DeviceList, DeviceScope, DeviceSession, DeviceSessionRequest, DoneAnswer, Error, ErrorCode,
-        PublishRequest, RefreshRequest, RpcRequest, RpcResponse, Tier, WorkspaceAnswer, WorkspaceQuery,
-    },
-    devices::{BoundDevice, Caller, Devices, relay::Publisher, workspace::GET_WORKSPACE},
-    net::Peer,
+use muxtap_devices::{BoundDevice, Caller, Devices, relay::Publisher, workspace::GET_WORKSPACE};
+use muxtap_net::Peer;
+
+use crate::api::{
+    DeviceInfo, DeviceList, DeviceScope, DeviceSession, DeviceSessionRequest, DoneAnswer, Error, ErrorCode,
+    PublishRequest, RefreshRequest, RpcRequest, RpcResponse, Tier, WorkspaceAnswer, WorkspaceQuery,
 };
 
 type Answer<T> = Result<Json<T>>;

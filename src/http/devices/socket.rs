@@ -16,15 +16,16 @@ use tokio::{
 };
 
 use super::{Asking, bound, log_in_first, no_websocket};
+use muxtap_devices::{
+    BoundDevice, Caller, DeviceSessions, Outbox, Relay, Session,
+    relay::{Beat, Flow, HELLO_TIME},
+    wire::{self, Hello},
+};
+use muxtap_net::{ConnectionPermit, Peer};
+
 use crate::{
     api::{self, DeviceScope, Error, ErrorCode, Result, Tier},
-    devices::{
-        BoundDevice, Caller, DeviceSessions, Outbox, Relay, Session,
-        relay::{Beat, Flow, HELLO_TIME},
-        wire::{self, Hello},
-    },
     http::{App, error::Failure},
-    net::{ConnectionPermit, Peer},
 };
 
 /// The longest message that is read, in bytes; for a longer one the connection is closed. A snapshot that is larger
@@ -103,7 +104,7 @@ struct Agents;
 
 #[cfg(not(feature = "sessions"))]
 impl Agents {
-    fn new(_: App, _: std::sync::Arc<crate::devices::Outbox>, _: bool) -> Self {
+    fn new(_: App, _: std::sync::Arc<muxtap_devices::Outbox>, _: bool) -> Self {
         Self
     }
 

@@ -12,11 +12,11 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use muxtap_base::{address::group, metrics};
+use muxtap_net::{Peer, Seldom};
 
 use crate::{
     api::{Error, ErrorCode},
     http::error::Failure,
-    net::{Peer, Seldom},
 };
 
 /// Wrong credentials of one address that are answered at once.

@@ -16,6 +16,7 @@ use axum::{
 };
 use futures_util::Stream;
 use muxtap_base::address;
+use muxtap_net::{Peer, holding};
 use rmcp::{
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
     transport::streamable_http_server::{
@@ -30,7 +31,6 @@ use rmcp::{
 use crate::{
     api::{Error, ErrorCode},
     http::error::Failure,
-    net::{Peer, holding},
 };
 
 /// Sessions at once.
@@ -162,7 +162,7 @@ fn session_of(headers: &HeaderMap) -> Option<&str> {
 fn caller(request: &Request) -> String {
     let extensions = request.extensions();
     #[cfg(feature = "devices")]
-    if let Some(device) = extensions.get::<crate::devices::BoundDevice>() {
+    if let Some(device) = extensions.get::<muxtap_devices::BoundDevice>() {
         return format!("device {}", device.family);
     }
     #[cfg(feature = "page")]

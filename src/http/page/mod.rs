@@ -17,9 +17,10 @@ use super::{
     error::{Body, Params, Result},
     openapi_parts::Failures,
 };
+use muxtap_net::Peer;
+
 use crate::{
     api::{DoneAnswer, Error, ErrorCode, ServerQuery, Tier},
-    net::Peer,
     page::{PageFile, PageFileRequest, PageFileSaved, PageSession, Pages},
 };
 

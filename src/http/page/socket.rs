@@ -12,10 +12,11 @@ use futures_util::{SinkExt as _, StreamExt as _, stream::SplitSink, stream::Spli
 use tokio::{sync::mpsc, time::Instant};
 
 use super::pages;
+use muxtap_net::{ConnectionPermit, Peer};
+
 use crate::{
     api::{self, Error, Tier},
     http::{App, error::Failure, openapi_parts::Failures},
-    net::{ConnectionPermit, Peer},
     page::{Answer, Connection, PageSession},
 };
 

@@ -15,6 +15,8 @@ use futures_util::stream;
 use super::{OpenStreamGauge, YIELD_BYTES};
 use muxtap_engine::{Delivery, Subscription};
 
+use muxtap_net::Streaming;
+
 use crate::{
     api::{Error, Event, EventKind, EventsRequest, ServerQuery, SubscribeRequest},
     http::{
@@ -23,7 +25,6 @@ use crate::{
         openapi_parts::Failures,
         server,
     },
-    net::Streaming,
 };
 
 /// How often a comment is sent on a quiet stream, so that a reader that has gone is noticed.

@@ -9,11 +9,11 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use muxtap_net::ConnectionPermit;
 
 use crate::{
     api::{self, Error, ServerQuery},
     http::{App, error::Params},
-    net::ConnectionPermit,
 };
 
 /// The longest request that is handled, in bytes; a longer one is refused.

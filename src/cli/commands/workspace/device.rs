@@ -4,10 +4,11 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::{Context, DeviceArg, auth::AuthCommand, output::table, serve, text};
+use muxtap_devices::names;
+
 use crate::{
     api::{DeviceInfo, DeviceList, DoneAnswer, RemoteControl, StatusAnswer},
     cli::{Outcome, commands::path_of, output},
-    devices::names,
 };
 
 #[derive(Debug, Subcommand)]

@@ -10,13 +10,14 @@ use super::{
     terminals::{NewTerminal, NotStarted},
     text,
 };
+use muxtap_devices::{
+    hybrid::{Changed, Made, derived, insist, make_terminal},
+    workspace::{Command, ContentRef},
+};
+
 use crate::{
     api::{Error, ErrorCode, Result},
     cli::{Outcome, output},
-    devices::{
-        hybrid::{Changed, Made, derived, insist, make_terminal},
-        workspace::{Command, ContentRef},
-    },
 };
 
 #[derive(Debug, Subcommand)]
@@ -268,7 +269,7 @@ async fn terminal(context: &Context<'_>, change: ChangeArgs, reserve: Command, m
 /// this key now. Error: `CONFLICT` where the first try was given up.
 async fn repeat(owner: &Reached<'_>, reserve: &Command, expected: Option<u64>, key: &str) -> Result<Option<Made>> {
     let reserved = owner.change(reserve.clone(), expected, Some(key.to_owned())).await?;
-    let id = crate::devices::hybrid::id_of(reserved.pane.as_ref()).unwrap_or_default();
+    let id = muxtap_devices::hybrid::id_of(reserved.pane.as_ref()).unwrap_or_default();
     let layout = owner.layout().await?;
     let Some(pane) = layout.pane(&id) else {
         let message = "the first request with this key was given up: ask with another key";
@@ -370,7 +371,7 @@ async fn list_panes(context: &Context<'_>, device: Option<&str>, tab: Option<&st
     let mut panes = workspace.panes.clone();
     if let Some(tab) = tab {
         let layout = serde_json::to_value(&workspace).and_then(serde_json::from_value);
-        let layout: crate::devices::workspace::Layout =
+        let layout: muxtap_devices::workspace::Layout =
             layout.map_err(|error| Error::internal(format!("workspace: {error}")))?;
         let tab = layout.find_tab(tab)?;
         let order = tab.layout.panes();
@@ -412,7 +413,7 @@ async fn display(
 ) -> Outcome {
     let workspace = context.owner(device)?.read(false).await?;
     let layout = serde_json::to_value(&workspace).and_then(serde_json::from_value);
-    let layout: crate::devices::workspace::Layout =
+    let layout: muxtap_devices::workspace::Layout =
         layout.map_err(|error| Error::internal(format!("workspace: {error}")))?;
     let pane = if let Some(target) = target {
         Some(layout.find_pane(target, tab)?)

@@ -18,14 +18,15 @@ use serde_json::Value;
 
 pub(in crate::cli) use self::terminals::id_of;
 use super::{Caller, Outcome, duration};
+use muxtap_devices::{
+    FRESHELL_DIR,
+    local::{Home, Identity},
+    workspace::Direction,
+};
+
 use crate::{
     api::{Error, ErrorCode, Result},
     cli::{EXIT_ERROR, EXIT_TIMEOUT, output as print, output::Failure},
-    devices::{
-        FRESHELL_DIR,
-        local::{Home, Identity},
-        workspace::Direction,
-    },
 };
 
 /// The name by which the program is this command.

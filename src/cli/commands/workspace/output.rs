@@ -3,13 +3,14 @@
 use serde_json::{Map, Value, json};
 
 use super::text;
+use muxtap_devices::{
+    hybrid::Changed,
+    workspace::{ContentRef, Layout, Pane},
+};
+
 use crate::{
     api::{Error, Result, WorkspaceAnswer},
     cli::output::Table,
-    devices::{
-        hybrid::Changed,
-        workspace::{ContentRef, Layout, Pane},
-    },
 };
 
 /// Builds the answer to a change.

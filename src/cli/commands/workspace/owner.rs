@@ -4,17 +4,18 @@ use muxtap_base::{clock, nonce};
 use serde_json::{Value, json};
 
 use super::Context;
+use muxtap_devices::{
+    hybrid::{Changed, Owner},
+    names,
+    workspace::{Change, Command, Layout, needs_key},
+};
+
 use crate::{
     api::{
         DeviceType, DoneAnswer, Error, ErrorCode, PublishRequest, Result, RpcRequest, RpcResponse, WorkspaceAnswer,
         WorkspaceQuery, WorkspaceSource,
     },
     cli::{commands::path_of, output},
-    devices::{
-        hybrid::{Changed, Owner},
-        names,
-        workspace::{Change, Command, Layout, needs_key},
-    },
 };
 
 /// An owner, as a command reaches it.

@@ -12,14 +12,15 @@ use tokio_tungstenite::{
 };
 
 use super::{Context, text};
+use muxtap_devices::{
+    local::{Home, Identity},
+    wire::{self, Hello, OwnerResult},
+    workspace::RpcRead,
+};
+
 use crate::{
     api::{DeviceType, Error, ErrorCode, RemoteControl, Result, RpcRequest},
     cli::{EXIT_INTERRUPTED, Outcome, output},
-    devices::{
-        local::{Home, Identity},
-        wire::{self, Hello, OwnerResult},
-        workspace::RpcRead,
-    },
 };
 
 /// The pause before the daemon is sought again.

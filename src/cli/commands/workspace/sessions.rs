@@ -8,10 +8,9 @@ use super::super::{
         SessionAttach, SessionCreate, SessionInterrupt, SessionKill, SessionList, SessionSend, SessionWait,
     },
 };
-use crate::{
-    api::{Error, ErrorCode, Result},
-    devices::workspace::Selector,
-};
+use muxtap_devices::workspace::Selector;
+
+use crate::api::{Error, ErrorCode, Result};
 
 /// The commands about agent sessions, as `muxtap agent-session` has them.
 #[derive(Debug, Subcommand)]

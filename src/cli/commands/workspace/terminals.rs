@@ -16,6 +16,11 @@ use muxtap_engine::{
     made_pane, perhaps_made,
 };
 
+use muxtap_devices::{
+    hybrid::{NotMade, Terminals},
+    workspace::{ContentRef, Pane, Selector, TerminalId, TerminalServer},
+};
+
 use crate::{
     api::{
         CaptureAnswer, CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputAnswer, InputRequest,
@@ -28,10 +33,6 @@ use crate::{
         client::ConnectionLost,
         commands::{listed, path_of, wait_for},
         output, url,
-    },
-    devices::{
-        hybrid::{NotMade, Terminals},
-        workspace::{ContentRef, Pane, Selector, TerminalId, TerminalServer},
     },
 };
 

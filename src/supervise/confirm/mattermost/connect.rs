@@ -138,8 +138,8 @@ mod tests {
         use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject as _};
 
         let dir = tempfile::tempdir().unwrap();
-        let made = crate::net::tls::load_or_generate(dir.path(), &[]).unwrap();
-        let acceptor = crate::net::tls::acceptor(&made.files).unwrap();
+        let made = muxtap_net::tls::load_or_generate(dir.path(), &[]).unwrap();
+        let acceptor = muxtap_net::tls::acceptor(&made.files).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = tokio::spawn(async move {

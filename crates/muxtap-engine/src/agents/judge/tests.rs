@@ -31,7 +31,7 @@ fn said(judgement: &Judgement) -> String {
 #[test]
 fn the_screens_are_read_right() {
     let rules = Rules::built_in();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/agents");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/agents");
     let mut read = 0;
     let mut wrong = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {

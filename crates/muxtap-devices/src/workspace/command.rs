@@ -1,0 +1,299 @@
+//! The commands of a workspace, as an RPC names them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Change, ContentRef, Direction};
+use muxtap_api::{Error, Result};
+
+/// A command and its arguments. Targets are selectors; `tab` is the one that `pane-index:` needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    tag = "command",
+    content = "args",
+    rename_all = "kebab-case",
+    rename_all_fields = "camelCase",
+    deny_unknown_fields
+)]
+pub enum Command {
+    /// Makes a tab with one pane: a page, a file, or a picker.
+    NewTab {
+        /// Its title; default: its id.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        /// The pane's page.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        browser: Option<String>,
+        /// The pane's file.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        editor: Option<String>,
+    },
+    /// Makes a tab the active one.
+    SelectTab {
+        /// The tab.
+        target: String,
+    },
+    /// Removes a tab and its panes. Terminals live on.
+    KillTab {
+        /// The tab.
+        target: String,
+    },
+    /// Gives a tab another title.
+    RenameTab {
+        /// The tab.
+        target: String,
+        /// The title.
+        title: String,
+    },
+    /// Splits a pane's place, for a page, a file, or a picker.
+    SplitPane {
+        /// The pane.
+        target: String,
+        /// Its tab.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tab: Option<String>,
+        /// How it is split.
+        direction: Direction,
+        /// The new pane's page.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        browser: Option<String>,
+        /// The new pane's file.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        editor: Option<String>,
+    },
+    /// Makes a pane the active one of its tab, and that the active one.
+    SelectPane {
+        /// The pane.
+        target: String,
+        /// Its tab.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tab: Option<String>,
+    },
+    /// Removes a pane; with the last one its tab. A terminal lives on.
+    KillPane {
+        /// The pane.
+        target: String,
+        /// Its tab.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tab: Option<String>,
+    },
+    /// Gives a pane's side of the nearest split a share.
+    ResizePane {
+        /// The pane.
+        target: String,
+        /// Its tab.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tab: Option<String>,
+        /// Percent of the width, 1 to 99.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        x: Option<u8>,
+        /// Percent of the height, 1 to 99.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        y: Option<u8>,
+    },
+    /// Exchanges the places of two panes.
+    SwapPane {
+        /// One.
+        source: String,
+        /// The other.
+        target: String,
+        /// The tab of both.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tab: Option<String>,
+    },
+    /// Shows a web page in a pane, whatever it showed.
+    OpenBrowser {
+        /// The pane.
+        target: String,
+        /// Its tab.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tab: Option<String>,
+        /// The page: http or https.
+        url: String,
+    },
+    /// Leads a browser's pane to another page.
+    Navigate {
+        /// The pane.
+        target: String,
+        /// Its tab.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tab: Option<String>,
+        /// The page: http or https.
+        url: String,
+    },
+    /// Shows a file in a pane, whatever it showed.
+    OpenEditor {
+        /// The pane.
+        target: String,
+        /// Its tab.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tab: Option<String>,
+        /// The file's path.
+        file: String,
+    },
+    /// Shows a terminal in a pane, whatever it showed.
+    AttachTerminal {
+        /// The terminal.
+        target: String,
+        /// The pane.
+        to: String,
+        /// Its tab.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tab: Option<String>,
+    },
+    /// Shows a terminal or a session in a pane, whatever it showed.
+    Bind {
+        /// The pane.
+        target: String,
+        /// Its tab.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tab: Option<String>,
+        /// The terminal or session that is shown.
+        content_ref: ContentRef,
+    },
+    /// Reserves a pane for what is being made: in a split of `target`, or without one in a new tab.
+    Reserve {
+        /// The pane to split.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        target: Option<String>,
+        /// Its tab.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tab: Option<String>,
+        /// How it is split; default beside it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        direction: Option<Direction>,
+        /// A new tab's title.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+    },
+    /// Gives a reserved pane its content.
+    Finalize {
+        /// The pane.
+        pane: String,
+        /// Its content.
+        content_ref: ContentRef,
+    },
+    /// Removes a reserved pane.
+    Release {
+        /// The pane.
+        pane: String,
+    },
+}
+
+/// The command that changes nothing: it answers with the snapshot.
+pub const GET_WORKSPACE: &str = "get-workspace";
+
+/// The commands' names.
+pub const NAMES: [&str; 17] = [
+    "new-tab",
+    "select-tab",
+    "kill-tab",
+    "rename-tab",
+    "split-pane",
+    "select-pane",
+    "kill-pane",
+    "resize-pane",
+    "swap-pane",
+    "open-browser",
+    "navigate",
+    "open-editor",
+    "attach-terminal",
+    "bind",
+    "reserve",
+    "finalize",
+    "release",
+];
+
+/// A request to an owner, read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RpcRead {
+    /// Answer with the snapshot.
+    Snapshot,
+    /// Make a change.
+    Change(Box<Change>),
+}
+
+impl RpcRead {
+    /// Reads the command of a request. Error: `INVALID_ARGUMENT`.
+    pub fn parse(
+        command: &str,
+        args: Value,
+        expected_revision: Option<u64>,
+        idempotency_key: Option<String>,
+    ) -> Result<Self> {
+        if command == GET_WORKSPACE {
+            return Ok(Self::Snapshot);
+        }
+        if !NAMES.contains(&command) {
+            return Err(Error::invalid(format!("command: {command:?} is none; there are {}", NAMES.join(", "))));
+        }
+        let args = if args.is_null() { json!({}) } else { args };
+        let command = serde_json::from_value(json!({ "command": command, "args": args }))
+            .map_err(|error| Error::invalid(format!("{command}: {error}")))?;
+        Ok(Self::Change(Box::new(Change { command, expected_revision, idempotency_key })))
+    }
+}
+
+/// Returns whether a command of this name creates something, so that it needs a key.
+pub fn needs_key(command: &str) -> bool {
+    matches!(command, "new-tab" | "split-pane" | "attach-terminal" | "bind" | "reserve" | "respawn-pane")
+}
+
+impl Command {
+    /// Returns whether the command creates something, so that it must not be done twice.
+    pub fn needs_key(&self) -> bool {
+        needs_key(&self.to_rpc().0)
+    }
+
+    /// Returns the command's name and its arguments, as a request has them.
+    pub fn to_rpc(&self) -> (String, Value) {
+        let mut both = serde_json::to_value(self).unwrap_or_default();
+        let name = both.get("command").and_then(Value::as_str).unwrap_or_default().to_owned();
+        (name, both.get_mut("args").map(Value::take).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muxtap_api::ErrorCode;
+
+    #[test]
+    fn a_command_is_read_as_it_is_written_and_nothing_else_is() {
+        let command = Command::SplitPane {
+            target: "pane:p1".into(),
+            tab: None,
+            direction: Direction::Horizontal,
+            browser: None,
+            editor: None,
+        };
+        let (name, args) = command.to_rpc();
+        assert_eq!((name.as_str(), &args), ("split-pane", &json!({"target": "pane:p1", "direction": "horizontal"})));
+        let change = Change { command, expected_revision: Some(3), idempotency_key: Some("k".into()) };
+        let read = RpcRead::parse(&name, args, Some(3), Some("k".into())).unwrap();
+        assert_eq!(read, RpcRead::Change(Box::new(change)));
+        assert_eq!(RpcRead::parse("get-workspace", Value::Null, None, None).unwrap(), RpcRead::Snapshot);
+        for (command, args) in [
+            ("nope", json!({})),
+            ("NewTab", json!({})),
+            ("new-tab", json!({"shell": "sh"})),
+            ("select-tab", json!({})),
+            ("select-tab", Value::Null),
+            ("select-tab", json!({"target": "tab:t1", "also": 1})),
+            ("split-pane", json!({"target": "pane:p1", "direction": "sideways"})),
+            ("resize-pane", json!({"target": "pane:p1", "x": -1})),
+            ("finalize", json!({"pane": "pane:p1", "contentRef": {"path": "x"}})),
+        ] {
+            let error = RpcRead::parse(command, args.clone(), Some(1), None).unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidArgument, "{command} {args}");
+        }
+    }
+
+    #[test]
+    fn every_name_is_a_command() {
+        for name in NAMES {
+            let error = RpcRead::parse(name, json!({"no": 1}), None, None).unwrap_err();
+            assert!(error.message.contains("unknown field") || error.message.contains("missing field"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A workspace: a device's tabs, each a tree of panes. Pure values, no I/O: the time is given, and every change is
+//! either made whole or not at all.
+//!
+//! One revision counts the changes, from 1 on. A command that creates something carries a key: who repeats the key
+//! is given the first answer.
+
+mod answers;
+mod change;
+mod command;
+mod layout;
+mod model;
+mod selector;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use self::answers::Answers;
+pub use self::{
+    command::{Command, GET_WORKSPACE, RpcRead, needs_key},
+    layout::Layout,
+    model::{ContentRef, Direction, Pane, PaneKind, Status, Tab},
+    selector::{Selector, TerminalId, TerminalServer},
+};
+use muxtap_api::{Error, ErrorCode, Result};
+
+/// Tabs of a workspace.
+pub const TABS: usize = 256;
+/// Panes of a workspace.
+pub const PANES: usize = 1024;
+/// Splits above a pane.
+pub const DEPTH: usize = 32;
+/// How long a reserved pane waits for what is to be in it.
+pub const PENDING_TIME: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// A change to a workspace, as its owner is asked for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The command.
+    pub command: Command,
+    /// The revision that the caller saw.
+    pub expected_revision: Option<u64>,
+    /// The key under which the answer is remembered; needed by commands that create.
+    pub idempotency_key: Option<String>,
+}
+
+/// The answer to a change.
+// Reasons: the field is called so on the wire.
+#[allow(clippy::struct_field_names)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Applied {
+    /// The revision with the change in it.
+    pub applied_revision: u64,
+    /// The tab that was made or changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tab: Option<Tab>,
+    /// The pane that was made or changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pane: Option<Pane>,
+    /// The key under which this answer is remembered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// Whether this is the answer to an earlier request with this key: nothing was changed now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replayed: bool,
+}
+
+/// A device's workspace, as its state file has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Workspace {
+    /// The version of this form.
+    version: u32,
+    #[serde(flatten)]
+    layout: Layout,
+    #[serde(default)]
+    answers: Answers,
+}
+
+/// The version of the state that is written.
+const VERSION: u32 = 1;
+
+impl Workspace {
+    /// Creates an empty workspace, at revision 1.
+    pub fn new(device_id: &str) -> Self {
+        Self { version: VERSION, layout: Layout::new(device_id), answers: Answers::default() }
+    }
+
+    /// Reads a state. `bool`: it was of an older form, and is to be written anew. Tabs and panes without an owner get
+    /// this one, and the revision 1. Error: in words that follow the file's name.
+    pub fn read(text: &str, device_id: &str, now_ms: u64) -> std::result::Result<(Self, bool), String> {
+        let mut state: Value = serde_json::from_str(text).map_err(|error| format!("is no workspace: {error}"))?;
+        let migrated = match state.get("version") {
+            Some(version) if *version == json!(VERSION) => false,
+            Some(version) => return Err(format!("is of the version {version}, which this muxtap does not know")),
+            None => migrate(&mut state, device_id, now_ms)?,
+        };
+        let workspace: Self = serde_json::from_value(state).map_err(|error| format!("is no workspace: {error}"))?;
+        workspace.layout.check().map_err(|why| format!("is no whole workspace: {why}"))?;
+        if workspace.layout.device_id != device_id {
+            return Err(format!("belongs to the device {}, and this one is {device_id}", workspace.layout.device_id));
+        }
+        Ok((workspace, migrated))
+    }
+
+    /// Returns the layout: tabs and panes.
+    #[cfg(test)]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Returns the revision.
+    pub fn revision(&self) -> u64 {
+        self.layout.workspace_revision
+    }
+
+    /// Makes a change for a caller. An error changes nothing, the revision included.
+    pub fn apply(&mut self, change: &Change, caller: &str, now_ms: u64) -> Result<Applied> {
+        let key = change.idempotency_key.as_deref();
+        if let Some(key) = key {
+            answers::check_key(key)?;
+            if let Some(first) = self.answers.get(caller, key, now_ms) {
+                return Ok(Applied { replayed: true, ..first.clone() });
+            }
+        } else if change.command.needs_key() {
+            return Err(Error::invalid("idempotencyKey: this command needs one"));
+        }
+        let expected = change
+            .expected_revision
+            .ok_or_else(|| Error::invalid("expectedRevision: say which revision this change was made for"))?;
+        let current = self.revision();
+        if expected != current {
+            let message = format!("the workspace is at revision {current}, not {expected}: look again");
+            return Err(
+                Error::new(ErrorCode::RevisionConflict, message).with_details(json!({ "currentRevision": current }))
+            );
+        }
+        let mut next = self.layout.clone();
+        next.workspace_revision += 1;
+        let made = next.change(&change.command, now_ms)?;
+        // A defect must not be written.
+        next.check().map_err(|why| Error::internal(format!("the workspace would not be whole: {why}")))?;
+        let applied = Applied {
+            applied_revision: next.workspace_revision,
+            tab: made.tab.and_then(|id| next.tab(&id).cloned()),
+            pane: made.pane.and_then(|id| next.pane(&id).cloned()),
+            idempotency_key: key.map(str::to_owned),
+            replayed: false,
+        };
+        self.layout = next;
+        if let Some(key) = key {
+            self.answers.remember(caller, key, now_ms, applied.clone());
+        }
+        Ok(applied)
+    }
+
+    /// Releases reserved panes whose time is over, a change each. Returns how many.
+    pub fn release_overdue(&mut self, now_ms: u64) -> usize {
+        let overdue: Vec<String> = self.layout.overdue(now_ms).map(|pane| pane.id.clone()).collect();
+        let mut released = 0;
+        for id in overdue {
+            let change = Change {
+                command: Command::Release { pane: format!("pane:{id}") },
+                expected_revision: Some(self.revision()),
+                idempotency_key: None,
+            };
+            released += usize::from(self.apply(&change, "", now_ms).is_ok());
+        }
+        released
+    }
+
+    /// Returns when the next reserved pane is to be released, in milliseconds since 1970.
+    pub fn next_release(&self) -> Option<u64> {
+        self.layout.next_release()
+    }
+
+    /// Returns the snapshot that is published.
+    pub fn snapshot(&self, now_ms: u64) -> Value {
+        let mut snapshot = serde_json::to_value(&self.layout).unwrap_or_default();
+        if let Some(snapshot) = snapshot.as_object_mut() {
+            snapshot.remove("nextId");
+            snapshot.insert("capturedAt".into(), now_ms.into());
+        }
+        snapshot
+    }
+}
+
+/// Brings a state from before this version to its form. Returns whether anything changed, which is always.
+fn migrate(state: &mut Value, device_id: &str, now_ms: u64) -> std::result::Result<bool, String> {
+    let Some(state) = state.as_object_mut() else { return Err("is no workspace: it is no object".into()) };
+    state.insert("version".into(), VERSION.into());
+    state.insert("deviceId".into(), device_id.into());
+    state.insert("workspaceRevision".into(), 1.into());
+    state.remove("answers");
+    let mut most = 0;
+    for list in ["tabs", "panes"] {
+        let entities = state.entry(list).or_insert_with(|| json!([]));
+        let Some(entities) = entities.as_array_mut() else { return Err(format!("is no workspace: {list} is no list")) };
+        for entity in entities {
+            let Some(entity) = entity.as_object_mut() else {
+                return Err(format!("is no workspace: {list} holds what is no object"));
+            };
+            let owner = entity.entry("ownerDeviceId").or_insert_with(|| device_id.into());
+            if owner.as_str().is_none_or(str::is_empty) {
+                *owner = device_id.into();
+            }
+            entity.insert("layoutRevision".into(), 1.into());
+            for time in ["createdAt", "updatedAt"] {
+                if list == "tabs" || time == "updatedAt" {
+                    entity.entry(time).or_insert_with(|| now_ms.into());
+                }
+            }
+            entity.entry("status").or_insert_with(|| "ready".into());
+            let number = entity.get("id").and_then(Value::as_str).and_then(|id| id.get(1..)?.parse::<u64>().ok());
+            most = most.max(number.unwrap_or_default());
+        }
+    }
+    state.insert("nextId".into(), (most + 1).into());
+    Ok(true)
+}

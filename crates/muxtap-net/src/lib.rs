@@ -1,0 +1,48 @@
+//! Listening: sockets, TLS, tokens, and the limits of a connection. Every face that listens uses
+//! this; what a request means is the face's own business.
+
+pub mod handed;
+mod held;
+pub mod owner;
+mod places;
+mod seldom;
+mod serve;
+pub mod tls;
+pub mod token;
+
+use std::{fmt, net::SocketAddr};
+
+pub use held::holding;
+pub use places::Credential;
+pub use seldom::Seldom;
+pub use serve::unix_socket;
+pub use serve::{ConnectionPermit, Limits, Listener, OpenConnections, OutOfDescriptors, Streaming, serve};
+
+/// A connection's other end: an extension of each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// A process of this machine, on a Unix socket.
+    Unix {
+        /// The user that the process runs as.
+        uid: u32,
+        /// The process's id, where the system knows it.
+        pid: Option<i32>,
+    },
+    /// A TCP connection.
+    Tcp {
+        /// The address of the other end.
+        addr: SocketAddr,
+        /// Whether the connection is encrypted.
+        tls: bool,
+    },
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix { uid, pid: Some(pid) } => write!(f, "uid {uid}, process {pid}"),
+            Self::Unix { uid, pid: None } => write!(f, "uid {uid}"),
+            Self::Tcp { addr, .. } => write!(f, "{addr}"),
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! Accepting connections and speaking HTTP on them.
+
+use std::{
+    convert::Infallible,
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use axum::{Router, extract::Request, response::Response};
+use futures_util::FutureExt as _;
+use hyper::{body::Incoming, server::conn::http1, service::Service};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use muxtap_base::descriptors::{
+    self,
+    reserve::{self, Lent},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, UnixListener},
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::timeout,
+};
+use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    Peer,
+    held::holding,
+    owner::{self, Ends},
+    places::{self, Credential, Place, Places},
+    seldom::Seldom,
+};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Limits of a listener and its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once; more wait until one ends. Over TCP: connections whose callers have authenticated.
+    pub connections: usize,
+    /// Over TCP: connections at once whose callers have not authenticated; of more, the oldest is closed. `None`: all
+    /// callers are this user.
+    pub unauthenticated: Option<usize>,
+    /// How long a request's head, a TLS handshake and an idle connection may take each.
+    pub head: Option<Duration>,
+    /// How long a client may read nothing of its response before it is dropped.
+    pub stall: Option<Duration>,
+    /// How long open responses may take after the end of the service.
+    pub grace: Duration,
+}
+
+/// Connections over TCP at once whose callers have authenticated.
+const CONNECTIONS: usize = 4096;
+/// Connections on the Unix socket at once.
+const LOCAL_CONNECTIONS: usize = 8192;
+/// How long a request's head, a TLS handshake and an idle connection may take over TCP.
+const HEAD: Duration = Duration::from_secs(30);
+/// How long a client over TCP may read nothing of its response.
+const STALL: Duration = Duration::from_secs(60);
+/// How long open responses may take after the end.
+const GRACE: Duration = Duration::from_secs(5);
+/// Bytes of a request's head.
+const HEAD_BYTES: usize = 64 * 1024;
+/// TCP connections accepted in a row before the accept loop yields, so that open connections can read requests that
+/// have arrived.
+const IN_A_ROW: usize = 16;
+/// The pause after a failed accept: no event says when the next one would succeed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a connection may hold a descriptor of the reserve.
+const LENT_LIMIT: Duration = Duration::from_secs(5);
+/// How long the head of its request may take then: idle connections must not hold all of the
+/// reserve.
+const LENT_HEAD: Duration = Duration::from_millis(500);
+
+impl Limits {
+    /// Limits for programs of this user: their readers may stop for as long as they like (`tail |
+    /// less`).
+    pub const LOCAL: Self =
+        Self { connections: LOCAL_CONNECTIONS, unauthenticated: None, head: None, stall: None, grace: GRACE };
+    /// Limits for TCP clients.
+    pub const TCP: Self = Self {
+        connections: CONNECTIONS,
+        unauthenticated: Some(places::UNAUTHENTICATED),
+        head: Some(HEAD),
+        stall: Some(STALL),
+        grace: GRACE,
+    };
+}
+
+/// A source of connections.
+pub enum Listener {
+    /// A Unix socket; only this user and root are served on it.
+    Unix(UnixListener),
+    /// A TCP port.
+    Tcp(TcpListener),
+    /// A TCP port with TLS.
+    Tls(TcpListener, TlsAcceptor),
+}
+
+/// A permit to be one of the connections at once: an extension of each request. A task that
+/// outlives its connection (a WebSocket) keeps the permit.
+#[derive(Clone, Debug)]
+pub struct ConnectionPermit {
+    place: Option<Arc<Place>>,
+    _permit: Arc<(Option<OwnedSemaphorePermit>, OpenConnection)>,
+}
+
+impl ConnectionPermit {
+    /// Notes that the connection's caller has authenticated: from now on the connection keeps its place. Returns false
+    /// where that credential has as many connections as it may have.
+    pub fn authenticate(&self, credential: Credential) -> bool {
+        self.place.as_ref().is_none_or(|place| place.authenticate(credential))
+    }
+
+    /// Resolves when the connection has to give way to a newer one.
+    async fn lost(&self) {
+        match &self.place {
+            Some(place) => place.lost().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The number of open connections, for whoever wants to know when there are none.
+#[derive(Clone, Debug, Default)]
+pub struct OpenConnections(watch::Sender<usize>);
+
+impl OpenConnections {
+    /// Resolves when no connection was open for this long, and again each time that is asked.
+    pub async fn none_for(&self, long: Duration) {
+        let mut open = self.0.subscribe();
+        loop {
+            // The sender lives as long as `self`.
+            let _ = open.wait_for(|open| *open == 0).await;
+            // Any change counts, also one that came and went.
+            tokio::select! {
+                _ = open.changed() => {}
+                () = tokio::time::sleep(long) => return,
+            }
+        }
+    }
+
+    fn one(&self) -> OpenConnection {
+        self.0.send_modify(|open| *open += 1);
+        OpenConnection(self.0.clone())
+    }
+}
+
+/// One of the open connections, until it is dropped.
+#[derive(Debug)]
+struct OpenConnection(watch::Sender<usize>);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
+}
+
+/// Marks a response that is a stream. From its first byte on its connection is driven by the
+/// threads that write streams, so that the thread which handles requests does nothing for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Streaming;
+
+/// Marks the requests of a connection that was accepted with a descriptor of the reserve: an
+/// extension of each. Requests that need another descriptor, or would hold this one, are to be
+/// refused. The connection is closed after one response.
+#[derive(Clone, Copy, Debug)]
+pub struct OutOfDescriptors;
+
+/// Serves until `stop` is cancelled, and then until open responses are written or [`Limits::grace`]
+/// is over. Responses that are marked as [`Streaming`] are written on `writers`.
+pub async fn serve(
+    listener: Listener,
+    router: Router,
+    limits: Limits,
+    writers: Handle,
+    open: OpenConnections,
+    stop: CancellationToken,
+) {
+    let permits = Arc::new(Semaphore::new(limits.connections));
+    let places = limits.unauthenticated.map(|number| Places::new(number, limits.connections));
+    let acceptor = match &listener {
+        Listener::Tls(_, acceptor) => Some(acceptor.clone()),
+        _ => None,
+    };
+    let server = Server {
+        router,
+        acceptor,
+        limits,
+        writers,
+        stop,
+        open: TaskTracker::new(),
+        cut: CancellationToken::new(),
+        out_of_descriptors: false,
+        refused: Arc::default(),
+    };
+    let mut is_logged = false;
+    for number in 1_usize.. {
+        let accepted = async {
+            // The semaphore is never closed. Connections that have to authenticate give way to each other.
+            let permit = if places.is_none() {
+                permits.clone().acquire_owned().await.ok()
+            } else {
+                if number % IN_A_ROW == 0 {
+                    tokio::task::yield_now().await;
+                }
+                owner::keeps_up().await;
+                None
+            };
+            (listener.accept_next(&mut is_logged).await, permit)
+        };
+        let ((accepted, lent), permit) = tokio::select! {
+            accepted = accepted => accepted,
+            () = server.stop.cancelled() => break,
+        };
+        let place = match (&places, &accepted) {
+            (Some(places), Accepted::Tcp(_, Peer::Tcp { addr, .. })) => Some(places.take(*addr)),
+            _ => None,
+        };
+        let permit = ConnectionPermit { place, _permit: Arc::new((permit, open.one())) };
+        server.open.spawn(server.clone().connection(accepted, permit, lent));
+    }
+    drop(listener);
+    server.open.close();
+    if timeout(limits.grace, server.open.wait()).await.is_err() {
+        tracing::warn!("{} connections are cut", server.open.len());
+        server.cut.cancel();
+        server.open.wait().await;
+    }
+}
+
+enum Accepted {
+    Unix(tokio::net::UnixStream, Peer),
+    Tcp(tokio::net::TcpStream, Peer),
+}
+
+impl Listener {
+    /// Accepts the next connection; with a descriptor of the reserve where there is no other.
+    /// `is_logged`: whether the failure is logged already.
+    async fn accept_next(&self, is_logged: &mut bool) -> (Accepted, Option<Lent>) {
+        loop {
+            let error = match self.accept().await {
+                Ok(accepted) => {
+                    *is_logged = false;
+                    reserve::refill();
+                    return (accepted, None);
+                }
+                Err(error) => error,
+            };
+            if !std::mem::replace(is_logged, true) {
+                tracing::warn!("cannot accept a connection: {error}");
+            }
+            if descriptors::are_out(&error)
+                && let Some(lent) = reserve::lend()
+                // Another thread may have opened a file meanwhile, or the caller has left.
+                && let Some(Ok(accepted)) = self.accept().now_or_never()
+            {
+                return (accepted, Some(lent));
+            }
+            tokio::select! {
+                () = reserve::back() => {}
+                () = tokio::time::sleep(ACCEPT_PAUSE) => {}
+            }
+        }
+    }
+
+    async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let found = stream.peer_cred()?;
+                let peer = Peer::Unix { uid: found.uid(), pid: found.pid() };
+                Ok(Accepted::Unix(stream, peer))
+            }
+            Self::Tcp(listener) | Self::Tls(listener, _) => {
+                let (stream, addr) = listener.accept().await?;
+                // An answer is one small write: it must not wait for the acknowledgement of the one
+                // before.
+                stream.set_nodelay(true)?;
+                Ok(Accepted::Tcp(stream, Peer::Tcp { addr, tls: matches!(self, Self::Tls(..)) }))
+            }
+        }
+    }
+}
+
+/// The state that all connections of a listener share.
+#[derive(Clone)]
+struct Server {
+    router: Router,
+    acceptor: Option<TlsAcceptor>,
+    limits: Limits,
+    writers: Handle,
+    stop: CancellationToken,
+    open: TaskTracker,
+    /// Cancelled to cut connections, whatever they do.
+    cut: CancellationToken,
+    /// Whether the connection has a descriptor of the reserve.
+    out_of_descriptors: bool,
+    /// Counts connections of other users.
+    refused: Arc<Seldom>,
+}
+
+impl Server {
+    /// Serves a connection to its end. `lent`: its descriptor is one of the reserve, and is given
+    /// back.
+    async fn connection(mut self, accepted: Accepted, permit: ConnectionPermit, lent: Option<Lent>) {
+        let cut = self.cut.clone();
+        let own = permit.clone();
+        self.out_of_descriptors = lent.is_some();
+        let too_long = async {
+            match &lent {
+                Some(_) => tokio::time::sleep(LENT_LIMIT).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            served = self.serve_connection(accepted, permit) => {
+                if let Err(error) = served {
+                    tracing::debug!("a connection ended: {error}");
+                }
+            }
+            () = cut.cancelled() => {}
+            () = own.lost() => {}
+            () = too_long => {}
+        }
+        drop(lent);
+    }
+
+    async fn serve_connection(self, accepted: Accepted, permit: ConnectionPermit) -> Result<(), BoxError> {
+        match (accepted, self.acceptor.clone()) {
+            (Accepted::Unix(stream, peer), _) => {
+                let own = rustix::process::getuid().as_raw();
+                if !matches!(peer, Peer::Unix { uid, .. } if uid == own || uid == 0) {
+                    if let Some(refused) = self.refused.note() {
+                        tracing::warn!(
+                            "refused a connection of {peer} ({refused} of other users since the last such line)"
+                        );
+                    }
+                    return Ok(());
+                }
+                self.http(stream, peer, None, permit).await
+            }
+            (Accepted::Tcp(stream, peer), Some(acceptor)) => {
+                let ends = ends(&stream, peer);
+                let handshake = acceptor.accept(stream);
+                let stream = match self.limits.head {
+                    Some(limit) => timeout(limit, handshake).await??,
+                    None => handshake.await?,
+                };
+                self.http(stream, peer, ends, permit).await
+            }
+            (Accepted::Tcp(stream, peer), None) => {
+                let ends = ends(&stream, peer);
+                self.http(stream, peer, ends, permit).await
+            }
+        }
+    }
+
+    async fn http(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Send + 'static,
+        peer: Peer,
+        ends: Option<Arc<Ends>>,
+        permit: ConnectionPermit,
+    ) -> Result<(), BoxError> {
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(self.limits.stall);
+        let is_stream = Arc::new(AtomicBool::new(false));
+        // A layer would be put around each route, for every connection.
+        let service = Requests {
+            router: TowerToHyperService::new(self.router),
+            peer,
+            permit: permit.clone(),
+            ends,
+            out_of_descriptors: self.out_of_descriptors,
+            is_stream: is_stream.clone(),
+        };
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).max_buf_size(HEAD_BYTES).header_read_timeout(if self.out_of_descriptors {
+            Some(LENT_HEAD)
+        } else {
+            self.limits.head
+        });
+        builder.keep_alive(!self.out_of_descriptors);
+        let mut connection =
+            Box::pin(builder.serve_connection(TokioIo::new(Box::pin(stream)), service).with_upgrades());
+        if drive(connection.as_mut(), &self.stop, Some(&is_stream)).await? {
+            return Ok(());
+        }
+        self.open.spawn_on(
+            async move {
+                tokio::select! {
+                    _ = drive(connection.as_mut(), &self.stop, None) => {}
+                    () = self.cut.cancelled() => {}
+                    () = permit.lost() => {}
+                }
+            },
+            &self.writers,
+        );
+        Ok(())
+    }
+}
+
+/// Returns the two ends of a TCP connection.
+fn ends(stream: &tokio::net::TcpStream, peer: Peer) -> Option<Arc<Ends>> {
+    match peer {
+        Peer::Tcp { addr, .. } => Some(Arc::new(Ends::of(stream, addr))),
+        Peer::Unix { .. } => None,
+    }
+}
+
+/// Returns the socket of a connection that was upgraded, which nobody else reads from now on. Error: it is no Unix
+/// socket, or more was read of it than the request.
+pub fn unix_socket(upgraded: hyper::upgrade::Upgraded) -> io::Result<tokio::net::UnixStream> {
+    use std::os::fd::AsFd as _;
+    let parts = upgraded.downcast::<TokioIo<Pin<Box<TimeoutStream<tokio::net::UnixStream>>>>>();
+    let parts = parts.map_err(|_| io::Error::other("it is no Unix socket"))?;
+    if !parts.read_buf.is_empty() {
+        return Err(io::Error::other("more was sent than the request"));
+    }
+    // What bounds the time of a write cannot be taken apart; it goes with its own descriptor.
+    let own = parts.io.inner().get_ref().as_fd().try_clone_to_owned()?;
+    drop(parts);
+    tokio::net::UnixStream::from_std(std::os::unix::net::UnixStream::from(own))
+}
+
+/// Drives a connection until it ends or its response is a stream. Returns whether it has ended.
+async fn drive<I, S>(
+    mut connection: Pin<&mut http1::UpgradeableConnection<I, S>>,
+    stop: &CancellationToken,
+    until: Option<&AtomicBool>,
+) -> hyper::Result<bool>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response, Error = Infallible>,
+{
+    let mut stopped = std::pin::pin!(stop.cancelled().fuse());
+    std::future::poll_fn(|context| {
+        if stopped.as_mut().poll(context).is_ready() {
+            connection.as_mut().graceful_shutdown();
+        }
+        match connection.as_mut().poll(context) {
+            Poll::Ready(ended) => Poll::Ready(ended.map(|()| true)),
+            Poll::Pending if until.is_some_and(|until| until.load(Ordering::Relaxed)) => Poll::Ready(Ok(false)),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// The service of a connection: it notes when a response is a stream, and which responses are in progress.
+struct Requests {
+    router: TowerToHyperService<Router>,
+    peer: Peer,
+    permit: ConnectionPermit,
+    ends: Option<Arc<Ends>>,
+    out_of_descriptors: bool,
+    is_stream: Arc<AtomicBool>,
+}
+
+impl Service<Request<Incoming>> for Requests {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = futures_util::future::BoxFuture<'static, Result<Response, Infallible>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let extensions = request.extensions_mut();
+        extensions.insert(self.peer);
+        extensions.insert(self.permit.clone());
+        if let Some(ends) = &self.ends {
+            extensions.insert(ends.clone());
+        }
+        if self.out_of_descriptors {
+            extensions.insert(OutOfDescriptors);
+        }
+        let (answer, is_stream) = (self.router.call(request), self.is_stream.clone());
+        let in_progress = self.permit.place.as_ref().map(Place::respond);
+        async move {
+            let response = answer.await?;
+            if response.extensions().get::<Streaming>().is_some() {
+                is_stream.store(true, Ordering::Relaxed);
+            }
+            let Some(in_progress) = in_progress else { return Ok(response) };
+            Ok(response.map(|body| holding(body, in_progress)))
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests;

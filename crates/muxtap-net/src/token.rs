@@ -1,0 +1,190 @@
+//! The token that callers over TCP must know: a file of the user's, created where it is missing.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use muxtap_api::{Error, ErrorCode, Result};
+use muxtap_base::files::{self, Existing, SecretError};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+/// A variable of the daemon's environment whose token counts too; no terminal gets it.
+pub const VARIABLE: &str = "AUTH_TOKEN";
+/// Random bytes of a token.
+const RANDOM_BYTES: usize = 32;
+/// How the daemon's token is made anew.
+const REMEDY: &str = "`muxtap token --new` makes another";
+/// The longest file that is read, in bytes: longer ones hold no token.
+const FILE_BYTES: u64 = 4096;
+
+/// A token in a file, which is read again when it has changed.
+pub struct Token {
+    path: PathBuf,
+    cached: Mutex<CachedDigest>,
+    /// The hash of another one that counts too.
+    also: Option<[u8; 32]>,
+    remedy: &'static str,
+}
+
+struct CachedDigest {
+    digest: [u8; 32],
+    /// The file that was read: device, inode and time of change.
+    stamp: (u64, u64, i64, i64),
+    /// Whether the log says that the file cannot be used.
+    is_logged: bool,
+}
+
+impl Token {
+    /// Opens the token in this file; creates one where there is none. Error: `CONFLICT` where the
+    /// file is not the user's alone.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::open_of(path, REMEDY)
+    }
+
+    /// Opens or creates the token, as [`Token::open`]. `remedy`: how its user makes another, for errors.
+    pub fn open_of(path: &Path, remedy: &'static str) -> Result<Self> {
+        write(path, Existing::Keep)?;
+        let cached = Mutex::new(read(path, remedy)?.1);
+        Ok(Self { path: path.to_owned(), cached, also: None, remedy })
+    }
+
+    /// Takes another token too, for as long as this process lives: one of 16 or more visible characters.
+    pub fn or(self, other: Option<String>) -> Self {
+        let other = other.filter(|other| is_token(other));
+        Self { also: other.map(|other| Sha256::digest(other.as_bytes()).into()), ..self }
+    }
+
+    /// Returns whether `given` is the token. The time does not depend on where the two differ, nor
+    /// on their lengths.
+    pub fn matches(&self, given: &str) -> bool {
+        let given: [u8; 32] = Sha256::digest(given.as_bytes()).into();
+        if self.also.is_some_and(|also| given.ct_eq(&also).into()) {
+            return true;
+        }
+        let mut cached = self.cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // A file that is gone counts as changed, too: removing it revokes the token.
+        if !fs::metadata(&self.path).is_ok_and(|found| stamp(&found) == cached.stamp) {
+            match read(&self.path, self.remedy) {
+                Ok((_, new)) => *cached = new,
+                // A token that others could read grants nothing any more. Anybody may ask: one line says so.
+                Err(error) => {
+                    if !std::mem::replace(&mut cached.is_logged, true) {
+                        tracing::warn!("{error}");
+                    }
+                    return false;
+                }
+            }
+        }
+        given.ct_eq(&cached.digest).into()
+    }
+}
+
+/// Returns the token in the file; creates one where there is none.
+pub fn read_or_create(path: &Path) -> Result<String> {
+    write(path, Existing::Keep)?;
+    Ok(read(path, REMEDY)?.0)
+}
+
+/// Checks the token in the file, where there is one. Error: `CONFLICT` where the file is not the user's
+/// alone.
+pub fn check(path: &Path) -> Result<()> {
+    if fs::symlink_metadata(path).is_err() { Ok(()) } else { read(path, REMEDY).map(drop) }
+}
+
+/// Replaces the token: callers that know the old one are refused from now on.
+pub fn renew(path: &Path) -> Result<()> {
+    write(path, Existing::Replace)
+}
+
+fn write(path: &Path, existing: Existing) -> Result<()> {
+    if existing == Existing::Keep && path.exists() {
+        return Ok(());
+    }
+    let mut random = [0; RANDOM_BYTES];
+    getrandom::fill(&mut random).map_err(|error| Error::internal(format!("no random bytes: {error}")))?;
+    files::write_secret(path, &URL_SAFE_NO_PAD.encode(random), existing).map_err(|error| {
+        Error::new(ErrorCode::Conflict, format!("cannot write the token to {}: {error}", path.display()))
+    })
+}
+
+fn read(path: &Path, remedy: &str) -> Result<(String, CachedDigest)> {
+    let refuse = |why: &str| Error::new(ErrorCode::Conflict, format!("the token's file, {}, {why}", path.display()));
+    let (text, found) = files::read_secret(path, FILE_BYTES).map_err(|error| match error {
+        SecretError::Open(why) => refuse(&format!("{why}: {remedy}")),
+        SecretError::Foreign(why) | SecretError::Unreadable(why) => refuse(&why),
+    })?;
+    let token = text.trim().to_owned();
+    if !is_token(&token) {
+        return Err(refuse(&format!("holds no token (16 or more visible characters): {remedy}")));
+    }
+    let cached =
+        CachedDigest { digest: Sha256::digest(token.as_bytes()).into(), stamp: stamp(&found), is_logged: false };
+    Ok((token, cached))
+}
+
+fn is_token(text: &str) -> bool {
+    text.len() >= 16 && text.chars().all(|letter| letter.is_ascii_graphic())
+}
+
+fn stamp(found: &fs::Metadata) -> (u64, u64, i64, i64) {
+    (found.dev(), found.ino(), found.ctime(), found.ctime_nsec())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_made_once_kept_private_and_followed_when_it_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state/token");
+        let token = Token::open(&path).unwrap();
+        let first = read_or_create(&path).unwrap();
+        assert_eq!(first, read_or_create(&path).unwrap());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(token.matches(&first));
+        for wrong in ["", "x", first.trim_start_matches(|c| first.starts_with(c)), &format!("{first} ")] {
+            assert!(!token.matches(wrong), "{wrong:?}");
+        }
+        renew(&path).unwrap();
+        assert!(!token.matches(&first));
+        assert!(token.matches(&read_or_create(&path).unwrap()));
+        let second = read_or_create(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(!token.matches(&second), "a token that was taken away");
+        renew(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(!token.matches(&second));
+        assert!(read_or_create(&path).unwrap_err().message.contains("open to others"));
+    }
+
+    #[test]
+    fn another_token_counts_too_where_it_is_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let other = "sixteen-or-more-visible";
+        let token = Token::open(&path).unwrap().or(Some(other.into()));
+        assert!(token.matches(other) && token.matches(&read_or_create(&path).unwrap()) && !token.matches(""));
+        for none in ["", "short", "sixteen or more, with spaces"] {
+            assert!(!Token::open(&path).unwrap().or(Some(none.into())).matches(none), "{none:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_holds_no_token_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        for text in ["", "short", "sixteen or more, but with spaces"] {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            assert!(read_or_create(&path).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The files of a recording: made new, for the user alone, and whole up to their last line whatever
+//! happens.
+
+use std::{
+    fs::{DirBuilder, File},
+    io::{self, Write as _},
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use muxtap_api::{Error, ErrorCode, RecordFormat, Result};
+use muxtap_base::files::create_private;
+
+/// Where a recording goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// One file. At a limit the recording ends.
+    File(PathBuf),
+    /// Files with this beginning of their names. At a limit the next one begins.
+    Files(PathBuf, String),
+}
+
+/// The files that were written, and the one that is.
+#[derive(Debug)]
+pub(super) struct Files {
+    place: Place,
+    suffix: &'static str,
+    number: u32,
+    file: File,
+    path: PathBuf,
+    /// Bytes in it: whole lines.
+    length: u64,
+}
+
+impl Files {
+    /// Makes the first file. Error: `CONFLICT` where it is there already, `INVALID_ARGUMENT` where it
+    /// cannot be made.
+    pub(super) fn begin(place: Place, format: RecordFormat) -> Result<Self> {
+        let suffix = if format == RecordFormat::Text { "txt" } else { "cast" };
+        if let Place::Files(dir, _) = &place {
+            make_dir(dir)?;
+        }
+        let (mut number, path) = (1, path_of(&place, suffix, 1));
+        let mut made = make(&path);
+        let mut path = path;
+        // Two recordings of one second have one name.
+        while matches!(place, Place::Files(..)) && number < 1000 && is_there(&made) {
+            number += 1;
+            path = path_of(&place, suffix, number);
+            made = make(&path);
+        }
+        let file = made.map_err(|error| refused(&path, &error))?;
+        Ok(Self { place, suffix, number, file, path, length: 0 })
+    }
+
+    /// Whether the next file may follow this one.
+    pub(super) fn rotates(&self) -> bool {
+        matches!(self.place, Place::Files(..))
+    }
+
+    /// Returns the path of the file that is written.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the bytes in the file that is written.
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Ends this file and makes the next one.
+    pub(super) fn rotate(&mut self) -> Result<()> {
+        loop {
+            self.number += 1;
+            let path = path_of(&self.place, self.suffix, self.number);
+            let made = make(&path);
+            if is_there(&made) {
+                continue;
+            }
+            self.file = made.map_err(|error| refused(&path, &error))?;
+            (self.path, self.length) = (path, 0);
+            return Ok(());
+        }
+    }
+
+    /// Writes whole lines. Error: they could not be written; then the file is as it was before.
+    pub(super) fn write(&mut self, lines: &[u8]) -> Result<()> {
+        match self.file.write_all(lines) {
+            Ok(()) => {
+                self.length += lines.len() as u64;
+                Ok(())
+            }
+            Err(error) => {
+                let cut = self.file.set_len(self.length);
+                let left = if cut.is_ok() { "; what was recorded before is whole" } else { "" };
+                let path = self.path.display();
+                Err(Error::new(ErrorCode::ResourceLimit, format!("{path} cannot be written: {error}{left}")))
+            }
+        }
+    }
+}
+
+/// Makes a directory for the user alone, where it is missing.
+fn make_dir(dir: &Path) -> Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| refused(dir, &error))
+}
+
+fn path_of(place: &Place, suffix: &str, number: u32) -> PathBuf {
+    match place {
+        Place::File(path) => path.clone(),
+        Place::Files(dir, stem) => dir.join(format!("{stem}.{number:04}.{suffix}")),
+    }
+}
+
+/// Makes a file that was not there, for the user alone. A link in its place is not followed.
+fn make(path: &Path) -> io::Result<File> {
+    create_private(path)
+}
+
+fn is_there(made: &io::Result<File>) -> bool {
+    made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists)
+}
+
+fn refused(path: &Path, error: &io::Error) -> Error {
+    let path = path.display();
+    if error.kind() == io::ErrorKind::AlreadyExists {
+        return Error::new(ErrorCode::Conflict, format!("{path} is there already; give another name, or move it away"));
+    }
+    Error::invalid(format!("{path} cannot be made: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    fn files_are_made_new_and_for_the_user_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.cast");
+        let mut files = Files::begin(Place::File(path.clone()), RecordFormat::V3).unwrap();
+        files.write(b"one\n").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let again = Files::begin(Place::File(path.clone()), RecordFormat::V3).unwrap_err();
+        assert_eq!(again.code, ErrorCode::Conflict);
+        std::os::unix::fs::symlink(dir.path().join("made"), dir.path().join("link")).unwrap();
+        assert!(Files::begin(Place::File(dir.path().join("link")), RecordFormat::V3).is_err());
+        assert!(!dir.path().join("made").exists());
+        assert!(Files::begin(Place::File(dir.path().join("no/dir")), RecordFormat::V3).is_err());
+    }
+
+    #[test]
+    fn files_in_a_directory_follow_each_other_and_replace_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::Files(dir.path().join("deep"), "s".into());
+        let mut one = Files::begin(place.clone(), RecordFormat::Text).unwrap();
+        assert_eq!(fs::metadata(dir.path().join("deep")).unwrap().permissions().mode() & 0o777, 0o700);
+        let other = Files::begin(place, RecordFormat::Text).unwrap();
+        assert_eq!(other.path().file_name().unwrap(), "s.0002.txt");
+        one.write(b"x\n").unwrap();
+        one.rotate().unwrap();
+        assert_eq!((one.path().file_name().unwrap().to_str().unwrap(), one.length()), ("s.0003.txt", 0));
+    }
+}

@@ -1,0 +1,456 @@
+//! Recordings of panes: asciicast files, and live streams for asciinema's players.
+//!
+//! A recording follows its pane as any reader does, by the pane's handle, on a thread of its own that
+//! all recordings share: neither the task that reads tmux nor who waits for a pane is held up by a disk.
+//! `docs/recordings.md` describes the files. [`cast`], [`alis`] and [`redact`] are pure.
+
+mod alis;
+mod cast;
+mod files;
+pub mod live;
+mod recorder;
+mod redact;
+mod source;
+
+use std::{
+    collections::VecDeque,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use muxtap_base::{clock, files::make_private_folder};
+use time::OffsetDateTime;
+use tokio::{runtime::Handle, sync::oneshot};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::{
+    files::{Files, Place},
+    recorder::{Plan, Recorder},
+    source::Source,
+};
+use muxtap_api::{Error, ErrorCode, PaneInfo, RecordRequest, RecordState, RecordingInfo, Result, Since, Tier};
+use muxtap_engine::{Engine, Pane, Principal, Server};
+
+pub use alis::PROTOCOL as ALIS;
+pub use redact::Secrets;
+
+/// Recordings that may go on at once.
+pub(crate) const OPEN_RECORDINGS: usize = 64;
+/// Recordings that have ended and are still listed; of more, the oldest are dropped.
+pub(crate) const ENDED_RECORDINGS: usize = 256;
+/// Files of a recording that are listed; of more, the latest.
+pub(crate) const FILES_TOLD: usize = 1000;
+/// The smallest limit of a file's bytes.
+pub(crate) const LEAST_BYTES: u64 = 4096;
+/// The smallest limit of a file's time.
+pub(crate) const LEAST_TIME: Duration = Duration::from_secs(1);
+
+/// How long a recording that is to be attended waits for who does.
+pub(crate) const ATTEND_TIME: Duration = Duration::from_secs(10);
+
+/// The caller of a recording, who decides where it may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// The user, on the daemon's Unix socket: into any file that is not there yet.
+    User,
+    /// Anybody else: by a name, into the directory of recordings.
+    Other,
+}
+
+impl Trust {
+    /// Returns what this engine's caller may decide.
+    fn of(engine: &Engine) -> Self {
+        if engine.caller().principal.is_user() { Self::User } else { Self::Other }
+    }
+}
+
+/// All recordings of a daemon; clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Recordings {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The directory of recordings.
+    dir: Option<PathBuf>,
+    all: Mutex<VecDeque<Arc<Entry>>>,
+    /// The runtime of the thread that records.
+    thread: Mutex<Option<Handle>>,
+    tasks: TaskTracker,
+    last: AtomicU64,
+}
+
+/// A recording as it is listed.
+#[derive(Debug)]
+struct Entry {
+    info: Mutex<RecordingInfo>,
+    /// The caller who began it.
+    owner: Principal,
+    /// Cancelled to stop it.
+    stop: CancellationToken,
+    /// Cancelled when it has ended.
+    ended: CancellationToken,
+    /// Cancelled when somebody has attached to it.
+    attended: CancellationToken,
+}
+
+impl Entry {
+    fn info(&self) -> RecordingInfo {
+        self.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn update(&self, change: impl FnOnce(&mut RecordingInfo)) {
+        change(&mut self.info.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn end(&self, change: impl FnOnce(&mut RecordingInfo)) {
+        self.update(|info| {
+            info.ended_ms = Some(clock::now_ms());
+            change(info);
+        });
+        self.ended.cancel();
+    }
+}
+
+/// A recording that ends when this is dropped.
+pub struct Attached {
+    entry: Arc<Entry>,
+}
+
+impl Attached {
+    /// Waits for the recording's end.
+    pub async fn ended(&self) -> RecordingInfo {
+        self.entry.ended.cancelled().await;
+        self.entry.info()
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.entry.stop.cancel();
+    }
+}
+
+impl Recordings {
+    /// Creates the recordings of a daemon, which go into this directory where no other is named.
+    pub fn in_dir(dir: PathBuf) -> Self {
+        Self { inner: Arc::new(Inner { dir: Some(dir), ..Inner::default() }) }
+    }
+
+    /// Checks whether a caller may begin and stop recordings. They read, and make files: the user does
+    /// that with files of his own, others need the tier `create`.
+    fn authorize(engine: &Engine) -> Result<()> {
+        engine.authorize(if Trust::of(engine) == Trust::User { Tier::Read } else { Tier::Create })
+    }
+
+    /// Begins a recording. It goes on by itself until the pane ends, a limit, or [`Recordings::stop`].
+    ///
+    /// Errors: `INVALID_ARGUMENT`, `NOT_FOUND`, `CONFLICT` (the file is there), `RESOURCE_LIMIT`,
+    /// `READ_ONLY`.
+    pub async fn start(&self, server: &Server, request: &RecordRequest) -> Result<RecordingInfo> {
+        let engine = server.engine().clone();
+        Self::authorize(&engine)?;
+        let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
+        let secrets = match request.redact.as_slice() {
+            [] => None,
+            redact => Some(Secrets::compile(&engine, redact.to_vec()).await?),
+        };
+        if let Some(bytes) = request.max_bytes.filter(|bytes| *bytes < LEAST_BYTES) {
+            return Err(Error::invalid(format!("max_bytes: {bytes}; give {LEAST_BYTES} or more")));
+        }
+        let max_time = request.max_ms.map(Duration::from_millis);
+        if max_time.is_some_and(|time| time < LEAST_TIME) {
+            let least = LEAST_TIME.as_millis();
+            return Err(Error::invalid(format!(
+                "max_ms: {}; give {least} or more",
+                request.max_ms.unwrap_or_default()
+            )));
+        }
+        let pane = server.pane(&request.pane).await?;
+        let info = pane.info();
+        let started_ms = clock::now_ms();
+        let place = self.place(request, &info, started_ms, Trust::of(&engine))?;
+        let title = if info.session.is_empty() {
+            info.id.to_string()
+        } else {
+            format!("{}:{}.{} {}", info.session, info.window_index, info.index, info.title)
+        };
+        let plan = Plan {
+            format: request.format,
+            max_bytes: request.max_bytes,
+            max_time,
+            secrets,
+            input: request.input,
+            title,
+        };
+        let entry = self.enlist(&engine, &pane, request, started_ms)?;
+        if request.attend {
+            // Before it begins: who asked may go away at any time, and this future with him.
+            self.end_unattended(entry.clone(), &self.thread(&engine)?);
+        }
+        let begun = self.run(&engine, entry.clone(), pane, since, plan, place).await;
+        engine.record("record", begun.as_ref().map_or_else(|error| error.code.as_str(), |()| "ok"));
+        if let Err(error) = begun {
+            self.all().retain(|other| !Arc::ptr_eq(other, &entry));
+            return Err(error);
+        }
+        Ok(entry.info())
+    }
+
+    /// Returns all recordings, the oldest first.
+    pub fn list(&self) -> Vec<RecordingInfo> {
+        self.all().iter().map(|entry| entry.info()).collect()
+    }
+
+    /// Returns a recording.
+    pub fn get(&self, id: &str) -> Result<RecordingInfo> {
+        Ok(self.find(id)?.info())
+    }
+
+    /// Returns a recording that ends with what is returned. Error: `READ_ONLY` for another caller's.
+    pub fn attach(&self, engine: &Engine, id: &str) -> Result<Attached> {
+        let entry = self.find_to_end(engine, id)?;
+        entry.attended.cancel();
+        Ok(Attached { entry })
+    }
+
+    /// Ends a recording, and waits until its last file is whole. One that has ended stays as it is.
+    /// Error: `READ_ONLY` for another caller's.
+    pub async fn stop(&self, engine: &Engine, id: &str) -> Result<RecordingInfo> {
+        let entry = self.find_to_end(engine, id)?;
+        entry.stop.cancel();
+        entry.ended.cancelled().await;
+        Ok(entry.info())
+    }
+
+    /// Ends a recording to which nobody attaches: who asked for it died before he could.
+    fn end_unattended(&self, entry: Arc<Entry>, thread: &Handle) {
+        let wait = async move {
+            tokio::select! {
+                () = tokio::time::sleep(ATTEND_TIME) => entry.stop.cancel(),
+                () = entry.attended.cancelled() => {}
+                () = entry.ended.cancelled() => {}
+            }
+        };
+        self.inner.tasks.spawn_on(wait, thread);
+    }
+
+    /// Finds a recording that the caller is about to end.
+    fn find_to_end(&self, engine: &Engine, id: &str) -> Result<Arc<Entry>> {
+        Self::authorize(engine)?;
+        let entry = self.find(id)?;
+        engine.check_owner(&entry.owner, &format!("recording {id}"))?;
+        Ok(entry)
+    }
+
+    fn find(&self, id: &str) -> Result<Arc<Entry>> {
+        let found = self.all().iter().find(|entry| entry.info().id == id).cloned();
+        found.ok_or_else(|| Error::not_found(format!("no recording {id}; the list of recordings shows what there is")))
+    }
+
+    fn all(&self) -> MutexGuard<'_, VecDeque<Arc<Entry>>> {
+        self.inner.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a recording on the list. Error: too many go on.
+    fn enlist(&self, engine: &Engine, pane: &Pane, request: &RecordRequest, started_ms: u64) -> Result<Arc<Entry>> {
+        if engine.is_stopping() {
+            return Err(Error::unavailable("muxtap is stopping"));
+        }
+        let mut all = self.all();
+        let goes_on = |entry: &Arc<Entry>| !entry.ended.is_cancelled();
+        if all.iter().filter(|entry| goes_on(entry)).count() >= OPEN_RECORDINGS {
+            let message = format!("{OPEN_RECORDINGS} recordings go on; at most that many do");
+            return Err(Error::new(ErrorCode::ResourceLimit, message));
+        }
+        while all.iter().filter(|entry| !goes_on(entry)).count() >= ENDED_RECORDINGS {
+            if let Some(oldest) = all.iter().position(|entry| !goes_on(entry)) {
+                all.remove(oldest);
+            }
+        }
+        let number = self.inner.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let info = RecordingInfo {
+            id: format!("r{number}"),
+            pane: pane.id(),
+            socket: pane.server().socket().display().to_string(),
+            format: request.format,
+            state: RecordState::Recording,
+            files: Vec::new(),
+            bytes: 0,
+            started_ms,
+            ended_ms: None,
+            cursor: pane.cursor(),
+            gaps: 0,
+            redacted: 0,
+            exit_status: None,
+            error: None,
+        };
+        let [stop, ended, attended] = std::array::from_fn(|_| CancellationToken::new());
+        let owner = engine.caller().principal.clone();
+        let entry = Arc::new(Entry { info: Mutex::new(info), owner, stop, ended, attended });
+        all.push_back(entry.clone());
+        Ok(entry)
+    }
+
+    /// Begins to record on the thread for that.
+    async fn run(
+        &self,
+        engine: &Engine,
+        entry: Arc<Entry>,
+        pane: Pane,
+        since: Since,
+        plan: Plan,
+        place: Place,
+    ) -> Result<()> {
+        let (sender, begun) = oneshot::channel();
+        let record = async move {
+            let begin = async {
+                let (source, start) = Source::begin(pane, &since, plan.max_bytes).await?;
+                let files = Files::begin(place, plan.format)?;
+                Recorder::begin(plan, entry.clone(), source, start, files)
+            };
+            match begin.await {
+                Ok(recorder) => {
+                    // Who asked may have gone: the recording goes on without him.
+                    let _ = sender.send(Ok(()));
+                    recorder.run().await;
+                }
+                Err(error) => {
+                    entry.end(|info| info.state = RecordState::Failed);
+                    let _ = sender.send(Err(error));
+                }
+            }
+        };
+        self.inner.tasks.spawn_on(record, &self.thread(engine)?);
+        begun.await.unwrap_or_else(|_| Err(Error::unavailable("muxtap is stopping")))
+    }
+
+    /// Returns the runtime of the thread that records. It begins with the first recording and ends with
+    /// the engine, when the last file is whole.
+    fn thread(&self, engine: &Engine) -> Result<Handle> {
+        let mut thread = self.inner.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = &*thread {
+            return Ok(handle.clone());
+        }
+        let failed = |error: std::io::Error| Error::internal(format!("recordings: cannot start a thread: {error}"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (end, tasks) = (engine.end(), self.inner.tasks.clone());
+        let run = move || {
+            runtime.block_on(async {
+                end.cancelled().await;
+                tasks.close();
+                tasks.wait().await;
+            });
+        };
+        std::thread::Builder::new().name("recordings".into()).spawn(run).map_err(failed)?;
+        let (end, tasks) = (engine.end(), self.inner.tasks.clone());
+        engine.spawn(async move {
+            end.cancelled().await;
+            tasks.wait().await;
+        });
+        *thread = Some(handle.clone());
+        Ok(handle)
+    }
+
+    /// Returns the directory of recordings, which is made where it is missing. Error: somebody else made it.
+    fn own_dir(&self) -> Result<PathBuf> {
+        let none = || Error::invalid("file: this process has no directory of recordings; give an absolute path");
+        let dir = self.inner.dir.clone().ok_or_else(none)?;
+        make_private_folder(&dir).map_err(|error| {
+            Error::new(ErrorCode::Conflict, format!("the directory of recordings, {}, {error}", dir.display()))
+        })?;
+        Ok(dir)
+    }
+
+    /// Returns where a recording goes.
+    fn place(&self, request: &RecordRequest, pane: &PaneInfo, now_ms: u64, trust: Trust) -> Result<Place> {
+        match (&request.file, &request.dir) {
+            (Some(_), Some(_)) => Err(Error::invalid("give file or dir, not both")),
+            (None, None) => Ok(Place::Files(self.own_dir()?, stem(pane, now_ms))),
+            (None, Some(dir)) => Ok(Place::Files(absolute("dir", dir, trust)?, stem(pane, now_ms))),
+            (Some(file), None) if file.contains('/') => Ok(Place::File(absolute("file", file, trust)?)),
+            (Some(name), None) => {
+                let is_odd = name.is_empty() || name.starts_with('.') || name.chars().any(char::is_control);
+                if is_odd || name.len() > 200 {
+                    return Err(Error::invalid(format!(
+                        "file: {name:?} is no name of a recording: at most 200 bytes, not beginning with a dot"
+                    )));
+                }
+                Ok(Place::File(self.own_dir()?.join(name)))
+            }
+        }
+    }
+}
+
+/// Checks a path that a caller gave.
+fn absolute(field: &str, path: &str, trust: Trust) -> Result<PathBuf> {
+    if trust != Trust::User {
+        return Err(Error::invalid(format!(
+            "{field}: {path:?}: only over the Unix socket recordings go anywhere; give file a name without a /, or neither"
+        )));
+    }
+    if !Path::new(path).is_absolute() || path.contains('\0') {
+        return Err(Error::invalid(format!("{field}: {path:?} is no absolute path")));
+    }
+    Ok(PathBuf::from(path))
+}
+
+/// Returns the beginning of the names of a recording's files: session, pane and time.
+fn stem(pane: &PaneInfo, now_ms: u64) -> String {
+    let letter = |letter: char| if letter.is_ascii_alphanumeric() || letter == '_' { letter } else { '-' };
+    let session: String = pane.session.chars().take(40).map(letter).collect();
+    let at = i64::try_from(now_ms / 1000).ok().and_then(|at| OffsetDateTime::from_unix_timestamp(at).ok());
+    let at = at.unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let (date, time) = (at.date(), at.time());
+    format!(
+        "{}-{}-{:04}{:02}{:02}T{:02}{:02}{:02}Z",
+        if session.is_empty() { "pane" } else { &session },
+        pane.id.0,
+        date.year(),
+        u8::from(date.month()),
+        date.day(),
+        time.hour(),
+        time.minute(),
+        time.second()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(file: Option<&str>, dir: Option<&str>) -> RecordRequest {
+        RecordRequest { file: file.map(str::to_owned), dir: dir.map(str::to_owned), ..RecordRequest::default() }
+    }
+
+    #[test]
+    fn only_the_user_says_where_a_recording_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let recordings = Recordings::in_dir(dir.path().join("recordings"));
+        let pane = PaneInfo { session: "a/b".into(), ..PaneInfo::of(crate::PaneId(0)) };
+        let place = |request: &RecordRequest, trust| recordings.place(request, &pane, 1_700_000_000_000, trust);
+        for (file, given) in [(Some("/tmp/x"), None), (None, Some("/tmp")), (Some("a/b"), None), (Some("../x"), None)] {
+            let refused = place(&request(file, given), Trust::Other).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::InvalidArgument, "{file:?} {given:?}");
+        }
+        for trust in [Trust::User, Trust::Other] {
+            for name in ["", ".", "..", ".hidden", "a\nb", "relative/path"] {
+                assert!(place(&request(Some(name), None), trust).is_err(), "{name:?}");
+            }
+            let here = Place::File(dir.path().join("recordings/x.cast"));
+            assert_eq!(place(&request(Some("x.cast"), None), trust).unwrap(), here);
+            let names = Place::Files(dir.path().join("recordings"), "a-b-0-20231114T221320Z".into());
+            assert_eq!(place(&request(None, None), trust).unwrap(), names);
+        }
+        assert_eq!(place(&request(Some("/tmp/x"), None), Trust::User).unwrap(), Place::File("/tmp/x".into()));
+        assert!(place(&request(None, Some("/tmp")), Trust::User).is_ok());
+        assert!(place(&request(Some("x"), Some("/tmp")), Trust::User).is_err());
+        assert!(Recordings::default().place(&request(Some("x"), None), &pane, 0, Trust::User).is_err());
+    }
+}

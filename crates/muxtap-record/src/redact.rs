@@ -1,0 +1,524 @@
+//! Secrets replaced in a terminal's output, before anybody else sees it.
+//!
+//! Patterns are matched with the text of a line as it is printed: escape sequences between its
+//! characters, backspaces and carriage returns included, however the output is cut into chunks. Each
+//! character of a match becomes as many `*` as it has columns, so that the screen keeps its shape.
+//! What may still become a match is held back.
+
+mod nfa;
+mod tokens;
+
+use std::{collections::VecDeque, time::Duration};
+
+use muxtap_core::width;
+
+use self::{
+    nfa::{Nfa, Search},
+    tokens::{Token, Tokens},
+};
+use muxtap_api::Result;
+use muxtap_engine::Engine;
+
+/// Bytes that are held back at most. Of more, the oldest are let go as they are.
+pub(crate) const HELD_BYTES: usize = 64 * 1024;
+/// How long output is held back while its pane rests.
+pub(crate) const HELD_TIME: Duration = Duration::from_secs(5);
+/// Columns of a line that are remembered. Behind them another line begins.
+pub(crate) const LINE_COLUMNS: usize = 16 * 1024;
+
+/// Patterns of secrets; clones share them.
+#[derive(Clone, Debug)]
+pub struct Secrets {
+    nfa: std::sync::Arc<Nfa>,
+}
+
+impl Secrets {
+    /// Compiles regexes. Error: `INVALID_ARGUMENT` for what is none, is too large, or matches the empty
+    /// text.
+    pub(crate) fn new(patterns: &[String]) -> Result<Self> {
+        Ok(Self { nfa: std::sync::Arc::new(Nfa::new(patterns)?) })
+    }
+
+    /// Compiles regexes where that holds up nobody. Error: as [`Secrets::new`], and `RESOURCE_LIMIT`.
+    pub async fn compile(engine: &Engine, patterns: Vec<String>) -> Result<Self> {
+        let texts = patterns.clone();
+        engine.compile(texts.iter().map(String::as_str), move || Self::new(&patterns)).await
+    }
+
+    /// Replaces the secrets in a text that is complete.
+    pub(crate) fn replace(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        for line in text.split_inclusive('\n') {
+            let (mut search, mut found, mut secret) = (Search::default(), Vec::new(), Ranges::default());
+            for (at, character) in line.chars().enumerate() {
+                search.step(&self.nfa, character, at, &mut found);
+                found.drain(..).for_each(|range| secret.add(range));
+            }
+            for (at, character) in line.chars().enumerate() {
+                if secret.holds(at) {
+                    (0..width::of_text(character.encode_utf8(&mut [0; 4]))).for_each(|_| out.push('*'));
+                } else {
+                    out.push(character);
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Ranges of places that were found one after the other; those that touch each other are one.
+#[derive(Debug, Default)]
+struct Ranges(Vec<(usize, usize)>);
+
+impl Ranges {
+    /// Adds a range that ends no earlier than those before it.
+    fn add(&mut self, (mut from, mut to): (usize, usize)) {
+        while let Some((first, end)) = self.0.pop_if(|(_, end)| *end >= from) {
+            (from, to) = (from.min(first), to.max(end));
+        }
+        self.0.push((from, to));
+    }
+
+    fn holds(&self, place: usize) -> bool {
+        let next = self.0.partition_point(|(_, end)| *end <= place);
+        self.0.get(next).is_some_and(|(from, _)| *from <= place)
+    }
+}
+
+/// A piece of output, and when it was printed.
+pub(crate) type Piece = (Duration, Vec<u8>);
+
+/// Output that is held back: a character and its place, or what prints none.
+#[derive(Debug)]
+struct Held {
+    at: Duration,
+    /// The number of its line, and its first column there; `None` for what prints nothing.
+    place: Option<(u64, usize)>,
+    columns: usize,
+    secret: bool,
+    bytes: Vec<u8>,
+}
+
+/// The replacing of secrets in one stream of output.
+#[derive(Debug)]
+pub(crate) struct Redactor {
+    secrets: Secrets,
+    tokens: Tokens,
+    held: VecDeque<Held>,
+    held_bytes: usize,
+    line: Line,
+    search: Search,
+    /// Columns of the line that the search has read.
+    searched: usize,
+    /// Whether the line was changed before that.
+    changed: bool,
+    /// The last match of the line, while characters are appended to it: what is behind it is not marked yet.
+    marked: Option<(usize, usize)>,
+    /// Columns of the terminal.
+    columns: usize,
+    /// Characters that were replaced.
+    replaced: u64,
+    out: Vec<Piece>,
+}
+
+/// The line that is being printed: the characters of its columns. A wide one has an empty column behind it.
+#[derive(Debug, Default)]
+struct Line {
+    number: u64,
+    cells: Vec<Option<char>>,
+    /// The column of the next character; lines that wrap go on counting.
+    column: usize,
+    /// Whether the last thing was a character: at the edge the cursor then stands in its row still.
+    printed: bool,
+}
+
+impl Redactor {
+    /// Creates a redactor for a terminal of so many columns.
+    pub(crate) fn new(secrets: Secrets, columns: u16) -> Self {
+        Self {
+            secrets,
+            tokens: Tokens::default(),
+            held: VecDeque::new(),
+            held_bytes: 0,
+            line: Line::default(),
+            search: Search::default(),
+            searched: 0,
+            changed: false,
+            marked: None,
+            columns: usize::from(columns.max(1)),
+            replaced: 0,
+            out: Vec::new(),
+        }
+    }
+
+    /// Begins in a line that shows something already, in this column: it may be the beginning of a secret.
+    pub(crate) fn begin_in_line(&mut self, cells: Vec<Option<char>>, column: usize) {
+        let number = self.line.number + 1;
+        let printed = column > 0 && column.is_multiple_of(self.columns);
+        self.line = Line { number, cells, column: column.min(LINE_COLUMNS), printed };
+        self.line.cells.truncate(LINE_COLUMNS);
+        self.changed = true;
+        self.look();
+    }
+
+    /// Takes note of the terminal's columns from here on.
+    pub(crate) fn resize(&mut self, columns: u16) {
+        self.columns = usize::from(columns.max(1));
+    }
+
+    /// Returns how many characters were replaced so far.
+    pub(crate) fn replaced(&self) -> u64 {
+        self.replaced
+    }
+
+    /// Drops a string that tmux gave up (N57).
+    pub(crate) fn give_up(&mut self) {
+        self.tokens.give_up();
+    }
+
+    /// Whether something is held back that [`Redactor::flush`] lets go of.
+    pub(crate) fn is_holding(&self) -> bool {
+        !self.held.is_empty() || self.tokens.is_open()
+    }
+
+    /// Takes output, and returns what can be let go of it and of what was held back.
+    pub(crate) fn feed(&mut self, at: Duration, bytes: &[u8]) -> Vec<Piece> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if self.tokens.is_ground() && self.held.is_empty() && self.search.is_empty() && self.is_at_end() {
+                let plain = self.plain_run(rest);
+                if plain > 0 {
+                    let (run, behind) = rest.split_at(plain.min(rest.len()));
+                    self.skip_plain(at, run);
+                    rest = behind;
+                    continue;
+                }
+            }
+            let mut tokens = std::mem::take(&mut self.tokens);
+            let (token, behind) = tokens.next(rest);
+            self.tokens = tokens;
+            rest = behind;
+            match token {
+                Some(token) => self.take(at, token),
+                None => break,
+            }
+        }
+        self.look();
+        self.release();
+        std::mem::take(&mut self.out)
+    }
+
+    /// Returns all that is held back, as the output ends or rests here.
+    pub(crate) fn flush(&mut self, at: Duration) -> Vec<Piece> {
+        self.look();
+        self.release_until(self.held.len());
+        let open = self.tokens.take_open();
+        if !open.is_empty() {
+            self.emit(at, &open);
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    /// Whether the next character stands behind all others of its line, which were searched.
+    fn is_at_end(&self) -> bool {
+        !self.changed && self.line.column == self.line.cells.len() && self.searched == self.line.cells.len()
+    }
+
+    /// Returns the length of the text at the beginning of `bytes` in which no secret can begin.
+    fn plain_run(&self, bytes: &[u8]) -> usize {
+        let room = LINE_COLUMNS.saturating_sub(self.line.column);
+        let plain = |byte: &&u8| (b' '..=b'~').contains(*byte) && !self.secrets.nfa.begins(**byte);
+        bytes.iter().take(room).take_while(plain).count()
+    }
+
+    fn skip_plain(&mut self, at: Duration, run: &[u8]) {
+        self.line.cells.extend(run.iter().map(|byte| Some(char::from(*byte))));
+        self.line.column = self.line.cells.len();
+        self.searched = self.line.column;
+        self.line.printed = true;
+        self.emit(at, run);
+    }
+
+    fn take(&mut self, at: Duration, token: Token) {
+        match token {
+            Token::Character(character, bytes) => self.print(at, character, bytes),
+            Token::Control(byte) => {
+                self.control(byte);
+                self.hold(at, None, 0, vec![byte]);
+            }
+            Token::Sequence(bytes) => {
+                self.sequence(&bytes);
+                self.hold(at, None, 0, bytes);
+            }
+            Token::Text(bytes) => {
+                let before = String::from_utf8_lossy(&bytes).into_owned();
+                let text = self.secrets.replace(&before);
+                self.replaced += u64::from(text != before);
+                self.hold(at, None, 0, if text == before { bytes } else { text.into_bytes() });
+            }
+        }
+        if self.held_bytes > HELD_BYTES {
+            self.look();
+            self.release_until(self.held.len());
+        }
+    }
+
+    fn print(&mut self, at: Duration, character: char, bytes: Vec<u8>) {
+        let columns = width::of_text(character.encode_utf8(&mut [0; 4]));
+        if columns == 0 {
+            // Part of the character before it, and not of the text that is searched.
+            let place = self.line.column.checked_sub(1).map(|column| (self.line.number, column));
+            return self.hold(at, place, 0, bytes);
+        }
+        if self.line.column + columns > LINE_COLUMNS {
+            self.end_line(0);
+        }
+        let Line { number, column, .. } = self.line;
+        let appended = self.is_at_end();
+        let end = column + columns;
+        if self.line.cells.len() < end {
+            self.line.cells.resize(end, Some(' '));
+        }
+        for (offset, cell) in self.line.cells.iter_mut().skip(column).take(columns).enumerate() {
+            *cell = (offset == 0).then_some(character);
+        }
+        (self.line.column, self.line.printed) = (end, true);
+        self.hold(at, Some((number, column)), columns, bytes);
+        if appended {
+            let mut found = Vec::new();
+            self.search.step(&self.secrets.nfa, character, column, &mut found);
+            self.searched = end;
+            for range in found {
+                self.mark_appended(range);
+            }
+        } else {
+            self.changed = true;
+        }
+    }
+
+    /// Applies a control character to the line.
+    fn control(&mut self, byte: u8) {
+        match byte {
+            b'\n' | 0x0b | 0x0c => {
+                let column = self.line.column;
+                self.end_line(column % self.columns);
+            }
+            b'\r' => {
+                self.look();
+                self.line.column = self.row_start();
+            }
+            0x08 => {
+                self.look();
+                self.line.column = self.line.column.saturating_sub(1).max(self.row_start());
+            }
+            b'\t' => {
+                let column = self.line.column;
+                let end = (column / 8 + 1) * 8;
+                self.move_to(end.min(self.row_start() + self.columns - 1).max(column));
+            }
+            _ => return,
+        }
+        self.line.printed = false;
+    }
+
+    /// Returns the column in which the cursor's row begins.
+    fn row_start(&self) -> usize {
+        let column = self.line.column - usize::from(self.line.printed && self.line.column > 0);
+        column - column % self.columns
+    }
+
+    /// Applies an escape sequence to the line.
+    fn sequence(&mut self, bytes: &[u8]) {
+        let Some(body) = bytes.strip_prefix(b"\x1b[") else {
+            // Character sets and keypad modes leave the cursor where it is.
+            if !matches!(bytes, [0x1b, b'(' | b')' | b'*' | b'+' | b'=' | b'>' | b'#', ..] | [0x1b, b'7']) {
+                self.end_line(0);
+            }
+            return;
+        };
+        let Some((last, parameters)) = body.split_last() else { return };
+        let text = String::from_utf8_lossy(parameters).into_owned();
+        let mut numbers = text.split(';').map(|number| number.parse::<usize>().unwrap_or(0).min(LINE_COLUMNS));
+        let first = numbers.next().unwrap_or(0);
+        let count = first.max(1);
+        let column = self.line.column;
+        match last {
+            // Looks, modes, reports, the cursor's shape.
+            b'm' | b'n' | b'c' | b'q' | b't' | b'u' | b's' => return,
+            b'h' | b'l' if !matches!(text.as_str(), "?1049" | "?1047" | "?47") => return,
+            b'C' => {
+                let edge = self.row_start() + self.columns - 1;
+                self.move_to((column + count).min(edge.max(column)));
+            }
+            b'D' => {
+                self.look();
+                self.line.column = column.saturating_sub(count).max(self.row_start());
+            }
+            b'G' | b'`' => self.move_to(self.row_start() + count - 1),
+            b'K' if first == 0 => {
+                self.look();
+                self.line.cells.truncate(column);
+                self.changed = true;
+            }
+            b'K' | b'X' => {
+                self.look();
+                let end = if *last == b'X' { column + count } else { column + 1 };
+                let from = if *last == b'X' { column } else { self.row_start() };
+                let cells = self.line.cells.iter_mut().enumerate();
+                cells.filter(|(at, _)| (from..end).contains(at)).for_each(|(_, cell)| *cell = Some(' '));
+                self.changed = true;
+            }
+            b'@' | b'P' => {
+                self.look();
+                self.shift(*last == b'@', column, count);
+                self.changed = true;
+            }
+            b'H' | b'f' => {
+                let column = numbers.next().unwrap_or(0).max(1) - 1;
+                self.end_line(column);
+            }
+            b'A' | b'B' | b'd' | b'e' => self.end_line(column % self.columns),
+            _ => self.end_line(0),
+        }
+        self.line.printed = false;
+    }
+
+    /// Moves the cursor in its line.
+    fn move_to(&mut self, column: usize) {
+        if column < self.line.column {
+            self.look();
+        }
+        let column = column.min(LINE_COLUMNS);
+        if column > self.line.cells.len() {
+            self.line.cells.resize(column, Some(' '));
+            self.changed = true;
+        }
+        self.line.column = column;
+    }
+
+    /// Inserts or removes columns; what is held back behind them moves along.
+    fn shift(&mut self, inserts: bool, column: usize, count: usize) {
+        let cells = &mut self.line.cells;
+        let at = column.min(cells.len());
+        if inserts {
+            cells.splice(at..at, std::iter::repeat_n(Some(' '), count));
+            cells.truncate(LINE_COLUMNS);
+        } else {
+            cells.drain(at..(at + count).min(cells.len()));
+        }
+        let number = self.line.number;
+        for (line, place) in self.held.iter_mut().filter_map(|held| held.place.as_mut()) {
+            if *line == number && *place >= column {
+                *place = if inserts { *place + count } else { place.saturating_sub(count).max(column) };
+            }
+        }
+    }
+
+    /// Ends the line: no match goes on behind it. The next one begins in this column.
+    fn end_line(&mut self, column: usize) {
+        self.look();
+        self.release_until(self.held.len());
+        let number = self.line.number + 1;
+        self.line.cells.clear();
+        self.line.cells.resize(column.min(LINE_COLUMNS), Some(' '));
+        (self.line.number, self.line.column, self.line.printed) = (number, self.line.cells.len(), false);
+        self.search = Search::default();
+        self.searched = 0;
+        self.marked = None;
+        self.changed = self.line.column > 0;
+    }
+
+    /// Searches a line that was changed, from its beginning.
+    fn look(&mut self) {
+        if !std::mem::take(&mut self.changed) {
+            return;
+        }
+        let (mut search, mut found, mut ranges) = (Search::default(), Vec::new(), Ranges::default());
+        let mut open_at_cursor = None;
+        for (column, cell) in self.line.cells.iter().enumerate() {
+            if column == self.line.column {
+                open_at_cursor = Some(search.clone());
+            }
+            if let Some(character) = cell {
+                search.step(&self.secrets.nfa, *character, column, &mut found);
+                found.drain(..).for_each(|range| ranges.add(range));
+            }
+        }
+        self.mark(&ranges);
+        // What comes next is printed at the cursor, and may go on with what stands before it.
+        self.search = open_at_cursor.unwrap_or(search);
+        self.searched = self.line.column.min(self.line.cells.len());
+    }
+
+    /// Marks what was found in the current line: every character that was printed in these columns.
+    fn mark(&mut self, found: &Ranges) {
+        let number = self.line.number;
+        self.marked = None;
+        if found.0.is_empty() {
+            return;
+        }
+        for held in &mut self.held {
+            held.secret |= held.place.is_some_and(|(line, column)| line == number && found.holds(column));
+        }
+    }
+
+    /// Marks a match that ends with the last character. One that goes on does not go through all that is held again.
+    fn mark_appended(&mut self, (from, to): (usize, usize)) {
+        match self.marked {
+            Some((first, end)) if (first..=end).contains(&from) => {
+                let number = self.line.number;
+                // Whatever was printed since stands at the end.
+                for held in self.held.iter_mut().rev() {
+                    match held.place {
+                        Some((line, column)) if line == number && column >= end => held.secret = true,
+                        Some(_) => break,
+                        None => {}
+                    }
+                }
+                self.marked = Some((first, to));
+            }
+            _ => {
+                self.mark(&Ranges(vec![(from, to)]));
+                self.marked = Some((from, to));
+            }
+        }
+    }
+
+    fn hold(&mut self, at: Duration, place: Option<(u64, usize)>, columns: usize, bytes: Vec<u8>) {
+        self.held_bytes += bytes.len();
+        self.held.push_back(Held { at, place, columns, secret: false, bytes });
+    }
+
+    /// Lets go of what cannot become a match any more.
+    fn release(&mut self) {
+        let number = self.line.number;
+        let from = self.search.open_from(self.line.column);
+        let is_open = |held: &Held| held.place.is_some_and(|(line, column)| line == number && column >= from);
+        // A secret that is complete may be let go, whatever it goes on with.
+        let keep = self.held.iter().position(|held| is_open(held) && !held.secret);
+        self.release_until(keep.unwrap_or(self.held.len()));
+    }
+
+    fn release_until(&mut self, end: usize) {
+        for held in self.held.drain(..end).collect::<Vec<_>>() {
+            self.held_bytes -= held.bytes.len();
+            if held.secret {
+                self.replaced += 1;
+                let stars = vec![b'*'; held.columns];
+                self.emit(held.at, &stars);
+            } else {
+                self.emit(held.at, &held.bytes);
+            }
+        }
+    }
+
+    fn emit(&mut self, at: Duration, bytes: &[u8]) {
+        match self.out.last_mut() {
+            Some((last, piece)) if *last == at => piece.extend_from_slice(bytes),
+            _ => self.out.push((at, bytes.to_vec())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

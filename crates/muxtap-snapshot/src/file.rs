@@ -1,0 +1,379 @@
+//! A snapshot's form on disk: what tmuxp reads, and muxtap's own additions under one key.
+//!
+//! A file of tmuxp's is one session. Further sessions of a snapshot stand in its `muxtap.sessions`,
+//! each in the same form.
+
+use muxtap_base::quoting::shell_word;
+use serde_json::{Map, Value, json};
+
+use super::{
+    layout,
+    limits::{PANE_TEXT, PANES, WINDOWS},
+    model::{Pane, Session, Snapshot, Window},
+};
+use muxtap_api::{Error, Result};
+
+/// The key of what tmuxp does not know.
+pub const OWN: &str = "muxtap";
+/// The version of what stands under that key.
+const VERSION: u64 = 1;
+
+/// Whether tmuxp is to type the programs of panes. muxtap itself never types them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Programs {
+    /// They stand in muxtap's part alone.
+    Kept,
+    /// They stand in tmuxp's `shell_command`, too.
+    Typed,
+}
+
+/// Writes a snapshot.
+pub fn write(snapshot: &Snapshot) -> Value {
+    let mut sessions = snapshot.sessions.iter().map(|session| write_session(session, Programs::Kept));
+    let mut file = sessions.next().unwrap_or_default();
+    let more: Vec<Value> = sessions.collect();
+    if let Some(own) = file.get_mut(OWN).and_then(Value::as_object_mut) {
+        own.insert("version".into(), VERSION.into());
+        own.insert("saved".into(), snapshot.saved.clone().into());
+        if !more.is_empty() {
+            own.insert("sessions".into(), more.into());
+        }
+    }
+    file
+}
+
+/// Writes one session as a file of its own.
+pub fn write_session(session: &Session, programs: Programs) -> Value {
+    let mut own = Map::new();
+    put(&mut own, "grouped_with", session.grouped_with.clone().map(Value::from));
+    put(&mut own, "current", session.current.map(Value::from));
+    put(&mut own, "last", session.last.map(Value::from));
+    let windows = session.windows.iter().map(|window| write_window(window, programs));
+    let mut file = Map::new();
+    file.insert("session_name".into(), session.name.clone().into());
+    put(&mut file, "start_directory", text(&session.directory));
+    if !session.environment.is_empty() {
+        file.insert("environment".into(), json!(session.environment));
+    }
+    file.insert("windows".into(), windows.collect::<Vec<_>>().into());
+    file.insert(OWN.into(), own.into());
+    file.into()
+}
+
+fn write_window(window: &Window, programs: Programs) -> Value {
+    let mut own = Map::new();
+    put(&mut own, "size", window.size.map(|(columns, rows)| json!([columns, rows])));
+    put(
+        &mut own,
+        "linked",
+        window.linked.as_ref().map(|(session, index)| json!({ "session": session, "index": index })),
+    );
+    for (name, is_so) in [
+        ("last", window.last),
+        ("zoomed", window.zoomed),
+        ("fixed_size", window.fixed_size),
+        ("auto_name", window.auto_name),
+    ] {
+        put(&mut own, name, is_so.then_some(Value::Bool(true)));
+    }
+    let mut file = Map::new();
+    file.insert("window_name".into(), window.name.clone().into());
+    put(&mut file, "window_index", window.index.map(Value::from));
+    put(&mut file, "layout", text(&window.layout));
+    put(&mut file, "focus", window.current.then_some(Value::Bool(true)));
+    // After the panes are there, so that what tmuxp types goes to one.
+    put(&mut file, "options_after", window.synchronized.then(|| json!({ "synchronize-panes": "on" })));
+    file.insert("panes".into(), window.panes.iter().map(|pane| write_pane(pane, programs)).collect::<Vec<_>>().into());
+    file.insert(OWN.into(), own.into());
+    file.into()
+}
+
+fn write_pane(pane: &Pane, programs: Programs) -> Value {
+    let mut own = Map::new();
+    put(&mut own, "title", text(&pane.title));
+    put(&mut own, "last", pane.last.then_some(Value::Bool(true)));
+    put(&mut own, "argv", (!pane.argv.is_empty()).then(|| json!(pane.argv)));
+    put(&mut own, "floating", pane.floating.map(|place| json!(place)));
+    put(&mut own, "history", (!pane.history.is_empty()).then(|| json!(pane.history)));
+    let mut lines = pane.lines.clone();
+    if programs == Programs::Typed && !pane.argv.is_empty() {
+        lines.push(pane.argv.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" "));
+    }
+    let mut file = Map::new();
+    file.insert("shell_command".into(), lines.into());
+    put(&mut file, "start_directory", text(&pane.directory));
+    put(&mut file, "focus", pane.active.then_some(Value::Bool(true)));
+    file.insert(OWN.into(), own.into());
+    file.into()
+}
+
+fn text(text: &str) -> Option<Value> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+fn put(map: &mut Map<String, Value>, name: &str, value: Option<Value>) {
+    if let Some(value) = value {
+        map.insert(name.to_owned(), value);
+    }
+}
+
+/// Reads a snapshot: muxtap's own file, or any that tmuxp takes, with its short forms. What is not
+/// understood is left out. Error: `INVALID_ARGUMENT`, which says where.
+pub fn read(file: &Value) -> Result<Snapshot> {
+    let version = at(at(file, OWN), "version").as_u64().unwrap_or(VERSION);
+    if version > VERSION {
+        return Err(Error::invalid(format!("{OWN}.version: {version} is of a newer muxtap; this one reads {VERSION}")));
+    }
+    let mut room = Room::default();
+    let mut sessions = vec![read_session(file, "", &mut room)?];
+    for (number, more) in items(at(at(file, OWN), "sessions")).enumerate() {
+        sessions.push(read_session(more, &format!("{OWN}.sessions[{number}]."), &mut room)?);
+    }
+    let snapshot = Snapshot { saved: string(at(at(file, OWN), "saved")), sessions };
+    check(&snapshot)?;
+    Ok(snapshot)
+}
+
+/// Checks what a restore relies on.
+fn check(snapshot: &Snapshot) -> Result<()> {
+    if snapshot.windows() > WINDOWS {
+        return Err(Error::invalid(format!("windows: {} are more than {WINDOWS}", snapshot.windows())));
+    }
+    for (number, session) in snapshot.sessions.iter().enumerate() {
+        let name = &session.name;
+        let before = snapshot.sessions.get(..number).unwrap_or_default();
+        if before.iter().any(|other| other.name == *name) {
+            return Err(Error::invalid(format!("session_name: two sessions are called {name:?}")));
+        }
+        match &session.grouped_with {
+            Some(with) if !before.iter().any(|other| other.name == *with && other.grouped_with.is_none()) => {
+                return Err(Error::invalid(format!(
+                    "session {name:?}: it is grouped with {with:?}, which is not before it"
+                )));
+            }
+            None if session.windows.is_empty() => {
+                return Err(Error::invalid(format!("session {name:?}: it has no windows")));
+            }
+            _ => {}
+        }
+        for window in &session.windows {
+            check_window(window, before)
+                .map_err(|why| Error::invalid(format!("session {name:?}, window {:?}: {why}", window.name)))?;
+        }
+        let mut indexes: Vec<u32> = session.windows.iter().filter_map(|window| window.index).collect();
+        indexes.sort_unstable();
+        if indexes.windows(2).any(|pair| pair.first() == pair.last()) {
+            return Err(Error::invalid(format!("session {name:?}: two windows have the same index")));
+        }
+    }
+    Ok(())
+}
+
+fn check_window(window: &Window, before: &[Session]) -> std::result::Result<(), String> {
+    if let Some((session, index)) = &window.linked {
+        let source = before.iter().find(|other| other.name == *session);
+        let has_it = source.is_some_and(|other| other.windows.iter().any(|window| window.index == Some(*index)));
+        return if has_it { Ok(()) } else { Err(format!("it is linked to {session}:{index}, which is not before it")) };
+    }
+    let tiled = window.panes.iter().filter(|pane| pane.floating.is_none()).count();
+    if tiled == 0 || window.panes.len() > PANES {
+        return Err(format!("it has {tiled} tiled panes and {} in all; 1 to {PANES} can be", window.panes.len()));
+    }
+    match layout::panes(&window.layout) {
+        Some(cells) if cells != tiled => Err(format!("its layout has {cells} panes, and there are {tiled}")),
+        None if !window.layout.is_empty() && !layout::is_known(&window.layout) => {
+            Err(format!("{:?} is no layout: neither a text of tmux's with its checksum nor a name", window.layout))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Room for what is built of a file: a few bytes of it may be meant for thousands of panes.
+#[derive(Default)]
+pub struct Room {
+    windows: usize,
+    /// Bytes of the panes' directories and lines.
+    bytes: usize,
+}
+
+impl Room {
+    /// Takes room for another window.
+    pub fn window(&mut self) -> Result<()> {
+        self.windows += 1;
+        if self.windows > WINDOWS {
+            return Err(Error::invalid(format!("windows: there are more than {WINDOWS}")));
+        }
+        Ok(())
+    }
+
+    /// Takes room for the panes of a window. Each has these bytes and those of its own part of the file.
+    pub fn panes(&mut self, file: &Value, shared: usize) -> Result<()> {
+        let count = file.as_array().map_or(1, Vec::len);
+        if count > PANES {
+            return Err(Error::invalid(format!(
+                "windows[{}]: {count} panes; at most {PANES} can be",
+                self.windows - 1
+            )));
+        }
+        self.bytes = self.bytes.saturating_add(shared.saturating_mul(count.max(1)));
+        if self.bytes > PANE_TEXT {
+            return Err(Error::invalid(format!(
+                "windows[{}]: the directories and lines that are meant for each pane are more than {PANE_TEXT} bytes \
+                 in all",
+                self.windows - 1
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Returns how many bytes lines have.
+pub fn bytes_of(lines: &[String]) -> usize {
+    lines.iter().map(|line| line.len() + size_of::<String>()).sum()
+}
+
+fn read_session(file: &Value, place: &str, room: &mut Room) -> Result<Session> {
+    let name = at(file, "session_name");
+    let Some(name) = name.as_str().filter(|name| !name.is_empty()) else {
+        return Err(Error::invalid(format!("{place}session_name: a text is needed, got {name}")));
+    };
+    let own = at(file, OWN);
+    let directory = string(at(file, "start_directory"));
+    let windows = at(file, "windows");
+    if !windows.is_null() && !windows.is_array() {
+        return Err(Error::invalid(format!("{place}windows: a list is needed")));
+    }
+    let windows = items(windows).map(|window| read_window(window, &directory, room)).collect::<Result<Vec<_>>>()?;
+    let variables = at(file, "environment").as_object().into_iter().flatten();
+    Ok(Session {
+        name: name.to_owned(),
+        directory,
+        environment: variables.map(|(name, value)| (name.clone(), scalar(value))).collect(),
+        grouped_with: at(own, "grouped_with").as_str().map(str::to_owned),
+        current: number(at(own, "current")),
+        last: number(at(own, "last")),
+        windows,
+    })
+}
+
+fn read_window(file: &Value, directory: &str, room: &mut Room) -> Result<Window> {
+    room.window()?;
+    let own = at(file, OWN);
+    let directory = within(directory, &string(at(file, "start_directory")));
+    let linked = at(own, "linked");
+    let synchronized =
+        ["options", "options_after"].iter().any(|options| truth(at(at(file, options), "synchronize-panes")));
+    let before = lines(at(file, "shell_command_before"));
+    room.panes(at(file, "panes"), directory.len() + bytes_of(&before))?;
+    let mut panes: Vec<Pane> = items(at(file, "panes")).map(|pane| read_pane(pane, &directory)).collect();
+    let is_linked = at(linked, "session").is_string();
+    if panes.is_empty() && !is_linked {
+        panes.push(Pane { directory: directory.clone(), ..Pane::default() });
+    }
+    if !panes.iter().any(|pane| pane.active)
+        && let Some(first) = panes.first_mut()
+    {
+        first.active = true;
+    }
+    let mut size = items(at(own, "size")).map(number);
+    let size = (size.next().flatten(), size.next().flatten());
+    for pane in &mut panes {
+        pane.lines.splice(0..0, before.iter().cloned());
+    }
+    Ok(Window {
+        index: number(at(file, "window_index")),
+        current: truth(at(file, "focus")),
+        last: truth(at(own, "last")),
+        name: string(at(file, "window_name")),
+        auto_name: truth(at(own, "auto_name")),
+        layout: string(at(file, "layout")),
+        size: size.0.zip(size.1),
+        fixed_size: truth(at(own, "fixed_size")),
+        zoomed: truth(at(own, "zoomed")),
+        synchronized,
+        linked: at(linked, "session").as_str().map(str::to_owned).zip(number(at(linked, "index"))),
+        panes,
+    })
+}
+
+fn read_pane(file: &Value, directory: &str) -> Pane {
+    let texts = |value: &Value| items(value).filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>();
+    let Value::Object(_) = file else {
+        return Pane { directory: directory.to_owned(), lines: lines(file), ..Pane::default() };
+    };
+    let own = at(file, OWN);
+    let place: Vec<i64> = items(at(own, "floating")).filter_map(Value::as_i64).collect();
+    Pane {
+        directory: within(directory, &string(at(file, "start_directory"))),
+        title: string(at(own, "title")),
+        active: truth(at(file, "focus")),
+        last: truth(at(own, "last")),
+        argv: texts(at(own, "argv")),
+        lines: lines(at(file, "shell_command")),
+        floating: place.try_into().ok(),
+        history: texts(at(own, "history")),
+    }
+}
+
+/// Returns lines for a shell, in any form in which tmuxp takes them: nothing, a text, a list of
+/// texts, `{cmd: …}`. `blank` and `pane` are tmuxp's words for nothing.
+pub fn lines(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(line) if matches!(line.as_str(), "" | "blank" | "pane" | "null") => Vec::new(),
+        Value::String(line) => vec![line.clone()],
+        Value::Array(items) => items.iter().flat_map(lines).collect(),
+        Value::Object(fields) => match fields.get("cmd").or_else(|| fields.get("shell_command")) {
+            Some(inner) => lines(inner),
+            None => Vec::new(),
+        },
+        Value::Number(_) | Value::Bool(_) => vec![scalar(value)],
+        Value::Null => Vec::new(),
+    }
+}
+
+/// Returns a directory, counted from another one where it is not absolute.
+pub fn within(base: &str, directory: &str) -> String {
+    match directory {
+        "" | "." | "./" => base.to_owned(),
+        _ if directory.starts_with(['/', '~', '$']) || base.is_empty() => directory.to_owned(),
+        _ => format!("{}/{}", base.trim_end_matches('/'), directory.trim_start_matches("./")),
+    }
+}
+
+/// Returns a member; null where there is none.
+pub fn at<'a>(value: &'a Value, name: &str) -> &'a Value {
+    value.get(name).unwrap_or(&Value::Null)
+}
+
+/// Returns the items of a list; none for anything else.
+pub fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// Returns a text; empty for anything else.
+pub fn string(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Returns a text, number or truth value as text.
+pub fn scalar(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether a value is one of the ways to say yes.
+pub fn truth(value: &Value) -> bool {
+    match value {
+        Value::Bool(is_so) => *is_so,
+        Value::String(word) => matches!(word.as_str(), "true" | "on" | "yes" | "1"),
+        Value::Number(number) => number.as_u64() == Some(1),
+        _ => false,
+    }
+}
+
+fn number(value: &Value) -> Option<u32> {
+    value.as_u64().and_then(|number| u32::try_from(number).ok())
+}

@@ -1,0 +1,289 @@
+//! Groups of panes to which input goes at once.
+//!
+//! A group is an option of its tmux server (`@muxtap-group-NAME`): it ends with the server, as the
+//! ids of its panes do, and every muxtap that asks this server knows it.
+
+use tokio::sync::Semaphore;
+
+use super::{
+    answers::{GroupAnswer, GroupInput, GroupInputAnswer, GroupList, GroupRequest, PaneInput},
+    limits::GROUP_PANES,
+    store::check_name,
+};
+use muxtap_engine::{Server, ValueList, is_pattern};
+
+use muxtap_api::{Error, ErrorCode, Result};
+use muxtap_core::protocol::{command::Command, ids::PaneId};
+
+/// The beginning of the options' names.
+const OPTION: &str = "@muxtap-group-";
+/// The word of a group whose panes tmux synchronizes.
+const SYNCHRONIZED: &str = "synchronized";
+
+/// Returns the group that a target names: `%NAME`. To tmux what begins with `%` is a pane's id and
+/// nothing else, so no session can be meant.
+pub fn name_in(target: &str) -> Option<&str> {
+    target.strip_prefix('%').filter(|name| !name.is_empty() && !name.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+/// Checks a group's name. It is also an option's, and `%3` is a pane.
+fn check(name: &str) -> Result<()> {
+    check_name(name)?;
+    if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        return Err(Error::invalid(format!("name: {name:?}; a group's name begins with a letter")));
+    }
+    if let Some(other) = name.chars().find(|&each| !each.is_ascii_alphanumeric() && !matches!(each, '-' | '_')) {
+        return Err(Error::invalid(format!(
+            "name: {name:?} has {other:?} in it; a group's name is of ASCII letters, digits, `-` and `_`"
+        )));
+    }
+    Ok(())
+}
+
+/// A group as the option has it.
+struct Group {
+    name: String,
+    panes: Vec<PaneId>,
+    synchronize: bool,
+}
+
+/// Returns the groups of a server.
+async fn read(server: &Server) -> Result<Vec<Group>> {
+    let printed = server.printed(Command::new("show-options").flag("-s")).await?;
+    let group = |line: &str| {
+        let (name, value) = line.strip_prefix(OPTION)?.split_once(' ')?;
+        let words = || value.trim_matches('"').split(' ');
+        // Somebody else's text in such an option is no group.
+        check(name).ok()?;
+        Some(Group {
+            name: name.to_owned(),
+            panes: words().filter_map(|word| word.parse().ok()).collect(),
+            synchronize: words().any(|word| word == SYNCHRONIZED),
+        })
+    };
+    Ok(printed.lines().filter_map(group).collect())
+}
+
+async fn find(server: &Server, name: &str) -> Result<Option<Group>> {
+    check(name)?;
+    Ok(read(server).await?.into_iter().find(|group| group.name == name))
+}
+
+async fn found(server: &Server, name: &str) -> Result<Group> {
+    find(server, name)
+        .await?
+        .ok_or_else(|| Error::not_found(format!("no group {name:?}; `muxtap group list` shows them")))
+}
+
+async fn answer(server: &Server, groups: Vec<Group>) -> Result<Vec<GroupAnswer>> {
+    let panes = server.panes().await?;
+    let is_there = |id: PaneId| panes.iter().any(|pane| pane.id == id && !pane.dead && !pane.earlier_server);
+    let answer = |group: Group| GroupAnswer {
+        gone: group.panes.iter().copied().filter(|id| !is_there(*id)).collect(),
+        name: group.name,
+        panes: group.panes,
+        synchronize: group.synchronize,
+    };
+    Ok(groups.into_iter().map(answer).collect())
+}
+
+/// Lists the groups of a server, by name.
+pub async fn list(server: &Server) -> Result<GroupList> {
+    let mut groups = read(server).await?;
+    groups.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(GroupList { groups: answer(server, groups).await? })
+}
+
+/// Says which panes a group has, in place of those that it had.
+///
+/// Errors: `INVALID_ARGUMENT`, `NOT_FOUND`, `RESOURCE_LIMIT`.
+pub async fn set(server: &Server, name: &str, request: &GroupRequest) -> Result<GroupAnswer> {
+    let before = find(server, name).await?;
+    let panes = resolved(server, &request.targets).await?;
+    let mut orders = before.as_ref().map(unsynchronize).unwrap_or_default();
+    if request.synchronize {
+        orders.extend(panes.iter().map(|pane| synchronize(*pane, Some("on"))));
+    }
+    let mut words: Vec<String> = panes.iter().map(ToString::to_string).collect();
+    words.extend(request.synchronize.then(|| SYNCHRONIZED.to_owned()));
+    let option = format!("{OPTION}{name}");
+    orders.push(Command::new("set-option").flag("-s").end_of_flags().arg(option).arg(words.join(" ")));
+    server.orders("group", name, orders).await?;
+    let group = Group { name: name.to_owned(), panes, synchronize: request.synchronize };
+    answer(server, vec![group]).await?.pop().ok_or_else(|| Error::internal("no group"))
+}
+
+async fn resolved(server: &Server, targets: &[String]) -> Result<Vec<PaneId>> {
+    let mut panes = Vec::new();
+    for target in targets {
+        if is_pattern(target) {
+            let scopes = server.scopes(std::slice::from_ref(target)).await?;
+            let all = server.panes().await?;
+            let fitting: Vec<PaneId> = all
+                .iter()
+                .filter(|pane| !pane.dead && !pane.earlier_server && scopes.include(*pane))
+                .map(|pane| pane.id)
+                .collect();
+            if fitting.is_empty() {
+                return Err(Error::not_found(format!("no pane fits {target}")));
+            }
+            panes.extend(fitting);
+        } else {
+            panes.push(server.pane(target).await?.id());
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    panes.retain(|pane| seen.insert(*pane));
+    match panes.len() {
+        0 => Err(Error::invalid("targets: say which panes the group has")),
+        many if many > GROUP_PANES => Err(Error::new(
+            ErrorCode::ResourceLimit,
+            format!("targets: {many} panes; a group has at most {GROUP_PANES}"),
+        )),
+        _ => Ok(panes),
+    }
+}
+
+/// Returns the command that sets a pane's option, or leaves it to the window again. A pane that has
+/// gone is no error.
+fn synchronize(pane: PaneId, value: Option<&str>) -> Command {
+    let command = Command::new("set-option").flag("-q -p");
+    let command = if value.is_none() { command.flag("-u") } else { command };
+    let command = command.opt("-t", pane.to_string()).arg("synchronize-panes");
+    value.map_or(command.clone(), |value| command.arg(value))
+}
+
+fn unsynchronize(group: &Group) -> Vec<Command> {
+    if group.synchronize { group.panes.iter().map(|pane| synchronize(*pane, None)).collect() } else { Vec::new() }
+}
+
+/// Removes a group. Its panes stay. Error: `NOT_FOUND`.
+pub async fn remove(server: &Server, name: &str) -> Result<()> {
+    let group = found(server, name).await?;
+    let mut orders = unsynchronize(&group);
+    orders.push(Command::new("set-option").flag("-s -u").end_of_flags().arg(format!("{OPTION}{name}")));
+    server.orders("group", name, orders).await.map(drop)
+}
+
+/// Types into all panes of a group. Either each of them got the input, or the error says in its
+/// message and its details (`sent`, `failed`) which did.
+///
+/// Errors: `NOT_FOUND` where the group or one of its panes is not there: then nothing was typed; that
+/// of the first pane that did not take it; `INVALID_ARGUMENT`, `READ_ONLY`.
+pub async fn input(server: &Server, name: &str, request: &GroupInput) -> Result<GroupInputAnswer> {
+    let group = found(server, name).await?;
+    let Some(group) = answer(server, vec![group]).await?.pop() else { return Err(Error::internal("no group")) };
+    if !group.gone.is_empty() {
+        let gone = words(&group.gone);
+        let message = format!("nothing was sent: {gone} of group {name:?} is not there any more; set the group anew");
+        return Err(Error::not_found(message).with_details(serde_json::json!({ "sent": [], "gone": group.gone })));
+    }
+    let (sent, failed) = send(server, &group, request).await?;
+    let Some((_, first)) = failed.first() else { return Ok(GroupInputAnswer { panes: sent }) };
+    let not: Vec<String> = failed.iter().map(|(pane, error)| format!("{pane}: {}", error.message)).collect();
+    let sent: Vec<PaneId> = sent.iter().map(|sent| sent.pane).collect();
+    let to = if sent.is_empty() { "to no pane".to_owned() } else { format!("to {}", words(&sent)) };
+    let why = |(pane, error): &(PaneId, Error)| serde_json::json!({ "pane": pane, "error": error });
+    let why: Vec<_> = failed.iter().map(why).collect();
+    let details = serde_json::json!({ "sent": sent, "failed": why });
+    let message = format!("group {name:?}: the input went {to}; not to {}", not.join("; "));
+    Err(Error::new(first.code, message).with_details(details))
+}
+
+/// A permit to let synchronized panes go for a moment.
+static SENDING: Semaphore = Semaphore::const_new(1);
+
+type Sent = (Vec<PaneInput>, Vec<(PaneId, Error)>);
+
+/// Types into each pane, once. tmux copies what is sent to a synchronized pane to the others in its
+/// window, as it does with keys of a person; so those of the group that would get it twice are let
+/// go for the moment. That is carried out to its end, whether or not the future is dropped.
+async fn send(server: &Server, group: &GroupAnswer, request: &GroupInput) -> Result<Sent> {
+    // Two at once would take each other's doing for the user's.
+    let permit = SENDING.acquire().await.map_err(|_| Error::unavailable("muxtap is stopping"))?;
+    let doubled = doubled(server, &group.panes).await?;
+    let (server, group, request) = (server.clone(), group.clone(), request.clone());
+    let (sender, answer) = tokio::sync::oneshot::channel();
+    let engine = server.engine().clone();
+    engine.clone().spawn_work(async move {
+        let sent = tokio::select! {
+            sent = send_apart(&server, &group, &doubled, &request) => sent,
+            () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
+        };
+        drop(permit);
+        // A caller that has gone needs no answer.
+        let _ = sender.send(sent);
+    });
+    answer.await.unwrap_or_else(|_| Err(Error::internal("the input failed halfway")))
+}
+
+async fn send_apart(
+    server: &Server,
+    group: &GroupAnswer,
+    doubled: &[(PaneId, Option<String>)],
+    request: &GroupInput,
+) -> Result<Sent> {
+    let orders = |value: fn(&Option<String>) -> Option<&str>| {
+        doubled.iter().map(move |(pane, own)| synchronize(*pane, value(own))).collect::<Vec<_>>()
+    };
+    if !doubled.is_empty()
+        && let Err(error) = server.orders("group", &group.name, orders(|_| Some("off"))).await
+    {
+        // Some may be let go already. That one is not there any more is no further error.
+        let _ = server.orders("group", &group.name, orders(Option::as_deref)).await;
+        return Err(error);
+    }
+    let inputs = group.panes.iter().map(|pane| async move { (*pane, server.input(&pane.to_string(), request).await) });
+    let done = tokio::select! {
+        done = futures_util::future::join_all(inputs) => Some(done),
+        // Who stops waits for no pane's answer, but panes are synchronized again.
+        () = server.engine().leaving() => None,
+    };
+    if !doubled.is_empty()
+        && let Err(error) = server.orders("group", &group.name, orders(Option::as_deref)).await
+    {
+        // What was typed was typed: an error would have it typed again.
+        tracing::warn!("group {}: its panes are not synchronized any more: {error}", group.name);
+    }
+    let left = || Error::unavailable("muxtap is stopping: which panes have the input is not known");
+    let (mut sent, mut failed) = (Vec::new(), Vec::new());
+    for (pane, done) in done.ok_or_else(left)? {
+        match done {
+            Ok(answer) => {
+                let changed = answer.submit.map(|seen| seen.changed);
+                sent.push(PaneInput { pane, cursor: answer.cursor, changed });
+            }
+            Err(error) => failed.push((pane, error)),
+        }
+    }
+    Ok((sent, failed))
+}
+
+/// Returns the panes of a group that are synchronized with others of it, each with the value of its
+/// own option, where it has one.
+async fn doubled(server: &Server, group: &[PaneId]) -> Result<Vec<(PaneId, Option<String>)>> {
+    let fields = &["pane_id", "window_id", "pane_synchronized"];
+    let list = ValueList { command: Command::new("list-panes").flag("-a"), fields };
+    let rows = server.values(&[list]).await?.into_iter().next().unwrap_or_default();
+    let mut seen = std::collections::HashSet::new();
+    let synchronized = |row: &Vec<String>| {
+        let [pane, window, flag] = row.as_slice() else { return None };
+        let pane = pane.parse().ok().filter(|pane| flag == "1" && group.contains(pane))?;
+        Some((pane, window.clone()))
+    };
+    // A window that several sessions link is listed for each.
+    let panes: Vec<(PaneId, String)> = rows.iter().filter_map(synchronized).filter(|row| seen.insert(row.0)).collect();
+    let mut doubled = Vec::new();
+    for (pane, window) in &panes {
+        if panes.iter().filter(|(_, other)| other == window).count() > 1 {
+            let show = Command::new("show-options").flag("-p -q -v").opt("-t", pane.to_string());
+            let own = server.printed(show.arg("synchronize-panes")).await?;
+            doubled.push((*pane, Some(own.trim().to_owned()).filter(|own| !own.is_empty())));
+        }
+    }
+    Ok(doubled)
+}
+
+fn words(panes: &[PaneId]) -> String {
+    panes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

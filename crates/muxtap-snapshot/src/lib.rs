@@ -1,0 +1,28 @@
+//! Snapshots of sessions, layouts of windows and groups of panes, by name: `docs/snapshots.md`.
+//!
+//! [`model`] is what a snapshot holds, [`file`] its form on disk, [`import`] other programs' forms,
+//! [`diff`] compares two: all pure. [`save`] and [`restore`] ask a server through its handle.
+
+pub mod answers;
+mod diff;
+mod file;
+pub mod groups;
+mod import;
+mod layout;
+pub mod layouts;
+mod limits;
+mod model;
+mod named;
+mod restore;
+mod runs;
+mod save;
+mod seal;
+mod store;
+mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+pub use groups::name_in;
+pub use limits::FILE_BYTES;
+pub use store::Store;

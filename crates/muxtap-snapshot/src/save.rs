@@ -1,0 +1,301 @@
+//! Takes a snapshot: one look at tmux's lists, then the kernel's view of what runs.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use muxtap_base::glob::Glob;
+use muxtap_engine::{HUB_MARK, HUB_NAME};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use super::{
+    layout,
+    limits::{HISTORY_BYTES, HISTORY_LINES},
+    model::{Pane, Session, Snapshot, Window},
+};
+use muxtap_engine::{Server, ValueList};
+
+use muxtap_api::{CaptureRequest, Error, ErrorCode, Result};
+use muxtap_core::protocol::{command::Command, ids::PaneId};
+
+/// The choice of what is kept.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Ids or names of sessions; none: all.
+    pub sessions: Vec<String>,
+    /// Lines of history of each pane.
+    pub history: u32,
+    /// Names of variables that are safe to keep.
+    pub env: Vec<String>,
+}
+
+const SESSION: [&str; 6] = ["session_id", "session_name", "session_path", "session_group", HUB_MARK, "session_created"];
+const WINDOW: [&str; 11] = [
+    "session_id",
+    "window_id",
+    "window_index",
+    "window_name",
+    "window_active",
+    "window_last_flag",
+    "window_layout",
+    "window_width",
+    "window_height",
+    "automatic-rename",
+    "window-size",
+];
+const PANE: [&str; 14] = [
+    "session_id",
+    "window_id",
+    "pane_id",
+    "pane_active",
+    "pane_last",
+    "pane_title",
+    "pane_current_path",
+    "pane_synchronized",
+    "pane_floating_flag",
+    "window_zoomed_flag",
+    "pane_width",
+    "pane_height",
+    "pane_left",
+    "pane_top",
+];
+
+/// How often the lists are asked for again when they contradict each other.
+const TRIES: u32 = 3;
+
+/// Takes a snapshot of a server's sessions. Also returns what could not be kept as it is.
+///
+/// Errors: `NOT_FOUND` for a session that is not there, or where there is none; `INVALID_ARGUMENT`;
+/// `INCONSISTENT_STATE` where tmux's lists contradict each other; `TMUX_UNAVAILABLE`.
+pub async fn save(server: &Server, wanted: &Wanted) -> Result<(Snapshot, Vec<String>)> {
+    if wanted.history > HISTORY_LINES {
+        return Err(Error::invalid(format!("history: {} lines; at most {HISTORY_LINES} are kept", wanted.history)));
+    }
+    server.follow_for_layouts().await?;
+    let mut ids = HashSet::new();
+    for session in &wanted.sessions {
+        ids.insert(server.session_id(session).await?);
+    }
+    let mut tries = 1;
+    let mut taken = loop {
+        match look(server, &ids).await {
+            // Lists are one line of commands; a pane that dies in between is missing from one of them.
+            Err(error) if error.code == ErrorCode::InconsistentState && tries < TRIES => tries += 1,
+            taken => break taken?,
+        }
+    };
+    if taken.snapshot.sessions.is_empty() {
+        return Err(Error::not_found("there is no session to save"));
+    }
+    for (session, id) in taken.snapshot.sessions.iter_mut().zip(&taken.ids) {
+        session.environment = environment(server, id, &wanted.env).await?;
+    }
+    let Taken { mut snapshot, places, mut notes, .. } = taken;
+    let mut bytes = 0;
+    for (session, window, pane, id) in places {
+        let argv = server.foreground_args(id).await.unwrap_or_default();
+        let history = if wanted.history > 0 && bytes < HISTORY_BYTES {
+            history(server, id, wanted.history).await?
+        } else {
+            Vec::new()
+        };
+        bytes += history.iter().map(String::len).sum::<usize>();
+        let windows = snapshot.sessions.get_mut(session).map(|session| &mut session.windows);
+        let Some(pane) = windows.and_then(|windows| windows.get_mut(window)?.panes.get_mut(pane)) else { continue };
+        (pane.argv, pane.history) = (argv, history);
+    }
+    if bytes >= HISTORY_BYTES {
+        notes.push(format!("history: {HISTORY_BYTES} bytes are kept of all panes; the last ones have less, or none"));
+    }
+    snapshot.saved = OffsetDateTime::now_utc()
+        .replace_nanosecond(0)
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+        .format(&Rfc3339)
+        .unwrap_or_default();
+    Ok((snapshot, notes))
+}
+
+/// Returns the sessions with these ids (none: all) as tmux lists them, without what runs there.
+pub async fn structure(server: &Server, ids: &HashSet<String>) -> Result<Snapshot> {
+    Ok(look(server, ids).await?.snapshot)
+}
+
+/// The lists' rows.
+struct Taken {
+    snapshot: Snapshot,
+    /// The ids of its sessions.
+    ids: Vec<String>,
+    /// The numbers of session, window and pane, and the pane's id.
+    places: Vec<(usize, usize, usize, PaneId)>,
+    notes: Vec<String>,
+}
+
+async fn look(server: &Server, wanted: &HashSet<String>) -> Result<Taken> {
+    let lists = [
+        ValueList { command: Command::new("list-sessions"), fields: &SESSION },
+        ValueList { command: Command::new("list-windows").flag("-a"), fields: &WINDOW },
+        ValueList { command: Command::new("list-panes").flag("-a"), fields: &PANE },
+    ];
+    let lists = server.values(&lists).await?;
+    let [sessions, windows, panes] = lists.as_slice() else { return Err(contradiction("a list is missing")) };
+    let mut taken = Taken { snapshot: Snapshot::default(), ids: Vec::new(), places: Vec::new(), notes: Vec::new() };
+    // Where a window was seen first: its session's name and its index.
+    let mut seen: HashMap<&str, (String, u32)> = HashMap::new();
+    let mut groups: HashMap<&str, String> = HashMap::new();
+    for row in sessions {
+        let [id, name, path, group, hub, _] = row.as_slice() else { continue };
+        let is_hub = !hub.is_empty() || name.starts_with(HUB_NAME);
+        if is_hub || !wanted.is_empty() && !wanted.contains(id) {
+            continue;
+        }
+        let own: Vec<&Vec<String>> = windows.iter().filter(|row| row.first() == Some(id)).collect();
+        let mut session = Session { name: name.clone(), directory: path.clone(), ..Session::default() };
+        let leader = Some(group.as_str()).filter(|group| !group.is_empty()).and_then(|group| groups.get(group));
+        if let Some(leader) = leader {
+            session.grouped_with = Some(leader.clone());
+            let index_of = |flag: usize| {
+                let row = own.iter().find(|row| row.get(flag).is_some_and(|flag| flag == "1"))?;
+                row.get(2)?.parse().ok()
+            };
+            (session.current, session.last) = (index_of(4), index_of(5));
+        } else {
+            if !group.is_empty() {
+                groups.insert(group, name.clone());
+            }
+            for row in own {
+                let of_window: Vec<_> =
+                    panes.iter().filter(|pane| pane.first() == Some(id) && pane.get(1) == row.get(1)).collect();
+                let mut made = window(row, &of_window, &mut taken.notes, name)?;
+                let place = (taken.snapshot.sessions.len(), session.windows.len());
+                match row.get(1).map(|id| (id, seen.get(id.as_str()))) {
+                    Some((_, Some(first))) => {
+                        made.window.linked = Some(first.clone());
+                        // What it is stands there.
+                        made.window.panes.clear();
+                    }
+                    Some((id, None)) => {
+                        seen.insert(id, (name.clone(), made.window.index.unwrap_or_default()));
+                        let panes = made.ids.iter().enumerate();
+                        taken.places.extend(panes.map(|(at, pane)| (place.0, place.1, at, *pane)));
+                    }
+                    None => {}
+                }
+                session.windows.push(made.window);
+            }
+        }
+        taken.ids.push(id.clone());
+        taken.snapshot.sessions.push(session);
+    }
+    Ok(taken)
+}
+
+/// A window, and the ids of its panes.
+struct MadeWindow {
+    window: Window,
+    ids: Vec<PaneId>,
+}
+
+fn window(row: &[String], panes: &[&Vec<String>], notes: &mut Vec<String>, session: &str) -> Result<MadeWindow> {
+    let [_, _, index, name, active, last, text, width, height, auto_name, window_size] = row else {
+        return Err(contradiction("a window has other fields"));
+    };
+    let mut by_id: Vec<(PaneId, bool, Pane, bool, bool)> = Vec::new();
+    for row in panes {
+        let [_, _, id, active, last, title, path, synchronized, floating, zoomed, w, h, x, y] = row.as_slice() else {
+            return Err(contradiction("a pane has other fields"));
+        };
+        let Ok(id) = id.parse() else { return Err(contradiction("a pane has no id")) };
+        let is_floating = floating == "1";
+        let place: Vec<i64> = [w, h, x, y].iter().filter_map(|value| value.parse().ok()).collect();
+        let pane = Pane {
+            directory: path.clone(),
+            title: title.clone(),
+            active: active == "1",
+            last: last == "1",
+            floating: if is_floating { place.try_into().ok() } else { None },
+            ..Pane::default()
+        };
+        by_id.push((id, is_floating, pane, synchronized == "1", zoomed == "1"));
+    }
+    let floating: Vec<PaneId> = by_id.iter().filter(|pane| pane.1).map(|pane| pane.0).collect();
+    let size = (width.parse().unwrap_or_default(), height.parse().unwrap_or_default());
+    let (layout, order) = if let Some(numbered) = layout::numbered(text, &floating) {
+        (numbered.text, numbered.tiled)
+    } else {
+        let why = "its layout is in a form that muxtap does not read; its panes will be tiled";
+        notes.push(format!("{session}:{index}: {why}"));
+        (String::new(), by_id.iter().filter(|pane| !pane.1).map(|pane| pane.0).collect())
+    };
+    let order: Vec<PaneId> = order.into_iter().chain(floating).collect();
+    if order.len() != by_id.len() || order.is_empty() {
+        return Err(contradiction(&format!("{session}:{index} has {} panes, its layout {}", by_id.len(), order.len())));
+    }
+    let mut window = Window {
+        index: index.parse().ok(),
+        current: active == "1",
+        last: last == "1",
+        name: name.clone(),
+        auto_name: auto_name == "1",
+        layout,
+        size: Some(size),
+        fixed_size: window_size == "manual",
+        zoomed: by_id.iter().any(|pane| pane.4),
+        synchronized: by_id.iter().all(|pane| pane.3),
+        ..Window::default()
+    };
+    for id in &order {
+        let Some(pane) = by_id.iter().find(|pane| pane.0 == *id) else {
+            return Err(contradiction(&format!("pane {id} of {session}:{index} is in its layout only")));
+        };
+        window.panes.push(pane.2.clone());
+    }
+    Ok(MadeWindow { window, ids: order })
+}
+
+/// Builds the error for lists of tmux's that do not fit each other.
+pub fn contradiction(what: &str) -> Error {
+    Error::new(ErrorCode::InconsistentState, format!("tmux's lists contradict each other: {what}; ask again"))
+}
+
+/// Returns the variables of a session that were marked safe. One that only the server has counts,
+/// where it is named without a star.
+async fn environment(server: &Server, id: &str, safe: &[String]) -> Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    if safe.is_empty() {
+        return Ok(found);
+    }
+    let ask = |global: bool, name: Option<&str>| {
+        let command = Command::new("show-environment");
+        let command = if global { command.flag("-g") } else { command.opt("-t", id) };
+        server.printed(name.map_or(command.clone(), |name| command.end_of_flags().arg(name)))
+    };
+    let listed = ask(false, None).await?;
+    let listed: Vec<&str> = listed.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    for pattern in safe {
+        let glob = Glob::new(pattern);
+        let mut names: Vec<&str> = listed.iter().copied().filter(|name| glob.matches(name)).collect();
+        if names.is_empty() && !pattern.contains('*') {
+            names.push(pattern);
+        }
+        for name in names {
+            // Asked one by one: a value may hold line ends. A name that is none, or unknown, has no value.
+            let mut value = ask(false, Some(name)).await;
+            if value.is_err() && !pattern.contains('*') {
+                value = ask(true, Some(name)).await;
+            }
+            let Ok(line) = value else { continue };
+            if let Some((_, value)) = line.strip_suffix('\n').unwrap_or(&line).split_once('=') {
+                found.insert(name.to_owned(), value.to_owned());
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the last lines of a pane's history and screen, as text.
+async fn history(server: &Server, pane: PaneId, lines: u32) -> Result<Vec<String>> {
+    let request = CaptureRequest { start: Some(format!("-{lines}")), join: true, ..CaptureRequest::default() };
+    let text = server.capture(&pane.to_string(), &request).await?.text;
+    let text = text.trim_end();
+    let all: Vec<&str> = if text.is_empty() { Vec::new() } else { text.split('\n').collect() };
+    let first = all.len().saturating_sub(lines as usize);
+    Ok(all.iter().skip(first).map(|line| line.trim_end().to_owned()).collect())
+}
