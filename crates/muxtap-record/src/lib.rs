@@ -433,7 +433,7 @@ mod tests {
     fn only_the_user_says_where_a_recording_goes() {
         let dir = tempfile::tempdir().unwrap();
         let recordings = Recordings::in_dir(dir.path().join("recordings"));
-        let pane = PaneInfo { session: "a/b".into(), ..PaneInfo::of(crate::PaneId(0)) };
+        let pane = PaneInfo { session: "a/b".into(), ..PaneInfo::of(muxtap_core::protocol::ids::PaneId(0)) };
         let place = |request: &RecordRequest, trust| recordings.place(request, &pane, 1_700_000_000_000, trust);
         for (file, given) in [(Some("/tmp/x"), None), (None, Some("/tmp")), (Some("a/b"), None), (Some("../x"), None)] {
             let refused = place(&request(file, given), Trust::Other).unwrap_err();
