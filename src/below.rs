@@ -10,12 +10,11 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use muxtap_base::nonce;
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags},
     io::Errno,
 };
-
-use muxtap_base::nonce;
 
 /// Bytes of a file's text that are read or written at once, at most.
 pub(crate) const FILE_BYTES: u64 = 4 << 20;

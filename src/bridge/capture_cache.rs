@@ -8,6 +8,7 @@ use std::{
     time::Instant,
 };
 
+use muxtap_engine::{PaneState, Revision, Server};
 use serde_json::value::RawValue;
 use tokio::sync::OnceCell;
 
@@ -15,7 +16,6 @@ use super::{
     js::{self, JsString},
     pattern::{Pattern, Pool},
 };
-use muxtap_engine::{PaneState, Revision, Server};
 
 use crate::api::{CaptureRequest, CaptureSource, Result};
 

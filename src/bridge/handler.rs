@@ -15,6 +15,11 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts},
 };
 use http_body_util::BodyExt as _;
+use muxtap_net::{
+    ConnectionPermit, Credential, Peer,
+    owner::{Ends, Owner},
+    token::Token,
+};
 use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 
@@ -25,11 +30,6 @@ use super::{
     request::{BODY_BYTES, Request},
     response::{self, ActionOutput, Health, HttpError},
     stub::Stub,
-};
-use muxtap_net::{
-    ConnectionPermit, Credential, Peer,
-    owner::{Ends, Owner},
-    token::Token,
 };
 
 /// How long a body may take to arrive.

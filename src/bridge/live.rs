@@ -3,6 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
+use muxtap_engine::{Caller, Engine, Options, PaneState, Principal, Server};
 use muxtap_tmux::{CoverageMode, Program, SessionRow, is_absent, is_secret, is_unanswered};
 use tokio::time::timeout;
 
@@ -15,7 +16,6 @@ use super::{
     response::{ActionOutput, Health, HttpError, TmuxHealth, generate_name, sorted},
     settings::Settings,
 };
-use muxtap_engine::{Caller, Engine, Options, PaneState, Principal, Server};
 
 use crate::{
     api::{Error, ErrorCode, NewSessionRequest, Result, SpawnRequest},

@@ -28,6 +28,7 @@ use std::{
 };
 
 use axum::Router;
+use muxtap_net::token::Token;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -43,7 +44,6 @@ use self::{
     stub::Stub,
 };
 use crate::config;
-use muxtap_net::token::Token;
 
 /// Serves until a signal ends it. Error: why it could not start.
 pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(), String> {

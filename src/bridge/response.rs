@@ -7,7 +7,6 @@ use axum::{
     http::{HeaderValue, Response, StatusCode, header},
 };
 use muxtap_base::nonce;
-
 use serde::Serialize;
 use serde_json::value::RawValue;
 

@@ -2,10 +2,10 @@
 
 use std::{ffi::OsString, fs, os::unix::fs::MetadataExt as _, path::Path};
 
+use muxtap_net::tls::{self, CertificateFiles, GeneratedCertificate};
 use tokio_rustls::TlsAcceptor;
 
 use super::settings::{Tls, state_dir};
-use muxtap_net::tls::{self, CertificateFiles, GeneratedCertificate};
 
 /// The folder in muxtap's own of the user's state directory. The daemon's certificates stand elsewhere, since
 /// they may be for other names: who trusts this one does not have to do so again.

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
+use muxtap_engine::{PaneState, sync::watch::Receiver};
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
@@ -14,7 +15,6 @@ use super::{
     request::Request,
     response::{ActionOutput, HttpError},
 };
-use muxtap_engine::{PaneState, sync::watch::Receiver};
 
 use crate::api::{ReadFormat, ReadRequest, Result};
 

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use muxtap_tmux::ServerChoice;
 
 #[cfg(feature = "sessions")]
 use super::commands::agent_session::AgentSessionArgs;
@@ -48,7 +49,6 @@ use super::{
     },
     output,
 };
-use muxtap_tmux::ServerChoice;
 
 /// Follow tmux panes, wait for what they print, read, capture and type: without polling.
 ///

@@ -2,10 +2,9 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use muxtap_tmux::{Address, DEFAULT_SOCKET, check_name};
+use muxtap_tmux::{Address, DEFAULT_SOCKET, Environment, ServerChoice, check_name};
 
 use super::{client::Client, output};
-use muxtap_tmux::{Environment, ServerChoice};
 
 use crate::{
     api::{AddHostAnswer, AddHostRequest, Error, ErrorCode, Result},

@@ -16,12 +16,12 @@ use hyper::{
     header,
 };
 use hyper_util::rt::TokioIo;
+use muxtap_engine::elsewhere::{default_server, is_on};
 use muxtap_tmux::death;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::task::JoinHandle;
 
 use super::{output, sse, url};
-use muxtap_engine::elsewhere::{default_server, is_on};
 
 use crate::{
     api::{Error, ErrorCode, Result},

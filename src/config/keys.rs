@@ -1,7 +1,8 @@
 //! The table of settings.
 
-use super::paths::Paths;
 use muxtap_engine::{audit, limits};
+
+use super::paths::Paths;
 
 /// A setting. Its flag is its name with hyphens.
 #[derive(Debug)]

@@ -22,9 +22,10 @@ pub use file::{AgentSettings, HostSettings};
 pub use keys::{KEYS, Key};
 pub use values::bytes;
 
+use muxtap_engine::agents::RulesFile;
+
 use self::paths::Paths;
 use crate::api::{ConfigAnswer, Error, Result, Setting, Tier, Tiers};
-use muxtap_engine::agents::RulesFile;
 
 /// All settings, as they are in force.
 #[derive(Clone, Debug)]

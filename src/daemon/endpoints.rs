@@ -5,14 +5,13 @@ use std::{
     net::{SocketAddr, TcpListener},
 };
 
-#[cfg(feature = "page")]
-use sha2::{Digest as _, Sha256};
-use tokio_rustls::TlsAcceptor;
-
 use muxtap_net::{
     self, tls,
     token::{self, Token},
 };
+#[cfg(feature = "page")]
+use sha2::{Digest as _, Sha256};
+use tokio_rustls::TlsAcceptor;
 
 use crate::{
     api::{Error, ErrorCode, Result},

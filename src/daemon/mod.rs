@@ -7,6 +7,10 @@ pub mod start;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use muxtap_base::{descriptors, metrics};
+use muxtap_engine::{Engine, Options, agents::Rules, audit::Audit};
+use muxtap_net as net;
+use muxtap_record::Recordings;
+use muxtap_snapshot::Store;
 use muxtap_tmux::{ClientName, PeerChoice, Program, Transport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -23,10 +27,6 @@ use crate::{
     peer::Peers,
     supervise::confirm::approvals::Approvals,
 };
-use muxtap_engine::{Engine, Options, agents::Rules, audit::Audit};
-use muxtap_net as net;
-use muxtap_record::Recordings;
-use muxtap_snapshot::Store;
 
 /// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`:
 /// a command started it and waits for `ready` on its stdout ([`start::report_ready`]).

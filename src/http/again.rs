@@ -6,9 +6,9 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, request::Parts},
 };
+use muxtap_engine::id_of_key;
 
 use super::error::Failure;
-use muxtap_engine::id_of_key;
 
 use crate::api;
 

@@ -12,6 +12,7 @@ use axum::{
     },
 };
 use futures_util::stream;
+use muxtap_net::Peer;
 use muxtap_tmux::Lineage;
 
 use super::{
@@ -19,7 +20,6 @@ use super::{
     error::{Body, Result, Target},
     openapi_parts::{Failures, PathQuestion},
 };
-use muxtap_net::Peer;
 
 use crate::{
     api::{DoneAnswer, Error, ErrorCode},

@@ -1,13 +1,13 @@
 //! The tmux capability over HTTP.
 
 use axum::Json;
+use muxtap_capability::{CapabilityAnswer, CapabilityRequest, CapabilitySettings, MOST_HISTORY};
 use serde_json::Value;
 
 use super::{
     App,
     error::{Body, Params, Result},
 };
-use muxtap_capability::{CapabilityAnswer, CapabilityRequest, CapabilitySettings, MOST_HISTORY};
 
 use crate::api::Error;
 

@@ -29,6 +29,7 @@ use axum::{
 use futures_util::StreamExt as _;
 use http_body_util::{BodyExt as _, Limited};
 use muxtap_base::metrics;
+use muxtap_net::{ConnectionPermit, Credential, Peer, token::Token};
 use tower_http::{
     cors::{AllowOrigin, CorsLayer},
     timeout::RequestBodyTimeoutLayer,
@@ -37,7 +38,6 @@ use tower_http::{
 use self::{answers::Answers, bodies::Bodies, failures::Failures, host::Host};
 use super::error::Failure;
 use crate::api::{Error, ErrorCode};
-use muxtap_net::{ConnectionPermit, Credential, Peer, token::Token};
 
 /// How long a request's body may pause.
 const BODY_PAUSE: Duration = Duration::from_secs(30);

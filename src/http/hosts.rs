@@ -11,6 +11,10 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures_util::future::join_all;
+use muxtap_engine::{
+    Server,
+    elsewhere::{TakenHost, default_server, is_on},
+};
 use muxtap_tmux::{PeerChoice, Transport, is_absent};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
@@ -20,10 +24,6 @@ use super::{
     App, BODY_BYTES,
     error::{Body as Requested, Failure, Params, Result},
     openapi_parts::Failures,
-};
-use muxtap_engine::{
-    Server,
-    elsewhere::{TakenHost, default_server, is_on},
 };
 
 use crate::api::{

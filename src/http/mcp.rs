@@ -16,6 +16,8 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use hyper_util::rt::TokioIo;
+use muxtap_engine::{Caller, Engine, Principal};
+use muxtap_net::Peer;
 use rmcp::{
     ServiceExt as _,
     transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService},
@@ -28,8 +30,6 @@ use crate::{
     api::{Error, ErrorCode, McpHello},
     mcp::{ClientContext, Mcp},
 };
-use muxtap_engine::{Caller, Engine, Principal};
-use muxtap_net::Peer;
 
 /// The protocol's name in `Upgrade`.
 pub const UPGRADE: &str = "muxtap-mcp-stdio";

@@ -339,10 +339,10 @@ fn escaped(value: &Value) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
+    use muxtap_engine::{Engine, Options};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use muxtap_engine::{Engine, Options};
 
     use crate::http::{App, daemon_router};
 

@@ -16,6 +16,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use memchr::memmem;
+use muxtap_engine::limits::POLL_LONGEST;
 use muxtap_tmux::{Address, DEFAULT_SOCKET};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::de::DeserializeOwned;
@@ -27,7 +28,6 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{App, BODY_BYTES, again::Again, error::Body as Requested, error::Result, openapi_parts::Failures};
-use muxtap_engine::limits::POLL_LONGEST;
 
 use muxtap_net::{
     ConnectionPermit, Peer,

@@ -8,6 +8,8 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures_util::StreamExt as _;
+use muxtap_net::ConnectionPermit;
+use muxtap_record::{ALIS, Secrets, live::Live};
 
 use super::{
     App,
@@ -15,8 +17,6 @@ use super::{
     openapi_parts::{Failures, PathPane, PathRecording},
     server,
 };
-use muxtap_net::ConnectionPermit;
-use muxtap_record::{ALIS, Secrets, live::Live};
 
 use crate::api::{
     self, AlisQuery, Error, RecordRequest, RecordingInfo, RecordingList, RecordingQuery, ServerQuery, Tier,

@@ -2,6 +2,7 @@
 
 use axum::{Extension, Json, response::Response};
 use muxtap_base::{descriptors, files::ReadFile, metrics as counted};
+use muxtap_engine::Server;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -13,7 +14,6 @@ use super::{
     openapi_parts::{Failures, PathPane, PathTarget, PathWait},
     server, text,
 };
-use muxtap_engine::Server;
 
 use muxtap_net::{OutOfDescriptors, Peer};
 

@@ -12,6 +12,7 @@ use axum::{
     },
 };
 use futures_util::stream;
+use muxtap_net::Peer;
 use utoipa::OpenApi;
 
 use super::{
@@ -20,7 +21,6 @@ use super::{
     openapi_parts::{Failures, PathAgentQuestion, PathAgentSession},
     server,
 };
-use muxtap_net::Peer;
 
 use crate::{
     api::{

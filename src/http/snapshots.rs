@@ -1,13 +1,6 @@
 //! Snapshots, layouts and groups (`docs/snapshots.md`).
 
 use axum::Json;
-
-use super::{
-    App,
-    error::{Body, Params, Result, Target},
-    openapi_parts::{Failures, PathName},
-    server,
-};
 use muxtap_snapshot::{
     Store,
     answers::{
@@ -16,6 +9,13 @@ use muxtap_snapshot::{
         ShowQuery, SnapshotList,
     },
     groups, layouts,
+};
+
+use super::{
+    App,
+    error::{Body, Params, Result, Target},
+    openapi_parts::{Failures, PathName},
+    server,
 };
 
 use crate::api::{DoneAnswer, Error, InputRequest, ServerQuery, Tier};

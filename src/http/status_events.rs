@@ -7,9 +7,9 @@ use axum::response::{
     sse::{Event, KeepAlive, Sse},
 };
 use futures_util::stream;
+use muxtap_engine::Changes;
 
 use super::{App, error::Result, openapi_parts::Failures, routes::status_now};
-use muxtap_engine::Changes;
 
 use crate::api::{Error, StatusAnswer};
 

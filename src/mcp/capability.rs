@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use muxtap_capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilityRequest, CapabilitySettings};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,7 +13,6 @@ use super::{
     output::ToolOutput,
     tools::{Effect, tool},
 };
-use muxtap_capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilityRequest, CapabilitySettings};
 
 use crate::api::Result;
 

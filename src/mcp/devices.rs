@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 
 use muxtap_base::nonce;
+use muxtap_devices::{Caller, workspace::needs_key};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +16,6 @@ use super::{
     output::ToolOutput,
     tools::{Effect, tool},
 };
-use muxtap_devices::{Caller, workspace::needs_key};
 
 use crate::api::{DeviceInfo, Error, Result, RpcRequest, Tier};
 

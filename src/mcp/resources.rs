@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use muxtap_engine::Subscription;
 use rmcp::{
     RoleServer,
     model::{
@@ -14,7 +15,6 @@ use serde_json::json;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::CallContext;
-use muxtap_engine::Subscription;
 
 use crate::api::{CaptureRequest, Error, ErrorCode, EventKind, PaneList, Result, SessionList, SubscribeRequest};
 

@@ -1,6 +1,14 @@
 //! The tool `snapshot`, of the set of that name.
 
 use muxtap_base::plain;
+use muxtap_snapshot::{
+    Store,
+    answers::{
+        DiffQuery, GroupRequest, ImportRequest, LayoutRequest, LayoutRestoreRequest, RestoreRequest, SaveRequest,
+        ShowQuery,
+    },
+    groups, layouts,
+};
 use rmcp::model::JsonObject;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,14 +19,6 @@ use super::{
     args::{one_or_many, parse},
     output::ToolOutput,
     truncate::truncate_middle,
-};
-use muxtap_snapshot::{
-    Store,
-    answers::{
-        DiffQuery, GroupRequest, ImportRequest, LayoutRequest, LayoutRestoreRequest, RestoreRequest, SaveRequest,
-        ShowQuery,
-    },
-    groups, layouts,
 };
 
 use crate::api::{DoneAnswer, Error, InputRequest, Result, Tier};

@@ -3,11 +3,11 @@
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 
+use muxtap_engine::Engine;
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 
 use super::ClientContext;
-use muxtap_engine::Engine;
 
 use crate::supervise::{
     DESCRIPTION, NAME, Options, PlatformEnvironment, Supervisor,

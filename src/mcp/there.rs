@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use muxtap_engine::Engine;
 use muxtap_tmux::Address;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use super::{CallContext, ClientContext, output::ToolOutput, tools};
-use muxtap_engine::Engine;
 
 use crate::api::{Error, Result, Tier, ToolCallAnswer};
 

@@ -3,6 +3,11 @@
 use std::sync::{Arc, LazyLock};
 
 use muxtap_base::plain;
+use muxtap_engine::{
+    Names, Server, SessionPart, Target, check_keys,
+    elsewhere::{default_server, is_on},
+    is_number,
+};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -20,11 +25,6 @@ use super::{
     },
     schema, snapshot,
     truncate::{MAX_CHARS, MOST_CHARS, truncate_middle},
-};
-use muxtap_engine::{
-    Names, Server, SessionPart, Target, check_keys,
-    elsewhere::{default_server, is_on},
-    is_number,
 };
 
 use crate::api::{

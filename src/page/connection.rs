@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use muxtap_engine::{Engine, Pane, PaneChanges};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -24,7 +25,6 @@ use super::{
     view::View,
     wire::{self, Input, Message},
 };
-use muxtap_engine::{Engine, Pane, PaneChanges};
 
 use crate::{
     api::{Error, ErrorCode, Result, Size, Tier},

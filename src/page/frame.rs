@@ -2,10 +2,10 @@
 
 use std::{collections::HashMap, fmt::Write as _};
 
+use muxtap_engine::PaneLook;
 use muxtap_tmux::Exit;
 
 use super::encode;
-use muxtap_engine::PaneLook;
 
 use crate::{
     api::Cursor,

@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_engine::{Engine, Pane};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{fits::Fits, sessions::secret, wire::Typed};
-use muxtap_engine::{Engine, Pane};
 
 use crate::api::{Cursor, Error, ErrorCode, InputAnswer, Result};
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use muxtap_engine::{Pane, PaneWatch};
 use tokio_util::sync::CancellationToken;
 
 use super::{connection::FPS, frame::Frame};
-use muxtap_engine::{Pane, PaneWatch};
 
 /// A pane that is shown, and what the page has of it.
 #[allow(clippy::struct_excessive_bools, reason = "each is one thing that is under way, or due")]

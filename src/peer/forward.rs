@@ -21,16 +21,16 @@ use hyper::{
 };
 use memchr::memmem;
 use muxtap_base::nonce;
+use muxtap_engine::{
+    id_of_key,
+    limits::{POLL_LONGEST, WAIT_DEFAULT},
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::{
     events::Cutter,
     link::{Link, PeerHost, pause},
-};
-use muxtap_engine::{
-    id_of_key,
-    limits::{POLL_LONGEST, WAIT_DEFAULT},
 };
 
 use muxtap_net::Streaming;

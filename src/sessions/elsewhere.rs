@@ -11,6 +11,7 @@ use std::{
 };
 
 use muxtap_base::plain;
+use muxtap_engine::{Caller, Engine, Principal};
 use muxtap_tmux::Lineage;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -18,7 +19,6 @@ use tokio_util::{
 };
 
 use super::session::Session;
-use muxtap_engine::{Caller, Engine, Principal};
 
 use crate::{
     api::{AgentAnswerRequest, AgentQuestion, Error},

@@ -14,6 +14,7 @@ use std::{
 };
 
 use muxtap_base::{clock, nonce};
+use muxtap_engine::{Caller, Engine, Principal};
 use muxtap_tmux::Lineage;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -35,7 +36,6 @@ use crate::{
     },
     below::Below,
 };
-use muxtap_engine::{Caller, Engine, Principal};
 
 /// Prompts of a session that wait for their turn, at most.
 pub(super) const QUEUED_PROMPTS: usize = 64;

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use muxtap_engine::{Charge, Engine};
+
 use super::{
     session::Session,
     text::{Pattern, TextLines},
 };
-use muxtap_engine::{Charge, Engine};
 
 use crate::api::{
     AgentCondition, AgentEventsAnswer, AgentGap, AgentWaitAnswer, AgentWaitOutcome, AgentWaitRequest, Error, Result,

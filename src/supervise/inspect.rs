@@ -5,6 +5,7 @@ use std::{
     path::Path,
 };
 
+use muxtap_engine::Server;
 use muxtap_tmux::{Subject, is_absent};
 
 use super::{
@@ -12,7 +13,6 @@ use super::{
     state::{State, is_claude, lines_of},
     target_error_text,
 };
-use muxtap_engine::Server;
 
 use crate::api::{CaptureRequest, Error};
 

@@ -1,9 +1,9 @@
 //! The actions `approve`, `deny`, `send_input` and `kill`.
 
+use muxtap_engine::{Server, Target, find_pane, find_window};
 use muxtap_tmux::is_absent;
 
 use super::{Supervisor, engine_target, error_text, target_error_text};
-use muxtap_engine::{Server, Target, find_pane, find_window};
 
 use crate::{
     api::{Error, InputRequest},

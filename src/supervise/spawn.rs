@@ -3,6 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use muxtap_base::nonce;
+use muxtap_engine::{Server, UnmanagedPlace, UnmanagedSpawn, find_session};
 use muxtap_tmux::is_absent;
 use serde_json::Map;
 use tokio::{sync::oneshot, time::Instant};
@@ -15,7 +16,6 @@ use super::{
     error_text,
     store::{self, Entry},
 };
-use muxtap_engine::{Server, UnmanagedPlace, UnmanagedSpawn, find_session};
 
 use crate::{
     api::{Error, ErrorCode, Tier},

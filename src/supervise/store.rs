@@ -15,12 +15,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use muxtap_base::files::{FileError, OpenToOthers, create_private, open_private};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
-
-use muxtap_base::files::{FileError, OpenToOthers, create_private, open_private};
 
 /// The record of a spawned session or window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

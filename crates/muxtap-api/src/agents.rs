@@ -1,9 +1,8 @@
 //! Agents in panes: which, and what they do.
 
+use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-use muxtap_core::protocol::ids::PaneId;
 
 /// An agent's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]

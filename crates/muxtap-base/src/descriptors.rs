@@ -2,9 +2,8 @@
 
 use std::io;
 
-use rustix::process::{Resource, getrlimit};
-
 use muxtap_core::{Error, ErrorCode};
+use rustix::process::{Resource, getrlimit};
 
 pub mod reserve;
 

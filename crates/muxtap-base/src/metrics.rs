@@ -10,7 +10,6 @@ use std::{
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-
 use muxtap_core::GapReason;
 
 macro_rules! metric {

@@ -2,14 +2,13 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use muxtap_engine::{Request, is_absent};
+use muxtap_engine::{Pane, Request, Server, is_absent, literal};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::OwnedRwLockReadGuard;
 
 use super::{Action, CapabilityAnswer};
 use super::{Capability, CapabilitySettings, LastRead, MOST_HISTORY, answer::SEE_LIST, request::CapabilityRequest};
-use muxtap_engine::{Pane, Server, literal};
 
 use muxtap_api::{
     CaptureRequest, Cursor, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest, PaneInfo, ReadRequest,

@@ -14,17 +14,15 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use muxtap_engine::{DEFAULT_SOCKET, Transport};
+use muxtap_api::{Cursor, Error, ErrorCode, Result, Tier};
+use muxtap_core::protocol::ids::PaneId;
+use muxtap_engine::{DEFAULT_SOCKET, Engine, Server, Transport};
 use serde::{Deserialize, Serialize};
 use tokio::sync::RwLock;
 use utoipa::{IntoParams, ToSchema};
 
 pub use answer::CapabilityAnswer;
 pub use request::{Action, CapabilityRequest, parse_line};
-
-use muxtap_api::{Cursor, Error, ErrorCode, Result, Tier};
-use muxtap_core::protocol::ids::PaneId;
-use muxtap_engine::{Engine, Server};
 
 /// The container, where nobody names one.
 pub const DEFAULT_CONTAINER: &str = "coachartie-sandbox";

@@ -1,9 +1,9 @@
 //! The capability's requests: JSON, or a tag whose attributes are strings.
 
+use muxtap_api::Tier;
 use serde_json::{Map, Value};
 
 use super::answer::CapabilityAnswer;
-use muxtap_api::Tier;
 
 /// A request, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]

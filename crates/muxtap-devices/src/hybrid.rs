@@ -4,11 +4,11 @@
 use std::future::Future;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use muxtap_api::{Error, ErrorCode, Result};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::workspace::{Command, ContentRef};
-use muxtap_api::{Error, ErrorCode, Result};
 
 /// How often an owner whose workspace went on meanwhile is asked anew.
 const TRIES: usize = 5;

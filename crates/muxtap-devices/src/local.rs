@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use muxtap_api::{DeviceSession, Error, ErrorCode, RemoteControl, Result};
 use muxtap_base::{
     files::{self, Existing, OpenToOthers, SecretError},
     nonce,
@@ -20,7 +21,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::workspace::{Applied, Change, Workspace};
-use muxtap_api::{DeviceSession, Error, ErrorCode, RemoteControl, Result};
 
 /// How long a command waits for another one that changes the workspace.
 pub const LOCK_TIME: Duration = Duration::from_secs(10);

@@ -11,6 +11,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use muxtap_api::{DeviceScope, DeviceSession, DeviceSessionRequest, Error, ErrorCode, Result};
 use muxtap_base::{
     clock,
     files::{self, Existing, SecretError},
@@ -21,7 +22,6 @@ use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
 use super::names;
-use muxtap_api::{DeviceScope, DeviceSession, DeviceSessionRequest, Error, ErrorCode, Result};
 
 /// How long a token lasts.
 pub const TOKEN_TIME: Duration = Duration::from_secs(900);
@@ -290,8 +290,9 @@ fn unauthorized(message: &str) -> Error {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
-    use super::*;
     use muxtap_api::DeviceType;
+
+    use super::*;
 
     const NOW: u64 = 1_700_000_000_000;
 

@@ -2,11 +2,11 @@
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
+use muxtap_api::{DeviceInfo, DeviceType, Error, ErrorCode, RemoteControl, Result, RpcRequest};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::names;
-use muxtap_api::{DeviceInfo, DeviceType, Error, ErrorCode, RemoteControl, Result, RpcRequest};
 
 /// The capabilities that a device must have.
 pub const CAPABILITIES: [&str; 3] = ["layoutOwnershipV1", "layoutRpcV1", "devicePresenceV1"];

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Instant};
 
+use muxtap_api::{Epoch, WaitOutcome};
+use muxtap_core::protocol::ids::PaneId;
 use tokio::sync::broadcast;
 
 use super::{Engine, PaneState};
-use muxtap_api::{Epoch, WaitOutcome};
-use muxtap_core::protocol::ids::PaneId;
 
 /// Notes that one who listens may be behind.
 const BEHIND: usize = 256;

@@ -2,8 +2,9 @@
 
 use std::{sync::OnceLock, time::Instant};
 
-use super::{Engine, Host, audit::Entry, authority::Caller};
 use muxtap_api::{Error, ErrorCode, Result, Tier};
+
+use super::{Engine, Host, audit::Entry, authority::Caller};
 
 /// A change to tmux that is audited: from its authorization to its record.
 pub(super) struct AuditScope<'a> {

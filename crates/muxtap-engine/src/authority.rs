@@ -16,11 +16,11 @@ use std::{
     },
 };
 
+use muxtap_api::{Error, ErrorCode, Result, Tier};
 use muxtap_base::address;
 use muxtap_tmux::Address;
 
 use super::{Engine, handles::socket_dir};
-use muxtap_api::{Error, ErrorCode, Result, Tier};
 
 /// A caller of the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -186,8 +186,9 @@ mod tests {
     use super::*;
     use muxtap_api::Tiers;
 
-    use crate::Options;
     use muxtap_tmux::ForeignServer;
+
+    use crate::Options;
 
     fn engine(options: Options, principal: Principal) -> Engine {
         Engine::new(options).with_caller(Caller { face: "test", who: String::new(), principal })

@@ -1,11 +1,5 @@
 //! Changing and killing panes, windows and sessions.
 
-use muxtap_tmux::{LinkState, Request};
-
-use super::{
-    PaneState, Server,
-    spawn::create::{literal, tmux_error},
-};
 use muxtap_api::{Error, PatchRequest, Result, Tier};
 use muxtap_core::protocol::{
     command::{Command, CommandLine},
@@ -13,6 +7,12 @@ use muxtap_core::protocol::{
     layout::Layout,
     names::spelled,
     version::Version,
+};
+use muxtap_tmux::{LinkState, Request};
+
+use super::{
+    PaneState, Server,
+    spawn::create::{literal, tmux_error},
 };
 
 impl Server {

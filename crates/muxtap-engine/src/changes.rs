@@ -1,9 +1,9 @@
 //! Changes of what an engine follows, and of who waits.
 
+use muxtap_api::Event;
 use tokio::sync::{broadcast, watch};
 
 use super::Engine;
-use muxtap_api::Event;
 
 /// Notifies of what [`Engine::servers`] and [`Engine::waits`] show: servers that come and go, their
 /// sessions, windows and panes, and waits that begin and end.

@@ -5,10 +5,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
+use muxtap_api::{Error, ErrorCode, Result};
 use tokio::sync::Semaphore;
 
 use super::{Caller, Engine, limits};
-use muxtap_api::{Error, ErrorCode, Result};
 
 /// Bytes of patterns that are compiled on the calling thread.
 const AT_ONCE: usize = 512;

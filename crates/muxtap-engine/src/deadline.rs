@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::limits;
 use muxtap_api::{Error, Result};
+
+use super::limits;
 
 /// The deadline of a request, counted from when it arrived: finding the target is part of it.
 #[derive(Clone, Copy, Debug)]

@@ -7,13 +7,13 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use muxtap_api::{Error, ErrorCode, HostInfo, HostState, Result, Unreachable};
 use muxtap_tmux::{
     Address, CoverageMode, DEFAULT_SOCKET, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile, Transport,
 };
 use serde_json::{Map, Value};
 
 use super::{Engine, Host, Server};
-use muxtap_api::{Error, ErrorCode, HostInfo, HostState, Result, Unreachable};
 
 /// The hosts that targets can name.
 #[derive(Debug, Default)]

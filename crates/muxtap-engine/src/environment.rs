@@ -3,12 +3,12 @@
 use std::{env, path::Path, sync::Arc};
 
 use futures_util::future::join_all;
+use muxtap_api::{EnvironmentAnswer, Result, ServerProgram};
 use muxtap_tmux::{
     CoverageMode, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile, is_absent, same_socket,
 };
 
 use super::{Engine, Host, handles::socket_dir};
-use muxtap_api::{EnvironmentAnswer, Result, ServerProgram};
 
 /// Returns what this process sees of its surroundings. Of the servers only the one on `socket` is looked at.
 pub async fn environment(program: &Program, socket: Option<&Path>) -> EnvironmentAnswer {

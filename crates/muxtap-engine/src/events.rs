@@ -17,14 +17,6 @@ use std::{
     time::Instant,
 };
 
-use muxtap_tmux::FollowAll;
-use tokio::sync::broadcast;
-
-use super::{
-    Charge, Engine, PaneState, Server, limits,
-    pane::{EncodedEvent, Notifier},
-    query::scope::{Names, Scope, Scopes, is_pattern},
-};
 use muxtap_api::{
     AgentInfo, Error, ErrorCode, Event, EventKind, GapReason, PaneInfo, ReadFormat, Result, ScreenFormat, Since,
     SubscribeRequest, Tier,
@@ -32,6 +24,14 @@ use muxtap_api::{
 use muxtap_core::{
     protocol::ids::PaneId,
     stream::resume::{self, Place, Resume},
+};
+use muxtap_tmux::FollowAll;
+use tokio::sync::broadcast;
+
+use super::{
+    Charge, Engine, PaneState, Server, limits,
+    pane::{EncodedEvent, Notifier},
+    query::scope::{Names, Scope, Scopes, is_pattern},
 };
 
 use rate::RateLimiter;

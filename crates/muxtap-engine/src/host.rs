@@ -15,7 +15,9 @@ use std::{
 };
 
 use dashmap::DashMap;
+use muxtap_api::{Cursor, Epoch, Event, GapReason, Result, Size};
 use muxtap_base::metrics;
+use muxtap_core::{protocol::ids::PaneId, screen::Rules};
 use muxtap_tmux::{
     DiscardOutput, Exit, LinkState, Observer, OutputSink, Proc, Seed, Seeding, ServerIdentity, ServerLink, Subject,
     Topology, Value,
@@ -28,8 +30,6 @@ use super::{
     limits,
     pane::{MemoryDelta, PaneMetadata, PushOutcome},
 };
-use muxtap_api::{Cursor, Epoch, Event, GapReason, Result, Size};
-use muxtap_core::{protocol::ids::PaneId, screen::Rules};
 
 /// Callbacks for what happens in a pane. The host calls them and knows none of them: they ask it
 /// for more.
@@ -559,8 +559,9 @@ impl Observer for Reports {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use super::*;
     use muxtap_core::protocol::version::Version;
+
+    use super::*;
 
     use crate::{
         Engine, Options,

@@ -15,13 +15,14 @@ use tokio::sync::oneshot;
 
 pub use key_names::check_keys;
 
-use super::{Host, PaneState, Server, activity::Deed, input::prompt::CursorPosition, limits};
 use muxtap_api::{Cursor, Error, ErrorCode, InputAnswer, InputRequest, Result, Tier};
 use muxtap_core::protocol::{
     command::{Command, CommandLine, hex_keys},
     ids::PaneId,
     version::Version,
 };
+
+use super::{Host, PaneState, Server, activity::Deed, input::prompt::CursorPosition, limits};
 
 /// Returns the input of a request as it was given, for the audit log.
 fn audited_input(request: &InputRequest) -> Vec<u8> {

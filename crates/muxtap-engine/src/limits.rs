@@ -91,7 +91,7 @@ pub const AGENT_LOOK_LATEST: Duration = Duration::from_secs(5);
 /// screens are not followed in memory.
 pub const AGENT_ASK: Duration = Duration::from_secs(1);
 /// How long a pane is followed after its last use, where nobody said otherwise
-/// ([`crate::CoverageMode::Used`]).
+/// ([`muxtap_tmux::CoverageMode::Used`]).
 pub const FOLLOW_FOR: Duration = Duration::from_secs(600);
 /// How long after its last use a pane counts as in use: as long tmux pushes what it alone knows of
 /// it.

@@ -2,10 +2,10 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use muxtap_api::Tiers;
 use muxtap_tmux::{CoverageMode, Floods, Program, Transport};
 
 use super::{agents, audit, limits};
-use muxtap_api::Tiers;
 
 /// Options of an engine.
 #[derive(Clone, Debug)]

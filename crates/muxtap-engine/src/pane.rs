@@ -29,6 +29,11 @@ use std::{
     time::Instant,
 };
 
+use muxtap_api::{Cursor, Epoch, Error, ErrorCode, Size};
+use muxtap_core::{
+    protocol::ids::PaneId,
+    stream::{echo::EchoFilter, render, ring::Ring},
+};
 use muxtap_tmux::Exit;
 
 use self::{
@@ -46,11 +51,6 @@ use super::{
         Mutex, MutexGuard,
         watch::{Receiver, Sender},
     },
-};
-use muxtap_api::{Cursor, Epoch, Error, ErrorCode, Size};
-use muxtap_core::{
-    protocol::ids::PaneId,
-    stream::{echo::EchoFilter, render, ring::Ring},
 };
 
 pub use encoded_event::EncodedEvent;

@@ -9,9 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio_util::sync::CancellationToken;
-
 use muxtap_base::address::group;
+use tokio_util::sync::CancellationToken;
 
 /// Connections at once whose callers have not authenticated, of all addresses.
 pub(super) const UNAUTHENTICATED: usize = 512;

@@ -2,7 +2,7 @@
 //!
 //! A recording follows its pane as any reader does, by the pane's handle, on a thread of its own that
 //! all recordings share: neither the task that reads tmux nor who waits for a pane is held up by a disk.
-//! `docs/recordings.md` describes the files. [`cast`], [`alis`] and [`redact`] are pure.
+//! `docs/recordings.md` describes the files. `cast`, `alis` and `redact` are pure.
 
 mod alis;
 mod cast;
@@ -22,7 +22,9 @@ use std::{
     time::Duration,
 };
 
+use muxtap_api::{Error, ErrorCode, PaneInfo, RecordRequest, RecordState, RecordingInfo, Result, Since, Tier};
 use muxtap_base::{clock, files::make_private_folder};
+use muxtap_engine::{Engine, Pane, Principal, Server};
 use time::OffsetDateTime;
 use tokio::{runtime::Handle, sync::oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -32,8 +34,6 @@ use self::{
     recorder::{Plan, Recorder},
     source::Source,
 };
-use muxtap_api::{Error, ErrorCode, PaneInfo, RecordRequest, RecordState, RecordingInfo, Result, Since, Tier};
-use muxtap_engine::{Engine, Pane, Principal, Server};
 
 pub use alis::PROTOCOL as ALIS;
 pub use redact::Secrets;

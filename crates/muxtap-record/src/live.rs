@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use muxtap_engine::Pane;
 use tokio::{sync::Semaphore, task::JoinHandle};
 
 use super::{
@@ -9,7 +10,6 @@ use super::{
     redact::{HELD_TIME, Piece, Redactor, Secrets},
     source::{Item, Source},
 };
-use muxtap_engine::Pane;
 
 use muxtap_api::{Error, Result, Since, Size};
 use muxtap_core::screen::Screen;

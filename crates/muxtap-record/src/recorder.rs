@@ -5,7 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_core::width;
+use muxtap_api::{Cursor, RecordFormat, RecordState, Result, Size};
+use muxtap_core::{
+    screen::{CaptureOptions, Line, Screen, Settings},
+    width,
+};
 
 use super::{
     Entry,
@@ -15,8 +19,6 @@ use super::{
     redact::{HELD_TIME, Piece, Redactor, Secrets},
     source::{self, Item, Source, Start},
 };
-use muxtap_api::{Cursor, RecordFormat, RecordState, Result, Size};
-use muxtap_core::screen::{CaptureOptions, Line, Screen, Settings};
 
 /// Bytes of lines that are written at once.
 const WRITE_BYTES: usize = 256 * 1024;

@@ -10,14 +10,14 @@ mod tokens;
 
 use std::{collections::VecDeque, time::Duration};
 
+use muxtap_api::Result;
 use muxtap_core::width;
+use muxtap_engine::Engine;
 
 use self::{
     nfa::{Nfa, Search},
     tokens::{Token, Tokens},
 };
-use muxtap_api::Result;
-use muxtap_engine::Engine;
 
 /// Bytes that are held back at most. Of more, the oldest are let go as they are.
 pub(crate) const HELD_BYTES: usize = 64 * 1024;
@@ -39,7 +39,7 @@ impl Secrets {
         Ok(Self { nfa: std::sync::Arc::new(Nfa::new(patterns)?) })
     }
 
-    /// Compiles regexes where that holds up nobody. Error: as [`Secrets::new`], and `RESOURCE_LIMIT`.
+    /// Compiles regexes where that holds up nobody. Error: as `Secrets::new`, and `RESOURCE_LIMIT`.
     pub async fn compile(engine: &Engine, patterns: Vec<String>) -> Result<Self> {
         let texts = patterns.clone();
         engine.compile(texts.iter().map(String::as_str), move || Self::new(&patterns)).await

@@ -14,9 +14,8 @@ use muxtap_core::{
     protocol::version::Version,
     screen::{Rules, Screen, Settings},
 };
-use muxtap_engine::Exit;
 use muxtap_engine::{
-    Pane,
+    Exit, Pane,
     activity::{Activity, Deed},
     sync::watch,
 };

@@ -3,6 +3,7 @@
 //! A file of tmuxp's is one session. Further sessions of a snapshot stand in its `muxtap.sessions`,
 //! each in the same form.
 
+use muxtap_api::{Error, Result};
 use muxtap_base::quoting::shell_word;
 use serde_json::{Map, Value, json};
 
@@ -11,7 +12,6 @@ use super::{
     limits::{PANE_TEXT, PANES, WINDOWS},
     model::{Pane, Session, Snapshot, Window},
 };
-use muxtap_api::{Error, Result};
 
 /// The key of what tmuxp does not know.
 pub const OWN: &str = "muxtap";

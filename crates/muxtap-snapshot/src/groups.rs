@@ -3,6 +3,7 @@
 //! A group is an option of its tmux server (`@muxtap-group-NAME`): it ends with the server, as the
 //! ids of its panes do, and every muxtap that asks this server knows it.
 
+use muxtap_engine::{Server, ValueList, is_pattern};
 use tokio::sync::Semaphore;
 
 use super::{
@@ -10,7 +11,6 @@ use super::{
     limits::GROUP_PANES,
     store::check_name,
 };
-use muxtap_engine::{Server, ValueList, is_pattern};
 
 use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_core::protocol::{command::Command, ids::PaneId};

@@ -1,6 +1,7 @@
 //! Files of tmuxp, tmuxinator and smug as snapshots. What they would type is kept as lines for the
 //! shell.
 
+use muxtap_api::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -12,7 +13,6 @@ use super::{
     model::{Pane, Session, Snapshot, Window},
     yaml,
 };
-use muxtap_api::{Error, Result};
 
 /// The program whose file is imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

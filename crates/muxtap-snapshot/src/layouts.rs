@@ -1,5 +1,6 @@
 //! Layouts of windows, kept by name.
 
+use muxtap_engine::{Server, ValueList};
 use serde_json::{Value, json};
 
 use super::{
@@ -9,7 +10,6 @@ use super::{
     save::contradiction,
     store::{Kind, Store, check_name},
 };
-use muxtap_engine::{Server, ValueList};
 
 use muxtap_api::{Error, ErrorCode, Result, WindowInfo};
 use muxtap_core::protocol::command::Command;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use muxtap_engine::Server;
 use serde_json::Value;
 
 use super::{
@@ -20,7 +21,6 @@ use super::{
     seal,
     store::{Kind, Store, check_name},
 };
-use muxtap_engine::Server;
 
 use muxtap_api::{Error, ErrorCode, Result};
 
@@ -149,7 +149,7 @@ impl Store {
         Ok(DiffAnswer { differences: diff(&from, &to) })
     }
 
-    /// Makes sessions of a snapshot ([`restore`]).
+    /// Makes sessions of a snapshot.
     pub async fn restore(&self, server: &Server, name: &str, request: &RestoreRequest) -> Result<RestoreAnswer> {
         let (snapshot, is_own) = self.snapshot(name).await?;
         restore(server, &snapshot, is_own, request).await

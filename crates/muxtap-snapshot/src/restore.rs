@@ -10,7 +10,7 @@ use std::{
 };
 
 use muxtap_base::plain;
-use muxtap_engine::is_absent;
+use muxtap_engine::{RESTORED, Server, is_absent};
 
 use super::{
     answers::{LeftOutVariables, RestoreAnswer, RestoreRequest},
@@ -20,7 +20,6 @@ use super::{
     model::{Pane, Session, Snapshot, Window},
     save,
 };
-use muxtap_engine::{RESTORED, Server};
 
 use muxtap_api::{Error, ErrorCode, InputRequest, NewSessionRequest, Result, SpawnRequest};
 use muxtap_core::protocol::{command::Command, names::spelled};

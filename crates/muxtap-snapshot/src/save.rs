@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use muxtap_base::glob::Glob;
-use muxtap_engine::{HUB_MARK, HUB_NAME};
+use muxtap_engine::{HUB_MARK, HUB_NAME, Server, ValueList};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{
@@ -11,7 +11,6 @@ use super::{
     limits::{HISTORY_BYTES, HISTORY_LINES},
     model::{Pane, Session, Snapshot, Window},
 };
-use muxtap_engine::{Server, ValueList};
 
 use muxtap_api::{CaptureRequest, Error, ErrorCode, Result};
 use muxtap_core::protocol::{command::Command, ids::PaneId};

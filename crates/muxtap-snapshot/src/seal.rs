@@ -12,12 +12,12 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_base::files::{self, Existing, SecretError};
 use serde_json::Value;
 use sha2::Sha256;
 
 use super::file::OWN;
-use muxtap_api::{Error, ErrorCode, Result};
 
 /// The key under which the mark stands in muxtap's own part of a file.
 const SEAL: &str = "seal";

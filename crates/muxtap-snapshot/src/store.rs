@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_base::files::{Existing, FileError, OpenToOthers, check_private_folder, open_private, write_secret};
 use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::limits::{FILE_BYTES, NAME_BYTES};
-use muxtap_api::{Error, ErrorCode, Result};
 
 /// The folders of a user's snapshots and layouts.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Tests of the pure parts.
 
+use muxtap_api::ErrorCode;
+use muxtap_core::protocol::ids::PaneId;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -14,8 +16,6 @@ use super::{
     store::{Kind, Store, check_name},
     yaml,
 };
-use muxtap_api::ErrorCode;
-use muxtap_core::protocol::ids::PaneId;
 
 fn pane(directory: &str) -> Pane {
     Pane { directory: directory.into(), active: true, ..Pane::default() }

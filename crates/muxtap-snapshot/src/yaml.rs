@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 
+use muxtap_api::{Error, Result};
 use saphyr_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};
 
 use super::limits::{YAML_BYTES, YAML_DEPTH, YAML_TEXT, YAML_VALUES};
-use muxtap_api::{Error, Result};
 
 /// Reads the first document of a text. Error: `INVALID_ARGUMENT`, with the line.
 pub fn read(text: &str) -> Result<Value> {

@@ -2,10 +2,9 @@
 
 use std::{path::Path, time::Duration};
 
-use tokio::sync::watch;
-
 use muxtap_api::{Error, ErrorCode};
 use muxtap_core::protocol::{ids::SessionId, names, version::Version};
+use tokio::sync::watch;
 
 /// The first pause after a failed attempt; it doubles up to [`LONGEST_PAUSE`].
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);

@@ -1,7 +1,6 @@
 //! The content of a pane at one point of its stream.
 
 use bytes::Bytes;
-
 use muxtap_core::{
     protocol::{command::Command, ids::PaneId},
     screen::{self, Rules},

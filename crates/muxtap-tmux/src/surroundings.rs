@@ -6,9 +6,8 @@
 
 use std::ffi::{OsStr, OsString};
 
-use tokio::process::Command;
-
 use muxtap_base::glob::Glob;
+use tokio::process::Command;
 
 /// Variables that tmux needs: to be found and run, to read its configuration and the terminal's
 /// description, to show text, and to start a login shell as its user. `EDITOR` and `VISUAL` choose

@@ -9,6 +9,7 @@ use std::{
 
 use clap::Args;
 use muxtap_base::files::{FileError, OpenToOthers, open_private};
+use muxtap_engine::audit::{AuditKey, log_files};
 use rustix::{
     fs::OFlags,
     termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr},
@@ -20,7 +21,6 @@ use super::{
     daemon::config_in_force,
     output::{self, Failure, Table},
 };
-use muxtap_engine::audit::{AuditKey, log_files};
 
 use crate::{
     api::{Error, ErrorCode, Result},

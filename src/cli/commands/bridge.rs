@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use muxtap_base::descriptors;
+use muxtap_tmux::{Environment, ServerChoice};
 
 use super::{Outcome, output};
-use muxtap_tmux::{Environment, ServerChoice};
 
 use crate::{
     api::Error,

@@ -3,11 +3,11 @@
 use std::io::{BufRead as _, stdin};
 
 use clap::Args;
+use muxtap_capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilitySettings, MOST_HISTORY};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{Caller, Outcome, output};
-use muxtap_capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilitySettings, MOST_HISTORY};
 
 use crate::{
     api::Error,

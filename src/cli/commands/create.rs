@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use clap::{ArgAction, Args};
+use muxtap_engine::is_number;
 
 use super::{Caller, Client, Outcome, list::format_query, output, path_of, variable};
-use muxtap_engine::is_number;
 
 use crate::{
     api::{

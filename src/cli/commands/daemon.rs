@@ -3,13 +3,13 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
+use muxtap_net::token;
 use muxtap_tmux::death;
 
 use super::{
     Caller, Outcome,
     output::{self, Table, short_duration},
 };
-use muxtap_net::token;
 
 use crate::{
     api::{ConfigAnswer, DoneAnswer, Error, ErrorCode, Result, ServerStatus, Setting, StatusAnswer},

@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, env, fmt::Write as _, path::Path};
 
 use clap::Args;
 use muxtap_base::plain;
+use muxtap_engine::{elsewhere::look_at_hosts, environment::environment};
 use muxtap_tmux::Program;
 use rustix::fs::Access;
 use serde::Serialize;
@@ -25,7 +26,6 @@ use crate::{
     protocol::version::Version,
     screen::{Proof, Rules},
 };
-use muxtap_engine::{elsewhere::look_at_hosts, environment::environment};
 
 /// Check what muxtap needs, and say what to fix
 ///

@@ -1,13 +1,13 @@
 //! `group`.
 
 use clap::{Args, Subcommand};
+use muxtap_snapshot::answers::{GroupAnswer, GroupList, GroupRequest};
 
 use super::{
     Caller, Outcome,
     output::{self, Table},
     path_of,
 };
-use muxtap_snapshot::answers::{GroupAnswer, GroupList, GroupRequest};
 
 use crate::api::DoneAnswer;
 

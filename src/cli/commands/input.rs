@@ -1,9 +1,9 @@
 //! `send-keys`.
 
 use clap::Args;
+use muxtap_engine::is_pattern;
 
 use super::{Caller, Outcome, fitting, output, path_named, path_of};
-use muxtap_engine::is_pattern;
 
 use muxtap_snapshot::{answers::GroupInputAnswer, name_in};
 

@@ -1,13 +1,13 @@
 //! `layout`.
 
 use clap::{Args, Subcommand};
+use muxtap_snapshot::answers::{LayoutAnswer, LayoutList, LayoutRequest, LayoutRestoreRequest};
 
 use super::{
     Caller, Outcome,
     output::{self, Table},
     path_of,
 };
-use muxtap_snapshot::answers::{LayoutAnswer, LayoutList, LayoutRequest, LayoutRestoreRequest};
 
 use crate::api::DoneAnswer;
 

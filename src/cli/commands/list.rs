@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use muxtap_engine::is_number;
 
 use super::{
     Caller, Outcome,
@@ -11,7 +12,6 @@ use super::{
     output::{self, Table, place, short_duration},
     path_named,
 };
-use muxtap_engine::is_number;
 
 use crate::{
     api::{

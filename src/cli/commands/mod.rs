@@ -36,13 +36,13 @@ pub(super) mod wait_for;
 pub(super) mod workspace;
 
 use muxtap_core::duration::parse as duration;
-
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use muxtap_engine::is_number;
 
 use self::events::join_targets;
 use super::{Outcome, caller::Caller, client::Client, lines, output, url};
 use crate::api::{Error, ListQuery, PaneInfo, PaneList, Since};
-use muxtap_engine::is_number;
 
 /// Reads where output begins or ends: a time as `--timestamps` prints it becomes seconds since 1970.
 fn since(text: &str) -> Result<String, String> {

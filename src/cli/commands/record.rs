@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use futures_util::future;
+use muxtap_engine::is_pattern;
 
 use super::{Caller, Outcome, duration, fitting, output, path_of, since};
-use muxtap_engine::is_pattern;
 
 use crate::{
     api::{Error, RecordFormat, RecordRequest, RecordState, RecordingInfo, RecordingList, RecordingQuery, Result},

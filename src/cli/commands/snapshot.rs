@@ -4,6 +4,13 @@ use std::{fmt::Write as _, io::Read as _, path::PathBuf};
 
 use clap::{Args, Subcommand};
 use muxtap_base::plain;
+use muxtap_snapshot::{
+    FILE_BYTES,
+    answers::{
+        DiffAnswer, DiffQuery, ImportFormat, ImportRequest, RestoreAnswer, RestoreRequest, SaveRequest, SavedAnswer,
+        ShowQuery, SnapshotList,
+    },
+};
 use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 
@@ -11,13 +18,6 @@ use super::{
     Caller, Outcome,
     output::{self, Table},
     path_of,
-};
-use muxtap_snapshot::{
-    FILE_BYTES,
-    answers::{
-        DiffAnswer, DiffQuery, ImportFormat, ImportRequest, RestoreAnswer, RestoreRequest, SaveRequest, SavedAnswer,
-        ShowQuery, SnapshotList,
-    },
 };
 
 use crate::{

@@ -4,11 +4,11 @@
 use std::os::fd::AsFd as _;
 
 use clap::Args;
+use muxtap_net::handed;
 use muxtap_tmux::PEER_GREETING;
 use rustix::fs::OFlags;
 
 use super::{Caller, Outcome, output};
-use muxtap_net::handed;
 
 use crate::{
     api::Error,

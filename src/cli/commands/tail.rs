@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::Args;
+use muxtap_engine::is_pattern;
 use regex::Regex;
 
 use super::{
@@ -17,7 +18,6 @@ use super::{
     output::{self, ColorChoice, Failure},
     path_named, since,
 };
-use muxtap_engine::is_pattern;
 
 use crate::{
     api::{Error, Event, EventsRequest, PaneInfo, PaneList, ReadAnswer, ReadFormat, ReadRequest},

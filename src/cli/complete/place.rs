@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, Command};
+use muxtap_tmux::ServerChoice;
 
 use super::{
     Candidate,
     targets::{Asked, Part},
 };
-use muxtap_tmux::ServerChoice;
 
 use crate::{
     api::{EventKind, Tier},

@@ -3,9 +3,9 @@
 use std::{fs, os::unix::fs::FileTypeExt as _};
 
 use muxtap_base::plain;
+use muxtap_engine::is_number;
 
 use super::{Candidate, LIMIT, place::Place};
-use muxtap_engine::is_number;
 
 use crate::{
     api::{PaneInfo, PaneList, ServerList, SessionInfo, SessionList, WindowInfo, WindowList},

@@ -1,12 +1,12 @@
 //! Devices, their tabs and panes, and terminals as words of `workspace`.
 
+use muxtap_devices::local::Home;
 use serde_json::Value;
 
 use super::{
     Candidate,
     targets::{Part, get},
 };
-use muxtap_devices::local::Home;
 
 use crate::{
     api::{DeviceList, PaneInfo, WorkspaceAnswer},

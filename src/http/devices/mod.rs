@@ -10,14 +10,14 @@ use axum::{
     http::{StatusCode, request::Parts},
 };
 use muxtap_base::{clock, nonce};
+use muxtap_devices::{BoundDevice, Caller, Devices, relay::Publisher, workspace::GET_WORKSPACE};
+use muxtap_net::Peer;
 
 use super::{
     App,
     error::{Body, Failure, Params, Result, Target},
     openapi_parts::{Failures, PathDevice},
 };
-use muxtap_devices::{BoundDevice, Caller, Devices, relay::Publisher, workspace::GET_WORKSPACE};
-use muxtap_net::Peer;
 
 use crate::api::{
     DeviceInfo, DeviceList, DeviceScope, DeviceSession, DeviceSessionRequest, DoneAnswer, Error, ErrorCode,

@@ -10,18 +10,18 @@ use axum::{
 };
 use futures_util::{Sink, SinkExt as _, Stream, StreamExt as _};
 use muxtap_base::clock;
-use tokio::{
-    sync::Notify,
-    time::{sleep_until, timeout},
-};
-
-use super::{Asking, bound, log_in_first, no_websocket};
 use muxtap_devices::{
     BoundDevice, Caller, DeviceSessions, Outbox, Relay, Session,
     relay::{Beat, Flow, HELLO_TIME},
     wire::{self, Hello},
 };
 use muxtap_net::{ConnectionPermit, Peer};
+use tokio::{
+    sync::Notify,
+    time::{sleep_until, timeout},
+};
+
+use super::{Asking, bound, log_in_first, no_websocket};
 
 use crate::{
     api::{self, DeviceScope, Error, ErrorCode, Result, Tier},

@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use muxtap_base::clock;
+use muxtap_net::Peer;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -17,7 +18,6 @@ use super::{
     error::{Body, Params, Result},
     openapi_parts::Failures,
 };
-use muxtap_net::Peer;
 
 use crate::{
     api::{DoneAnswer, Error, ErrorCode, ServerQuery, Tier},

@@ -9,10 +9,10 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures_util::{SinkExt as _, StreamExt as _, stream::SplitSink, stream::SplitStream};
+use muxtap_net::{ConnectionPermit, Peer};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::pages;
-use muxtap_net::{ConnectionPermit, Peer};
 
 use crate::{
     api::{self, Error, Tier},

@@ -11,9 +11,9 @@ use axum::{
 };
 use bytes::Bytes;
 use futures_util::stream;
+use muxtap_engine::{Delivery, Subscription};
 
 use super::{OpenStreamGauge, YIELD_BYTES};
-use muxtap_engine::{Delivery, Subscription};
 
 use muxtap_net::Streaming;
 

@@ -12,6 +12,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use muxtap_base::nonce;
+use muxtap_engine::Engine;
 use muxtap_tmux::{Lineage, ProcessId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -19,7 +20,6 @@ use tokio::{sync::watch, time::Instant};
 use utoipa::ToSchema;
 
 use super::{Confirm, Decision, Question, Request};
-use muxtap_engine::Engine;
 
 use crate::{
     api::{Error, ErrorCode, Result},

@@ -6,10 +6,9 @@ pub mod mattermost;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use muxtap_tmux::Lineage;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-use muxtap_tmux::Lineage;
 
 pub use approvals::Terminal;
 pub use mattermost::Mattermost;

@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
+use muxtap_api::{DeviceInfo, Error, ErrorCode, Result, RpcRequest};
 use muxtap_base::clock;
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{ASKED, CONNECTS, CONNECTS_TIME, Caller, Connection, DEVICES, Device, Relay, State, rpc::OwnerSays};
-use muxtap_api::{DeviceInfo, Error, ErrorCode, Result, RpcRequest};
 
 use crate::{
     outbox::Outbox,

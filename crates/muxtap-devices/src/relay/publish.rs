@@ -1,10 +1,10 @@
 //! Snapshots that devices publish of their workspaces, and reading them.
 
+use muxtap_api::{DeviceType, Error, ErrorCode, RemoteControl, Result, RpcRequest, WorkspaceAnswer, WorkspaceSource};
 use muxtap_base::{clock, nonce};
 use serde_json::Value;
 
 use super::{Caller, Device, Relay, presence::Connects, unknown};
-use muxtap_api::{DeviceType, Error, ErrorCode, RemoteControl, Result, RpcRequest, WorkspaceAnswer, WorkspaceSource};
 
 use crate::{
     cache::{Head, SNAPSHOT_BYTES, SNAPSHOTS},

@@ -2,12 +2,12 @@
 
 use std::{io, sync::Arc, time::Duration};
 
+use muxtap_api::{Error, ErrorCode, RemoteControl, Result, RpcRequest, RpcResponse};
 use muxtap_base::nonce;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{ARGS_BYTES, Caller, ENDED, PENDING, RESULT_LONGEST, RESULT_TIME, Relay, presence::push, unknown};
-use muxtap_api::{Error, ErrorCode, RemoteControl, Result, RpcRequest, RpcResponse};
 
 use crate::{
     audit::{Asked, Ending},

@@ -1,10 +1,10 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
+use muxtap_api::{ErrorCode, RpcRequest, RpcResponse, WorkspaceSource};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::*;
-use muxtap_api::{ErrorCode, RpcRequest, RpcResponse, WorkspaceSource};
 
 use crate::{
     audit::Audit,

@@ -2,10 +2,10 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use muxtap_api::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Applied;
-use muxtap_api::{Error, Result};
 
 /// Answers that are remembered; of more, the oldest go.
 pub const ANSWERS: usize = 256;

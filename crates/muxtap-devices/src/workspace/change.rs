@@ -1,11 +1,12 @@
 //! The commands at work.
 
+use muxtap_api::{Error, ErrorCode, Result};
+
 use super::{
     Command, ContentRef, DEPTH, Direction, Layout, PANES, Pane, PaneKind, Status, TABS, Tab,
     model::Node,
     selector::{Selector, check_terminal, invalid},
 };
-use muxtap_api::{Error, ErrorCode, Result};
 
 /// Characters of a title.
 pub const TITLE_CHARS: usize = 256;

@@ -1,10 +1,10 @@
 //! The commands of a workspace, as an RPC names them.
 
+use muxtap_api::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Change, ContentRef, Direction};
-use muxtap_api::{Error, Result};
 
 /// A command and its arguments. Targets are selectors; `tab` is the one that `pane-index:` needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

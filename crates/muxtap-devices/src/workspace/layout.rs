@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use muxtap_api::{Error, ErrorCode, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -10,7 +11,6 @@ use super::{
     model::{Pane, Status, Tab},
     selector::{Selector, invalid},
 };
-use muxtap_api::{Error, ErrorCode, Result};
 
 /// The tabs and panes of a device, at one revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

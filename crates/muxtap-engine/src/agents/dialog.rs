@@ -8,13 +8,13 @@
 
 use std::{ops::Range, sync::LazyLock};
 
+use muxtap_api::AgentState;
 use regex::Regex;
 
 use super::{
     options::{self, OptionBlock},
     rules::{Agent, Options},
 };
-use muxtap_api::AgentState;
 
 /// Rows that are read above the answers of a dialog without a frame.
 const BODY_ROWS: usize = 40;

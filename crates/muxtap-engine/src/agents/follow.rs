@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_api::{AgentEvidence, AgentInfo, AgentState, Event};
 use muxtap_base::clock::now_ms;
+use muxtap_core::screen::Screen;
 use muxtap_tmux::{Subject, death};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -20,8 +22,6 @@ use super::{
     registry::update_location,
     rules::{Agent, Rules},
 };
-use muxtap_api::{AgentEvidence, AgentInfo, AgentState, Event};
-use muxtap_core::screen::Screen;
 
 use crate::{Engine, Host, PaneState, Server, limits, pane::PaneUse};
 

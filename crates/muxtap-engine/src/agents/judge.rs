@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use muxtap_api::{AgentEvidence, AgentOption, AgentRow, AgentState};
 use regex::Regex;
 use sha2::{Digest as _, Sha256};
 
@@ -10,7 +11,6 @@ use super::{
     options::{OptionBlock, unboxed},
     rules::{Agent, Options, Rule},
 };
-use muxtap_api::{AgentEvidence, AgentOption, AgentRow, AgentState};
 
 /// The text and title of a pane's screen.
 #[derive(Clone, Debug, Default)]

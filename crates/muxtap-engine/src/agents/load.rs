@@ -6,10 +6,10 @@ use std::{
     sync::LazyLock,
 };
 
+use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_base::files::read_configuration;
 
 use super::{Rules, parse};
-use muxtap_api::{Error, ErrorCode, Result};
 
 static BUILT_IN: LazyLock<Result<Rules>> =
     LazyLock::new(|| parse::parse(include_str!("rules.toml"), &Rules::default()));
@@ -72,8 +72,9 @@ fn unable(path: &Path, error: &io::Error) -> Error {
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
-    use super::*;
     use muxtap_api::AgentState;
+
+    use super::*;
 
     use crate::agents::rules::Rule;
 

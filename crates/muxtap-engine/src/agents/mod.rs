@@ -12,8 +12,9 @@ pub(super) mod registry;
 mod rules;
 mod signals;
 
-use super::{Host, Server, limits};
 use muxtap_api::{AgentInfo, AgentList, Result, Tier};
+
+use super::{Host, Server, limits};
 
 pub use answer::AgentAnswered;
 pub(super) use follow::follow;

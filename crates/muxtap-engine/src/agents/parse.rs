@@ -2,12 +2,12 @@
 
 use std::{ops::Range, sync::Arc};
 
+use muxtap_api::{AgentState, Error, Result};
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::rules::{Agent, Options, Rule, Rules};
-use muxtap_api::{AgentState, Error, Result};
 
 /// The most agents in all.
 const AGENTS: usize = 64;

@@ -3,6 +3,8 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use loom::{future::block_on, thread};
+use muxtap_api::{Cursor, Epoch, EventKind, Since, SubscribeRequest};
+use muxtap_core::protocol::ids::PaneId;
 use muxtap_tmux::Exit;
 use serde_json::Value;
 
@@ -10,8 +12,6 @@ use super::{
     Filter,
     reader::{Next, Reader, StartPoint},
 };
-use muxtap_api::{Cursor, Epoch, EventKind, Since, SubscribeRequest};
-use muxtap_core::protocol::ids::PaneId;
 
 use crate::{PaneState, pane::Notifier, sync::check};
 

@@ -2,14 +2,14 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
-use muxtap_base::metrics;
-
-use super::Filter;
 use muxtap_api::{Event, EventKind, Gap, GapReason, ReadFormat, ScreenFormat, Since};
+use muxtap_base::metrics;
 use muxtap_core::stream::{
     resume::Place,
     ring::{Chunk, Reading},
 };
+
+use super::Filter;
 
 use crate::{
     PaneState, limits,

@@ -8,12 +8,12 @@ use std::{
     sync::LazyLock,
 };
 
+use muxtap_api::{Error, ErrorCode, Result, Size};
 use muxtap_base::nonce;
+use muxtap_core::protocol::{command::Command, names::spelled};
 use muxtap_tmux::LinkState;
 
 use super::{Pane, Server, ValueList};
-use muxtap_api::{Error, ErrorCode, Result, Size};
-use muxtap_core::protocol::{command::Command, names::spelled};
 
 use crate::Engine;
 

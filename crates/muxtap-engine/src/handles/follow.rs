@@ -1,7 +1,8 @@
 //! Output and events as they come.
 
-use super::{Output, Pane, Read};
 use muxtap_api::{Error, Event, Result, Since};
+
+use super::{Output, Pane, Read};
 
 use crate::{Subscription, limits};
 

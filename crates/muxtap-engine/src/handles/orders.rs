@@ -1,16 +1,16 @@
 //! Commands of tmux's own, for parts that are built on the handles.
 
-use muxtap_base::nonce;
-use muxtap_tmux::{LinkState, Request, unreadable};
-
-use super::Server;
 use muxtap_api::{Result, Tier};
+use muxtap_base::nonce;
 use muxtap_core::protocol::{
     command::{Command, CommandLine},
     ids::PaneId,
     octal,
     version::Version,
 };
+use muxtap_tmux::{LinkState, Request, unreadable};
+
+use super::Server;
 
 use crate::{input::shell, pane::PaneMetadata, spawn::create::tmux_error};
 

@@ -2,14 +2,14 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
-use muxtap_tmux::Exit;
-
-use super::{Capture, Follow, Read, Run, Server, Spawn, Wait, spawn::SpawnKind};
 use muxtap_api::{Cursor, Gap, InputAnswer, InputRequest, PaneInfo, PatchRequest, RespawnRequest, Result, Since, Size};
 use muxtap_core::{
     protocol::ids::PaneId,
     screen::{Rules, Screen},
 };
+use muxtap_tmux::Exit;
+
+use super::{Capture, Follow, Read, Run, Server, Spawn, Wait, spawn::SpawnKind};
 
 use crate::{PaneState, sync::watch};
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use muxtap_tmux::Exit;
-
-use super::{Pane, RequestFuture};
 use muxtap_api::{CaptureAnswer, CaptureRequest, Cursor, Gap, Result, Since};
 use muxtap_core::{
     protocol::ids::PaneId,
     stream::{render, ring::Chunk},
 };
+use muxtap_tmux::Exit;
+
+use super::{Pane, RequestFuture};
 
 use crate::query::read::ReadSpec;
 

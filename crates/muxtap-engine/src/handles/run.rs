@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Pane, RequestFuture, wait::millis};
 use muxtap_api::{Result, RunAnswer, RunRequest};
+
+use super::{Pane, RequestFuture, wait::millis};
 
 /// A command for the shell that rests at its prompt in a pane. It is typed when this is awaited.
 ///

@@ -7,14 +7,13 @@ use std::{
     sync::Arc,
 };
 
-use muxtap_tmux::{Address, FollowAll, ServerLink, same_socket};
+use muxtap_api::{Error, Event, EventKind, Result, SubscribeRequest};
+use muxtap_core::protocol::ids::PaneId;
+use muxtap_tmux::{Address, Environment, FollowAll, ServerChoice, ServerLink, same_socket};
 use rustix::net::SocketAddrUnix;
 use tokio::sync::broadcast;
 
 use super::{Events, Pane, Spawn, Wait, spawn::SpawnKind};
-use muxtap_api::{Error, Event, EventKind, Result, SubscribeRequest};
-use muxtap_core::protocol::ids::PaneId;
-use muxtap_tmux::{Environment, ServerChoice};
 
 use crate::{Caller, Engine, Host, PaneState};
 

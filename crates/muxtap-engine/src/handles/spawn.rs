@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use muxtap_api::{Error, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest};
 use muxtap_base::quoting::shell_word;
 
 use super::{Pane, RequestFuture, Server};
-use muxtap_api::{Error, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest};
 
 /// The session, window or split that is made.
 #[derive(Clone, Debug)]

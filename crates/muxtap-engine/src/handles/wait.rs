@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Pane, RequestFuture, Server};
 use muxtap_api::{Error, Result, Since, WaitAnswer, WaitMode, WaitRequest};
 use muxtap_core::stream::patterns;
+
+use super::{Pane, RequestFuture, Server};
 
 use crate::Engine;
 

@@ -7,16 +7,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_api::{Error, ErrorCode, Result};
+use muxtap_core::{
+    protocol::command::{Command, CommandLine},
+    stream::width::columns,
+};
 use muxtap_tmux::Request;
 
 use crate::{
     PaneState, Server,
     input::shell::{self, ForegroundState, IdleShell, Shell},
-};
-use muxtap_api::{Error, ErrorCode, Result};
-use muxtap_core::{
-    protocol::command::{Command, CommandLine},
-    stream::width::columns,
 };
 
 /// How long a line editor prints nothing when it has drawn everything.

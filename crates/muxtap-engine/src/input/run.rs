@@ -9,6 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_api::{Error, ErrorCode, Result, RunAnswer, RunMethod, RunRequest, Tier};
+use muxtap_core::{
+    protocol::command::{Command, CommandLine},
+    stream::render,
+};
+
 use crate::{
     Host, PaneState, Server,
     audit_scope::AuditScope,
@@ -21,11 +27,6 @@ use crate::{
     limits,
     pane::Typing,
     wait::duration,
-};
-use muxtap_api::{Error, ErrorCode, Result, RunAnswer, RunMethod, RunRequest, Tier};
-use muxtap_core::{
-    protocol::command::{Command, CommandLine},
-    stream::render,
 };
 
 use muxtap_base::nonce;

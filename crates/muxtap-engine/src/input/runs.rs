@@ -14,15 +14,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
-
-use super::run::{StartedRun, run_deadline};
 use muxtap_api::{Cursor, Error, ErrorCode, Result, RunRequest, Tier};
 use muxtap_core::{
     protocol::ids::PaneId,
     stream::render::{self, TextHead},
 };
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::run::{StartedRun, run_deadline};
 
 use crate::{Engine, PaneState, Server, deadline::Deadline, limits};
 

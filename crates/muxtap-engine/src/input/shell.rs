@@ -212,9 +212,10 @@ fn base_name(program: &str) -> &str {
 mod tests {
     use std::time::Duration;
 
+    use muxtap_tmux::ProcessProbe;
+
     use super::*;
     use crate::{Engine, Options};
-    use muxtap_tmux::ProcessProbe;
 
     /// A file of the kernel that hangs is a FIFO here, which nobody writes.
     #[cfg(target_os = "linux")]

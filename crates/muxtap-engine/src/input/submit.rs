@@ -6,12 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_api::{Cursor, Result, SubmitSeen};
+use muxtap_core::stream::render;
+
 use crate::{
     PaneState, Server,
     input::{self, PreparedInput},
 };
-use muxtap_api::{Cursor, Result, SubmitSeen};
-use muxtap_core::stream::render;
 
 /// Terminal programs take characters that come closer together than this as a paste, and an Enter
 /// among them as part of it.

@@ -10,8 +10,9 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use super::{encoded_event::EncodedEvent, frame::FrameCache};
 use muxtap_api::{Gap, ReadFormat};
+
+use super::{encoded_event::EncodedEvent, frame::FrameCache};
 
 use crate::{
     limits,

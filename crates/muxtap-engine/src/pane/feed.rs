@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use super::{State, screen_model::Staleness, shell_marks::ShellMarks, watch::Watch};
 use muxtap_core::{
     screen::{self, Changes, Rules},
     stream::{
@@ -10,6 +9,8 @@ use muxtap_core::{
         text::{Control, Mark, TextSink},
     },
 };
+
+use super::{State, screen_model::Staleness, shell_marks::ShellMarks, watch::Watch};
 
 use crate::limits;
 

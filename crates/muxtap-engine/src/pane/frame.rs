@@ -5,9 +5,10 @@ use std::{
     time::Instant,
 };
 
-use super::{PaneState, Revision, encoded_event::EncodedEvent};
 use muxtap_api::{Event, ScreenFormat, Size};
 use muxtap_core::screen::{Cursor, Screen};
+
+use super::{PaneState, Revision, encoded_event::EncodedEvent};
 
 use crate::{limits, sync::Mutex};
 

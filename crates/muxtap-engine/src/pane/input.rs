@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use super::{PaneState, State};
 use muxtap_core::stream::render;
+
+use super::{PaneState, State};
 
 use crate::limits;
 

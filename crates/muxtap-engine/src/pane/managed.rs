@@ -3,8 +3,9 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use super::{PaneState, State};
 use muxtap_api::SpawnRequest;
+
+use super::{PaneState, State};
 
 /// State of a pane in which muxtap started something.
 #[derive(Clone, Debug)]

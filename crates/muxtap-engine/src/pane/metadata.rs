@@ -1,12 +1,12 @@
 //! Pane metadata that tmux reports besides the output: title, command, directory, process and size.
 
+use muxtap_api::Size;
 use muxtap_tmux::{PaneRow, Value};
 
 use super::{
     MemoryDelta, PaneState, State,
     screen_model::{CursorReport, Staleness},
 };
-use muxtap_api::Size;
 
 use crate::limits;
 

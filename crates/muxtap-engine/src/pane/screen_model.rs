@@ -7,9 +7,9 @@
 use std::{collections::BTreeSet, time::Instant};
 
 use muxtap_base::metrics;
+use muxtap_core::screen::{self, CaptureOptions, Changes, Line, Rules, Screen, Settings, Trouble};
 
 use crate::limits;
-use muxtap_core::screen::{self, CaptureOptions, Changes, Line, Rules, Screen, Settings, Trouble};
 
 /// Why a screen may differ from tmux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -531,8 +531,9 @@ fn joins_same(one: &Screen, other: &Screen, rules: Rules) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use super::*;
     use muxtap_core::protocol::version::Version;
+
+    use super::*;
 
     fn model() -> ScreenModel {
         let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());

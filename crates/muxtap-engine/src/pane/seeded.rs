@@ -3,15 +3,15 @@
 
 use std::time::Instant;
 
-use muxtap_base::metrics;
-use muxtap_tmux::{Exit, Seed};
-
-use super::{MemoryDelta, PaneState, PushOutcome, Revision, State};
 use muxtap_api::{Gap, GapReason};
+use muxtap_base::metrics;
 use muxtap_core::{
     screen::Rules,
     stream::join::{self, Joined},
 };
+use muxtap_tmux::{Exit, Seed};
+
+use super::{MemoryDelta, PaneState, PushOutcome, Revision, State};
 
 use crate::pane::{managed::OnExit, resync::ResyncOutcome, screen_model::Reconciled};
 

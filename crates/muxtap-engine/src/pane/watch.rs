@@ -1,13 +1,13 @@
 //! Watching a pane: what a watcher gets to see of it.
 
-use muxtap_tmux::Exit;
-
-use super::{State, screen_model::ScreenModel, shell_marks::ShellMarks};
 use muxtap_api::Gap;
 use muxtap_core::{
     screen::Changes,
     stream::{echo::EchoFilter, text::TextSink},
 };
+use muxtap_tmux::Exit;
+
+use super::{State, screen_model::ScreenModel, shell_marks::ShellMarks};
 
 /// Watches a pane. Every call is made under the pane's lock, in the order of the stream, and must
 /// not ask the pane for anything. The text and the controls of a chunk come first ([`TextSink`]).

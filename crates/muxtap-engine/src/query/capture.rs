@@ -6,20 +6,20 @@ use std::{
 };
 
 use bytes::Bytes;
+use muxtap_api::{
+    CaptureAnswer, CaptureRequest, CaptureSource, Cursor, Error, ErrorCode, Result, Size, Tier, Verified,
+};
 use muxtap_base::metrics;
+use muxtap_core::{
+    protocol::{command::Command, ids::PaneId},
+    screen::{self, CaptureOptions, Line, Screen},
+};
 use muxtap_tmux::{Lost, Request, seed};
 use tokio::sync::oneshot;
 
 use crate::{
     PaneState, Server,
     pane::{resync, screen_model::Staleness},
-};
-use muxtap_api::{
-    CaptureAnswer, CaptureRequest, CaptureSource, Cursor, Error, ErrorCode, Result, Size, Tier, Verified,
-};
-use muxtap_core::{
-    protocol::{command::Command, ids::PaneId},
-    screen::{self, CaptureOptions, Line, Screen},
 };
 
 /// How long a pane that is verified may take to rest.

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
+use muxtap_api::{AgentInfo, Error, PaneInfo, Result, SessionInfo, Tier, WindowInfo};
+use muxtap_core::protocol::ids::PaneId;
 use muxtap_tmux::{PaneRow, Topology, WindowRow};
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::{Host, PaneState, Server, input::shell};
-use muxtap_api::{AgentInfo, Error, PaneInfo, Result, SessionInfo, Tier, WindowInfo};
-use muxtap_core::protocol::ids::PaneId;
 
 impl Server {
     /// Lists every session, in tmux's order.

@@ -3,15 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::Engine as _;
-use muxtap_base::clock;
-use muxtap_tmux::Exit;
-
-use crate::{Host, PaneState, Server, limits, pane::State, query::targets::Target, wait::duration};
 use muxtap_api::{Cursor, Error, ErrorCode, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result, Since, Tier};
+use muxtap_base::clock;
 use muxtap_core::stream::{
     render,
     ring::{Chunk, Reading},
 };
+use muxtap_tmux::Exit;
+
+use crate::{Host, PaneState, Server, limits, pane::State, query::targets::Target, wait::duration};
 
 /// The parameters of a read.
 #[derive(Clone, Debug)]
@@ -358,9 +358,10 @@ fn no_text() -> Error {
 mod tests {
     use loom::{future::block_on, thread};
 
-    use super::*;
     use muxtap_api::Epoch;
     use muxtap_core::protocol::ids::PaneId;
+
+    use super::*;
 
     use crate::sync::check;
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use muxtap_api::{AgentInfo, Error, ErrorCode, PaneInfo, Result, SessionInfo, WindowInfo};
 use muxtap_base::glob::Glob;
+use muxtap_core::protocol::ids::{PaneId, SessionId, WindowId};
 
 use super::targets::{Finder, Found, PanePart, SessionPart, Target, WindowPart};
-use muxtap_api::{AgentInfo, Error, ErrorCode, PaneInfo, Result, SessionInfo, WindowInfo};
-use muxtap_core::protocol::ids::{PaneId, SessionId, WindowId};
 
 use crate::{PaneState, Server, limits};
 

@@ -7,21 +7,21 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use muxtap_api::{
+    CreatedAnswer, Cursor, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest,
+    Tier,
+};
 use muxtap_base::nonce;
+use muxtap_core::protocol::{
+    command::{Command, CommandLine},
+    ids::{PaneId, SessionId},
+};
 use muxtap_tmux::{LinkState, Request, ServerIdentity, ServerLink, StartServer, Updated, keeps_sessions};
 
 use crate::{
     Host, PaneState, Server,
     pane::managed::{ExitWrapper, Launch, ManagedPane, OnExit, PaneOptions},
     spawn::managed,
-};
-use muxtap_api::{
-    CreatedAnswer, Cursor, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest,
-    Tier,
-};
-use muxtap_core::protocol::{
-    command::{Command, CommandLine},
-    ids::{PaneId, SessionId},
 };
 
 /// The placeholder: a command that a pane runs until its own takes its place.

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
+use muxtap_api::{Error, ErrorCode, RespawnRequest, Result, SpawnRequest};
 use muxtap_base::nonce;
+use muxtap_core::protocol::command::Command;
 use muxtap_tmux::Request;
 
 use crate::{
@@ -14,8 +16,6 @@ use crate::{
         managed::{self, HELD_LONGEST},
     },
 };
-use muxtap_api::{Error, ErrorCode, RespawnRequest, Result, SpawnRequest};
-use muxtap_core::protocol::command::Command;
 
 /// The program of a respawn, and how its pane is managed.
 struct RespawnPlan {

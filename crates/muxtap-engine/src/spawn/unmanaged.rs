@@ -7,14 +7,14 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
+use muxtap_api::{Error, ErrorCode, Result, Tier};
+use muxtap_core::protocol::ids::{SessionId, WindowId};
 use muxtap_tmux::make_socket_dir;
 
 use crate::{
     Server,
     spawn::create::{literal, tmux_error},
 };
-use muxtap_api::{Error, ErrorCode, Result, Tier};
-use muxtap_core::protocol::ids::{SessionId, WindowId};
 
 /// The kind of thing to create.
 pub enum UnmanagedPlace {

@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Instant};
 
-use muxtap_base::clock;
-
-use super::{core::Core, starts_on_screen, watcher::Watcher};
 use muxtap_api::{Result, Since};
+use muxtap_base::clock;
 use muxtap_core::stream::{
     matcher::{Hit, Matcher, Verdict},
     text::{Control, TextSink},
 };
+
+use super::{core::Core, starts_on_screen, watcher::Watcher};
 
 use crate::{
     PaneState, Server,

@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use muxtap_api::{Gap, PredicateKind, StandsBefore, WaitCondition, WaitInfo, WaitMode, WaitOutcome};
+use muxtap_core::stream::matcher::Hit;
 use muxtap_tmux::Exit;
 use tokio::sync::OnceCell;
 
 use super::{result::WaitResult, spec::Spec};
-use muxtap_api::{Gap, PredicateKind, StandsBefore, WaitCondition, WaitInfo, WaitMode, WaitOutcome};
-use muxtap_core::stream::matcher::Hit;
 
 use crate::{
     Caller, Host, PaneState,
@@ -285,9 +285,10 @@ impl Core {
 mod tests {
     use std::path::Path;
 
-    use super::*;
     use muxtap_api::WaitRequest;
     use muxtap_core::protocol::ids::PaneId;
+
+    use super::*;
 
     use crate::{Engine, Options};
 

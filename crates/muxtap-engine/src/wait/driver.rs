@@ -7,13 +7,13 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use muxtap_api::{PredicateKind, Since, WaitMode, WaitOutcome};
 use regex::Regex;
 
 use super::{
     core::{Core, Latch},
     on_screen,
 };
-use muxtap_api::{PredicateKind, Since, WaitMode, WaitOutcome};
 
 use crate::{Host, PaneState, Server, input::shell, limits, pane::PaneMetadata};
 

@@ -2,9 +2,6 @@
 
 use std::{sync::Arc, time::Instant};
 
-use tokio::time::timeout_at;
-
-use super::core::Core;
 use muxtap_api::{StandsBefore, WaitOutcome};
 use muxtap_core::{
     screen::CaptureOptions,
@@ -16,6 +13,9 @@ use muxtap_core::{
         text::TextSink,
     },
 };
+use tokio::time::timeout_at;
+
+use super::core::Core;
 
 use crate::{Engine, PaneState, limits};
 

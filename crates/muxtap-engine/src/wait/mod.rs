@@ -24,6 +24,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::join_all;
+
 use self::{
     attach::StartState,
     core::Core,
@@ -31,10 +33,10 @@ use self::{
     report::report,
     spec::Spec,
 };
-use futures_util::future::join_all;
+
+use muxtap_api::{Error, ErrorCode, Result, Since, Tier, WaitAnswer, WaitOutcome, WaitRequest};
 
 use super::{Engine, Server, deadline::Deadline, limits, pane::PaneUse, query::scope::is_pattern};
-use muxtap_api::{Error, ErrorCode, Result, Since, Tier, WaitAnswer, WaitOutcome, WaitRequest};
 
 pub use budget::Charge;
 pub use registry::Waits;

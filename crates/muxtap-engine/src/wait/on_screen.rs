@@ -1,11 +1,12 @@
 //! Predicates about a screen, looked for in its lines or across them.
 
-use super::{core::Latch, spec::Predicate};
 use muxtap_api::PredicateKind;
 use muxtap_core::{
     screen::{CaptureOptions, Changes, Screen},
     stream::patterns::TextMatch,
 };
+
+use super::{core::Latch, spec::Predicate};
 
 use crate::audit::shortened;
 

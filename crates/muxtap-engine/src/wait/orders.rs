@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use loom::{future::block_on, thread};
+use muxtap_api::{Epoch, WaitMode, WaitOutcome, WaitRequest};
+use muxtap_core::{protocol::ids::PaneId, stream::matcher::Hit};
 use muxtap_tmux::Exit;
 
 use super::{attach::StartState, core::Core, registry::WaitGuard, spec::Spec};
-use muxtap_api::{Epoch, WaitMode, WaitOutcome, WaitRequest};
-use muxtap_core::{protocol::ids::PaneId, stream::matcher::Hit};
 
 use crate::{Engine, Host, Options, PaneState, Server, sync::check};
 

@@ -11,11 +11,11 @@ use std::{
 };
 
 use dashmap::DashMap;
+use muxtap_api::{Error, ErrorCode, Result, WaitInfo, WaitOutcome};
 use muxtap_base::metrics;
 use tokio::sync::watch;
 
 use super::{budget::Budget, core::Core, result::WaitResult};
-use muxtap_api::{Error, ErrorCode, Result, WaitInfo, WaitOutcome};
 
 use crate::{Caller, Engine, activity::Deed, limits};
 
@@ -259,9 +259,10 @@ impl Drop for WaitGuard {
 mod tests {
     use std::{path::Path, time::Duration};
 
-    use super::*;
     use muxtap_api::{Epoch, WaitRequest};
     use muxtap_core::protocol::ids::PaneId;
+
+    use super::*;
 
     use crate::{
         Host, Options, PaneState, Server,

@@ -2,12 +2,13 @@
 
 use std::{sync::Arc, time::Instant};
 
+use muxtap_api::{PredicateKind, PredicateReport, WaitAnswer, WaitOutcome};
+
 use super::{
     core::{Core, Latch, PaneProgress},
     earlier,
     result::{Matches, WaitResult},
 };
-use muxtap_api::{PredicateKind, PredicateReport, WaitAnswer, WaitOutcome};
 
 use crate::{Engine, PaneState, Server, limits};
 

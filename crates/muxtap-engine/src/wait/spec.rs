@@ -5,12 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtap_api::{Error, PredicateKind, Result, Since, WaitMode, WaitRequest};
+use muxtap_core::stream::patterns::{Limits, PatternSet, PatternSpec, TextPattern, compile_one, stays_within_line};
+
 use super::{
     budget::{Compiled, Key, Known},
     core::Latch,
 };
-use muxtap_api::{Error, PredicateKind, Result, Since, WaitMode, WaitRequest};
-use muxtap_core::stream::patterns::{Limits, PatternSet, PatternSpec, TextPattern, compile_one, stays_within_line};
 
 use crate::limits;
 

@@ -2,13 +2,6 @@
 
 use std::sync::Arc;
 
-use muxtap_tmux::Exit;
-
-use super::{
-    budget::Built,
-    core::{Core, Latch},
-    on_screen,
-};
 use muxtap_api::{Gap, PredicateKind};
 use muxtap_core::{
     screen::Changes,
@@ -17,6 +10,13 @@ use muxtap_core::{
         matcher::{Hit, Matcher, Verdict},
         text::{Control, TextSink},
     },
+};
+use muxtap_tmux::Exit;
+
+use super::{
+    budget::Built,
+    core::{Core, Latch},
+    on_screen,
 };
 
 use crate::pane::{Watch, screen_model::ScreenModel, shell_marks::ShellMarks};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use muxtap_engine::audit::{AuditKey, key_file};
 use serde::de::DeserializeOwned;
 
 use super::{Caller, Check, EnvironmentAnswer, Error, ErrorCode, Result, Settings, StatusAnswer};
-use muxtap_engine::audit::{AuditKey, key_file};
 
 use crate::{
     api::{ConfigAnswer, ConfigFile, Setting},

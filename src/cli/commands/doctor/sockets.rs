@@ -7,10 +7,9 @@ use std::{
     path::Path,
 };
 
-use muxtap_tmux::same_socket;
+use muxtap_tmux::{Environment, same_socket};
 
 use super::{Caller, Check, EnvironmentAnswer, daemon::Daemon};
-use muxtap_tmux::Environment;
 
 use crate::{
     api::{ServerProgram, TmuxProgram},

@@ -1,10 +1,10 @@
 //! Commands about devices: who is there, this one's own state, and the daemon.
 
 use clap::{Subcommand, ValueEnum};
+use muxtap_devices::names;
 use serde_json::{Value, json};
 
 use super::{Context, DeviceArg, auth::AuthCommand, output::table, serve, text};
-use muxtap_devices::names;
 
 use crate::{
     api::{DeviceInfo, DeviceList, DoneAnswer, RemoteControl, StatusAnswer},

@@ -1,6 +1,10 @@
 //! Commands about tabs and panes: classes L and H.
 
 use clap::{ArgGroup, Subcommand};
+use muxtap_devices::{
+    hybrid::{Changed, Made, derived, insist, make_terminal},
+    workspace::{Command, ContentRef},
+};
 use serde_json::Value;
 
 use super::{
@@ -9,10 +13,6 @@ use super::{
     owner::{Reached, key_of},
     terminals::{NewTerminal, NotStarted},
     text,
-};
-use muxtap_devices::{
-    hybrid::{Changed, Made, derived, insist, make_terminal},
-    workspace::{Command, ContentRef},
 };
 
 use crate::{

@@ -1,12 +1,12 @@
 //! Answers of `workspace`, and its format.
 
-use serde_json::{Map, Value, json};
-
-use super::text;
 use muxtap_devices::{
     hybrid::Changed,
     workspace::{ContentRef, Layout, Pane},
 };
+use serde_json::{Map, Value, json};
+
+use super::text;
 
 use crate::{
     api::{Error, Result, WorkspaceAnswer},

@@ -1,14 +1,14 @@
 //! The owner of a workspace: this process, for this device; another device, which the daemon asks.
 
 use muxtap_base::{clock, nonce};
-use serde_json::{Value, json};
-
-use super::Context;
 use muxtap_devices::{
     hybrid::{Changed, Owner},
     names,
     workspace::{Change, Command, Layout, needs_key},
 };
+use serde_json::{Value, json};
+
+use super::Context;
 
 use crate::{
     api::{

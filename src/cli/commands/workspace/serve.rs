@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use muxtap_base::clock;
+use muxtap_devices::{
+    local::{Home, Identity},
+    wire::{self, Hello, OwnerResult},
+    workspace::RpcRead,
+};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio_tungstenite::{
@@ -12,11 +17,6 @@ use tokio_tungstenite::{
 };
 
 use super::{Context, text};
-use muxtap_devices::{
-    local::{Home, Identity},
-    wire::{self, Hello, OwnerResult},
-    workspace::RpcRead,
-};
 
 use crate::{
     api::{DeviceType, Error, ErrorCode, RemoteControl, Result, RpcRequest},

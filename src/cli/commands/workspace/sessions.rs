@@ -1,6 +1,7 @@
 //! `session-…`: sessions of coding agents, which the daemon owns, whatever device asks.
 
 use clap::Subcommand;
+use muxtap_devices::workspace::Selector;
 
 use super::super::{
     Caller, Outcome,
@@ -8,7 +9,6 @@ use super::super::{
         SessionAttach, SessionCreate, SessionInterrupt, SessionKill, SessionList, SessionSend, SessionWait,
     },
 };
-use muxtap_devices::workspace::Selector;
 
 use crate::api::{Error, ErrorCode, Result};
 

@@ -6,15 +6,15 @@ use std::{
 };
 
 use clap::{ArgGroup, Subcommand};
+use muxtap_engine::{
+    elsewhere::{default_server, is_on},
+    made_pane, perhaps_made,
+};
 use muxtap_tmux::{Address, DEFAULT_SOCKET, is_absent, is_secret, same_socket};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Context, TerminalArgs, duration, output::table, text, times};
-use muxtap_engine::{
-    elsewhere::{default_server, is_on},
-    made_pane, perhaps_made,
-};
 
 use muxtap_devices::{
     hybrid::{NotMade, Terminals},

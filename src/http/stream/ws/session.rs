@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use super::MESSAGE_BYTES;
 use axum::extract::ws::{CloseFrame, Message, close_code};
 use futures_util::{
     FutureExt as _, Sink, SinkExt as _, Stream, StreamExt as _,
@@ -21,6 +20,8 @@ use futures_util::{
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_tungstenite::tungstenite;
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::MESSAGE_BYTES;
 
 use muxtap_engine::{Delivery, OwnedWait, Subscription};
 

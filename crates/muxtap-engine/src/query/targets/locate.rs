@@ -1,12 +1,12 @@
 //! Finding a target in what tmux lists.
 
+use muxtap_api::{Error, ErrorCode, Result};
+use muxtap_core::protocol::ids::{PaneId, SessionId, WindowId};
 use muxtap_tmux::{PaneRow, SessionRow, Topology, WindowRow};
 
 use super::{
     PanePart, SessionPart, Sign, Target, WINDOW_WORDS, WindowPart, is_number, layout, resolve::ambiguous_number,
 };
-use muxtap_api::{Error, ErrorCode, Result};
-use muxtap_core::protocol::ids::{PaneId, SessionId, WindowId};
 
 /// The meaning of a target.
 #[derive(Debug)]

@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
+use muxtap_api::{Error, ErrorCode, Result};
+use muxtap_core::protocol::{
+    command::{Command, CommandLine},
+    ids::{PaneId, SessionId, WindowId},
+};
 use muxtap_tmux::{Request, ServerLink, SessionRow, Topology, WindowRow};
 
 use super::{
     Target, is_number,
     locate::{Finder, Found, find_pane, find_session},
-};
-use muxtap_api::{Error, ErrorCode, Result};
-use muxtap_core::protocol::{
-    command::{Command, CommandLine},
-    ids::{PaneId, SessionId, WindowId},
 };
 
 use crate::{Host, PaneState, Server};

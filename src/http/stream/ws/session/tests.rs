@@ -1,7 +1,7 @@
+use muxtap_engine::{Engine, Options};
 use tokio::sync::mpsc;
 
 use super::*;
-use muxtap_engine::{Engine, Options};
 
 /// The daemon's end of a connection whose other end the test holds.
 struct Fake {
