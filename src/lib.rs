@@ -29,12 +29,12 @@
 //! and [`screen`] (what tmux's grid holds). [`api`] has the values that are asked and answered.
 //!
 //! Cargo features, all on by default: `engine` (the handles), `http` ([`http::router`]), `mcp`,
-//! `sessions`, `page`, `cli` and `bridge` (the program). Without any there are the floors alone.
+//! `sessions`, `devices`, `page`, and `cli`, `bridge` and `top` (the program). Without any there are the floors alone.
 //! `docs/architecture.md` follows a byte through all of it.
 
 #![cfg_attr(
     all(feature = "http", not(feature = "bridge")),
-    allow(dead_code, unused_imports, reason = "every face calls a part of the rooms of all of them")
+    allow(dead_code, unused_imports, reason = "without all faces some functions of the shared modules have no caller")
 )]
 #[cfg(any(feature = "page", feature = "sessions"))]
 mod below;

@@ -292,10 +292,10 @@ fn a_flood_that_goes_on_is_followed_again_after_a_doubt() {
     from_memory("a history that was cleared while it prints");
     let doubts = || world.metric("muxtap_screen_doubts_total{reason=\"restarted\"}");
     assert!(doubts() > 0);
-    eventually("it does not rest", || {
+    eventually("the check is refused while the program prints", || {
         let answer = world.muxtap(&["--json", "capture-pane", "-t", &pane, "--verify"]);
         if answer.status == 0 {
-            // The program had no processor while it was asked: then it is compared.
+            // A program that got no processor time rests, and its screen is compared.
             assert_eq!(answer.json()["verified"]["same"], true, "{answer:?}");
             return false;
         }

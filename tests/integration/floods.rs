@@ -64,7 +64,7 @@ fn a_pane_that_was_moved_or_has_ended_is_respawned_without_harm() {
         let before = held(&world);
         world.tmux(&["respawn-pane", "-t", &pane, "yes"]);
         assert_eq!(world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_dead}"]), "0");
-        // After many relapses a hold outlasts the process.
+        // Each relapse makes a hold longer: later ones outlast the process, so nothing is held anew.
         if holds(&world) && count < 3 {
             eventually("it is held again", || held(&world) > before);
         }
@@ -73,7 +73,7 @@ fn a_pane_that_was_moved_or_has_ended_is_respawned_without_harm() {
     world.ok(&["wait-for", "-t", &pane, "-p", "^it is quiet$", "--since", "start", "-T", "60"]);
 }
 
-/// Nothing reads what tmux tells while the daemon is stopped, as in a debugger.
+/// While the daemon is stopped, as in a debugger, nobody reads tmux's output.
 #[test]
 fn a_persons_respawn_while_muxtap_hangs_ends_no_server() {
     let world = World::with_server();

@@ -139,7 +139,7 @@ impl Host {
     }
 
     /// Returns the engine; `None` while it is shutting down.
-    pub fn shared(&self) -> Option<Arc<Shared>> {
+    pub(crate) fn shared(&self) -> Option<Arc<Shared>> {
         self.shared.upgrade()
     }
 

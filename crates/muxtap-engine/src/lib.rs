@@ -85,7 +85,7 @@ pub struct Engine {
 }
 
 /// State shared by all handles of one engine.
-pub struct Shared {
+pub(crate) struct Shared {
     pub(crate) options: Options,
     hosts: Mutex<HashMap<PathBuf, Arc<Host>>>,
     /// The ways to other hosts.

@@ -120,7 +120,7 @@ impl Inner {
                 match self.attach(session.id).await {
                     Ok(connection) => {
                         first = first.or(Some(connection));
-                        // Elsewhere each one is a connection: what can be used is, while the others come.
+                        // On another host each client is a connection of its own: one is enough to begin, the others follow.
                         if !self.spec.is_local() {
                             break;
                         }

@@ -23,9 +23,9 @@ pub struct ServerChoice {
 
 /// A caller's environment; a value so that tests can make one up.
 pub struct Environment<'a> {
-    /// Returns a variable of it.
+    /// Looks up a variable; `None` where it is not set.
     pub var: &'a dyn Fn(&str) -> Option<OsString>,
-    /// The caller's user, whose servers are named by it.
+    /// The caller's user ID; tmux names its socket directory `tmux-UID`.
     pub uid: u32,
 }
 
@@ -69,13 +69,13 @@ impl Environment<'_> {
         std::path::absolute(&path).map_err(|error| Error::invalid(format!("tmux socket {}: {error}", path.display())))
     }
 
-    /// Returns the pane the caller runs in, and its server's socket.
+    /// Returns the socket of the server whose pane the caller runs in, and that pane.
     pub fn runs_in(&self) -> Option<(String, String)> {
         let socket = std::path::absolute(self.own_socket()?).ok()?;
         Some((socket.to_str()?.to_owned(), self.set("TMUX_PANE")?.into_string().ok()?))
     }
 
-    /// Returns the pane the caller runs in, when it is one of the server at `socket`.
+    /// Returns the caller's pane if it belongs to the server at `socket`.
     pub fn own_pane(&self, socket: &Path) -> Option<String> {
         let own = std::path::absolute(self.own_socket()?).ok()?;
         if !same_socket(&own, socket) {

@@ -45,7 +45,8 @@ pub struct Inner {
     lost: Notify,
     /// A single permit: clients arrive one after the other.
     pub(super) arrivals: Semaphore,
-    /// A single permit: clients that are to arrive wait here, so that a change waits for one of them at most.
+    /// A single permit, taken before `arrivals`: at most one client queues there, so a change waits for one arrival at
+    /// most.
     pub(super) guests: Semaphore,
     /// A single permit: clients leave one after the other. A session that ends with its last client
     /// (`destroy-unattached`) can crash servers before 3.8 when another control client leaves at
@@ -538,7 +539,7 @@ impl Inner {
 
 /// Time that a request waits for its pane to be followed.
 const COVER_LIMIT: Duration = Duration::from_secs(15);
-/// The same on another host, where each session's client is a connection and they come one after the other.
+/// The same limit on another host, where each session's client is a connection and they attach one after the other.
 const COVER_LIMIT_ELSEWHERE: Duration = Duration::from_secs(60);
 /// Time that a client that is to leave waits for the one before it.
 const DEPARTURE: Duration = Duration::from_millis(500);

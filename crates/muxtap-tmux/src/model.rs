@@ -357,7 +357,7 @@ impl Model {
                 && !over.contains(&session.id)
                 && used.is_none_or(|used| used.contains(&session.id))
         };
-        // In this order they leave a person's default session the default (F35).
+        // By activity, so that the default session usually stays the default (F35). Activity is in seconds: ties go by id.
         let mut wanted: Vec<_> = self.topology.sessions.iter().filter(wanted).collect();
         wanted.sort_by_key(|session| (session.activity, session.id));
         for session in wanted {

@@ -1,4 +1,5 @@
 //! One WebSocket from its opening to its end.
+//!
 //! One task does everything: it reads a request when the one before it is answered, and takes an
 //! event from a subscription when the socket takes more. So what is held for a client is one
 //! message and what the socket has not taken of the last ones.
@@ -91,21 +92,21 @@ struct Session<S> {
     /// Whether the socket holds unflushed messages.
     unflushed: bool,
     ping: Interval,
-    /// The ping that the peer has not been sent yet. It holds no request back, as an answer does.
+    /// The state of the next ping. Unlike an answer, a pending ping does not hold requests back.
     pinging: Pinging,
     /// When the first ping since the peer's last message was flushed.
     unanswered: Option<Instant>,
     stopping: BoxFuture<'static, ()>,
 }
 
-/// How far the next ping is.
+/// The state of the next ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pinging {
-    /// None is due.
+    /// No ping is due.
     Idle,
-    /// It waits for the socket to take it.
+    /// A ping waits until the socket takes it.
     Due,
-    /// The socket holds it unflushed.
+    /// The socket has taken it and not flushed it yet.
     Written,
 }
 
@@ -202,9 +203,9 @@ impl<S: Socket> Session<S> {
                 Step::Event(Item::Waited(id, result)) => self.send_result(id, result),
                 Step::Ping => {
                     let silent = self.unanswered.is_some_and(|since| since.elapsed() >= PONG_LIMIT);
-                    // While a request is carried out the socket is not read, so no pong can be
-                    // seen.
-                    if silent && self.request.is_none() {
+                    // The socket is not read while a request or an answer is pending, so a pong may wait
+                    // unread.
+                    if silent && self.request.is_none() && self.answers.is_empty() {
                         return Some(close(close_code::POLICY, "no pong came"));
                     }
                     if self.pinging == Pinging::Idle {
@@ -274,6 +275,7 @@ impl<S: Socket> Session<S> {
         }
     }
 
+    /// Takes the ping that is due.
     fn due_ping(&mut self) -> Option<Message> {
         (self.pinging == Pinging::Due).then(|| {
             self.pinging = Pinging::Written;

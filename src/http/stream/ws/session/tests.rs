@@ -83,16 +83,16 @@ async fn who_takes_nothing_is_not_asked_again() {
     assert!(from.try_recv().is_err(), "the ping that was not taken was the last");
 }
 
-/// A ping that its full connection does not take keeps nobody from being heard.
+/// Requests are read while a ping waits for a full socket.
 #[tokio::test(start_paused = true)]
-async fn who_takes_nothing_is_heard_though_a_ping_is_due() {
+async fn requests_are_read_while_a_ping_waits_for_a_full_socket() {
     let (engine, to, mut from) = session(0);
     tokio::time::sleep(PING * 2).await;
-    let pane = "{\"op\":\"input\",\"id\":1,\"pane\":\"%1\",\"text\":\"x\",\"socket\":\"/nowhere/tmux\"}";
-    to.send(Message::Text(pane.into())).unwrap();
+    let request = r#"{"op":"input","id":1,"pane":"%1","text":"x","socket":"/nowhere/tmux"}"#;
+    to.send(Message::Text(request.into())).unwrap();
     tokio::time::sleep(PING).await;
-    assert_eq!(engine.servers().len(), 1, "it was asked of a server");
-    assert!(from.try_recv().is_err());
+    assert_eq!(engine.servers().len(), 1, "the request reached the engine");
+    assert!(from.try_recv().is_err(), "nothing was sent");
 }
 
 #[tokio::test(start_paused = true)]
