@@ -36,8 +36,6 @@
     all(feature = "http", not(feature = "bridge")),
     allow(dead_code, unused_imports, reason = "without all faces some functions of the shared modules have no caller")
 )]
-#[cfg(any(feature = "page", feature = "sessions"))]
-mod below;
 #[cfg(feature = "bridge")]
 #[doc(hidden)]
 pub mod bridge;
@@ -58,14 +56,15 @@ mod mcp;
 mod page;
 #[cfg(feature = "mcp")]
 mod peer;
-#[cfg(feature = "sessions")]
-mod sessions;
-#[cfg(feature = "mcp")]
-#[doc(hidden)]
-pub mod supervise;
 
 pub use muxtap_api as api;
+#[cfg(feature = "mcp")]
+#[doc(hidden)]
+pub use muxtap_approvals as approvals;
 pub use muxtap_core::{protocol, screen, stream};
+#[cfg(feature = "mcp")]
+#[doc(hidden)]
+pub use muxtap_supervise as supervise;
 
 pub use api::{
     AgentInfo, Cursor, Error, ErrorCode, Event, EventKind, Gap, GapReason, PaneInfo, Result, SessionInfo, Since, Tier,

@@ -53,8 +53,8 @@ pub fn main() -> ExitCode {
         return complete::run(arguments);
     }
     #[cfg(feature = "sessions")]
-    if first.as_ref().is_some_and(|first| first == crate::sessions::GUARD) {
-        return crate::sessions::run_guard(arguments);
+    if first.as_ref().is_some_and(|first| first == muxtap_sessions::GUARD) {
+        return muxtap_sessions::run_guard(arguments);
     }
     let invocation = match args::parse(std::env::args_os()) {
         Ok(invocation) => invocation,

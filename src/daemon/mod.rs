@@ -6,6 +6,7 @@ pub mod start;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use muxtap_approvals::approvals::Approvals;
 use muxtap_base::{descriptors, metrics};
 use muxtap_engine::{Engine, Options, agents::Rules, audit::Audit};
 use muxtap_net as net;
@@ -25,7 +26,6 @@ use crate::{
     http,
     mcp::ClientContext,
     peer::Peers,
-    supervise::confirm::approvals::Approvals,
 };
 
 /// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`:
@@ -295,14 +295,14 @@ pub(crate) fn transports(settings: &Settings) -> Result<Vec<Transport>> {
 
 /// Returns the agent sessions of a daemon with these settings: none yet.
 #[cfg(feature = "sessions")]
-fn agent_sessions(settings: &Settings, approvals: &Approvals) -> crate::sessions::AgentSessions {
-    let providers = settings.agents.iter().map(|agent| crate::sessions::Provider {
+fn agent_sessions(settings: &Settings, approvals: &Approvals) -> muxtap_sessions::AgentSessions {
+    let providers = settings.agents.iter().map(|agent| muxtap_sessions::Provider {
         name: agent.name.clone(),
         command: agent.command.clone(),
         is_default: agent.default,
     });
-    let elsewhere = crate::sessions::Elsewhere::new(Some(approvals.clone()), &|name| std::env::var(name).ok());
-    crate::sessions::AgentSessions::new(crate::sessions::with_built_in(providers.collect()), elsewhere)
+    let elsewhere = muxtap_sessions::Elsewhere::new(Some(approvals.clone()), &|name| std::env::var(name).ok());
+    muxtap_sessions::AgentSessions::new(muxtap_sessions::with_built_in(providers.collect()), elsewhere)
 }
 
 /// Opens the audit log. A place that the user chose must be usable; the built-in one may be

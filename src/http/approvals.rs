@@ -21,10 +21,9 @@ use super::{
     openapi_parts::{Failures, PathQuestion},
 };
 
-use crate::{
-    api::{DoneAnswer, Error, ErrorCode},
-    supervise::confirm::approvals::{ApprovalAnswer, ApprovalList, Approvals},
-};
+use muxtap_approvals::approvals::{ApprovalAnswer, ApprovalList, Approvals};
+
+use crate::api::{DoneAnswer, Error, ErrorCode};
 
 /// The page that asks, if one does.
 #[derive(Clone, Copy)]

@@ -22,13 +22,12 @@ use super::{
     server,
 };
 
-use crate::{
-    api::{
-        AgentAnswerRequest, AgentEventEntry, AgentEventsAnswer, AgentEventsQuery, AgentQuestionList, AgentSessionInfo,
-        AgentSessionList, AgentSessionRequest, AgentSessionsQuery, AgentWaitAnswer, AgentWaitRequest, DoneAnswer,
-        Error, ErrorCode, PromptAnswer, PromptRequest, ServerQuery,
-    },
-    sessions::{AgentSessions, EventReader},
+use muxtap_sessions::{AgentSessions, EventReader};
+
+use crate::api::{
+    AgentAnswerRequest, AgentEventEntry, AgentEventsAnswer, AgentEventsQuery, AgentQuestionList, AgentSessionInfo,
+    AgentSessionList, AgentSessionRequest, AgentSessionsQuery, AgentWaitAnswer, AgentWaitRequest, DoneAnswer, Error,
+    ErrorCode, PromptAnswer, PromptRequest, ServerQuery,
 };
 
 /// The routes of agent sessions, as the document has them.

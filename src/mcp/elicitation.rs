@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use muxtap_approvals::{Confirm, Decision, Question};
 use muxtap_base::plain;
 use rmcp::{
     RoleServer,
@@ -19,8 +20,6 @@ use rmcp::{
     },
     service::{Peer, PeerRequestOptions, RequestContext},
 };
-
-use crate::supervise::confirm::{Confirm, Decision, Question};
 
 /// Asks the client's person, during one call.
 pub(crate) struct Elicitation {

@@ -47,14 +47,13 @@ use tokio_util::sync::CancellationToken;
 
 use self::elicitation::{Elicitation, ElicitationOutcome};
 pub(crate) use self::there::call_tool;
-use crate::{
-    api::{Error, ErrorCode, Result, Tier, ToolSet},
-    supervise::{self, Supervisor, confirm::approvals::Approvals},
-};
+use crate::api::{Error, ErrorCode, Result, Tier, ToolSet};
+use muxtap_approvals::approvals::Approvals;
 use muxtap_capability::Capability;
 use muxtap_engine::{Engine, Server};
 use muxtap_record::Recordings;
 use muxtap_snapshot::Store;
+use muxtap_supervise::Supervisor;
 
 /// The instructions that a client gets with the handshake.
 const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it answers \
@@ -94,7 +93,7 @@ pub struct ClientContext {
     pub(crate) devices: muxtap_devices::Devices,
     /// The daemon's agent sessions.
     #[cfg(feature = "sessions")]
-    pub(crate) sessions: crate::sessions::AgentSessions,
+    pub(crate) sessions: muxtap_sessions::AgentSessions,
     /// The capability, and the server that a client named for it.
     pub(crate) capability: Capability,
     pub(crate) capability_socket: Option<String>,
@@ -179,7 +178,7 @@ impl Mcp {
         let Some(supervisor) = &self.supervisor else {
             return failed(&Error::invalid("which tmux server is meant is not known here"));
         };
-        let first: Vec<Arc<dyn supervise::confirm::Confirm>> = match &call.elicitation {
+        let first: Vec<Arc<dyn muxtap_approvals::Confirm>> = match &call.elicitation {
             Some(elicitation) => vec![elicitation.clone()],
             None => Vec::new(),
         };
@@ -346,7 +345,7 @@ impl ServerHandler for Mcp {
         let called = async {
             // What was not offered is no tool here.
             self.get_tool(&request.name)?;
-            if request.name == supervise::NAME {
+            if request.name == muxtap_supervise::NAME {
                 return Some(Ok(self.supervise(&call, arguments).await));
             }
             let output = tools::call(&call, &request.name, arguments).await?;

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, sync::LazyLock, time::Duration};
 
 use muxtap_base::plain;
+use muxtap_sessions::AgentSessions;
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,12 +14,10 @@ use super::{
     output::ToolOutput,
     tools::{Effect, tool},
 };
-use crate::{
-    api::{
-        AgentAnswerRequest, AgentEvent, AgentEventsQuery, AgentQuestion, AgentSessionInfo, AgentSessionRequest,
-        AgentWaitOutcome, AgentWaitRequest, Error, ErrorCode, PromptOutcome, PromptRequest, Result, Tier,
-    },
-    sessions::AgentSessions,
+
+use crate::api::{
+    AgentAnswerRequest, AgentEvent, AgentEventsQuery, AgentQuestion, AgentSessionInfo, AgentSessionRequest,
+    AgentWaitOutcome, AgentWaitRequest, Error, ErrorCode, PromptOutcome, PromptRequest, Result, Tier,
 };
 
 /// The name of the tool.

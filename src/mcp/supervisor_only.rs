@@ -1,6 +1,7 @@
 //! The server of `manage_tmux_sessions` alone, as the first implementation served it: one tool,
 //! text answers, over this process's own stdio.
 
+use muxtap_supervise::{NAME, Supervisor};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt as _,
     model::{
@@ -12,10 +13,8 @@ use rmcp::{
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::supervisor_tool::tool;
-use crate::{
-    api::{Error, Result},
-    supervise::{NAME, Supervisor},
-};
+
+use crate::api::{Error, Result};
 
 struct SupervisorOnly(Supervisor);
 

@@ -9,11 +9,8 @@ use serde_json::Value;
 
 use super::ClientContext;
 
-use crate::supervise::{
-    DESCRIPTION, NAME, Options, PlatformEnvironment, Supervisor,
-    confirm::{Confirm, Mattermost, Terminal},
-    input_schema, store_path,
-};
+use muxtap_approvals::{Confirm, Mattermost, PlatformEnvironment, Terminal, store_path};
+use muxtap_supervise::{DESCRIPTION, NAME, Options, Supervisor, input_schema};
 
 /// How long a person may take to answer where the environment does not say: a day.
 const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_secs(86_400);

@@ -26,11 +26,12 @@ use super::{
     wire::{self, Input, Message},
 };
 
+use muxtap_approvals::approvals::Watcher;
+
 use crate::{
     api::{Error, ErrorCode, Result, Size, Tier},
     mcp::{ClientContext, call_tool},
     screen::RowRuns,
-    supervise::confirm::approvals::Watcher,
 };
 
 /// Messages for one view in a second at most.

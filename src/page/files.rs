@@ -6,14 +6,12 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use muxtap_base::below::Below;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
 
-use crate::{
-    api::{Error, ErrorCode, Result},
-    below::Below,
-};
+use crate::api::{Error, ErrorCode, Result};
 
 /// A file that an editor opens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -16,7 +16,8 @@ use std::{
 use muxtap::{
     Engine,
     api::Tiers,
-    supervise::{Options, Platform, Supervisor, confirm::Confirm},
+    approvals::{Confirm, Platform},
+    supervise::{Options, Supervisor},
 };
 use serde_json::{Value, json};
 

@@ -2,6 +2,7 @@
 //! but the errors and gaps of `muxtap-core`.
 
 pub mod address;
+pub mod below;
 pub mod clock;
 pub mod descriptors;
 pub mod files;

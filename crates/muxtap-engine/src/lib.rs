@@ -38,8 +38,7 @@ use std::{
 use muxtap_api::{Error, ErrorCode, Event, ServerStatus, WaitInfo};
 use muxtap_base::nonce;
 use muxtap_tmux::{
-    Address, Lineage, LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject,
-    same_socket,
+    Address, LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, same_socket,
 };
 use tokio::{runtime::Handle, sync::broadcast};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -61,7 +60,10 @@ pub use input::{
 #[doc(no_inline)]
 pub use muxtap_api as api;
 // What rooms need of tmux: they do not know its crate.
-pub use muxtap_tmux::{DEFAULT_SOCKET, Exit, HUB_MARK, HUB_NAME, Request, Transport, is_absent};
+pub use muxtap_tmux::{
+    AGENT_MARK, CoverageMode, DEFAULT_SOCKET, Exit, HUB_MARK, HUB_NAME, Lineage, ProcessId, Program, Request, Subject,
+    Transport, agent_marks, is_absent, is_secret,
+};
 pub use options::Options;
 pub use pane::{PaneState, Revision};
 pub use query::scope::{Names, Scopes, is_pattern};

@@ -58,10 +58,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 
 impl Store {
     /// Runs what reads or writes files elsewhere: a file system that hangs holds up only who asked.
-    pub(crate) async fn run<T: Send + 'static>(
-        &self,
-        look: impl FnOnce(&Self) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
+    pub async fn run<T: Send + 'static>(&self, look: impl FnOnce(&Self) -> Result<T> + Send + 'static) -> Result<T> {
         let store = self.clone();
         let done = tokio::task::spawn_blocking(move || look(&store)).await;
         done.unwrap_or_else(|error| Err(Error::internal(format!("files of snapshots: {error}"))))

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use clap::{Args, Subcommand};
+use muxtap_approvals::approvals::{ApprovalAnswer, ApprovalList, OpenQuestion, Verdict, unknown};
 use muxtap_base::plain;
 use tokio::sync::mpsc;
 
@@ -10,6 +11,7 @@ use super::{
     Caller, Outcome,
     output::{self, Failure, Table},
 };
+
 use crate::{
     api::{DoneAnswer, Error, Result},
     cli::{
@@ -17,7 +19,6 @@ use crate::{
         url,
     },
     daemon::start,
-    supervise::confirm::approvals::{ApprovalAnswer, ApprovalList, OpenQuestion, Verdict, unknown},
 };
 
 const PATH: &str = "/v1/approvals";

@@ -1,8 +1,11 @@
 //! `mcp`: relays stdin and stdout to the daemon, which speaks MCP.
 
 use clap::{Args, ValueEnum};
+use muxtap_approvals::PlatformEnvironment;
+use muxtap_supervise::Supervisor;
 
 use super::{Caller, Outcome, output};
+
 use crate::{
     api::{Error, McpHello, Result, ToolSet},
     cli::{
@@ -11,7 +14,6 @@ use crate::{
     },
     http::mcp::UPGRADE,
     mcp,
-    supervise::{PlatformEnvironment, Supervisor},
 };
 
 /// Serve MCP on stdin and stdout, for an agent

@@ -36,9 +36,8 @@ pub(super) mod wait_for;
 pub(super) mod workspace;
 
 use muxtap_core::duration::parse as duration;
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
-
 use muxtap_engine::is_number;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use self::events::join_targets;
 use super::{Outcome, caller::Caller, client::Client, lines, output, url};

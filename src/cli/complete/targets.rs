@@ -7,11 +7,12 @@ use muxtap_engine::is_number;
 
 use super::{Candidate, LIMIT, place::Place};
 
+use muxtap_approvals::approvals::ApprovalList;
+
 use crate::{
     api::{PaneInfo, PaneList, ServerList, SessionInfo, SessionList, WindowInfo, WindowList},
     cli::{caller::Caller, client::Client, output},
     daemon::start,
-    supervise::confirm::approvals::ApprovalList,
 };
 
 /// A question whose answer is a list of words.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use memchr::memmem;
 use muxtap_devices::{Outbox, relay::push, wire};
+use muxtap_sessions::EventReader;
 use serde_json::{Map, Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -11,7 +12,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     api::{AgentSessionRequest, Error, ErrorCode, PromptRequest, Result, ServerQuery},
     http::{App, server},
-    sessions::EventReader,
 };
 
 /// Requests and attachments of one connection at once.

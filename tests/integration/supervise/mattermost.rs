@@ -1,9 +1,9 @@
 //! A human is asked in Mattermost: what is posted, what counts as an answer, and what is left
-//! afterwards. M1 to M4 are in `src/supervise/confirm/mattermost/mod.rs`.
+//! afterwards. M1 to M4 are in `crates/muxtap-approvals/src/mattermost/mod.rs`.
 
 use std::{sync::Arc, time::Duration};
 
-use muxtap::supervise::confirm;
+use muxtap::approvals;
 use serde_json::json;
 
 use super::{Plan, Stage, platform, standin::Mattermost};
@@ -15,7 +15,7 @@ const OPENING: [&str; 5] =
     ["POST /posts", "POST /reactions", "POST /reactions", "POST /reactions", "WS authentication_challenge"];
 
 fn plan(chat: &Mattermost, allowed: &[&str]) -> Plan {
-    let confirm = confirm::Mattermost::new(platform(chat.url(), allowed));
+    let confirm = approvals::Mattermost::new(platform(chat.url(), allowed));
     Plan { confirm: vec![Arc::new(confirm)], ..Plan::default() }
 }
 
@@ -137,7 +137,7 @@ async fn a_post_that_fails_is_said_and_nothing_is_left() {
     assert_eq!(chat.words(), ["POST /posts"]);
     stage.end().await;
     for url in ["http://127.0.0.1:1", "not an address"] {
-        let confirm = confirm::Mattermost::new(platform(url.into(), &[]));
+        let confirm = approvals::Mattermost::new(platform(url.into(), &[]));
         let stage = Stage::new(World::with_server(), Plan { confirm: vec![Arc::new(confirm)], ..Plan::default() });
         assert_eq!(stage.call(one()).await, UNREACHABLE);
         stage.end().await;
@@ -163,8 +163,8 @@ async fn a_websocket_that_never_opens_is_said_and_the_post_goes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_is_refused_is_said_at_once() {
     let chat = Mattermost::start().await;
-    let platform = muxtap::supervise::Platform { token: "wrong".into(), ..platform(chat.url(), &[]) };
-    let confirm = confirm::Mattermost::new(platform);
+    let platform = approvals::Platform { token: "wrong".into(), ..platform(chat.url(), &[]) };
+    let confirm = approvals::Mattermost::new(platform);
     let stage = Stage::new(World::with_server(), Plan { confirm: vec![Arc::new(confirm)], ..Plan::default() });
     assert_eq!(stage.call(one()).await, UNREACHABLE);
     assert_eq!(chat.words(), [&OPENING[..], &["DELETE /posts/post1"]].concat());

@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use muxtap::{
     api::Tiers,
-    supervise::confirm::{Confirm, Decision, Question, Request},
+    approvals::{Confirm, Decision, Question, Request},
 };
 use serde_json::json;
 

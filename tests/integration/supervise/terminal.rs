@@ -3,8 +3,9 @@
 use std::{io::Write as _, sync::Arc, time::Duration};
 
 use muxtap::{
-    Engine, Options, daemon,
-    supervise::confirm::{Terminal, approvals::Approvals},
+    Engine, Options,
+    approvals::{Terminal, approvals::Approvals},
+    daemon,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

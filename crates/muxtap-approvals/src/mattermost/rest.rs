@@ -1,0 +1,192 @@
+//! The chat's REST interface: one request per connection, each with a time limit; a rate limit is
+//! waited out.
+
+use std::{io, time::Duration};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::{Method, Request, StatusCode, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::json;
+
+use super::connect::Address;
+use crate::environment::Platform;
+
+/// How long one request may take, its connection included.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+/// The longest response that is read.
+const ANSWER_BYTES: usize = 1 << 20;
+/// How often a request is sent that the server rejects as too soon.
+const TRIES: u32 = 5;
+/// The pause where a server says "too soon" and not until when.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause, whatever the server says.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// A reaction to a post, as REST and the WebSocket report it.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Reaction {
+    pub(super) user_id: String,
+    pub(super) post_id: String,
+    pub(super) emoji_name: String,
+    /// Milliseconds since 1970.
+    #[serde(default)]
+    pub(super) create_at: i64,
+}
+
+/// The chat's server.
+pub(super) struct Rest {
+    pub(super) address: Address,
+    pub(super) platform: Platform,
+}
+
+#[derive(Deserialize)]
+struct Post {
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct User {
+    username: String,
+}
+
+impl Rest {
+    /// Posts a message in the thread and returns the post's id. `over` resolves when the post is no
+    /// longer wanted: then a pause is not waited out. A request that is under way is never dropped,
+    /// or there would be an unknown post.
+    pub(super) async fn post(&self, message: &str, over: impl Future<Output = ()>) -> io::Result<String> {
+        let Platform { channel, thread, .. } = &self.platform;
+        let body = json!({ "channel_id": channel, "message": message, "root_id": thread });
+        Ok(self.ask::<Post>(Method::POST, "posts", Some(&body), over).await?.id)
+    }
+
+    /// Reacts to a post as the bot.
+    pub(super) async fn react(&self, post: &str, emoji: &str) -> io::Result<()> {
+        let body = json!({ "user_id": self.platform.bot, "post_id": post, "emoji_name": emoji });
+        self.send(Method::POST, "reactions", Some(&body), std::future::pending()).await.map(drop)
+    }
+
+    /// Returns all reactions to a post so far, oldest first.
+    pub(super) async fn reactions(&self, post: &str) -> io::Result<Vec<Reaction>> {
+        let route = format!("posts/{post}/reactions");
+        // A post without reactions has `null`.
+        let found: Option<Vec<Reaction>> = self.ask(Method::GET, &route, None::<&()>, std::future::pending()).await?;
+        let mut found = found.unwrap_or_default();
+        found.sort_by_key(|reaction| reaction.create_at);
+        Ok(found)
+    }
+
+    /// Returns a user's name.
+    pub(super) async fn username(&self, user: &str) -> io::Result<String> {
+        // The id comes from the server, and must stay one part of a path.
+        if user.is_empty() || !user.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
+            return Err(io::Error::other(format!("{user:?} is no user's id")));
+        }
+        let route = format!("users/{user}");
+        Ok(self.ask::<User>(Method::GET, &route, None::<&()>, std::future::pending()).await?.username)
+    }
+
+    /// Deletes a post.
+    pub(super) async fn delete(&self, post: &str) -> io::Result<()> {
+        self.send(Method::DELETE, &format!("posts/{post}"), None::<&()>, std::future::pending()).await.map(drop)
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        route: &str,
+        body: Option<&impl Serialize>,
+        over: impl Future<Output = ()>,
+    ) -> io::Result<T> {
+        let answer = self.send(method, route, body, over).await?;
+        Ok(serde_json::from_slice(&answer)?)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        route: &str,
+        body: Option<&impl Serialize>,
+        over: impl Future<Output = ()>,
+    ) -> io::Result<Bytes> {
+        let body = body.map(serde_json::to_vec).transpose()?.map(Bytes::from);
+        let mut over = std::pin::pin!(over);
+        for attempt in 1.. {
+            let once = self.once(method.clone(), route, body.clone());
+            let (status, pause, answer) = tokio::time::timeout(REQUEST_LIMIT, once)
+                .await
+                .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, format!("{method} {route}: no answer")))??;
+            if status.is_success() {
+                return Ok(answer);
+            }
+            if status != StatusCode::TOO_MANY_REQUESTS || attempt == TRIES {
+                let why: String = String::from_utf8_lossy(&answer).chars().take(200).collect();
+                return Err(io::Error::other(format!("{method} {route}: HTTP {status}: {why}")));
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = &mut over => break,
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::Interrupted, "it was no longer wanted"))
+    }
+
+    async fn once(
+        &self,
+        method: Method,
+        route: &str,
+        body: Option<Bytes>,
+    ) -> io::Result<(StatusCode, Duration, Bytes)> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(self.address.path(route))
+            .header(header::HOST, self.address.authority())
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.platform.token))
+            .header(header::USER_AGENT, concat!("muxtap/", env!("CARGO_PKG_VERSION")))
+            .header(header::CONNECTION, "close");
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(Full::new(body.unwrap_or_default())).map_err(io::Error::other)?;
+        let wire = TokioIo::new(self.address.connect().await?);
+        let (mut sender, connection) = http1::handshake(wire).await.map_err(io::Error::other)?;
+        let exchange = async {
+            let answer = sender.send_request(request).await.map_err(io::Error::other)?;
+            let (parts, body) = answer.into_parts();
+            let body = Limited::new(body, ANSWER_BYTES).collect().await.map_err(io::Error::other)?.to_bytes();
+            Ok((parts.status, pause(&parts.headers), body))
+        };
+        let mut exchange = std::pin::pin!(exchange);
+        // The connection is driven here, so that it ends with the request.
+        tokio::select! {
+            answer = &mut exchange => answer,
+            _ = connection => exchange.await,
+        }
+    }
+}
+
+/// Returns how long a server that says "too soon" wants to be left alone.
+fn pause(headers: &header::HeaderMap) -> Duration {
+    let seconds = |name| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
+    let delay = seconds("retry-after").or_else(|| seconds("x-ratelimit-reset"));
+    let delay = delay.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    delay.unwrap_or(PAUSE).clamp(Duration::from_millis(50), LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_what_the_server_says_within_limits() {
+        let delay = |name: &'static str, value: &'static str| {
+            pause(&header::HeaderMap::from_iter([(header::HeaderName::from_static(name), value.parse().unwrap())]))
+        };
+        assert_eq!(delay("retry-after", "2"), Duration::from_secs(2));
+        assert_eq!(delay("x-ratelimit-reset", "3"), Duration::from_secs(3));
+        assert_eq!(delay("retry-after", "9999"), LONGEST_PAUSE);
+        assert_eq!(delay("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT"), PAUSE);
+        assert_eq!(delay("retry-after", "-1"), PAUSE);
+    }
+}

@@ -1,0 +1,266 @@
+//! The file `tmux_sessions.json`: what was spawned, for whom and with which prompt.
+//!
+//! Invariants: a reader sees the file as some writer left it, never a part (it is written beside
+//! and renamed, and synced before); of two processes that write at once neither loses what the
+//! other wrote (each reads, changes and writes while it holds the lock of
+//! `tmux_sessions.json.lock`); what cannot be read is kept as
+//! `tmux_sessions.json.corrupt.YYYYmmddHHMMSS`, never overwritten. The file is its owner's alone
+//! (0600): prompts may hold secrets.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, DirBuilder, File},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use muxtap_base::files::{FileError, OpenToOthers, create_private, open_private};
+use rustix::fs::{FlockOperation, OFlags};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+/// The record of a spawned session or window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The session's or window's name, which is the entry's key too.
+    pub name: String,
+    /// The channel of the caller that asked for it.
+    pub channel_id: Option<String>,
+    /// The thread of the caller that asked for it.
+    pub thread_id: Option<String>,
+    /// The directory in which it began.
+    pub working_dir: Option<String>,
+    /// The prompt that Claude was given.
+    pub prompt: Option<String>,
+    /// The time at which it was made, ISO 8601.
+    pub created_at: Option<String>,
+    /// Fields that other programs wrote.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+/// A value of the file: an entry, or what another program put in its place, which is kept as it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum StoredValue {
+    Entry(Box<Entry>),
+    Other(Value),
+}
+
+type Entries = BTreeMap<String, StoredValue>;
+
+/// A handle to the file. Clones are handles to the same file.
+#[derive(Clone, Debug)]
+pub struct Store {
+    path: PathBuf,
+}
+
+impl Store {
+    /// Makes a handle to the store at this path; nothing is read or made yet.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// Adds an entry, or replaces the one of the same name.
+    pub async fn put(&self, entry: Entry) -> io::Result<()> {
+        self.change(move |entries| {
+            entries.insert(entry.name.clone(), StoredValue::Entry(Box::new(entry)));
+            true
+        })
+        .await
+    }
+
+    /// Removes the entries with these names.
+    pub async fn remove(&self, names: Vec<String>) -> io::Result<()> {
+        self.change(move |entries| {
+            let before = entries.len();
+            entries.retain(|name, _| !names.contains(name));
+            entries.len() < before
+        })
+        .await
+    }
+
+    /// Reads, changes and writes the file while no other process does. Nothing is written where
+    /// `change` returns `false`.
+    async fn change(&self, change: impl FnOnce(&mut Entries) -> bool + Send + 'static) -> io::Result<()> {
+        let path = self.path.clone();
+        // The lock may be held by another process for as long as it likes.
+        tokio::task::spawn_blocking(move || {
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            let _lock = lock_file(&sibling(&path, ".lock"))?;
+            let mut entries = read(&path)?;
+            if change(&mut entries) { write(&path, &entries) } else { Ok(()) }
+        })
+        .await
+        .map_err(io::Error::other)?
+    }
+}
+
+/// Returns the present time as entries have it: ISO 8601 in UTC, to the second.
+pub fn now() -> String {
+    iso(OffsetDateTime::now_utc())
+}
+
+/// Formats a time as entries have it.
+pub(super) fn iso(time: OffsetDateTime) -> String {
+    let time = time.replace_nanosecond(0).unwrap_or(time);
+    time.format(&Rfc3339).unwrap_or_else(|_| "9999-12-31T23:59:59Z".into())
+}
+
+/// Returns the present time as names have it: `YYYYmmddHHMMSS`.
+pub fn compact_timestamp() -> String {
+    now().chars().filter(char::is_ascii_digit).collect()
+}
+
+fn sibling(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Locks a file until the returned handle is dropped. Waits for the lock.
+pub(super) fn lock_file(path: &Path) -> io::Result<File> {
+    let file = open_private(path, OFlags::RDWR | OFlags::CREATE, OpenToOthers::Closed)?;
+    rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+    Ok(file)
+}
+
+/// Reads the file. A corrupt one is renamed and counts as empty.
+fn read(path: &Path) -> io::Result<Entries> {
+    let mut bytes = Vec::new();
+    // Another program writes it, too, and may have made it open to others.
+    match open_private(path, OFlags::RDONLY, OpenToOthers::Kept) {
+        Err(FileError::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(Entries::new()),
+        file => file?.read_to_end(&mut bytes)?,
+    };
+    if let Ok(entries) = serde_json::from_slice(&bytes) {
+        return Ok(entries);
+    }
+    let mut aside = sibling(path, &format!(".corrupt.{}", compact_timestamp()));
+    let mut number = 1;
+    while aside.exists() {
+        aside = sibling(path, &format!(".corrupt.{}.{number}", compact_timestamp()));
+        number += 1;
+    }
+    tracing::warn!("{} cannot be read; it is kept as {}", path.display(), aside.display());
+    fs::rename(path, &aside)?;
+    Ok(Entries::new())
+}
+
+/// Writes the file so that a crash leaves the old one or this one.
+fn write(path: &Path, entries: &Entries) -> io::Result<()> {
+    let text = serde_json::to_vec_pretty(entries)?;
+    replace_file(path, &text)
+}
+
+/// Replaces a file by writing beside it and renaming; mode 0600. The caller holds the lock that
+/// keeps other writers of this file away.
+pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // One name is enough, since the writer holds the lock: what a crash left behind goes with the
+    // next write.
+    let temporary = sibling(path, ".muxtap-tmp");
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = create_private(&temporary)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written?;
+    // The rename survives a crash of the machine only when the folder is synced too; some file
+    // systems cannot.
+    let _ = path.parent().map(File::open).transpose().map(|folder| folder.map(|folder| folder.sync_all()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(name: &str) -> Entry {
+        Entry {
+            name: name.into(),
+            channel_id: Some("c".into()),
+            thread_id: None,
+            working_dir: Some("/w".into()),
+            prompt: Some("p".into()),
+            created_at: Some(now()),
+            rest: Map::new(),
+        }
+    }
+
+    fn content(path: &Path) -> Value {
+        serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_entry_is_written_pretty_with_its_fields_in_order_for_its_owner_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/tmux_sessions.json");
+        let store = Store::new(&path);
+        store.put(Entry { created_at: Some("T".into()), ..entry("a") }).await.unwrap();
+        let written = fs::read_to_string(&path).unwrap();
+        let expected = "{\n  \"a\": {\n    \"name\": \"a\",\n    \"channel_id\": \"c\",\n    \"thread_id\": null,\n    \
+                        \"working_dir\": \"/w\",\n    \"prompt\": \"p\",\n    \"created_at\": \"T\"\n  }\n}";
+        assert_eq!(written, expected);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        store.remove(vec!["a".into(), "b".into()]).await.unwrap();
+        assert_eq!(content(&path), json!({}));
+    }
+
+    #[tokio::test]
+    async fn what_others_wrote_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tmux_sessions.json");
+        fs::write(&path, r#"{"x":{"name":"x","extra":[1]},"odd":7}"#).unwrap();
+        Store::new(&path).put(entry("a")).await.unwrap();
+        let content = content(&path);
+        assert_eq!(content["x"]["extra"], json!([1]));
+        assert_eq!(content["odd"], json!(7));
+        assert_eq!(content["a"]["name"], json!("a"));
+    }
+
+    #[tokio::test]
+    async fn a_corrupt_file_is_put_aside_and_counts_as_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tmux_sessions.json");
+        let store = Store::new(&path);
+        for corrupt in ["{\"a\": {", "[]", ""] {
+            fs::write(&path, corrupt).unwrap();
+            store.put(entry("a")).await.unwrap();
+            assert_eq!(content(&path)["a"]["name"], json!("a"));
+        }
+        let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut aside: Vec<_> = names.filter(|name| name.contains(".corrupt.")).collect();
+        aside.sort();
+        assert_eq!(aside.len(), 3, "{aside:?}");
+        let stamp = aside[0].strip_prefix("tmux_sessions.json.corrupt.").unwrap();
+        assert!(stamp.len() == 14 && stamp.bytes().all(|byte| byte.is_ascii_digit()), "{stamp}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn of_many_writers_none_loses_anything() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tmux_sessions.json");
+        let writers: Vec<_> = (0..20)
+            .map(|number| {
+                // A store of its own opens the lock anew, as another process does.
+                let store = Store::new(&path);
+                tokio::spawn(async move { store.put(entry(&format!("s{number}"))).await.unwrap() })
+            })
+            .collect();
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        assert_eq!(content(&path).as_object().unwrap().len(), 20);
+    }
+}

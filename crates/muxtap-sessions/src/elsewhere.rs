@@ -1,0 +1,156 @@
+//! Permission questions where people are asked besides the session itself: among `muxtap approvals`, and in Mattermost.
+//!
+//! The session alone decides which answer is the first: what is shown here answers it as every other caller does, and
+//! is taken away when the question has its answer, whoever gave it.
+
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use muxtap_base::plain;
+use muxtap_engine::{Caller, Engine, Lineage, Principal};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+use super::session::Session;
+
+use muxtap_api::{AgentAnswerRequest, AgentQuestion, Error};
+use muxtap_approvals::{
+    Decision, Mattermost, PlatformEnvironment,
+    approvals::{Approvals, AskedQuestion, OpenQuestion, Verdict, iso_in},
+    store,
+};
+
+/// The places in which people are asked; clones are the same places.
+#[derive(Clone, Default)]
+pub struct Elsewhere {
+    approvals: Option<Approvals>,
+    chat: Option<Arc<Mattermost>>,
+    /// Questions in the chat, whose posts are taken away.
+    pub(super) posts: TaskTracker,
+}
+
+impl Elsewhere {
+    /// Asks among these approvals, and in the chat that the environment names, if it names one.
+    pub fn new(approvals: Option<Approvals>, var: &dyn Fn(&str) -> Option<String>) -> Self {
+        let chat = PlatformEnvironment::read(var).ok().map(|found| Arc::new(Mattermost::new(found.platform)));
+        Self { approvals, chat, posts: TaskTracker::new() }
+    }
+}
+
+/// A session's questions that are shown elsewhere, by their ids.
+#[derive(Default)]
+pub(super) struct Shown(Mutex<HashMap<String, ShownQuestion>>);
+
+/// A question that is shown, until this is dropped.
+struct ShownQuestion {
+    _approval: Option<AskedQuestion>,
+    _post: DropGuard,
+}
+
+impl Shown {
+    /// Takes a question away.
+    pub(super) fn remove(&self, question: &str) {
+        let removed = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(question);
+        drop(removed);
+    }
+
+    /// Shows a question of a session, which waits so long.
+    pub(super) fn show(&self, session: &Arc<Session>, question: &AgentQuestion, wait: Duration) {
+        let places = &session.about.elsewhere;
+        let answer = answerer(session, question);
+        let over = CancellationToken::new();
+        // Known before the list of approvals is held.
+        let pid = session.info().pid.unwrap_or_default();
+        let approval = places.approvals.as_ref().map(|approvals| {
+            let shown = |id| OpenQuestion {
+                id,
+                kind: OpenQuestion::PERMISSION.into(),
+                name: question.title.clone(),
+                prompt: detail(question),
+                working_dir: Some(session.about.cwd.display().to_string()),
+                session: Some(session.name().to_string()),
+                asked_at: store::now(),
+                until: iso_in(wait),
+                pid,
+            };
+            approvals.show(shown, &answer)
+        });
+        let shown = ShownQuestion { _approval: approval, _post: over.clone().drop_guard() };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(question.id.clone(), shown);
+        if let Some(chat) = &places.chat {
+            let caller = Caller { face: "mattermost", who: String::new(), principal: Principal::Guest };
+            let engine = session.about.engine.with_caller(caller);
+            let message = message(session, question);
+            places.posts.spawn(in_chat(chat.clone(), message, over, engine, answer));
+        }
+    }
+}
+
+type Answer = Arc<dyn Fn(&Engine, Verdict, Option<&Lineage>) -> Result<(), Error> + Send + Sync>;
+
+/// Returns what answers a question, for a caller: with the options that were shown.
+fn answerer(session: &Arc<Session>, question: &AgentQuestion) -> Answer {
+    let (session, id) = (Arc::downgrade(session), question.id.clone());
+    let option = |allow| question.plain_option(allow).map(|option| option.id.clone());
+    let (yes, no) = (option(true), option(false));
+    Arc::new(move |engine, verdict, answerer| {
+        let session = Weak::upgrade(&session).ok_or_else(|| Error::not_found("the agent session has gone"))?;
+        let allow = verdict == Verdict::Approved;
+        let option = if allow { yes.clone() } else { no.clone() };
+        // Without such an option a no still means something, and a yes nothing.
+        let allow = option.is_none().then_some(allow);
+        session.answer_for(engine, &id, &AgentAnswerRequest { option, allow }, answerer)
+    })
+}
+
+/// Returns what a question is about, and what yes and no mean.
+fn detail(question: &AgentQuestion) -> String {
+    let mut text = question.detail.clone().unwrap_or_default();
+    for (word, allow) in [("yes", true), ("no", false)] {
+        if let Some(option) = question.plain_option(allow) {
+            let line_end = if text.is_empty() { "" } else { "\n" };
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{line_end}{word}: {} ({})", option.name, option.kind);
+        }
+    }
+    text
+}
+
+/// Asks in the chat until the question is over.
+async fn in_chat(chat: Arc<Mattermost>, message: String, over: CancellationToken, engine: Engine, answer: Answer) {
+    let verdict = match chat.decide(&message, || over.cancelled()).await {
+        Ok(Some(Decision::Approved)) => Verdict::Approved,
+        Ok(Some(Decision::Denied)) => Verdict::Denied,
+        Ok(Some(Decision::Unavailable(_)) | None) => return,
+        Err(error) => {
+            tracing::warn!("cannot ask in Mattermost: {error}");
+            return;
+        }
+    };
+    if let Err(error) = answer(&engine, verdict, None) {
+        tracing::info!("the answer from Mattermost does not count: {error}");
+    }
+}
+
+/// Returns the text of the post. What the agent says stands in blocks: it cannot look like the question itself.
+fn message(session: &Session, question: &AgentQuestion) -> String {
+    let block = |text: &str| {
+        text.lines().fold(String::new(), |mut block, line| {
+            let _ = writeln!(block, "    {}", plain::name(line));
+            block
+        })
+    };
+    let message = format!(
+        ":lock: **Permission Request**\n`{}` in `{}` asks:\n\n{}",
+        session.name(),
+        plain::name(&session.about.cwd.display().to_string()).replace('`', "'"),
+        block(&question.title)
+    );
+    message + &block(&detail(question)) + "\nReact: :+1: approve | :-1: deny"
+}

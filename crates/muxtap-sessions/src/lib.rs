@@ -1,0 +1,641 @@
+//! Agent sessions: coding agents that the daemon starts, owns and speaks ACP to. `docs/agent-sessions.md` describes
+//! them.
+//!
+//! `turns` decides what becomes of each prompt, without I/O; `session` is the state that callers and the agent change;
+//! `owner` is the task that reads the agent and ends it. All of it runs on a thread of its own: what an agent says, be
+//! it a line of many megabytes, does not hold up the engine.
+
+mod acp;
+mod elsewhere;
+mod guard;
+mod lines;
+mod owner;
+mod process;
+mod questions;
+mod ring;
+mod session;
+mod terminals;
+mod text;
+mod turns;
+mod wait;
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use muxtap_engine::{Lineage, agent_marks};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot, watch},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use self::{
+    elsewhere::Elsewhere,
+    guard::{ARGUMENT as GUARD, run as run_guard},
+};
+use self::{
+    guard::Guard,
+    process::Agent,
+    session::{About, Session},
+    terminals::Terminals,
+    wait::Waiting,
+};
+use muxtap_engine::{Caller, Engine, Principal, Server};
+
+use muxtap_api::{
+    AgentAnswerRequest, AgentEventEntry, AgentEventsAnswer, AgentEventsQuery, AgentGap, AgentQuestion,
+    AgentSessionInfo, AgentSessionRequest, AgentWaitAnswer, AgentWaitRequest, Error, ErrorCode, EventCursor,
+    PromptAnswer, PromptOutcome, PromptRequest, Result, SessionName, Tier,
+};
+use muxtap_base::below::Below;
+
+/// Sessions that run at once, at most.
+const OPEN_SESSIONS: usize = 32;
+/// Sessions that have ended and are listed; their events can still be read.
+const ENDED_SESSIONS: usize = 32;
+/// Bytes of a prompt at most.
+const PROMPT_BYTES: usize = 1 << 20;
+/// Variables of an agent's environment that a caller may give.
+const MOST_VARIABLES: usize = 256;
+/// How long a prompt may take where it names no time, from when it is accepted.
+const PROMPT_LIMIT: Duration = Duration::from_secs(3600);
+/// Waits for sessions that are open at once, at most.
+const OPEN_WAITS: usize = 256;
+/// Events of a page where no number is named, and at most.
+const PAGE_EVENTS: usize = 256;
+const MOST_PAGE_EVENTS: usize = 1024;
+/// The longest that a page of events waits for the first of them.
+const MOST_PAGE_WAIT: Duration = Duration::from_secs(60);
+/// How long agents may take to be gone when the daemon stops.
+const STOP_LIMIT: Duration = Duration::from_secs(3);
+/// The word for the configured default.
+pub(crate) const DEFAULT_PROVIDER: &str = "sdk";
+
+/// A provider: what the configuration calls an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Provider {
+    /// Its name.
+    pub name: String,
+    /// The command that speaks ACP on stdin and stdout, as words.
+    pub command: Vec<String>,
+    /// Whether `sdk` means it.
+    pub is_default: bool,
+}
+
+/// The agent sessions of a daemon; clones share them.
+#[derive(Clone, Default)]
+pub struct AgentSessions {
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for AgentSessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentSessions").field("providers", &self.inner.providers).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    providers: Vec<Provider>,
+    elsewhere: Elsewhere,
+    /// The beginning of its agents' marks, and the process that ends them where this one is killed.
+    guard: Option<(String, OnceLock<Option<Guard>>)>,
+    all: Mutex<Vec<Arc<Session>>>,
+    /// Sessions that are being opened.
+    opening: AtomicUsize,
+    /// Earlier sessions that are being opened again.
+    resuming: Mutex<Vec<SessionName>>,
+    waits: AtomicUsize,
+    /// The runtime of the thread that serves agents.
+    thread: Mutex<Option<Handle>>,
+    tasks: TaskTracker,
+}
+
+/// A number that is counted down when this is dropped.
+struct Counted(Arc<Inner>, fn(&Inner) -> &AtomicUsize);
+
+impl Counted {
+    /// Counts one more. `None`: there are `most`.
+    fn up(inner: &Arc<Inner>, of: fn(&Inner) -> &AtomicUsize, most: usize) -> Option<Self> {
+        let counted = Self(inner.clone(), of);
+        (of(inner).fetch_add(1, Ordering::SeqCst) < most).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        (self.1)(&self.0).fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// An earlier session that is being opened again, by nobody else at once.
+struct Resuming(Arc<Inner>, SessionName);
+
+impl Resuming {
+    /// Error: `CONFLICT` where somebody opens it already.
+    fn new(inner: &Arc<Inner>, name: SessionName) -> Result<Self> {
+        let mut names = inner.resuming.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.contains(&name) {
+            return Err(Error::new(ErrorCode::Conflict, format!("{name} is being opened already; send to it then")));
+        }
+        names.push(name.clone());
+        drop(names);
+        Ok(Self(inner.clone(), name))
+    }
+}
+
+impl Drop for Resuming {
+    fn drop(&mut self) {
+        self.0.resuming.lock().unwrap_or_else(PoisonError::into_inner).retain(|name| *name != self.1);
+    }
+}
+
+impl AgentSessions {
+    /// Creates the sessions of a daemon, which is the program muxtap itself, with these providers. Their questions are shown elsewhere, too.
+    pub fn new(providers: Vec<Provider>, elsewhere: Elsewhere) -> Self {
+        let guard = Some((agent_marks().to_owned(), OnceLock::new()));
+        Self { inner: Arc::new(Inner { providers, elsewhere, guard, ..Inner::default() }) }
+    }
+
+    /// Returns how the marks of agents begin. The guard runs from the first agent on.
+    fn marks(&self) -> &str {
+        let Some((marks, guard)) = &self.inner.guard else { return "" };
+        guard.get_or_init(|| {
+            let started = Guard::start(marks);
+            started
+                .inspect_err(|error| tracing::warn!("no process guards agents against a killed daemon: {error}"))
+                .ok()
+        });
+        marks
+    }
+
+    /// Returns whether no agent runs.
+    pub fn is_idle(&self) -> bool {
+        self.inner.opening.load(Ordering::SeqCst) == 0 && self.all().iter().all(|session| session.gone.is_cancelled())
+    }
+
+    /// Starts an agent and opens a session of it. Its terminals are panes of this server. It goes on until it is
+    /// killed, ends by itself, or the daemon ends. Takes a minute at most.
+    ///
+    /// Errors: `INVALID_ARGUMENT`; `CONFLICT` for an agent that cannot be started or opens no session, and for a
+    /// session that is open already; `RESOURCE_LIMIT`; `READ_ONLY`.
+    pub async fn create(&self, server: &Server, request: AgentSessionRequest) -> Result<AgentSessionInfo> {
+        let engine = server.engine().clone();
+        engine.authorize(Tier::Create)?;
+        if request.prompt.is_some() {
+            engine.authorize(Tier::Input)?;
+        }
+        if !server.socket().is_absolute() {
+            return Err(Error::invalid("socket: an agent runs on this host, and its terminals with it"));
+        }
+        let sessions = self.clone();
+        let (at, caller) = (server.clone(), engine.clone());
+        let (handle, provider) = (self.thread(&engine)?, request.provider.clone());
+        // A caller that goes away leaves no agent that is half open.
+        let opened = handle.spawn(async move { sessions.open(&at, request).await }).await;
+        let opened = opened.unwrap_or_else(|_| Err(Error::unavailable("muxtap is stopping")));
+        let about = opened.as_ref().map_or_else(|_| format!("session:{provider}:"), |info| info.session.to_string());
+        let result = opened.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok");
+        caller.record_about("agent-create", &about, result);
+        opened
+    }
+
+    async fn open(&self, server: &Server, request: AgentSessionRequest) -> Result<AgentSessionInfo> {
+        let engine = server.engine().clone();
+        let provider = self.provider(&request.provider)?.clone();
+        let resume = request.resume.as_deref().map(|given| earlier(&provider.name, given)).transpose()?;
+        check_text("prompt", request.prompt.as_deref().unwrap_or_default())?;
+        check_environment(&request.env)?;
+        let cwd = PathBuf::from(&request.cwd);
+        if !cwd.is_absolute() {
+            return Err(Error::invalid(format!("cwd: {:?} is no absolute path", request.cwd)));
+        }
+        let below = Below::open(&cwd).map_err(|error| Error::invalid(format!("cwd: {}: {error}", request.cwd)))?;
+        let too_many = || {
+            Error::new(ErrorCode::ResourceLimit, format!("{OPEN_SESSIONS} agent sessions run; at most that many do"))
+        };
+        let opening = Counted::up(&self.inner, |inner| &inner.opening, OPEN_SESSIONS).ok_or_else(too_many)?;
+        let running = self.all().iter().filter(|session| !session.gone.is_cancelled()).count();
+        if running + self.inner.opening.load(Ordering::SeqCst) > OPEN_SESSIONS {
+            return Err(too_many());
+        }
+        let mut resuming = None;
+        if let Some(id) = &resume {
+            // Two of an agent's processes would write to what it remembers of one session.
+            let name = SessionName { provider: provider.name.clone(), id: id.clone() };
+            Self::check_not_running(&self.all(), &name)?;
+            resuming = Some(Resuming::new(&self.inner, name)?);
+        }
+        let (agent, stdin, stderr) = Agent::start(&provider.command, &cwd, &request.env, self.marks())?;
+        let who = format!("{} process {}", provider.name, agent.pid());
+        let own = engine.with_caller(Caller { face: "agent", who, principal: engine.caller().principal.clone() });
+        let home = format!("agent-{}-{}", provider.name, agent.pid());
+        let home: String = home.chars().map(|letter| if matches!(letter, '.' | ':') { '-' } else { letter }).collect();
+        let terminals = Terminals::new(server.called_by(own.caller().clone()), home);
+        let about = About {
+            provider: provider.name,
+            cwd,
+            resume,
+            mode: request.mode,
+            engine: own,
+            terminals: Arc::new(terminals),
+            below: Arc::new(below),
+            elsewhere: self.inner.elsewhere.clone(),
+        };
+        let (outgoing, lines) = mpsc::channel(owner::OUTGOING_LINES);
+        let (sender, opened) = oneshot::channel();
+        let session = Arc::new(Session::new(about, agent.pid(), outgoing, sender));
+        let tail = Arc::new(Mutex::new(Vec::new()));
+        let tail_end = CancellationToken::new();
+        let tasks = &self.inner.tasks;
+        let (kept, ended, gone) = (tail.clone(), tail_end.clone(), session.gone.clone());
+        tasks.spawn(async move {
+            process::keep_tail(stderr, &kept, gone).await;
+            ended.cancel();
+        });
+        tasks.spawn(owner::write(session.clone(), stdin, lines, session.kill.clone()));
+        tasks.spawn(owner::run(session.clone(), agent, tail, tail_end, tasks.clone()));
+        let opened = opened.await.unwrap_or_else(|_| Err(Error::unavailable("muxtap is stopping")));
+        if let Err(error) = opened.and_then(|()| self.enlist(&session)) {
+            session.kill.cancel();
+            session.gone.cancelled().await;
+            return Err(error);
+        }
+        drop((opening, resuming));
+        if let Some(prompt) = request.prompt {
+            let accepted = session.prompt(prompt, PROMPT_LIMIT);
+            let result = accepted.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok");
+            engine.record_about("agent-prompt", &session.name().to_string(), result);
+            accepted?;
+        }
+        Ok(session.info())
+    }
+
+    /// Puts a session on the list. Error: `CONFLICT` where one of its name runs.
+    fn enlist(&self, session: &Arc<Session>) -> Result<()> {
+        let mut all = self.all();
+        let name = session.name();
+        Self::check_not_running(&all, &name)?;
+        // One that ended and goes on again is this one now.
+        all.retain(|other| other.name() != name);
+        let ended = |other: &Arc<Session>| other.gone.is_cancelled();
+        while all.iter().filter(|other| ended(other)).count() > ENDED_SESSIONS {
+            if let Some(oldest) = all.iter().position(ended) {
+                all.remove(oldest);
+            }
+        }
+        all.push(session.clone());
+        Ok(())
+    }
+
+    fn check_not_running(all: &[Arc<Session>], name: &SessionName) -> Result<()> {
+        if all.iter().any(|other| other.name() == *name && !other.gone.is_cancelled()) {
+            return Err(Error::new(ErrorCode::Conflict, format!("{name} runs already; send to it")));
+        }
+        Ok(())
+    }
+
+    /// Ends every agent, as the daemon does before it lets go of tmux: their terminals are closed by it.
+    pub async fn stop(&self) {
+        let all = self.all().clone();
+        for session in &all {
+            session.kill.cancel();
+            session.ending("");
+        }
+        let gone = futures_util::future::join_all(all.iter().map(|session| session.gone.cancelled()));
+        if tokio::time::timeout(STOP_LIMIT, gone).await.is_err() {
+            tracing::warn!("not every agent has ended in time");
+        }
+        // Their questions are over; the posts in the chat go.
+        let posts = &self.inner.elsewhere.posts;
+        posts.close();
+        if tokio::time::timeout(STOP_LIMIT, posts.wait()).await.is_err() {
+            tracing::warn!("not every post about a question was deleted in time");
+        }
+    }
+
+    /// Lists the sessions that run and the last ones that have ended, the oldest first. Error: `READ_ONLY`.
+    pub fn list(&self, engine: &Engine, provider: Option<&str>) -> Result<Vec<AgentSessionInfo>> {
+        engine.authorize(Tier::Read)?;
+        let fits = |session: &&Arc<Session>| provider.is_none_or(|provider| session.about.provider == provider);
+        Ok(self.all().iter().filter(fits).map(|session| session.info()).collect())
+    }
+
+    /// Returns a session's entry in the list. Errors: `NOT_FOUND`, `INVALID_TARGET`, `READ_ONLY`.
+    pub fn get(&self, engine: &Engine, name: &str) -> Result<AgentSessionInfo> {
+        engine.authorize(Tier::Read)?;
+        Ok(self.find(name)?.info())
+    }
+
+    /// Gives a session a prompt, which runs when those before it have ended; with `wait` returns when it has its
+    /// outcome. Errors: `NOT_FOUND`, `CONFLICT` for a session that has ended, `RESOURCE_LIMIT`, `READ_ONLY`.
+    pub async fn prompt(&self, engine: &Engine, name: &str, request: PromptRequest) -> Result<PromptAnswer> {
+        engine.authorize(Tier::Input)?;
+        let session = self.find(name)?;
+        check_text("text", &request.text)?;
+        if request.text.is_empty() {
+            return Err(Error::invalid("text: it is empty"));
+        }
+        let timeout = request.timeout_ms.map_or(PROMPT_LIMIT, Duration::from_millis);
+        if timeout > wait::MOST_TIME || timeout.is_zero() {
+            return Err(Error::invalid(format!("timeout_ms: 1 to {}", wait::MOST_TIME.as_millis())));
+        }
+        let counted = if request.wait { Some(self.counted_wait()?) } else { None };
+        let accepted = session.prompt(request.text, timeout);
+        let result = accepted.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok");
+        engine.record_about("agent-prompt", &session.name().to_string(), result);
+        let (prompt, cursor) = accepted?;
+        let mut answer = PromptAnswer::new(session.name(), Some(prompt), cursor);
+        if request.wait {
+            let (outcome, error) = session.outcome(prompt).await;
+            (answer.outcome, answer.error) = (Some(outcome), error);
+        }
+        drop(counted);
+        Ok(answer)
+    }
+
+    /// Cancels the prompt that runs, and only that one; returns its number. Errors: `NOT_FOUND`, `READ_ONLY`.
+    pub fn interrupt(&self, engine: &Engine, name: &str) -> Result<PromptAnswer> {
+        engine.authorize(Tier::Input)?;
+        let session = self.find(name)?;
+        let (prompt, cursor) = session.interrupt();
+        engine.record_about("agent-interrupt", &session.name().to_string(), "ok");
+        Ok(PromptAnswer::new(session.name(), prompt, cursor))
+    }
+
+    /// Ends an agent and all that it has started, and returns when they are gone. Its prompts have their outcomes at
+    /// once. One that has ended stays as it is. Errors: `NOT_FOUND`, `READ_ONLY`.
+    pub async fn kill(&self, engine: &Engine, name: &str) -> Result<AgentSessionInfo> {
+        engine.authorize(Tier::Kill)?;
+        let session = self.find(name)?;
+        session.kill.cancel();
+        session.ending("");
+        engine.record_about("agent-kill", &session.name().to_string(), "ok");
+        session.gone.cancelled().await;
+        Ok(session.info())
+    }
+
+    /// Returns the permission questions that wait for an answer. Errors: `NOT_FOUND`, `READ_ONLY`.
+    pub fn questions(&self, engine: &Engine, name: &str) -> Result<Vec<AgentQuestion>> {
+        engine.authorize(Tier::Read)?;
+        Ok(self.find(name)?.questions())
+    }
+
+    /// Answers a permission question; the first answer counts. Errors: `NOT_FOUND`; `CONFLICT` for one that has its
+    /// answer; `INVALID_ARGUMENT`; `READ_ONLY`; `UNAUTHORIZED` for the agent itself. `answerer`: the process that
+    /// answers, where it is known.
+    pub fn answer(
+        &self,
+        engine: &Engine,
+        name: &str,
+        question: &str,
+        answer: &AgentAnswerRequest,
+        answerer: Option<&Lineage>,
+    ) -> Result<()> {
+        engine.authorize(Tier::Input)?;
+        self.find(name)?.answer_for(engine, question, answer, answerer)
+    }
+
+    /// Refuses the answer of a caller that has nothing but a token, and records that. Errors: `UNAUTHORIZED`, always;
+    /// `NOT_FOUND`; `READ_ONLY`.
+    pub fn refuse_token(&self, engine: &Engine, name: &str, question: &str) -> Result<()> {
+        let caller = Caller { principal: Principal::Token, ..engine.caller().clone() };
+        self.answer(&engine.with_caller(caller), name, question, &AgentAnswerRequest::default(), None)
+    }
+
+    /// Returns a page of a session's events. Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `READ_ONLY`.
+    pub async fn events(&self, engine: &Engine, name: &str, query: &AgentEventsQuery) -> Result<AgentEventsAnswer> {
+        let mut reader = self.attach(engine, name, query.since.as_deref())?;
+        let most = query.limit.map_or(PAGE_EVENTS, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        if !(1..=MOST_PAGE_EVENTS).contains(&most) {
+            return Err(Error::invalid(format!("limit: 1 to {MOST_PAGE_EVENTS}")));
+        }
+        let wait = query.wait_ms.map_or(Duration::ZERO, Duration::from_millis);
+        if wait > MOST_PAGE_WAIT {
+            return Err(Error::invalid(format!("wait_ms: at most {}", MOST_PAGE_WAIT.as_millis())));
+        }
+        let counted = if wait.is_zero() { None } else { Some(self.counted_wait()?) };
+        let end = engine.end();
+        tokio::select! {
+            () = reader.more() => {}
+            () = tokio::time::sleep(wait) => {}
+            () = end.cancelled() => {}
+        }
+        drop(counted);
+        Ok(reader.page(most))
+    }
+
+    /// Begins to follow a session's events. Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `READ_ONLY`.
+    pub fn attach(&self, engine: &Engine, name: &str, since: Option<&str>) -> Result<EventReader> {
+        engine.authorize(Tier::Read)?;
+        let session = self.find(name)?;
+        let (at, gap) = session.resolve(since, "start")?;
+        Ok(EventReader { changes: session.changes(), session, at, gap, page: Vec::new().into_iter() })
+    }
+
+    /// Waits until every condition of the request is met. Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `RESOURCE_LIMIT`,
+    /// `READ_ONLY`, `TMUX_UNAVAILABLE` where the daemon stops.
+    pub async fn wait(&self, engine: &Engine, name: &str, request: &AgentWaitRequest) -> Result<AgentWaitAnswer> {
+        engine.authorize(Tier::Read)?;
+        let session = self.find(name)?;
+        let _counted = self.counted_wait()?;
+        let waiting = Waiting::begin(&session, request, engine).await?;
+        let end = engine.end();
+        tokio::select! {
+            answer = waiting.run(&session) => Ok(answer),
+            () = end.cancelled() => Err(Error::unavailable("muxtap is stopping")),
+        }
+    }
+
+    /// Waits for a prompt's outcome. Error: `NOT_FOUND`.
+    pub async fn outcome(&self, name: &str, prompt: u64) -> Result<(PromptOutcome, Option<String>)> {
+        Ok(self.find(name)?.outcome(prompt).await)
+    }
+
+    /// Waits until a permission question is not open any more. Error: `NOT_FOUND`.
+    pub async fn question_over(&self, name: &str, question: &str) -> Result<()> {
+        let session = self.find(name)?;
+        let mut changes = session.changes();
+        while session.questions().iter().any(|open| open.id == question) && changes.changed().await.is_ok() {}
+        Ok(())
+    }
+
+    fn counted_wait(&self) -> Result<Counted> {
+        let too_many = || Error::new(ErrorCode::ResourceLimit, format!("{OPEN_WAITS} waits for agents are open"));
+        Counted::up(&self.inner, |inner| &inner.waits, OPEN_WAITS).ok_or_else(too_many)
+    }
+
+    fn find(&self, name: &str) -> Result<Arc<Session>> {
+        let mut name: SessionName = name.parse()?;
+        if name.provider == DEFAULT_PROVIDER {
+            name.provider.clone_from(&self.provider(DEFAULT_PROVIDER)?.name);
+        }
+        let found = self.all().iter().find(|session| session.name() == name).cloned();
+        found.ok_or_else(|| Error::not_found(format!("no {name}; the list of agent sessions shows what there is")))
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
+        self.inner.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the provider that a caller names.
+    fn provider(&self, name: &str) -> Result<&Provider> {
+        let providers = &self.inner.providers;
+        let found = match name {
+            DEFAULT_PROVIDER => providers.iter().find(|provider| provider.is_default),
+            name => providers.iter().find(|provider| provider.name == name),
+        };
+        found.ok_or_else(|| {
+            let known: Vec<_> = providers.iter().map(|provider| provider.name.as_str()).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            Error::invalid(format!("provider: {name:?} is not configured as [agent.{name}]; there are {known}"))
+        })
+    }
+
+    /// Returns the runtime of the thread that serves agents. It begins with the first session and ends with the
+    /// engine, when the last agent is gone.
+    fn thread(&self, engine: &Engine) -> Result<Handle> {
+        let mut thread = self.inner.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = &*thread {
+            return Ok(handle.clone());
+        }
+        if engine.is_stopping() {
+            return Err(Error::unavailable("muxtap is stopping"));
+        }
+        let failed = |error: std::io::Error| Error::internal(format!("agent sessions: cannot start a thread: {error}"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build();
+        let runtime = runtime.map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (end, tasks) = (engine.end(), self.inner.tasks.clone());
+        let run = move || {
+            runtime.block_on(async {
+                end.cancelled().await;
+                tasks.close();
+                tasks.wait().await;
+            });
+            // A file that hangs must not keep the daemon.
+            runtime.shutdown_background();
+        };
+        std::thread::Builder::new().name("agent-sessions".into()).spawn(run).map_err(failed)?;
+        let (end, tasks) = (engine.end(), self.inner.tasks.clone());
+        engine.spawn(async move {
+            end.cancelled().await;
+            tasks.wait().await;
+        });
+        *thread = Some(handle.clone());
+        Ok(handle)
+    }
+}
+
+/// A reader of a session's events, at its own pace: what is dropped before it has read it is a gap.
+pub struct EventReader {
+    session: Arc<Session>,
+    at: u64,
+    gap: Option<AgentGap>,
+    changes: watch::Receiver<u64>,
+    page: std::vec::IntoIter<AgentEventEntry>,
+}
+
+impl EventReader {
+    /// Returns the place up to which it has read.
+    pub fn cursor(&self) -> EventCursor {
+        self.session.read(self.at, 0).0.cursor
+    }
+
+    /// Returns the next event, once there is one. `None`: the agent has ended, and all was read. A future that is
+    /// dropped loses nothing.
+    pub async fn next(&mut self) -> Option<AgentEventEntry> {
+        loop {
+            if let Some(next) = self.page.next() {
+                return Some(next);
+            }
+            let AgentEventsAnswer { mut events, gap, ended, more, .. } = self.page(PAGE_EVENTS);
+            if let Some(first) = events.first_mut() {
+                first.gap = gap;
+                self.page = events.into_iter();
+                continue;
+            }
+            if ended && !more {
+                return None;
+            }
+            self.changes.changed().await.ok()?;
+        }
+    }
+
+    /// Waits until there is something to read, or the agent has ended.
+    async fn more(&mut self) {
+        loop {
+            let (page, _) = self.session.read(self.at, 0);
+            if page.more || page.ended || self.changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn page(&mut self, most: usize) -> AgentEventsAnswer {
+        let (mut answer, end) = self.session.read(self.at, most);
+        self.at = end;
+        answer.gap = self.gap.take().or(answer.gap);
+        answer
+    }
+}
+
+/// Returns the agent's id of an earlier session, given by itself or as a session's name.
+fn earlier(provider: &str, given: &str) -> Result<String> {
+    let id = match given.strip_prefix("session:").map(|_| given.parse::<SessionName>()).transpose()? {
+        Some(name) if name.provider != provider => {
+            return Err(Error::invalid(format!(
+                "resume: {given} is a session of {}, not of {provider}",
+                name.provider
+            )));
+        }
+        Some(name) => name.id,
+        None => given.to_owned(),
+    };
+    if SessionName::is_part(&id) { Ok(id) } else { Err(Error::invalid(format!("resume: {id:?} is no session's id"))) }
+}
+
+fn check_text(field: &str, text: &str) -> Result<()> {
+    if text.len() > PROMPT_BYTES {
+        let message = format!("{field}: {} bytes; at most {PROMPT_BYTES}", text.len());
+        return Err(Error::new(ErrorCode::ResourceLimit, message));
+    }
+    Ok(())
+}
+
+fn check_environment(env: &BTreeMap<String, String>) -> Result<()> {
+    let is_odd =
+        |(name, value): &(&String, &String)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0');
+    if let Some((name, _)) = env.iter().find(is_odd) {
+        return Err(Error::invalid(format!("env: {name:?} cannot be a variable's name, or its value has a NUL")));
+    }
+    if env.len() > MOST_VARIABLES {
+        return Err(Error::invalid(format!("env: at most {MOST_VARIABLES} variables")));
+    }
+    Ok(())
+}
+
+/// Returns the providers that are known without a configuration, as far as it does not name them itself, and marks the
+/// default: the one that says so, else the only one that the configuration names, else the first.
+pub fn with_built_in(mut configured: Vec<Provider>) -> Vec<Provider> {
+    let chosen = configured.iter().any(|provider| provider.is_default);
+    for (name, command) in BUILT_IN {
+        if configured.iter().all(|provider| provider.name != name) {
+            configured.push(Provider { name: name.into(), command: vec![command.into()], is_default: false });
+        }
+    }
+    if !chosen && let Some(first) = configured.first_mut() {
+        first.is_default = true;
+    }
+    configured
+}
+
+/// The agents that are known without a configuration, by the names under which they install themselves.
+const BUILT_IN: [(&str, &str); 2] = [("claude", "claude-agent-acp"), ("codex", "codex-acp")];

@@ -1,0 +1,256 @@
+//! The task that owns an agent: reads what it says, serves what it asks for, keeps the deadlines, and ends it.
+
+use std::{
+    process::ExitStatus,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use muxtap_api::{AgentEvent, Error};
+use serde_json::{Value, json, value::RawValue};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    process::ChildStdin,
+    sync::{Semaphore, mpsc},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    acp::{self, Message},
+    lines::{Line, Lines},
+    process::Agent,
+    session::{CLOSED_LIMIT, Session},
+    terminals::TerminalRequest,
+};
+
+/// Bytes of a line of the agent at most.
+pub(super) const LINE_BYTES: usize = 16 << 20;
+/// Lines that wait for the agent to read them, at most.
+pub(super) const OUTGOING_LINES: usize = 256;
+/// Requests of an agent that are served at once, at most, those that wait for a terminal's end included.
+pub(super) const OPEN_REQUESTS: usize = 64;
+/// How long the end of the stderr of an agent that did not begin is waited for.
+const STDERR_LIMIT: Duration = Duration::from_millis(100);
+/// Bytes read from an agent at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Serves an agent until it has ended, and all that it has started.
+pub async fn run(
+    session: Arc<Session>,
+    mut agent: Agent,
+    stderr: Arc<Mutex<Vec<u8>>>,
+    stderr_end: CancellationToken,
+    tasks: TaskTracker,
+) {
+    let served = Arc::new(Semaphore::new(OPEN_REQUESTS));
+    let exited = serve(&session, &mut agent, &served, &tasks).await;
+    if exited.is_some() && !session.is_open() {
+        // Why it did not begin stands there, as a rule.
+        let _ = tokio::time::timeout(STDERR_LIMIT, stderr_end.cancelled()).await;
+    }
+    let last = stderr.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let last = String::from_utf8_lossy(&last).trim().to_owned();
+    session.ending(&if last.is_empty() { String::new() } else { format!("; it said: {last}") });
+    // What it asked for and will not read.
+    session.kill.cancel();
+    let engine = session.about.engine.clone();
+    let status = agent.end(exited).await;
+    let terminals = session.about.terminals.clone();
+    let closed = engine.runtime().spawn(async move { terminals.close_all().await });
+    let _ = closed.await;
+    session.ended(status);
+}
+
+/// A reason to do something for an agent.
+enum Woken {
+    Exited(Option<ExitStatus>),
+    Read(usize),
+    Due,
+}
+
+/// Serves an agent until it is to end. Returns its status if it has ended by itself.
+async fn serve(
+    session: &Arc<Session>,
+    agent: &mut Agent,
+    served: &Arc<Semaphore>,
+    tasks: &TaskTracker,
+) -> Option<ExitStatus> {
+    let end = session.about.engine.end();
+    let mut lines = Lines::new(LINE_BYTES);
+    let mut chunk = vec![0; CHUNK_BYTES];
+    // When it closed its output.
+    let mut closed: Option<Instant> = None;
+    loop {
+        let mut tick = session.next_tick().unwrap_or(Duration::MAX);
+        if tick.is_zero() {
+            // Before what it says: an agent that says something all the time would hold up all time limits.
+            session.tick();
+            tick = session.next_tick().unwrap_or(Duration::MAX);
+        }
+        let closing = closed.map(|at| CLOSED_LIMIT.saturating_sub(at.elapsed()));
+        let sleep = tick.min(closing.unwrap_or(Duration::MAX));
+        let woken = {
+            let (exit, output) = agent.parts();
+            tokio::select! {
+                biased;
+                () = session.kill.cancelled() => return None,
+                () = end.cancelled() => return None,
+                status = exit => Woken::Exited(status),
+                read = output.read(&mut chunk), if closed.is_none() => Woken::Read(read.unwrap_or(0)),
+                () = session.wake.notified() => continue,
+                () = tokio::time::sleep(sleep), if sleep < Duration::MAX => Woken::Due,
+            }
+        };
+        match woken {
+            Woken::Exited(status) => {
+                // What it said last is in the pipe.
+                agent.drain(|bytes| take(session, &mut lines, bytes, served, tasks));
+                if lines.is_open() {
+                    session.fault("the agent ended within a line");
+                }
+                return status;
+            }
+            Woken::Read(0) => closed = Some(Instant::now()),
+            Woken::Read(read) => take(session, &mut lines, chunk.get(..read).unwrap_or_default(), served, tasks),
+            Woken::Due => {
+                if closed.is_some_and(|at| at.elapsed() >= CLOSED_LIMIT) {
+                    session.fail("the agent closed its output");
+                }
+                session.tick();
+            }
+        }
+    }
+}
+
+/// Takes bytes of the agent.
+fn take(session: &Arc<Session>, lines: &mut Lines, bytes: &[u8], served: &Arc<Semaphore>, tasks: &TaskTracker) {
+    lines.feed(bytes, |line| match line {
+        Line::TooLong(head) if Message::is_update(&head) => session.fault("an update that is too long was left out"),
+        // Somebody waits for it, and nobody can tell who.
+        Line::TooLong(_) => session.fail("the agent sent a line that is too long"),
+        Line::Whole(line) => match Message::parse(&line) {
+            Ok(Message::Request { id, method, params }) => request(session, id, method, params, served, tasks),
+            Ok(Message::Notification { method, params }) => session.notified(&method, params),
+            Ok(Message::Reply { id, result }) => session.replied(id, result),
+            Err(fault) => session.fault(&fault),
+        },
+    });
+}
+
+/// Serves a request of the agent.
+fn request(
+    session: &Arc<Session>,
+    id: Box<RawValue>,
+    method: String,
+    params: Value,
+    served: &Arc<Semaphore>,
+    tasks: &TaskTracker,
+) {
+    if method == "session/request_permission" {
+        return session.ask(id, params);
+    }
+    let Ok(permit) = served.clone().try_acquire_owned() else {
+        return session.reply(&id, Err((acp::CANNOT, format!("{OPEN_REQUESTS} requests are open already"))));
+    };
+    let (session, stop) = (session.clone(), session.kill.clone());
+    tasks.spawn(async move {
+        let _permit = permit;
+        tokio::select! {
+            result = serve_one(&session, &method, params) => session.reply(&id, result),
+            () = stop.cancelled() => {}
+        }
+    });
+}
+
+type Served = Result<Value, (i64, String)>;
+
+async fn serve_one(session: &Arc<Session>, method: &str, params: Value) -> Served {
+    let wrong = |what: &str| (acp::WRONG_PARAMS, format!("{method}: {what}"));
+    let text = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
+    let needed = |name: &str| text(name).ok_or_else(|| wrong(&format!("{name} is missing")));
+    let below = session.about.below.clone();
+    let terminals = session.about.terminals.clone();
+    let runtime = session.about.engine.runtime().clone();
+    match method {
+        "fs/read_text_file" => {
+            let path = needed("path")?;
+            let number = |name: &str| params.get(name).and_then(Value::as_u64);
+            let (line, limit) = (number("line"), number("limit"));
+            let text = blocking(move || below.read(&path, line, limit)).await?;
+            Ok(json!({ "content": text }))
+        }
+        "fs/write_text_file" => {
+            let (path, text) = (needed("path")?, needed("content")?);
+            blocking(move || below.write(&path, &text)).await?;
+            Ok(json!({}))
+        }
+        "terminal/create" => {
+            let request: TerminalRequest =
+                serde_json::from_value(params).map_err(|_| wrong("command, args, env or cwd is wrong"))?;
+            let cwd = session.about.cwd.display().to_string();
+            let made = runtime.spawn(async move { terminals.create(request, &cwd).await });
+            let terminal = done(made.await)?;
+            session.event(AgentEvent::Terminal { terminal: terminal.clone() });
+            Ok(json!({ "terminalId": terminal.id }))
+        }
+        "terminal/output" => {
+            let id = needed("terminalId")?;
+            done(runtime.spawn(async move { terminals.output(&id).await }).await)
+        }
+        "terminal/wait_for_exit" => {
+            let id = needed("terminalId")?;
+            // Here it ends with the session; in the engine's runtime it would go on.
+            terminals.ended(&id).await.map_err(|error| (acp::CANNOT, error.message))
+        }
+        "terminal/kill" => {
+            let id = needed("terminalId")?;
+            done(runtime.spawn(async move { terminals.kill(&id).await }).await).map(|()| json!({}))
+        }
+        "terminal/release" => {
+            let id = needed("terminalId")?;
+            done(runtime.spawn(async move { terminals.release(&id).await }).await).map(|()| json!({}))
+        }
+        _ => Err((acp::NO_METHOD, format!("{method}: there is no such method"))),
+    }
+}
+
+fn done<T>(result: Result<Result<T, Error>, tokio::task::JoinError>) -> Result<T, (i64, String)> {
+    match result {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err((acp::CANNOT, error.message)),
+        Err(_) => Err((acp::CANNOT, "muxtap is stopping".into())),
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, (i64, String)> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result.map_err(|message| (acp::CANNOT, message)),
+        Err(error) => Err((acp::CANNOT, error.to_string())),
+    }
+}
+
+/// Writes lines to the agent until it closes its input, which ends it after a moment.
+pub(super) async fn write(
+    session: Arc<Session>,
+    mut stdin: ChildStdin,
+    mut outgoing: mpsc::Receiver<Vec<u8>>,
+    end: CancellationToken,
+) {
+    let write = async {
+        while let Some(line) = outgoing.recv().await {
+            if stdin.write_all(&line).await.is_err() {
+                // An agent that has ended closes it too, and is told apart by that.
+                tokio::time::sleep(CLOSED_LIMIT).await;
+                session.fail("the agent closed its input");
+                return;
+            }
+            session.taken(line.len());
+        }
+    };
+    tokio::select! {
+        () = write => {}
+        () = end.cancelled() => {}
+    }
+}

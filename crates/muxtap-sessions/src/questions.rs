@@ -1,0 +1,194 @@
+//! Permission questions: each is answered once, by whichever caller is first, or at its deadline.
+
+use std::collections::VecDeque;
+
+use muxtap_api::{AgentAnswerRequest, AgentQuestion, Error, ErrorCode, Result};
+use serde_json::value::RawValue;
+
+use super::turns::Millis;
+
+/// Questions of a session that wait at once, at most; a further one is cancelled.
+pub(super) const OPEN_QUESTIONS: usize = 32;
+/// Answered questions of a session that are remembered.
+const ANSWERED_QUESTIONS: usize = 64;
+
+/// The questions of a session.
+#[derive(Debug, Default)]
+pub(super) struct Questions {
+    open: Vec<Open>,
+    answered: VecDeque<(String, String)>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    question: AgentQuestion,
+    /// The agent's id of the request.
+    request: Box<RawValue>,
+    deadline: Millis,
+}
+
+/// An answer that was chosen: what the agent is told, and what is announced.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    /// The agent's id of the request.
+    pub(super) request: Box<RawValue>,
+    /// The question's id.
+    pub(super) question: String,
+    /// The option; `None`: cancelled.
+    pub(super) option: Option<String>,
+    /// Whether it is allowed.
+    pub(super) allowed: bool,
+    /// The face and the caller, or why there is none.
+    pub(super) by: String,
+}
+
+impl Questions {
+    /// Returns an id for the next question.
+    pub(super) fn next_id(&mut self) -> String {
+        self.last += 1;
+        format!("q{}", self.last)
+    }
+
+    /// Returns whether another one can wait.
+    pub(super) fn has_room(&self) -> bool {
+        self.open.len() < OPEN_QUESTIONS
+    }
+
+    /// Adds a question.
+    pub(super) fn ask(&mut self, question: AgentQuestion, request: Box<RawValue>, deadline: Millis) {
+        self.open.push(Open { question, request, deadline });
+    }
+
+    /// Returns the questions that wait, the oldest first.
+    pub(super) fn open(&self) -> Vec<AgentQuestion> {
+        self.open.iter().map(|open| open.question.clone()).collect()
+    }
+
+    /// Answers a question. Errors: `NOT_FOUND`; `CONFLICT` for one that has its answer, with who gave it;
+    /// `INVALID_ARGUMENT` for an option that it does not take.
+    pub(super) fn answer(&mut self, id: &str, answer: &AgentAnswerRequest, by: &str) -> Result<Chosen> {
+        let found = self.open.iter().enumerate().find(|(_, open)| open.question.id == id);
+        let Some((at, Open { question, .. })) = found else {
+            return Err(match self.answered.iter().find(|(answered, _)| answered == id) {
+                Some((_, by)) => {
+                    Error::new(ErrorCode::Conflict, format!("question {id} has its answer already, by {by}"))
+                }
+                None => Error::not_found(format!("no question {id}; the list of questions shows what is open")),
+            });
+        };
+        let (option, allowed) = match (&answer.option, answer.allow) {
+            (Some(id), None) => {
+                let Some(option) = question.options.iter().find(|option| option.id == *id) else {
+                    let ids: Vec<_> = question.options.iter().map(|option| option.id.as_str()).collect();
+                    return Err(Error::invalid(format!("option: {id:?} is none of {}", ids.join(", "))));
+                };
+                (Some(option.id.clone()), option.allows())
+            }
+            (None, Some(allow)) => match question.plain_option(allow) {
+                Some(option) => (Some(option.id.clone()), allow),
+                // A no always means something.
+                None if !allow => (None, false),
+                None => return Err(Error::invalid("allow: this question has no such option; give one of its options")),
+            },
+            _ => return Err(Error::invalid("give either option or allow")),
+        };
+        let open = self.open.remove(at);
+        Ok(self.chosen(open, option, allowed, by))
+    }
+
+    /// Denies the questions whose deadline has come.
+    pub(super) fn due(&mut self, now: Millis) -> Vec<Chosen> {
+        let (due, open) = std::mem::take(&mut self.open).into_iter().partition(|open| open.deadline <= now);
+        self.open = open;
+        let deny = |open: Open| {
+            let option = open.question.plain_option(false).map(|option| option.id.clone());
+            self.chosen(open, option, false, "deadline")
+        };
+        <Vec<Open> as IntoIterator>::into_iter(due).map(deny).collect()
+    }
+
+    /// Cancels every question.
+    pub(super) fn cancel(&mut self, by: &str) -> Vec<Chosen> {
+        let open = std::mem::take(&mut self.open);
+        open.into_iter().map(|open| self.chosen(open, None, false, by)).collect()
+    }
+
+    /// Returns when the next deadline is.
+    pub(super) fn next_deadline(&self) -> Option<Millis> {
+        self.open.iter().map(|open| open.deadline).min()
+    }
+
+    fn chosen(&mut self, open: Open, option: Option<String>, allowed: bool, by: &str) -> Chosen {
+        let Open { question, request, .. } = open;
+        if self.answered.len() >= ANSWERED_QUESTIONS {
+            self.answered.pop_front();
+        }
+        self.answered.push_back((question.id.clone(), by.to_owned()));
+        Chosen { request, question: question.id, option, allowed, by: by.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muxtap_api::PermissionOption;
+
+    fn asked(options: &[(&str, &str)], deadline: Millis) -> (Questions, String) {
+        let mut questions = Questions::default();
+        let id = questions.next_id();
+        let option = |(id, kind): &(&str, &str)| PermissionOption {
+            id: (*id).into(),
+            kind: (*kind).into(),
+            ..PermissionOption::default()
+        };
+        let question = AgentQuestion::new(id.clone(), "Run x".into(), options.iter().map(option).collect(), 0);
+        questions.ask(question, RawValue::from_string("7".into()).unwrap(), deadline);
+        (questions, id)
+    }
+
+    fn yes() -> AgentAnswerRequest {
+        AgentAnswerRequest { allow: Some(true), ..AgentAnswerRequest::default() }
+    }
+
+    fn option(id: &str) -> AgentAnswerRequest {
+        AgentAnswerRequest { option: Some(id.into()), ..AgentAnswerRequest::default() }
+    }
+
+    const OPTIONS: [(&str, &str); 3] = [("all", "allow_always"), ("y", "allow_once"), ("n", "reject_once")];
+
+    #[test]
+    fn the_first_answer_counts_and_the_second_is_told_who_gave_it() {
+        let (mut questions, id) = asked(&OPTIONS, 10);
+        assert_eq!(questions.answer(&id, &option("z"), "a").unwrap_err().code, ErrorCode::InvalidArgument);
+        assert!(questions.answer(&id, &AgentAnswerRequest::default(), "a").is_err());
+        let chosen = questions.answer(&id, &yes(), "unix process 1").unwrap();
+        assert_eq!((chosen.option.as_deref(), chosen.allowed), (Some("y"), true));
+        let refused = questions.answer(&id, &option("n"), "mcp").unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Conflict);
+        assert!(refused.message.contains("unix process 1"));
+        assert_eq!(questions.answer("q9", &yes(), "a").unwrap_err().code, ErrorCode::NotFound);
+        assert!(questions.due(100).is_empty() && questions.cancel("end").is_empty());
+    }
+
+    #[test]
+    fn a_question_is_denied_at_its_deadline() {
+        let (mut questions, id) = asked(&OPTIONS, 10);
+        assert!(questions.due(9).is_empty());
+        let [chosen] = &questions.due(10)[..] else { panic!("one is due") };
+        assert_eq!((chosen.option.as_deref(), chosen.allowed, chosen.by.as_str()), (Some("n"), false, "deadline"));
+        assert_eq!(questions.answer(&id, &yes(), "a").unwrap_err().code, ErrorCode::Conflict);
+        // Where no answer says no, none is chosen.
+        let (mut questions, _) = asked(&OPTIONS[..2], 10);
+        assert_eq!(questions.due(10)[0].option, None);
+    }
+
+    #[test]
+    fn no_is_always_an_answer() {
+        let (mut questions, id) = asked(&OPTIONS[..1], 10);
+        let no = AgentAnswerRequest { allow: Some(false), ..AgentAnswerRequest::default() };
+        assert_eq!(questions.answer(&id, &no, "a").unwrap().option, None);
+        let (mut questions, id) = asked(&OPTIONS[2..], 10);
+        assert!(questions.answer(&id, &yes(), "a").is_err());
+    }
+}

@@ -1,0 +1,685 @@
+//! One session: its state, which callers and the agent change, and the events that say so.
+
+mod opening;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::PathBuf,
+    process::ExitStatus,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use muxtap_api::{
+    AgentAnswerRequest, AgentEvent, AgentEventEntry, AgentEventsAnswer, AgentGap, AgentQuestion, AgentSessionInfo,
+    AgentSessionStatus, Error, ErrorCode, EventCursor, PromptOutcome, Result, SessionName, Tier,
+};
+use muxtap_base::{below::Below, clock, nonce};
+use muxtap_engine::{Caller, Engine, Lineage, Principal};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use self::opening::refused;
+use super::{
+    acp,
+    elsewhere::{Elsewhere, Shown},
+    questions::{Chosen, Questions},
+    ring::Ring,
+    terminals::Terminals,
+    turns::{Action, Millis, Reply, Turns},
+};
+
+/// Prompts of a session that wait for their turn, at most.
+pub(super) const QUEUED_PROMPTS: usize = 64;
+/// How long an agent may take to be ready for its first prompt.
+pub(super) const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long an agent may take to end a prompt that was interrupted; then the prompt is `cancelled` without it.
+pub(super) const CANCEL_LIMIT: Duration = Duration::from_secs(10);
+/// How long a permission question waits for its answer; then it is denied.
+pub(super) const QUESTION_LIMIT: Duration = Duration::from_secs(300);
+/// How long an agent may live on when it has closed its output or its input.
+pub(super) const CLOSED_LIMIT: Duration = Duration::from_secs(1);
+/// Lines that are not the protocol, for which an agent is ended.
+pub(super) const MOST_FAULTS: u64 = 1000;
+/// Bytes that wait for the agent to read them, at most.
+pub(super) const OUTGOING_BYTES: usize = 32 << 20;
+/// Outcomes of a session that are remembered for those who wait for them.
+const KEPT_OUTCOMES: usize = 1024;
+/// What a caller does whose token is not enough.
+pub(super) const WHERE_TO_ANSWER: &str =
+    "answer by `muxtap agent-session answer` or `muxtap approvals` on the Unix socket, or on the page of `muxtap open`";
+/// The number of the first request to an agent, `initialize`; then comes the one that opens the session.
+const FIRST_REQUEST: u64 = 1;
+
+/// A session.
+pub(super) struct Session {
+    /// Facts that are known from the beginning.
+    pub(super) about: About,
+    /// Its name, once the agent has said its id.
+    name: OnceLock<SessionName>,
+    state: Mutex<State>,
+    /// Questions that are shown elsewhere, too.
+    shown: Shown,
+    /// Notified of every event.
+    changed: watch::Sender<u64>,
+    /// Lines for the agent.
+    outgoing: mpsc::Sender<Vec<u8>>,
+    /// Bytes of those that wait.
+    unread: AtomicUsize,
+    /// Notified when a deadline may have come nearer.
+    pub(super) wake: Notify,
+    /// Cancelled to end the agent.
+    pub(super) kill: CancellationToken,
+    /// Cancelled when the agent and all that it has started are gone.
+    pub(super) gone: CancellationToken,
+    begun: Instant,
+}
+
+/// Facts about a session that are known from the beginning.
+pub(super) struct About {
+    pub(super) provider: String,
+    pub(super) cwd: PathBuf,
+    /// The earlier session that is to go on.
+    pub(super) resume: Option<String>,
+    /// The mode to begin in.
+    pub(super) mode: Option<String>,
+    pub(super) engine: Engine,
+    pub(super) terminals: Arc<Terminals>,
+    pub(super) below: Arc<Below>,
+    /// Where its questions are shown besides.
+    pub(super) elsewhere: Elsewhere,
+}
+
+#[derive(Debug)]
+struct State {
+    ring: Ring,
+    turns: Turns,
+    questions: Questions,
+    /// The requests to the agent that are open, besides prompts.
+    asked: HashMap<u64, Asked>,
+    /// Notified when the session is open, or cannot be.
+    opened: Option<oneshot::Sender<Result<()>>>,
+    outcomes: BTreeMap<u64, (PromptOutcome, Option<String>)>,
+    mode: Option<String>,
+    pid: Option<u32>,
+    faults: u64,
+    created_ms: u64,
+    updated_ms: u64,
+    last_event: Instant,
+    /// Whether it takes no prompts any more.
+    ending: bool,
+    /// Whether the last event has come.
+    ended: bool,
+    exit: Option<(Option<i32>, Option<i32>)>,
+    error: Option<String>,
+    events: u64,
+}
+
+/// A request to the agent that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Initialize,
+    Open,
+    Mode,
+    Prompt,
+}
+
+/// The state that waits look at besides events.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Glance {
+    /// Whether no prompt runs or waits.
+    pub(super) idle: bool,
+    /// Whether the last event has come.
+    pub(super) ended: bool,
+    /// Whether a permission question is open.
+    pub(super) asking: bool,
+    /// When the last event came.
+    pub(super) last_event: Instant,
+}
+
+impl Session {
+    /// Creates the session of an agent whose lines are taken from the receiver. `opened` is notified when it is open,
+    /// or cannot be.
+    pub(super) fn new(
+        about: About,
+        pid: u32,
+        outgoing: mpsc::Sender<Vec<u8>>,
+        opened: oneshot::Sender<Result<()>>,
+    ) -> Self {
+        let (now, now_ms) = (Instant::now(), clock::now_ms());
+        let state = State {
+            ring: Ring::new(nonce::number()),
+            turns: Turns::new(FIRST_REQUEST),
+            questions: Questions::default(),
+            asked: HashMap::new(),
+            opened: Some(opened),
+            outcomes: BTreeMap::new(),
+            mode: None,
+            pid: Some(pid),
+            faults: 0,
+            created_ms: now_ms,
+            updated_ms: now_ms,
+            last_event: now,
+            ending: false,
+            ended: false,
+            exit: None,
+            error: None,
+            events: 0,
+        };
+        let mut state = state;
+        state.asked.insert(FIRST_REQUEST, Asked::Initialize);
+        let session = Self {
+            about,
+            name: OnceLock::new(),
+            state: Mutex::new(state),
+            shown: Shown::default(),
+            changed: watch::Sender::new(0),
+            outgoing,
+            unread: AtomicUsize::new(0),
+            wake: Notify::new(),
+            kill: CancellationToken::new(),
+            gone: CancellationToken::new(),
+            begun: now,
+        };
+        let params = json!({
+            "protocolVersion": acp::PROTOCOL_VERSION,
+            "clientCapabilities": { "fs": { "readTextFile": true, "writeTextFile": true }, "terminal": true },
+            "clientInfo": { "name": "muxtap", "title": "muxtap", "version": env!("CARGO_PKG_VERSION") },
+        });
+        session.send(&mut session.lock(), acp::request(FIRST_REQUEST, "initialize", &params));
+        session
+    }
+
+    /// Returns its name; before it is open one without an id.
+    pub(super) fn name(&self) -> SessionName {
+        let unnamed = || SessionName { provider: self.about.provider.clone(), id: String::new() };
+        self.name.get().cloned().unwrap_or_else(unnamed)
+    }
+
+    /// Returns whether the agent is ready for prompts, or has been.
+    pub(super) fn is_open(&self) -> bool {
+        self.lock().opened.is_none()
+    }
+
+    /// Returns milliseconds since the session began.
+    pub(super) fn now(&self) -> Millis {
+        millis(self.begun.elapsed())
+    }
+
+    /// Returns a channel that is notified of every event.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands a line to the agent; with the state held, so that lines have the order of what they are about. An agent
+    /// that reads nothing is ended.
+    fn send(&self, state: &mut State, line: Vec<u8>) {
+        let bytes = line.len();
+        let unread = self.unread.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        let is_full = match self.outgoing.try_send(line) {
+            // A closed one is seen by the task that owns the agent.
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => unread > OUTGOING_BYTES,
+            Err(mpsc::error::TrySendError::Full(_)) => true,
+        };
+        if is_full {
+            state.error.get_or_insert_with(|| "the agent does not read what it is sent".into());
+            self.kill.cancel();
+        }
+    }
+
+    /// Notes that the agent has taken so many bytes.
+    pub(super) fn taken(&self, bytes: usize) {
+        self.unread.fetch_sub(bytes, Ordering::SeqCst);
+    }
+
+    /// Ends the agent for this reason.
+    pub(super) fn fail(&self, why: &str) {
+        let mut state = self.lock();
+        if !state.ending {
+            state.error.get_or_insert_with(|| why.to_owned());
+        }
+        self.kill.cancel();
+    }
+
+    /// Carries out what a change of the prompts asks for, announces it, and lets go of the state.
+    fn finish(&self, mut state: MutexGuard<'_, State>, actions: Vec<Action>) {
+        let id = self.name.get().map(|name| name.id.clone()).unwrap_or_default();
+        for action in actions {
+            match action {
+                Action::Send { prompt, request, text } => {
+                    state.asked.insert(request, Asked::Prompt);
+                    let params = json!({ "sessionId": id, "prompt": [{ "type": "text", "text": text }] });
+                    self.send(&mut state, acp::request(request, "session/prompt", &params));
+                    state.event(AgentEvent::Started { prompt });
+                }
+                Action::Cancel => {
+                    let cancel = acp::notification("session/cancel", &json!({ "sessionId": id }));
+                    self.send(&mut state, cancel);
+                    let cancelled = state.questions.cancel("interrupt");
+                    self.answered(&mut state, &cancelled);
+                }
+                Action::Outcome { prompt, outcome, error } => {
+                    state.outcomes.insert(prompt, (outcome, error.clone()));
+                    if state.outcomes.len() > KEPT_OUTCOMES {
+                        state.outcomes.pop_first();
+                    }
+                    state.event(AgentEvent::Outcome { prompt, outcome, error });
+                }
+            }
+        }
+        self.announce(state);
+    }
+
+    /// Announces answers, and sends them to the agent.
+    fn answered(&self, state: &mut State, chosen: &[Chosen]) {
+        for chosen in chosen {
+            self.shown.remove(&chosen.question);
+            self.send(state, acp::reply(&chosen.request, Ok(acp::permission(chosen.option.as_deref()))));
+            state.event(AgentEvent::Answered {
+                question: chosen.question.clone(),
+                allowed: chosen.allowed,
+                option: chosen.option.clone(),
+                by: chosen.by.clone(),
+            });
+        }
+    }
+
+    /// Wakes those who wait for events, and the task that keeps the deadlines.
+    fn announce(&self, state: MutexGuard<'_, State>) {
+        let events = state.events;
+        drop(state);
+        let changed = self.changed.send_if_modified(|seen| {
+            let more = *seen < events;
+            *seen = events.max(*seen);
+            more
+        });
+        if changed {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Adds an event.
+    pub(super) fn event(&self, event: AgentEvent) {
+        let mut state = self.lock();
+        state.event(event);
+        self.announce(state);
+    }
+
+    /// Accepts a prompt. Returns its number and the place before it. Errors: `CONFLICT`, `RESOURCE_LIMIT`.
+    pub(super) fn prompt(&self, text: String, timeout: Duration) -> Result<(u64, EventCursor)> {
+        let deadline = self.now().saturating_add(millis(timeout));
+        let mut state = self.lock();
+        if state.ending {
+            return Err(Error::new(ErrorCode::Conflict, format!("{} has ended", self.name())));
+        }
+        let (cursor, mut actions) = (state.ring.end(), Vec::new());
+        let Some(prompt) = state.turns.push(text.clone(), deadline, QUEUED_PROMPTS, &mut actions) else {
+            let message = format!("{QUEUED_PROMPTS} prompts wait for their turn; at most that many do");
+            return Err(Error::new(ErrorCode::ResourceLimit, message));
+        };
+        state.event(AgentEvent::Prompt { prompt, text: acp::cut(text, acp::EVENT_TEXT_BYTES) });
+        self.finish(state, actions);
+        // Its deadline may be the next one.
+        self.wake.notify_one();
+        Ok((prompt, cursor))
+    }
+
+    /// Waits for a prompt's outcome.
+    pub(super) async fn outcome(&self, prompt: u64) -> (PromptOutcome, Option<String>) {
+        let mut changes = self.changes();
+        loop {
+            if let Some(outcome) = self.lock().outcomes.get(&prompt) {
+                return outcome.clone();
+            }
+            if changes.changed().await.is_err() {
+                return (PromptOutcome::AgentExited, None);
+            }
+        }
+    }
+
+    /// Cancels the prompt that runs. Returns its number, and the place at which that was asked.
+    pub(super) fn interrupt(&self) -> (Option<u64>, EventCursor) {
+        let (limit, mut actions) = (self.now() + millis(CANCEL_LIMIT), Vec::new());
+        let mut state = self.lock();
+        let cursor = state.ring.end();
+        let prompt = state.turns.interrupt(limit, &mut actions);
+        self.finish(state, actions);
+        self.wake.notify_one();
+        (prompt, cursor)
+    }
+
+    /// Answers a permission question. Returns the option that was chosen and whether it allows. Errors: `NOT_FOUND`,
+    /// `CONFLICT`, `INVALID_ARGUMENT`.
+    pub(super) fn answer(
+        &self,
+        question: &str,
+        answer: &AgentAnswerRequest,
+        by: &str,
+    ) -> Result<(Option<String>, bool)> {
+        let mut state = self.lock();
+        let chosen = state.questions.answer(question, answer, by)?;
+        let result = (chosen.option.clone(), chosen.allowed);
+        self.answered(&mut state, &[chosen]);
+        self.announce(state);
+        Ok(result)
+    }
+
+    /// Answers a permission question for a caller, and records it. `answerer`: the process that answers, where it is
+    /// known. Errors: as [`Session::answer`]'s; `READ_ONLY`; `UNAUTHORIZED` where that is the agent, or something that
+    /// an agent of this daemon has started, and where nothing but a token lets the caller in: an agent can read that.
+    pub(super) fn answer_for(
+        &self,
+        engine: &Engine,
+        question: &str,
+        answer: &AgentAnswerRequest,
+        answerer: Option<&Lineage>,
+    ) -> Result<()> {
+        engine.authorize(Tier::Input)?;
+        let Caller { face, who, principal } = engine.caller();
+        let by = match principal.login() {
+            Some(login) => format!("{face} {who} ({login})"),
+            None => format!("{face} {who}"),
+        };
+        let agent = self.lock().pid;
+        let is_own = answerer.is_some_and(|answerer| {
+            agent.into_iter().chain(self.about.terminals.pids()).any(|pid| answerer.has_pid(pid))
+        });
+        let asked = || format!("question {question} was asked by the agent {}", self.name());
+        let refused = if is_own {
+            Some(format!("{}, and this answer comes from what it started", asked()))
+        } else if answerer.is_some_and(Lineage::is_agents) {
+            Some(format!("{}, and this answer comes from what an agent of this muxtap has started", asked()))
+        } else if matches!(principal, Principal::Token | Principal::Device(_)) {
+            Some(format!("{}; a token is not enough to answer it: {WHERE_TO_ANSWER}", asked()))
+        } else {
+            None
+        };
+        let answered = match refused {
+            Some(why) => Err(Error::new(ErrorCode::Unauthorized, why)),
+            None => self.answer(question, answer, by.trim()),
+        };
+        let result = match &answered {
+            Ok((option, allowed)) => answer_said(option.as_deref(), *allowed),
+            Err(error) => error.code.as_str().to_owned(),
+        };
+        engine.record_about("agent-permission", &self.name().to_string(), &result);
+        answered.map(drop)
+    }
+
+    /// Returns the questions that wait for an answer.
+    pub(super) fn questions(&self) -> Vec<AgentQuestion> {
+        self.lock().questions.open()
+    }
+
+    /// Decides what is due by now.
+    pub(super) fn tick(&self) {
+        let (now, mut actions) = (self.now(), Vec::new());
+        let mut state = self.lock();
+        if state.opened.is_some() && now >= millis(START_LIMIT) {
+            let seconds = START_LIMIT.as_secs();
+            state.error.get_or_insert_with(|| format!("the agent was not ready within {seconds} s"));
+            self.kill.cancel();
+        }
+        let denied = state.questions.due(now);
+        for chosen in &denied {
+            self.about.engine.record_about("agent-permission", &self.name().to_string(), &said(chosen));
+        }
+        self.answered(&mut state, &denied);
+        state.turns.tick(now, &mut actions);
+        self.finish(state, actions);
+    }
+
+    /// Returns how long from now [`Session::tick`] has something to decide.
+    pub(super) fn next_tick(&self) -> Option<Duration> {
+        let state = self.lock();
+        let start = state.opened.is_some().then(|| millis(START_LIMIT));
+        let next = [state.turns.next_deadline(), state.questions.next_deadline(), start].into_iter().flatten().min()?;
+        Some(Duration::from_millis(next.saturating_sub(self.now())))
+    }
+
+    /// Notes what is not the protocol.
+    pub(super) fn fault(&self, message: &str) {
+        let mut state = self.lock();
+        state.faults += 1;
+        let too_many = state.faults >= MOST_FAULTS;
+        state.event(AgentEvent::Fault { message: message.to_owned() });
+        self.announce(state);
+        if too_many {
+            self.fail("the agent does not speak the protocol");
+        }
+    }
+
+    /// Takes a notification of the agent.
+    pub(super) fn notified(&self, method: &str, mut params: Value) {
+        if method != "session/update" {
+            return;
+        }
+        let of = params.get("sessionId").and_then(Value::as_str);
+        // Before it is open its id is not known.
+        if self.name.get().is_some_and(|name| of.is_some_and(|of| of != name.id)) {
+            return;
+        }
+        let Some(update) = params.get_mut("update").map(Value::take) else {
+            return self.fault("an update without content");
+        };
+        let event = acp::event(update);
+        let mut state = self.lock();
+        if let AgentEvent::Mode { mode } = &event {
+            state.mode = Some(mode.clone());
+        }
+        state.event(event);
+        self.announce(state);
+    }
+
+    /// Asks a permission question of the agent, or cancels it where it cannot be asked.
+    pub(super) fn ask(self: &Arc<Self>, request: Box<serde_json::value::RawValue>, params: Value) {
+        let Ok(permission) = serde_json::from_value::<acp::PermissionRequest>(params) else {
+            let error = (acp::WRONG_PARAMS, "session/request_permission: options are missing".to_owned());
+            return self.reply(&request, Err(error));
+        };
+        let mut state = self.lock();
+        if state.ending || !state.questions.has_room() {
+            return self.send(&mut state, acp::reply(&request, Ok(acp::permission(None))));
+        }
+        let deadline = self.now() + millis(QUESTION_LIMIT);
+        let (title, kind, detail) = permission.about();
+        let deadline_ms = clock::now_ms() + millis(QUESTION_LIMIT);
+        let question = AgentQuestion {
+            kind,
+            detail,
+            ..AgentQuestion::new(state.questions.next_id(), title, permission.into_options(), deadline_ms)
+        };
+        state.questions.ask(question.clone(), request, deadline);
+        state.event(AgentEvent::Question { question: question.clone() });
+        self.announce(state);
+        self.shown.show(self, &question, QUESTION_LIMIT);
+        // It may have its answer already, from somebody who did not find it there.
+        if self.questions().iter().all(|open| open.id != question.id) {
+            self.shown.remove(&question.id);
+        }
+    }
+
+    /// Sends the reply to a request of the agent.
+    pub(super) fn reply(&self, request: &serde_json::value::RawValue, result: Result<Value, (i64, String)>) {
+        self.send(&mut self.lock(), acp::reply(request, result));
+    }
+
+    /// Takes the agent's reply to a request.
+    pub(super) fn replied(&self, to: u64, result: Result<Value, acp::RpcError>) {
+        let mut state = self.lock();
+        let Some(asked) = state.asked.remove(&to) else {
+            drop(state);
+            return self.fault("a reply to no request, or a second one");
+        };
+        let step = match (asked, result) {
+            (Asked::Prompt, result) => {
+                let reply = match result {
+                    Ok(result) => match acp::outcome(&result) {
+                        Some(outcome) => Reply::Stop(outcome),
+                        None => Reply::Error("the agent ended the turn for a reason that is not known".into()),
+                    },
+                    Err(error) => Reply::Error(error.text()),
+                };
+                let mut actions = Vec::new();
+                if !state.turns.reply(to, reply, &mut actions) {
+                    state.event(AgentEvent::Fault { message: "a reply that came too late".into() });
+                }
+                return self.finish(state, actions);
+            }
+            (Asked::Initialize, Ok(result)) => self.open_session(&mut state, &result),
+            (Asked::Open, Ok(result)) => self.take_session(&mut state, &result),
+            (Asked::Mode, Ok(_)) => {
+                state.mode.clone_from(&self.about.mode);
+                Ok(None)
+            }
+            (asked, Err(error)) => Err(refused(asked, &error)),
+        };
+        match step {
+            Ok(Some(line)) => self.send(&mut state, line),
+            Ok(None) => {
+                let mut actions = Vec::new();
+                state.turns.opened(&mut actions);
+                if let Some(opened) = state.opened.take() {
+                    let _ = opened.send(Ok(()));
+                }
+                self.finish(state, actions);
+            }
+            Err(error) => {
+                state.error.get_or_insert(error.message.clone());
+                if let Some(opened) = state.opened.take() {
+                    let _ = opened.send(Err(error));
+                }
+                self.kill.cancel();
+            }
+        }
+    }
+
+    /// Gives every prompt that is open its outcome: the agent has ended, or is being ended.
+    pub(super) fn ending(&self, why_not_open: &str) {
+        let mut actions = Vec::new();
+        let mut state = self.lock();
+        state.ending = true;
+        state.turns.end(&mut actions);
+        if let Some(opened) = state.opened.take() {
+            let reason = state.error.clone().unwrap_or_else(|| "the agent ended before it was ready".into());
+            let _ = opened.send(Err(Error::new(ErrorCode::Conflict, format!("{reason}{why_not_open}"))));
+        }
+        let withdrawn = state.questions.cancel("end");
+        self.answered(&mut state, &withdrawn);
+        self.finish(state, actions);
+    }
+
+    /// Notes how the agent has ended. Nothing follows.
+    pub(super) fn ended(&self, status: Option<ExitStatus>) {
+        use std::os::unix::process::ExitStatusExt as _;
+        let (code, signal) = status.map_or((None, None), |status| (status.code(), status.signal()));
+        let mut state = self.lock();
+        (state.pid, state.exit) = (None, Some((code, signal)));
+        let error = state.error.clone();
+        state.event(AgentEvent::Exited { exit_status: code, exit_signal: signal, error });
+        state.ended = true;
+        self.announce(state);
+        self.gone.cancel();
+    }
+
+    /// Returns a session's entry in the list.
+    pub(super) fn info(&self) -> AgentSessionInfo {
+        let terminals = self.about.terminals.list();
+        let state = self.lock();
+        let questions = state.questions.open();
+        let status = if state.ending {
+            AgentSessionStatus::Ended
+        } else if !questions.is_empty() {
+            AgentSessionStatus::Asking
+        } else if state.turns.running().is_some() {
+            AgentSessionStatus::Running
+        } else if state.turns.is_overdue() {
+            AgentSessionStatus::Unresponsive
+        } else {
+            AgentSessionStatus::Idle
+        };
+        let (exit_status, exit_signal) = state.exit.unwrap_or_default();
+        let name = self.name();
+        AgentSessionInfo {
+            provider: name.provider.clone(),
+            session_id: name.id.clone(),
+            session: name,
+            status,
+            cwd: self.about.cwd.display().to_string(),
+            mode: state.mode.clone(),
+            pid: state.pid,
+            running: state.turns.running(),
+            queued: state.turns.queued() as u64,
+            questions,
+            terminals,
+            cursor: state.ring.end(),
+            created_ms: state.created_ms,
+            updated_ms: state.updated_ms,
+            exit_status,
+            exit_signal,
+            error: state.error.clone(),
+        }
+    }
+
+    /// Returns what waits look at.
+    pub(super) fn glance(&self) -> Glance {
+        let state = self.lock();
+        let idle = state.turns.is_idle() || state.ending;
+        let asking = !state.questions.open().is_empty();
+        Glance { idle, ended: state.ended, asking, last_event: state.last_event }
+    }
+
+    /// Returns the offset that a word or cursor means, and what is missing before it.
+    pub(super) fn resolve(&self, since: Option<&str>, default: &str) -> Result<(u64, Option<AgentGap>)> {
+        self.lock().ring.resolve(since, default)
+    }
+
+    /// Returns events from an offset on, at most so many, and the offset behind them.
+    pub(super) fn read(&self, from: u64, most: usize) -> (AgentEventsAnswer, u64) {
+        let state = self.lock();
+        let (kept, end, gap) = state.ring.read(from, most);
+        let first = end - kept.len() as u64;
+        let name = self.name();
+        let entries = kept.into_iter().zip(first + 1..).map(|(kept, behind)| {
+            AgentEventEntry::new(name.clone(), state.ring.cursor(behind), kept.at_ms, kept.event)
+        });
+        let more = end < state.ring.end().offset;
+        let mut answer = AgentEventsAnswer::new(entries.collect(), state.ring.cursor(end), more, state.ended);
+        answer.gap = gap;
+        (answer, end)
+    }
+}
+
+impl State {
+    fn event(&mut self, event: AgentEvent) {
+        if self.ended {
+            return;
+        }
+        (self.updated_ms, self.last_event) = (clock::now_ms(), Instant::now());
+        self.events += 1;
+        self.ring.push(self.updated_ms, event);
+    }
+}
+
+/// Returns an answer as the audit log has it.
+fn said(chosen: &Chosen) -> String {
+    answer_said(chosen.option.as_deref(), chosen.allowed)
+}
+
+/// Returns an answer as the audit log has it.
+fn answer_said(option: Option<&str>, allowed: bool) -> String {
+    format!("{}:{}", if allowed { "allowed" } else { "denied" }, option.unwrap_or("cancelled"))
+}
+
+/// Returns a time in whole milliseconds.
+pub(super) fn millis(time: Duration) -> Millis {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

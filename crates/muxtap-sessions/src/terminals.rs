@@ -1,0 +1,228 @@
+//! An agent's terminals: panes of tmux, which anybody can see, wait for and capture.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use muxtap_api::{AgentTerminal, Error, ErrorCode, Result, Since};
+use muxtap_engine::{Exit, Pane, Server, is_absent, perhaps_made};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Terminals of a session at once, at most.
+pub(super) const OPEN_TERMINALS: usize = 32;
+/// Bytes of a terminal's output that an agent gets where it names no limit, and at most.
+pub(super) const OUTPUT_BYTES: usize = 1 << 20;
+
+/// The terminals of a session.
+#[derive(Debug)]
+pub(super) struct Terminals {
+    server: Server,
+    /// The tmux session in which they are, made with the first one.
+    home: String,
+    /// Held while one is made, so that two do not both make that session.
+    making: tokio::sync::Mutex<()>,
+    all: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    open: BTreeMap<String, Terminal>,
+    /// Terminals that are being made.
+    making: usize,
+    last: u64,
+    /// Whether the session has ended: none is made any more.
+    closed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Terminal {
+    pane: Pane,
+    limit: usize,
+}
+
+/// The parameters of `terminal/create`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TerminalRequest {
+    command: String,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: Vec<Variable>,
+    cwd: Option<String>,
+    output_byte_limit: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Variable {
+    name: String,
+    value: String,
+}
+
+impl Terminals {
+    /// Creates the terminals of a session, which lie in a tmux session of this name.
+    pub(super) fn new(server: Server, home: String) -> Self {
+        Self { server, home, making: tokio::sync::Mutex::default(), all: Mutex::default() }
+    }
+
+    /// Returns the ids of the processes that they began with.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        let panes: Vec<Pane> = self.all().open.values().map(|terminal| terminal.pane.clone()).collect();
+        panes.iter().map(|pane| pane.info().pid).filter(|pid| *pid > 0).collect()
+    }
+
+    /// Makes a terminal. Must be called in the engine's runtime. Errors: as a new window's; `RESOURCE_LIMIT`.
+    pub(super) async fn create(&self, request: TerminalRequest, cwd: &str) -> Result<AgentTerminal> {
+        {
+            let mut all = self.all();
+            if all.closed {
+                return Err(Error::new(ErrorCode::Conflict, "the session has ended"));
+            }
+            if all.open.len() + all.making >= OPEN_TERMINALS {
+                let message = format!("{OPEN_TERMINALS} terminals are open; release one first");
+                return Err(Error::new(ErrorCode::ResourceLimit, message));
+            }
+            all.making += 1;
+        }
+        let made = self.make(&request, cwd).await;
+        let (socket, limit) = (self.server.socket().display().to_string(), request.output_byte_limit);
+        let pane = {
+            let mut all = self.all();
+            all.making -= 1;
+            let pane = made?;
+            if !all.closed {
+                all.last += 1;
+                let id = format!("t{}", all.last);
+                let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(OUTPUT_BYTES);
+                let number = pane.id();
+                all.open.insert(id.clone(), Terminal { pane, limit: limit.min(OUTPUT_BYTES) });
+                return Ok(AgentTerminal::new(id, number, socket));
+            }
+            pane
+        };
+        let _ = pane.kill_own().await;
+        Err(Error::new(ErrorCode::Conflict, "the session has ended"))
+    }
+
+    async fn make(&self, request: &TerminalRequest, cwd: &str) -> Result<Pane> {
+        let _making = self.making.lock().await;
+        let spawn = |spawn: muxtap_engine::Spawn| {
+            // Agents that give no arguments give a line of shell.
+            let spawn = if request.args.is_empty() {
+                spawn.shell_command(&request.command)
+            } else {
+                spawn.command(std::iter::once(&request.command).chain(&request.args))
+            };
+            let spawn = spawn.cwd(request.cwd.as_deref().unwrap_or(cwd)).keep();
+            request.env.iter().fold(spawn, |spawn, variable| spawn.env(&variable.name, &variable.value))
+        };
+        let made = match spawn(self.server.new_window(format!("={}:", self.home))).await {
+            // The first one, or the last one's window was the session's last. Where a window may have been made, no
+            // second one is.
+            Err(error) if !perhaps_made(&error) && (error.code == ErrorCode::NotFound || is_absent(&error)) => {
+                spawn(self.server.new_session().name(&self.home)).await
+            }
+            made => made,
+        };
+        made.map_err(|error| if perhaps_made(&error) { self.unknown(&error) } else { error })
+    }
+
+    /// The error for a terminal that may be there though nobody knows it.
+    fn unknown(&self, cause: &Error) -> Error {
+        let home = &self.home;
+        let message = format!(
+            "whether the terminal was made is not known ({cause}): if it was, it is in the tmux session {home}; \
+             kill-session -t ={home} ends it"
+        );
+        Error::new(ErrorCode::InconsistentState, message).with_details(json!({ "session": home, "cause": cause }))
+    }
+
+    /// Returns a terminal's output, and how its program has ended, as `terminal/output` has them.
+    pub(super) async fn output(&self, id: &str) -> Result<Value> {
+        let Terminal { pane, limit } = self.find(id)?;
+        let exit = pane.exit();
+        let output = pane.read().since(Since::Start).at_most(8 << 20).await?;
+        let mut text = output.text();
+        let mut truncated = output.gap.is_some();
+        if text.len() > limit {
+            let from = (text.len() - limit..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+            text.drain(..from);
+            truncated = true;
+        }
+        Ok(json!({ "output": text, "truncated": truncated, "exitStatus": exit.map(status) }))
+    }
+
+    /// Waits until a terminal's program has ended; returns how, as `terminal/wait_for_exit` has it.
+    pub(super) async fn ended(&self, id: &str) -> Result<Value> {
+        let Terminal { pane, .. } = self.find(id)?;
+        let mut changes = pane.changes();
+        loop {
+            if let Some(exit) = pane.exit() {
+                return Ok(status(exit));
+            }
+            changes.changed().await.map_err(|_| Error::unavailable("muxtap is stopping"))?;
+        }
+    }
+
+    /// Ends a terminal's program. Its output can still be read.
+    pub(super) async fn kill(&self, id: &str) -> Result<()> {
+        let Terminal { pane, .. } = self.find(id)?;
+        if pane.exit().is_none() { pane.kill_own().await } else { Ok(()) }
+    }
+
+    /// Ends a terminal's program and forgets it; the pane is closed.
+    pub(super) async fn release(&self, id: &str) -> Result<()> {
+        let Terminal { pane, .. } = self.find(id)?;
+        close(&pane).await?;
+        self.all().open.remove(id);
+        Ok(())
+    }
+
+    /// Closes every terminal; none is made after that.
+    pub(super) async fn close_all(&self) {
+        let open = {
+            let mut all = self.all();
+            all.closed = true;
+            std::mem::take(&mut all.open)
+        };
+        for terminal in open.values() {
+            // A tmux that does not answer says so for each of them within its own limit.
+            if close(&terminal.pane).await.is_err_and(|error| error.code == ErrorCode::TmuxUnavailable) {
+                return;
+            }
+        }
+    }
+
+    /// Lists the terminals.
+    pub(super) fn list(&self) -> Vec<AgentTerminal> {
+        let socket = self.server.socket().display().to_string();
+        let all = self.all();
+        all.open
+            .iter()
+            .map(|(id, terminal)| AgentTerminal::new(id.clone(), terminal.pane.id(), socket.clone()))
+            .collect()
+    }
+
+    fn find(&self, id: &str) -> Result<Terminal> {
+        let found = self.all().open.get(id).cloned();
+        found.ok_or_else(|| Error::not_found(format!("no terminal {id:?}")))
+    }
+
+    fn all(&self) -> MutexGuard<'_, Table> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes a pane; one that has gone needs nothing.
+async fn close(pane: &Pane) -> Result<()> {
+    match pane.kill_own().await {
+        Err(error) if error.code == ErrorCode::NotFound => Ok(()),
+        closed => closed,
+    }
+}
+
+fn status(exit: Exit) -> Value {
+    json!({ "exitCode": exit.status, "signal": exit.signal.map(|signal| signal.to_string()) })
+}
