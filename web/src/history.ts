@@ -21,6 +21,8 @@ interface Chunk {
     asked: number;
     top: number;
     element: HTMLElement | null;
+    /** What the page shows of an older answer, until this one is drawn. */
+    older: HTMLElement | null;
 }
 
 export class History {
@@ -65,6 +67,8 @@ export class History {
             }
             if (chunk !== undefined) {
                 chunk.element ??= this.draw(chunk);
+                chunk.older?.remove();
+                chunk.older = null;
                 chunk.element.style.top = `${(chunk.from - origin) * rowPixels}px`;
                 if (chunk.element.parentNode === null) {
                     this.element.append(chunk.element);
@@ -74,7 +78,8 @@ export class History {
         for (const [number, chunk] of this.chunks) {
             if (!seen.has(number)) {
                 chunk.element?.remove();
-                chunk.element = null;
+                chunk.older?.remove();
+                chunk.element = chunk.older = null;
             }
         }
         this.trim(seen);
@@ -119,10 +124,10 @@ export class History {
                 }
                 const top = this.feed.screen.top;
                 const lines = answer.lines.map((row) => lineOf(row, this.feed.screen.columns)).slice(0, Math.max(0, top - answer.from));
-                this.chunks.get(number)?.element?.remove();
+                const before = this.chunks.get(number);
                 const end = (number + 1) * CHUNK;
                 const kept = lines.slice(0, end - answer.from);
-                this.chunks.set(number, { from: answer.from, lines: kept, asked: from, top: then, element: null });
+                this.chunks.set(number, { from: answer.from, lines: kept, asked: from, top: then, element: null, older: before?.element ?? before?.older ?? null });
                 this.came();
             },
             () => this.asked.delete(number),
