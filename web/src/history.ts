@@ -29,7 +29,10 @@ export class History {
     readonly element = document.createElement("div");
     private chunks = new Map<number, Chunk>();
     private asked = new Set<number>();
+    /** What was drawn of lines whose numbers are void, so many rows above the screen: it stays until all that is seen has come anew. */
+    private void: { element: HTMLElement; above: number }[] = [];
     private epoch = -1;
+    private top = 0;
     private askedAt = Number.NEGATIVE_INFINITY;
     private timer: ReturnType<typeof setTimeout> | undefined;
 
@@ -43,7 +46,7 @@ export class History {
 
     /**
      * Shows the lines from this number to that one, as far as they are there, and asks for the rest. `pass`: they pass by,
-     * so nothing but them is asked for, a few times a second.
+     * so nothing but them is asked for, a few times a second. An empty range takes away what is shown.
      */
     show(from: number, to: number, origin: number, rowPixels: number, pass = false): void {
         const screen = this.feed.screen;
@@ -55,6 +58,7 @@ export class History {
         const first = Math.max(screen.first, from);
         const last = Math.min(top, to);
         const seen = new Set<number>();
+        let missing = false;
         for (let number = Math.floor(first / CHUNK); first < last && number * CHUNK < last; number += 1) {
             seen.add(number);
             const chunk = this.chunks.get(number);
@@ -65,6 +69,18 @@ export class History {
             if (chunk === undefined || chunk.asked > begin || short(chunk)) {
                 this.ask(number, begin, pass ? end : (number + 1) * CHUNK, pass);
             }
+            missing ||= chunk === undefined;
+        }
+        this.top = top;
+        for (const { element, above } of missing ? this.void : this.void.splice(0)) {
+            if (missing) {
+                element.style.top = `${(top - above - origin) * rowPixels}px`;
+            } else {
+                element.remove();
+            }
+        }
+        for (const number of this.void.length === 0 ? seen : []) {
+            const chunk = this.chunks.get(number);
             if (chunk !== undefined) {
                 chunk.element ??= this.draw(chunk);
                 chunk.older?.remove();
@@ -95,9 +111,15 @@ export class History {
         clearTimeout(this.timer);
     }
 
-    forget(): void {
+    private forget(): void {
+        for (const { element, older, from } of this.chunks.values()) {
+            const drawn = element ?? older;
+            if (drawn !== null) {
+                this.void.push({ element: drawn, above: this.top - from });
+            }
+        }
         this.chunks.clear();
-        this.element.replaceChildren();
+        this.asked.clear();
     }
 
     private ask(number: number, from: number, to: number, pass: boolean): void {
@@ -118,10 +140,10 @@ export class History {
         const { top: then } = this.feed.screen;
         this.connection.history(this.feed.view, from, to - from).then(
             (answer) => {
-                this.asked.delete(number);
                 if (epoch !== this.epoch) {
                     return;
                 }
+                this.asked.delete(number);
                 const top = this.feed.screen.top;
                 const lines = answer.lines.map((row) => lineOf(row, this.feed.screen.columns)).slice(0, Math.max(0, top - answer.from));
                 const before = this.chunks.get(number);
@@ -130,7 +152,7 @@ export class History {
                 this.chunks.set(number, { from: answer.from, lines: kept, asked: from, top: then, element: null, older: before?.element ?? before?.older ?? null });
                 this.came();
             },
-            () => this.asked.delete(number),
+            () => epoch === this.epoch && this.asked.delete(number),
         );
     }
 

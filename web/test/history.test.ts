@@ -5,7 +5,23 @@ import { Screen } from "../src/screen";
 import type { Connection } from "../src/wire";
 
 // The little of a document that chunks need.
-const element = () => ({ style: {}, append: () => undefined, remove: () => undefined, replaceChildren: () => undefined, parentNode: null });
+class Element {
+    style: Record<string, string> = {};
+    children: Element[] = [];
+    parentNode: Element | null = null;
+    append(...children: Element[]): void {
+        for (const child of children) {
+            child.parentNode = this;
+            this.children.push(child);
+        }
+    }
+    remove(): void {
+        const siblings = this.parentNode?.children ?? [];
+        siblings.splice(siblings.indexOf(this), 1);
+        this.parentNode = null;
+    }
+}
+const element = () => new Element();
 Object.assign(globalThis, { document: { createElement: element } });
 const { History } = await import("../src/history");
 
@@ -52,4 +68,29 @@ test("lines that pass by are asked for as far as they are seen, and a few times 
     }
     assert.deepEqual(asked, [[995, 5]]);
     history.remove();
+});
+
+test("lines whose numbers are void stay above the screen until the new ones have come", async () => {
+    const { screen, history, settle, came } = world(300);
+    const shown = () => (history.element as unknown as Element).children;
+    screen.history = 300;
+    const show = () => history.show(screen.top - 120, screen.top, 0, 10);
+    came(show);
+    show();
+    await settle();
+    const before = [...shown()];
+    assert.equal(before.length, 2);
+    assert.deepEqual(before.map((one) => one.style.top), ["0px", "2000px"]);
+    // The screen was read anew, with fewer lines above it.
+    screen.epoch += 1;
+    screen.history = 290;
+    show();
+    assert.deepEqual(shown(), before);
+    assert.deepEqual(before.map((one) => one.style.top), ["-100px", "1900px"]);
+    await settle();
+    assert.deepEqual(shown().map((one) => [one.style.top, before.includes(one)]), [["0px", false], ["2000px", false]]);
+    // Another program's screen has nothing above it.
+    screen.epoch += 1;
+    history.show(screen.top, screen.top, 0, 10);
+    assert.deepEqual(shown(), []);
 });

@@ -49,6 +49,8 @@ export class PaneView {
     private placed = "";
     private following = true;
     private lastFirst = 0;
+    private lastAbove = 0;
+    private lastEpoch = 0;
     /** The oldest lines that cannot be scrolled to yet: while the end is followed, that there are more is not to move all. */
     private beyond = 0;
     private reading: Reading | null = null;
@@ -372,8 +374,9 @@ export class PaneView {
         this.drawing.element.style.top = `${top}px`;
         const [column, row] = screen.at;
         this.input.field.style.transform = `translate(${Math.min(column, screen.columns - 1) * this.fontSize * cellRatio()}px, ${top + row * this.rowPixels}px)`;
-        const behind = origin - this.lastFirst;
-        this.lastFirst = origin;
+        // Where the lines have other numbers than before, what is read is as far above the screen as it was.
+        const behind = screen.epoch === this.lastEpoch ? origin - this.lastFirst : this.lastAbove - this.above;
+        [this.lastFirst, this.lastAbove, this.lastEpoch] = [origin, this.above, screen.epoch];
         if (this.following) {
             this.showPast(origin);
             // Last, and only where it moves: it has the page laid out.
@@ -397,18 +400,17 @@ export class PaneView {
         if (this.scroller.hidden || count === 0) {
             return;
         }
+        let [from, to] = [screen.top, screen.top];
         if (this.following) {
             // No more than what is seen: a flood would have it read anew with each frame.
-            const above = Math.min(this.above, count - screen.rows + 1);
-            if (above > 0) {
-                this.history.show(screen.top - above, screen.top, origin, this.rowPixels, true);
+            from -= Math.max(0, Math.min(this.above, count - screen.rows + 1));
+        } else {
+            const first = origin + Math.floor(this.scroller.scrollTop / this.rowPixels);
+            if (this.above > 0 && first < screen.top) {
+                [from, to] = [first - count, Math.min(first + 2 * count, screen.top)];
             }
-            return;
         }
-        const from = origin + Math.floor(this.scroller.scrollTop / this.rowPixels);
-        if (this.above > 0 && from < screen.top) {
-            this.history.show(from - count, Math.min(from + 2 * count, screen.top), origin, this.rowPixels, false);
-        }
+        this.history.show(from, to, origin, this.rowPixels, this.following);
     }
 
     private scrolled(): void {
