@@ -28,17 +28,10 @@
 //! (what tmux and a control client say to each other), [`stream`] (one pane's output as a stream)
 //! and [`screen`] (what tmux's grid holds). [`api`] has the values that are asked and answered.
 //!
-//! Cargo features, all on by default: `engine` (the handles), `http` ([`http::router`]), `mcp`,
-//! `sessions`, `devices`, `page`, and `cli`, `bridge` and `top` (the program). Without any there are the floors alone.
+//! Cargo features, all on by default: `engine` (the handles), `http` ([`http::router`]), and `cli`, `bridge` and `top`
+//! (the program). Without any there are the floors alone.
 //! `docs/architecture.md` follows a byte through all of it.
 
-#![cfg_attr(
-    all(feature = "http", not(feature = "bridge")),
-    allow(dead_code, unused_imports, reason = "without all faces some functions of the shared modules have no caller")
-)]
-#[cfg(feature = "bridge")]
-#[doc(hidden)]
-pub mod bridge;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
@@ -48,21 +41,15 @@ pub mod config;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod daemon;
-#[cfg(feature = "http")]
-pub mod http;
-#[cfg(feature = "mcp")]
-mod mcp;
-#[cfg(feature = "page")]
-mod page;
-#[cfg(feature = "mcp")]
-mod peer;
 
 pub use muxtap_api as api;
-#[cfg(feature = "mcp")]
+#[cfg(feature = "cli")]
 #[doc(hidden)]
 pub use muxtap_approvals as approvals;
 pub use muxtap_core::{protocol, screen, stream};
-#[cfg(feature = "mcp")]
+#[cfg(feature = "http")]
+pub use muxtap_http as http;
+#[cfg(feature = "cli")]
 #[doc(hidden)]
 pub use muxtap_supervise as supervise;
 

@@ -3,5 +3,9 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    muxtap::bridge::run_if_worker(std::env::args_os()).unwrap_or_else(muxtap::cli::main)
+    #[cfg(feature = "bridge")]
+    if let Some(status) = muxtap_bridge::run_if_worker(std::env::args_os()) {
+        return status;
+    }
+    muxtap::cli::main()
 }

@@ -5,15 +5,12 @@ use std::ffi::OsString;
 use clap::{Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use muxtap_tmux::ServerChoice;
 
-#[cfg(feature = "sessions")]
 use super::commands::agent_session::AgentSessionArgs;
 #[cfg(feature = "bridge")]
 use super::commands::bridge::Bridge;
-#[cfg(feature = "page")]
 use super::commands::open::Open;
 #[cfg(feature = "top")]
 use super::commands::top::Top;
-#[cfg(feature = "devices")]
 use super::commands::workspace::{WorkspaceArgs, is_freshell};
 use super::{
     Outcome,
@@ -113,7 +110,6 @@ pub(super) enum Command {
     Status(Status),
     #[cfg(feature = "top")]
     Top(Top),
-    #[cfg(feature = "page")]
     Open(Open),
     Stop(Stop),
     Config(Config),
@@ -170,12 +166,10 @@ pub(super) enum Command {
     Record(Box<Record>),
     Events(Events),
     Agents(Agents),
-    #[cfg(feature = "sessions")]
     AgentSession(AgentSessionArgs),
     Snapshot(SnapshotArgs),
     Layout(LayoutArgs),
     Group(GroupArgs),
-    #[cfg(feature = "devices")]
     Workspace(WorkspaceArgs),
     Approvals(ApprovalsArgs),
     Mcp(Mcp),
@@ -205,7 +199,6 @@ impl Command {
             Self::ListSessions(args) => args.goes_on(),
             Self::ListWindows(args) => args.goes_on(),
             Self::ListPanes(args) => args.goes_on(),
-            #[cfg(feature = "sessions")]
             Self::AgentSession(args) => args.goes_on(),
             _ => false,
         }
@@ -218,7 +211,6 @@ impl Command {
             Self::Status(args) => args.run(caller).await,
             #[cfg(feature = "top")]
             Self::Top(args) => args.run(caller).await,
-            #[cfg(feature = "page")]
             Self::Open(args) => args.run(caller).await,
             Self::Stop(args) => args.run(caller).await,
             Self::Config(args) => args.run(caller).await,
@@ -254,12 +246,10 @@ impl Command {
             Self::Record(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
             Self::Agents(args) => args.run(caller).await,
-            #[cfg(feature = "sessions")]
             Self::AgentSession(args) => args.run(caller).await,
             Self::Snapshot(args) => args.run(caller).await,
             Self::Layout(args) => args.run(caller).await,
             Self::Group(args) => args.run(caller).await,
-            #[cfg(feature = "devices")]
             Self::Workspace(args) => args.run(caller).await,
             Self::Approvals(args) => args.run(caller).await,
             Self::Mcp(args) => args.run(caller).await,
@@ -315,7 +305,6 @@ pub(super) const SUBCOMMAND_NAME: &str = "subcommand_socket_name";
 /// Parses a command line, the program's name included.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {
     let args: Vec<_> = args.into_iter().collect();
-    #[cfg(feature = "devices")]
     let args = under_its_name(args);
     let parsed = parse_as_written(args.clone())?;
     let Command::Run(run) = &parsed.command else { return Ok(parsed) };
@@ -326,7 +315,6 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
 
 /// Puts the command before the arguments of the program that is called by its name. The daemon is the exception: it is
 /// started by the program's file, whatever that is called.
-#[cfg(feature = "devices")]
 fn under_its_name(mut args: Vec<OsString>) -> Vec<OsString> {
     if is_freshell(args.first().map(OsString::as_os_str)) && args.get(1).is_none_or(|word| word != "serve") {
         args.insert(1, "workspace".into());

@@ -24,14 +24,10 @@ use tokio::task::JoinHandle;
 use super::{output, sse, url};
 
 use crate::{
-    api::{Error, ErrorCode, Result},
+    api::{Error, ErrorCode, Result, wire},
     config::paths::{self, Paths},
     daemon::start,
-    http::hosts::HOST_HEADER,
 };
-
-/// The header in which the daemon names its version.
-pub(super) const VERSION_HEADER: &str = "muxtap-version";
 
 thread_local! {
     /// Several connections of one command warn once.
@@ -67,7 +63,6 @@ pub(super) struct Client {
     /// Whether a question that was lost with its daemon may start another one.
     starts_daemon: bool,
     /// The token that is presented.
-    #[cfg(feature = "devices")]
     bearer: Option<String>,
 }
 
@@ -110,7 +105,6 @@ impl Client {
             process,
             compares_versions: false,
             starts_daemon: true,
-            #[cfg(feature = "devices")]
             bearer: None,
         })
     }
@@ -136,7 +130,6 @@ impl Client {
     }
 
     /// Presents a token with each request.
-    #[cfg(feature = "devices")]
     pub(super) fn with_bearer(self, token: String) -> Self {
         Self { bearer: Some(token), ..self }
     }
@@ -204,7 +197,6 @@ impl Client {
     }
 
     /// Sends `PATCH path` with a JSON body. `Err(ConnectionLost)`: whether it was done is not known.
-    #[cfg(feature = "devices")]
     pub(super) async fn try_patch<T: DeserializeOwned>(
         &mut self,
         path: &str,
@@ -317,7 +309,6 @@ impl Client {
         if let Some(resume) = resume {
             request = request.header("last-event-id", resume);
         }
-        #[cfg(feature = "devices")]
         if let Some(token) = &self.bearer {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
@@ -332,7 +323,7 @@ impl Client {
             Ok(response) => response,
             Err(error) => return Err(self.lost(&error).await),
         };
-        if let Some(host) = response.headers().get(HOST_HEADER).and_then(|host| host.to_str().ok()) {
+        if let Some(host) = response.headers().get(wire::HOST).and_then(|host| host.to_str().ok()) {
             HOST.with_borrow_mut(|known| *known = Some(host.to_owned()));
         }
         if self.compares_versions {
@@ -431,7 +422,7 @@ impl EventStream {
 
 fn warn_of_other_version(response: &Response<Incoming>) {
     let ours = env!("CARGO_PKG_VERSION");
-    let Some(theirs) = response.headers().get(VERSION_HEADER).and_then(|version| version.to_str().ok()) else { return };
+    let Some(theirs) = response.headers().get(wire::VERSION).and_then(|version| version.to_str().ok()) else { return };
     if theirs != ours && !WARNED.replace(true) {
         output::note(&format!(
             "the daemon is muxtap {theirs}, this is {ours}: run `muxtap stop`, and the next command starts the new one"

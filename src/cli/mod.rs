@@ -52,7 +52,6 @@ pub fn main() -> ExitCode {
     if first.as_ref().is_some_and(|first| first == complete::WORD) {
         return complete::run(arguments);
     }
-    #[cfg(feature = "sessions")]
     if first.as_ref().is_some_and(|first| first == muxtap_sessions::GUARD) {
         return muxtap_sessions::run_guard(arguments);
     }

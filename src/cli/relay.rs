@@ -16,7 +16,7 @@ use http_body_util::Empty;
 use hyper::{
     HeaderMap, Request, StatusCode,
     client::conn::http1,
-    header::{self, AsHeaderName, HeaderName},
+    header::{self, AsHeaderName},
 };
 use hyper_util::rt::TokioIo;
 use muxtap_net::handed;
@@ -53,7 +53,7 @@ impl Upgraded {
         stream: UnixStream,
         path: &str,
         protocol: &str,
-        offer: Option<(HeaderName, &str)>,
+        offer: Option<(&str, &str)>,
     ) -> Result<Self> {
         stream.set_nonblocking(true).map_err(|error| lost(&error))?;
         let stream = tokio::net::UnixStream::from_std(stream).map_err(|error| lost(&error))?;

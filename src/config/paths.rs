@@ -103,19 +103,16 @@ impl Paths {
     }
 
     /// Returns the folder of devices: their identity, workspaces, sessions and audit log.
-    #[cfg(feature = "devices")]
     pub fn devices_dir(&self) -> PathBuf {
         self.state_file("devices")
     }
 
     /// Returns the path of the file by which a browser is led to the page.
-    #[cfg(feature = "page")]
     pub fn page_link_file(&self) -> PathBuf {
         self.state_file("page-open.html")
     }
 
     /// Returns the path of the cookies of pages.
-    #[cfg(feature = "page")]
     pub fn page_sessions_file(&self) -> PathBuf {
         self.state_file("page-sessions.json")
     }

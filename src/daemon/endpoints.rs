@@ -5,18 +5,17 @@ use std::{
     net::{SocketAddr, TcpListener},
 };
 
+use muxtap_http::Guard;
 use muxtap_net::{
     self, tls,
     token::{self, Token},
 };
-#[cfg(feature = "page")]
 use sha2::{Digest as _, Sha256};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
     api::{Error, ErrorCode, Result},
     config::{Settings, paths::Paths},
-    http::Guard,
 };
 
 /// An open TCP port and its guard.
@@ -96,13 +95,11 @@ fn names(settings: &Settings) -> Vec<String> {
 }
 
 /// The port for pages, where it is free.
-#[cfg(feature = "page")]
 const PAGE_PORT: u16 = 7717;
 
 /// Binds a port for pages alone, on a loopback address of this user's own: a browser sends a page's cookie to every
 /// port of the address that set it, so that on 127.0.0.1 whatever else is served there would get it. The address, and
 /// where it is free the port, stay the same, and with them what a browser keeps for the page.
-#[cfg(feature = "page")]
 pub(super) fn bind_loopback(settings: &Settings) -> Result<TcpEndpoint> {
     let own = own_loopback(&token::read_or_create(&settings.token_file)?);
     let bound = bind(SocketAddr::from((own, PAGE_PORT)), settings, None);
@@ -112,7 +109,6 @@ pub(super) fn bind_loopback(settings: &Settings) -> Result<TcpEndpoint> {
 }
 
 /// Returns a loopback address that belongs to a token: none of 127.0.0.0/16, which others use.
-#[cfg(feature = "page")]
 fn own_loopback(token: &str) -> [u8; 4] {
     let [first, second, third, ..] = <[u8; 32]>::from(Sha256::digest(token.as_bytes()));
     [127, 1 + first % 254, second, 1 + third % 254]
@@ -129,16 +125,14 @@ fn bind(addr: SocketAddr, settings: &Settings, acceptor: Option<TlsAcceptor>) ->
         origins: settings.origins.clone(),
         beyond_loopback: !addr.ip().is_loopback(),
         tls: acceptor.is_some(),
-        #[cfg(feature = "devices")]
         sessions: None,
-        #[cfg(feature = "page")]
         pages: None,
     };
     let scheme = if guard.tls { "https" } else { "http" };
     Ok(TcpEndpoint { url: format!("{scheme}://{addr}"), listener, acceptor, guard })
 }
 
-#[cfg(all(test, feature = "page"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

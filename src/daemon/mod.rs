@@ -9,7 +9,10 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use muxtap_approvals::approvals::Approvals;
 use muxtap_base::{descriptors, metrics};
 use muxtap_engine::{Engine, Options, agents::Rules, audit::Audit};
+use muxtap_http as http;
+use muxtap_mcp::ClientContext;
 use muxtap_net as net;
+use muxtap_peer::Peers;
 use muxtap_record::Recordings;
 use muxtap_snapshot::Store;
 use muxtap_tmux::{ClientName, PeerChoice, Program, Transport};
@@ -23,9 +26,6 @@ use crate::{
         HostSettings, Settings,
         paths::{self, Paths},
     },
-    http,
-    mcp::ClientContext,
-    peer::Peers,
 };
 
 /// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`:
@@ -93,23 +93,20 @@ fn surroundings(settings: &Settings, paths: &Paths) -> ClientContext {
         sockets: Some(own_socket_dir()),
         confirm: settings.confirm.clone(),
         hold: Some(settings.mcp_hold),
-        #[cfg(feature = "sessions")]
         sessions: agent_sessions(settings, &approvals),
         approvals: Some(approvals),
         snapshots: Some(Store { snapshots: paths.snapshots_dir(), layouts: paths.layouts_dir() }),
         recordings: Recordings::in_dir(paths.recordings_dir()),
         peers: Peers::sharing(&paths.socket),
-        #[cfg(feature = "devices")]
         devices: muxtap_devices::Devices::in_dir(&paths.devices_dir()),
         ..ClientContext::default()
     }
 }
 
 /// Returns the pages of this daemon. Windows that one before it left with a page's size have their own again.
-#[cfg(feature = "page")]
-fn pages(settings: &Settings, paths: &Paths, engine: &Engine) -> crate::page::Pages {
+fn pages(settings: &Settings, paths: &Paths, engine: &Engine) -> muxtap_page::Pages {
     engine.spawn(engine.clone().give_back_orphaned_fits());
-    crate::page::Pages::new(paths.page_sessions_file(), &settings.page_folders, own_socket_dir())
+    muxtap_page::Pages::new(paths.page_sessions_file(), &settings.page_folders, own_socket_dir())
 }
 
 /// Returns the engine that the settings ask for.
@@ -156,13 +153,9 @@ async fn run(
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
     let engine = engine(settings, paths)?;
     let mcp = surroundings(settings, paths);
-    #[cfg(feature = "devices")]
     let devices = mcp.devices.clone();
-    #[cfg(feature = "sessions")]
     let sessions = mcp.sessions.clone();
-    #[cfg(feature = "page")]
     let pages = pages(settings, paths, &engine);
-    #[cfg(feature = "page")]
     let mut wanted_ports = pages.open_requests();
     let about = http::DaemonInfo {
         socket: paths.socket.display().to_string(),
@@ -173,7 +166,6 @@ async fn run(
         files: settings.files().to_vec(),
         recordings: mcp.recordings.clone(),
         mcp,
-        #[cfg(feature = "page")]
         page: pages.clone(),
     };
     let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone(), &engine));
@@ -184,14 +176,11 @@ async fn run(
     let open = net::OpenConnections::default();
     // A daemon that somebody started on purpose, or that is to be found on a port, stays.
     let idle_end = settings.idle_end.filter(|_| background && endpoints.is_empty());
-    #[cfg_attr(not(any(feature = "devices", feature = "page")), allow(unused_mut))]
     let serve_endpoint = |served: &mut tokio::task::JoinSet<()>, mut endpoint: TcpEndpoint| {
         tracing::info!("answers on {}", endpoint.url);
-        #[cfg(feature = "devices")]
         {
             endpoint.guard.sessions = Some(devices.sessions.clone());
         }
-        #[cfg(feature = "page")]
         {
             endpoint.guard.pages = Some(pages.sessions.clone());
         }
@@ -215,13 +204,9 @@ async fn run(
     if background {
         start::report_ready(log::problem().as_deref());
     }
-    #[cfg(feature = "sessions")]
     let is_idle = || engine.is_idle() && sessions.is_idle();
-    #[cfg(not(feature = "sessions"))]
-    let is_idle = || engine.is_idle();
     // A page wants a port where none was configured.
     let ports = async {
-        #[cfg(feature = "page")]
         while let Some(answer) = wanted_ports.recv().await {
             let opened = endpoints::bind_loopback(settings).and_then(|endpoint| {
                 let url = endpoint.url.clone();
@@ -240,9 +225,7 @@ async fn run(
         () = ports => {}
     }
     tracing::info!("stopping");
-    #[cfg(feature = "sessions")]
     sessions.stop().await;
-    #[cfg(feature = "page")]
     pages.end().await;
     // Open waits and streams end with the engine; then their connections do.
     if tokio::time::timeout(STOP_LIMIT, engine.stop()).await.is_err() {
@@ -294,7 +277,6 @@ pub(crate) fn transports(settings: &Settings) -> Result<Vec<Transport>> {
 }
 
 /// Returns the agent sessions of a daemon with these settings: none yet.
-#[cfg(feature = "sessions")]
 fn agent_sessions(settings: &Settings, approvals: &Approvals) -> muxtap_sessions::AgentSessions {
     let providers = settings.agents.iter().map(|agent| muxtap_sessions::Provider {
         name: agent.name.clone(),

@@ -60,6 +60,8 @@ fn a_pane_that_was_moved_or_has_ended_is_respawned_without_harm() {
     let pane = flooding(&world, "yes");
     world.tmux(&["set-option", "-g", "remain-on-exit", "on"]);
     for count in 0..respawns(3) {
+        // Still in use, however many rounds there are.
+        world.ok(&["capture-pane", "-t", &pane]);
         world.tmux(&["join-pane", "-d", "-s", &pane, "-t", if count % 2 == 0 { "other:" } else { "main:" }]);
         world.tmux(&["respawn-pane", "-k", "-t", &pane, "yes"]);
         let ends = "yes | head -c 4000000";

@@ -18,7 +18,6 @@
     reason = "a test says what is wrong by panicking, is its own documentation, and may be one long table"
 )]
 
-#[cfg(feature = "sessions")]
 mod agent_sessions;
 mod agents;
 mod all_at_once;
@@ -34,7 +33,6 @@ mod completion;
 mod container;
 mod daemon_trouble;
 mod demo;
-#[cfg(feature = "devices")]
 mod devices;
 mod disconnect;
 mod docs;

@@ -292,7 +292,6 @@ pub(in crate::cli) struct SessionWait {
 
 impl SessionWait {
     /// Waits as `wait-for` does, from the last prompt on.
-    #[cfg(feature = "devices")]
     pub(in crate::cli) fn of(
         target: String,
         pattern: Vec<String>,

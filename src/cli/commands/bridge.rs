@@ -4,23 +4,25 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use muxtap_base::descriptors;
-use muxtap_tmux::{Environment, ServerChoice};
+use muxtap_engine::Options;
+use muxtap_tmux::{Environment, Program, ServerChoice};
 
 use super::{Outcome, output};
 
+use muxtap_bridge::{
+    self,
+    settings::{Flags, Settings},
+    tls,
+};
+
 use crate::{
-    api::Error,
-    bridge::{
-        self,
-        settings::{Flags, Settings},
-        tls,
-    },
+    api::{Error, Result},
     cli::EXIT_ERROR,
     config::{
         self,
         paths::{self, Paths},
     },
-    daemon::log,
+    daemon::{audit, log},
 };
 
 /// Let a spreadsheet's add-in use tmux (bridge contract v1)
@@ -103,11 +105,25 @@ impl Bridge {
             .enable_all()
             .build()
             .map_err(|error| Error::internal(format!("cannot start: {error}")))?;
-        let served = runtime.block_on(bridge::serve(&settings, &common));
+        let served = runtime.block_on(muxtap_bridge::serve(&settings, || options(&common)));
         // A task that hangs in the kernel must not keep the bridge.
         runtime.shutdown_background();
         Ok(served.map_or_else(|why| refused(&why), |()| 0))
     }
+}
+
+/// Returns what the user chose for an engine.
+fn options(common: &config::Settings) -> Result<Options> {
+    Ok(Options {
+        program: Program { tmux: common.tmux.clone(), own: common.own_tmux, ..Program::default() },
+        follow_for: common.follow_for,
+        floods: common.floods,
+        ring_bytes: common.ring_bytes,
+        budget_bytes: common.budget_bytes,
+        allowed: common.allowed,
+        audit: audit(common)?,
+        ..Options::default()
+    })
 }
 
 /// Returns the bridge's own audit log: `bridge-audit.jsonl` for `audit.jsonl`.

@@ -6,14 +6,14 @@ use muxtap_supervise::Supervisor;
 
 use super::{Caller, Outcome, output};
 
+use muxtap_mcp as mcp;
+
 use crate::{
-    api::{Error, McpHello, Result, ToolSet},
+    api::{Error, McpHello, Result, ToolSet, wire::MCP_PROTOCOL},
     cli::{
         caller::whole_environment,
         relay::{Ended, Upgraded},
     },
-    http::mcp::UPGRADE,
-    mcp,
 };
 
 /// Serve MCP on stdin and stdout, for an agent
@@ -47,7 +47,6 @@ enum Tools {
     /// The tmux capability of an assistant's sandbox.
     Capability,
     /// Devices and their workspaces.
-    #[cfg(feature = "devices")]
     Devices,
     /// Sessions of other coding agents.
     Sessions,
@@ -63,7 +62,6 @@ impl Tools {
             Self::Snapshot => Ok(ToolSet::Snapshot),
             Self::Record => Ok(ToolSet::Record),
             Self::Capability => Ok(ToolSet::Capability),
-            #[cfg(feature = "devices")]
             Self::Devices => Ok(ToolSet::Devices),
             Self::Sessions => Ok(ToolSet::Sessions),
             Self::ManageTmuxSessions => {
@@ -91,7 +89,7 @@ impl Mcp {
         };
         let mut line = serde_json::to_vec(&hello).map_err(|error| Error::internal(error.to_string()))?;
         line.push(b'\n');
-        let daemon = Upgraded::open(stream, "/v1/mcp", UPGRADE, None).await?;
+        let daemon = Upgraded::open(stream, "/v1/mcp", MCP_PROTOCOL, None).await?;
         match daemon.relay(&line, b"").await? {
             Ended::Client => Ok(0),
             Ended::Daemon => Err(Error::unavailable(

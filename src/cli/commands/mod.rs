@@ -1,6 +1,5 @@
 //! The commands, a file for each group: their arguments, and how they print the answer.
 
-#[cfg(feature = "sessions")]
 pub(super) mod agent_session;
 pub(super) mod agents;
 pub(super) mod approvals;
@@ -21,7 +20,6 @@ pub(super) mod input;
 pub(super) mod layout;
 pub(super) mod list;
 pub(super) mod mcp;
-#[cfg(feature = "page")]
 pub(super) mod open;
 pub(super) mod read;
 pub(super) mod record;
@@ -32,7 +30,6 @@ pub(super) mod tail;
 #[cfg(feature = "top")]
 pub(super) mod top;
 pub(super) mod wait_for;
-#[cfg(feature = "devices")]
 pub(super) mod workspace;
 
 use muxtap_core::duration::parse as duration;

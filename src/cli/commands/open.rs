@@ -13,9 +13,8 @@ use muxtap_base::files::{self, Existing};
 use qrcode::{QrCode, render::unicode};
 
 use crate::{
-    api::{Error, ErrorCode, Result},
+    api::{Error, ErrorCode, PageCode, PageCodeRequest, Result},
     cli::{Outcome, caller::Caller, output},
-    http::page::{PageCode, PageCodeRequest},
 };
 
 /// How long the program that opens a browser is waited for. It goes on by itself.

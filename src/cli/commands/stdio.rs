@@ -11,12 +11,11 @@ use rustix::fs::OFlags;
 use super::{Caller, Outcome, output};
 
 use crate::{
-    api::Error,
-    cli::{
-        client::VERSION_HEADER,
-        relay::{Ended, Upgraded},
+    api::{
+        Error,
+        wire::{self, HAND_OVER, PEER_PROTOCOL},
     },
-    http::peer::{HAND_OVER, PEER_HEADER, UPGRADE},
+    cli::relay::{Ended, Upgraded},
 };
 
 /// Serve the muxtap of another host on stdin and stdout
@@ -34,11 +33,11 @@ impl Stdio {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let stdio = handed::own(std::io::stdin().as_fd(), OFlags::RDONLY)
             .zip(handed::own(std::io::stdout().as_fd(), OFlags::WRONLY));
-        let offer = stdio.is_some().then_some((PEER_HEADER, HAND_OVER));
-        let daemon = Upgraded::open(caller.stream()?, "/v1/peer", UPGRADE, offer).await?;
+        let offer = stdio.is_some().then_some((wire::PEER, HAND_OVER));
+        let daemon = Upgraded::open(caller.stream()?, "/v1/peer", PEER_PROTOCOL, offer).await?;
         // What it can stands behind its version; what is done here is of no interest there.
-        let (taken, can): (Vec<_>, Vec<_>) = daemon.header(PEER_HEADER).partition(|can| *can == HAND_OVER);
-        let words: Vec<_> = daemon.header(VERSION_HEADER).chain(can).collect();
+        let (taken, can): (Vec<_>, Vec<_>) = daemon.header(wire::PEER).partition(|can| *can == HAND_OVER);
+        let words: Vec<_> = daemon.header(wire::VERSION).chain(can).collect();
         let greeting = format!("{PEER_GREETING}{}\n", words.join(" "));
         // A daemon that is older does not take them.
         let stdio = stdio.filter(|_| !taken.is_empty());

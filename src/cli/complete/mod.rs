@@ -11,7 +11,6 @@
 mod line;
 mod place;
 mod targets;
-#[cfg(feature = "devices")]
 mod workspace;
 
 use std::{ffi::OsString, io::Write as _, process::ExitCode, time::Duration};

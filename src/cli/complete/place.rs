@@ -57,10 +57,7 @@ impl Place {
     /// Walks the tree, which was built, along the words before `current`.
     pub(super) fn find(tree: &Command, words: &[String], current: &str) -> Self {
         let mut walk = Walk::new(tree);
-        #[cfg(feature = "devices")]
         let freshell = crate::cli::commands::workspace::is_freshell(words.first().map(std::ffi::OsStr::new));
-        #[cfg(not(feature = "devices"))]
-        let freshell = false;
         if let (true, Some(workspace)) = (freshell, tree.find_subcommand("workspace")) {
             (walk.command, walk.in_workspace) = (workspace, true);
         }

@@ -53,13 +53,10 @@ pub(super) fn ask(what: Asked, place: &Place) -> Vec<Candidate> {
         return server_names(&caller);
     }
     // Its own workspace is in a file: no daemon is needed for that.
-    #[cfg(feature = "devices")]
     let own = match what {
         Asked::Workspace(part) if device.is_none() => super::workspace::own(&caller, place.freshell, part),
         _ => Vec::new(),
     };
-    #[cfg(not(feature = "devices"))]
-    let own = Vec::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let Ok(runtime) = runtime else { return own };
     let asked =
@@ -87,9 +84,6 @@ async fn from_daemon(what: Asked, caller: &Caller, device: Option<&str>, typed: 
         let about = |kind: &str, name: &str| format!("{kind} {name}");
         return Some(list.approvals.iter().map(|one| Candidate::new(&one.id, about(&one.kind, &one.name))).collect());
     }
-    #[cfg(not(feature = "devices"))]
-    let _ = device;
-    #[cfg(feature = "devices")]
     if let Asked::Workspace(part @ (Part::Devices | Part::Tabs | Part::Panes)) = what {
         return super::workspace::of_daemon(&mut client, part, device).await;
     }
@@ -104,7 +98,6 @@ async fn from_daemon(what: Asked, caller: &Caller, device: Option<&str>, typed: 
         let list: SessionList = get(&mut client, "/v1/sessions").await?;
         return Some(sessions(&list.sessions, typed));
     }
-    #[cfg(feature = "devices")]
     if what == Asked::Workspace(Part::Terminals) {
         let panes = get::<PaneList>(&mut client, "/v1/panes").await?.panes;
         let shown = match device {

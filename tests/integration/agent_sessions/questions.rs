@@ -197,7 +197,6 @@ fn an_agent_does_not_answer_its_own_question() {
 
 /// A token, which an agent can read, is not enough to answer over HTTP. A page is.
 #[test]
-#[cfg(feature = "page")]
 fn a_token_is_not_enough_to_answer_a_permission_question() {
     let mut world = world();
     world.set("MUXTAP_AUDIT", "true");

@@ -6,7 +6,6 @@ mod layout;
 mod output;
 mod owner;
 mod serve;
-#[cfg(feature = "sessions")]
 mod sessions;
 mod terminals;
 mod times;
@@ -119,7 +118,6 @@ enum WorkspaceCommand {
     Terminal(terminals::TerminalCommand),
     #[command(flatten)]
     Device(device::DeviceCommand),
-    #[cfg(feature = "sessions")]
     #[command(flatten)]
     Session(sessions::SessionCommand),
 }
@@ -173,7 +171,6 @@ impl WorkspaceArgs {
             WorkspaceCommand::Layout(command) => command.run(&context).await,
             WorkspaceCommand::Terminal(command) => command.run(&context).await,
             WorkspaceCommand::Device(command) => command.run(&context).await,
-            #[cfg(feature = "sessions")]
             WorkspaceCommand::Session(command) => command.run(caller).await,
         }
     }

@@ -384,7 +384,6 @@ async fn wait(context: &Context<'_>, terminal: &TerminalArgs, request: WaitReque
 }
 
 /// Waits for an agent session, with the conditions that it shares with terminals.
-#[cfg(feature = "sessions")]
 async fn wait_for_session(context: &Context<'_>, target: String, request: WaitRequest) -> Outcome {
     let WaitRequest { patterns, stable_ms, exit, prompt, timeout_ms, .. } = request;
     if prompt {
@@ -396,13 +395,6 @@ async fn wait_for_session(context: &Context<'_>, target: String, request: WaitRe
     super::super::agent_session::SessionWait::of(target, patterns, stable_ms, exit, timeout_ms)
         .run(context.caller)
         .await
-}
-
-/// No agent sessions.
-#[cfg(not(feature = "sessions"))]
-async fn wait_for_session(_: &Context<'_>, target: String, _: WaitRequest) -> Outcome {
-    let message = format!("{target}: this muxtap was built without agent sessions");
-    Err(Error::new(ErrorCode::InvalidTarget, message).into())
 }
 
 /// Error: `INVALID_ARGUMENT` for a wait that waits for nothing.

@@ -1,0 +1,275 @@
+//! Devices over HTTP: who is there, workspaces, requests to their owners, and the devices' sessions.
+
+mod agents;
+pub mod socket;
+
+use axum::{
+    Extension, Json,
+    extract::FromRequestParts,
+    http::{StatusCode, request::Parts},
+};
+use muxtap_base::{clock, nonce};
+use muxtap_devices::{BoundDevice, Caller, Devices, relay::Publisher, workspace::GET_WORKSPACE};
+use muxtap_net::Peer;
+
+use super::{
+    App,
+    error::{Body, Failure, Params, Result, Target},
+    openapi_parts::{Failures, PathDevice},
+};
+
+use muxtap_api::{
+    DeviceInfo, DeviceList, DeviceScope, DeviceSession, DeviceSessionRequest, DoneAnswer, Error, ErrorCode,
+    PublishRequest, RefreshRequest, RpcRequest, RpcResponse, Tier, WorkspaceAnswer, WorkspaceQuery,
+};
+
+type Answer<T> = Result<Json<T>>;
+
+/// The principal of the daemon's own user, on whatever way.
+const USER: &str = "user";
+
+/// The caller of a request, as the relay sees it.
+pub struct Asking(pub Caller);
+
+impl FromRequestParts<App> for Asking {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self> {
+        if let Some(device) = parts.extensions.get::<BoundDevice>() {
+            return Ok(Self(bound(device)));
+        }
+        if parts.extensions.get::<muxtap_page::PageSession>().is_some_and(|page| !page.reads_only) {
+            // Its user has made its link on the Unix socket.
+            let (principal, label) = (USER.to_owned(), "a page".into());
+            let (token_ends, read_only) = (None, false);
+            return Ok(Self(Caller {
+                principal,
+                device: None,
+                remote_control: true,
+                label,
+                family: None,
+                token_ends,
+                read_only,
+            }));
+        }
+        let own = rustix::process::getuid().as_raw();
+        let (principal, remote_control, label) = match parts.extensions.get::<Peer>() {
+            Some(Peer::Unix { uid, .. }) if *uid == own => (USER.to_owned(), true, "a program of this user"),
+            Some(Peer::Unix { uid, .. }) => (format!("uid {uid}"), true, "a program of another user"),
+            // The daemon's token is for logging devices in; it is bound to none.
+            Some(Peer::Tcp { .. }) => (USER.to_owned(), false, "a program"),
+            None => ("application".to_owned(), false, "a program"),
+        };
+        let (token_ends, read_only) = (None, false);
+        Ok(Self(Caller {
+            principal,
+            device: None,
+            remote_control,
+            label: label.into(),
+            family: None,
+            token_ends,
+            read_only,
+        }))
+    }
+}
+
+/// Returns the caller whose device has logged in.
+fn bound(device: &BoundDevice) -> Caller {
+    Caller {
+        principal: device.principal.clone(),
+        device: Some(device.device_id.clone()),
+        remote_control: device.has(DeviceScope::RemoteControl),
+        label: device.device_label.clone(),
+        family: Some(device.family.clone()),
+        token_ends: Some(device.token_ends),
+        read_only: false,
+    }
+}
+
+fn devices(app: &App) -> &Devices {
+    &app.daemon.about.mcp.devices
+}
+
+/// Lists devices.
+#[utoipa::path(
+    get, path = "/v1/devices", operation_id = "list_devices", tag = "devices",
+    responses((status = 200, description = "The answer", body = DeviceList), Failures)
+)]
+pub async fn list(app: App, Asking(caller): Asking) -> Answer<DeviceList> {
+    app.engine.authorize(Tier::Read)?;
+    Ok(Json(devices(&app).relay.list(&caller)))
+}
+
+/// Returns one device.
+#[utoipa::path(
+    get, path = "/v1/devices/{id}", operation_id = "get_device", tag = "devices",
+    params(PathDevice),
+    responses((status = 200, description = "The answer", body = DeviceInfo), Failures)
+)]
+pub async fn one(app: App, Asking(caller): Asking, Target(id): Target) -> Answer<DeviceInfo> {
+    app.engine.authorize(Tier::Read)?;
+    Ok(Json(devices(&app).relay.get(&caller, &id)?))
+}
+
+/// Reads a device's workspace: its owner is asked.
+#[utoipa::path(
+    get, path = "/v1/devices/{id}/workspace", operation_id = "get_workspace", tag = "devices",
+    params(PathDevice, WorkspaceQuery),
+    responses((status = 200, description = "The answer", body = WorkspaceAnswer), Failures)
+)]
+pub async fn workspace(
+    app: App,
+    Asking(caller): Asking,
+    Target(id): Target,
+    Params(query): Params<WorkspaceQuery>,
+) -> Answer<WorkspaceAnswer> {
+    app.engine.authorize(Tier::Read)?;
+    let reader = caller.device.clone().unwrap_or_else(|| "reader".into());
+    Ok(Json(devices(&app).relay.workspace(&caller, &reader, &id, query.allow_stale).await?))
+}
+
+/// Publishes the workspace of a device that has no socket open.
+#[utoipa::path(
+    put, path = "/v1/devices/{id}/workspace", operation_id = "publish_workspace", tag = "devices",
+    params(PathDevice),
+    request_body = PublishRequest,
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
+)]
+pub async fn publish(
+    app: App,
+    Asking(caller): Asking,
+    Target(id): Target,
+    Body(request): Body<PublishRequest>,
+) -> Answer<DoneAnswer> {
+    app.engine.authorize(Tier::Create)?;
+    if caller.device.is_none() && !caller.remote_control {
+        return Err(log_in_first().into());
+    }
+    let bytes = serde_json::to_string(&request.snapshot).map_or(usize::MAX, |text| text.len());
+    let publisher = Publisher { label: request.device_label, kind: request.device_type };
+    devices(&app).relay.publish(&caller, &id, Some(publisher), request.snapshot, bytes).await?;
+    Ok(Json(DoneAnswer { ok: true }))
+}
+
+/// Asks the owner of a workspace, and waits for its answer.
+#[utoipa::path(
+    post, path = "/v1/devices/{id}/rpc", operation_id = "ask_device", tag = "devices",
+    params(PathDevice),
+    request_body = RpcRequest,
+    responses((status = 200, description = "The owner's answer", body = RpcResponse), Failures)
+)]
+pub async fn rpc(
+    app: App,
+    Asking(caller): Asking,
+    Target(id): Target,
+    Body(mut request): Body<RpcRequest>,
+) -> Answer<RpcResponse> {
+    app.engine.authorize(if request.command == GET_WORKSPACE { Tier::Read } else { Tier::Create })?;
+    if request.target_device_id.is_empty() {
+        request.target_device_id.clone_from(&id);
+    }
+    if request.target_device_id != id {
+        return Err(Error::invalid(format!("targetDeviceId: the path names {id}")).into());
+    }
+    if request.request_id.is_empty() {
+        request.request_id = format!("req_{}", nonce::hex64());
+    }
+    Ok(Json(devices(&app).relay.request(&caller, request).await?))
+}
+
+/// Logs a device in: a token that is bound to it.
+#[utoipa::path(
+    post, path = "/api/device-sessions", operation_id = "begin_device_session", tag = "devices",
+    request_body = DeviceSessionRequest,
+    responses((status = 200, description = "The session", body = DeviceSession), Failures)
+)]
+pub async fn login(
+    app: App,
+    Asking(caller): Asking,
+    Body(request): Body<DeviceSessionRequest>,
+) -> Answer<DeviceSession> {
+    if caller.device.is_some() {
+        let why = "a device's token gives no other device one: the daemon's token does";
+        return Err(Error::new(ErrorCode::Unauthorized, why).into());
+    }
+    let Devices { relay, sessions } = devices(&app).clone();
+    let begun = blocking(move || {
+        let (session, ended) = sessions.begin(&caller.principal, &request, clock::now_ms())?;
+        for family in ended {
+            relay.end_family(&family);
+        }
+        Ok(session)
+    });
+    Ok(Json(begun.await?))
+}
+
+/// Gives the next tokens for a refresh token, which works once.
+#[utoipa::path(
+    post, path = "/api/device-sessions/refresh", operation_id = "refresh_device_session", tag = "devices",
+    request_body = RefreshRequest,
+    responses((status = 200, description = "The session", body = DeviceSession), Failures)
+)]
+pub async fn refresh(app: App, Body(request): Body<RefreshRequest>) -> Answer<DeviceSession> {
+    let (sessions, relay) = (devices(&app).sessions.clone(), devices(&app).relay.clone());
+    let renewed = blocking(move || {
+        sessions.refresh(&request.refresh_token, clock::now_ms()).map_err(|(error, ended)| {
+            if let Some(family) = ended {
+                relay.end_family(&family);
+            }
+            error
+        })
+    });
+    Ok(Json(renewed.await?))
+}
+
+/// Ends the session whose token is presented.
+#[utoipa::path(
+    delete, path = "/api/device-sessions/current", operation_id = "end_device_session", tag = "devices",
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
+)]
+pub async fn logout(
+    app: App,
+    device: Option<Extension<BoundDevice>>,
+    headers: axum::http::HeaderMap,
+) -> Answer<DoneAnswer> {
+    let Devices { relay, sessions } = devices(&app).clone();
+    // On the Unix socket no guard has looked.
+    let presented = || {
+        let token = headers.get(axum::http::header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")?;
+        sessions.verify(token.trim(), clock::now_ms())
+    };
+    let Some(device) = device.map(|Extension(device)| device).or_else(presented) else {
+        return Err(Error::new(ErrorCode::Unauthorized, "present the token of the session that is to end").into());
+    };
+    blocking(move || {
+        let ended = sessions.end(&device.family);
+        // Here it has ended, whether or not that could be written.
+        relay.end_family(&device.family);
+        ended
+    })
+    .await?;
+    Ok(Json(DoneAnswer { ok: true }))
+}
+
+/// The error for who has the daemon's token alone.
+fn log_in_first() -> Error {
+    let why = "the daemon's token speaks for no device: POST /api/device-sessions gives a token that does";
+    Error::new(ErrorCode::Unauthorized, why)
+}
+
+/// Runs what reads or writes files where that may take its time.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> muxtap_api::Result<T> + Send + 'static,
+) -> muxtap_api::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Error::internal(error.to_string())))
+}
+
+/// Answers that a request asks for no WebSocket.
+pub(super) fn no_websocket() -> axum::response::Response {
+    use axum::response::IntoResponse as _;
+    let error = Error::invalid("/v1/devices/ws is a WebSocket (RFC 6455)");
+    let mut response = (StatusCode::UPGRADE_REQUIRED, Json(error)).into_response();
+    let websocket = axum::http::HeaderValue::from_static("websocket");
+    response.headers_mut().insert(axum::http::header::UPGRADE, websocket);
+    response
+}

@@ -1,0 +1,109 @@
+//! Errors on the wire: the engine's, and those of requests that never reached it.
+
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+    http::{HeaderMap, StatusCode, Uri, header, request::Parts},
+    response::{IntoResponse, Response},
+};
+use muxtap_api::{Error, ErrorCode, decode};
+use serde::de::DeserializeOwned;
+
+use super::hosts::OnHost;
+
+/// An answer, or the engine's error with its status.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+/// The engine's error as a response.
+#[derive(Debug)]
+pub struct Failure(Error);
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(self.0)).into_response()
+    }
+}
+
+/// Builds the error for a path without a route.
+pub async fn no_route(uri: Uri) -> Failure {
+    Error::not_found(format!("no route {}; /openapi.json lists what there is", uri.path())).into()
+}
+
+/// Builds the response for a method that the path does not have.
+pub async fn no_method(uri: Uri) -> Response {
+    let error = Error::invalid(format!("{} does not answer this method; see /openapi.json", uri.path()));
+    (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()
+}
+
+/// A JSON body whose errors are the engine's.
+pub struct Body<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self> {
+        // A page of another origin may send any other type without being asked for (CORS).
+        check_content_type(request.headers())?;
+        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
+            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                return Error::new(ErrorCode::ResourceLimit, "the request's body is too large");
+            }
+            Error::invalid("body: it did not arrive whole")
+        })?;
+        Ok(Self(decode::from_json("body", &bytes)?))
+    }
+}
+
+/// Error: `INVALID_ARGUMENT` for a body that does not call itself JSON.
+fn check_content_type(headers: &HeaderMap) -> std::result::Result<(), Error> {
+    let given = headers.get(header::CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()));
+    let kind = given.as_deref().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if kind == "application/json" || kind.starts_with("application/") && kind.ends_with("+json") {
+        return Ok(());
+    }
+    let given = given.map_or_else(|| "none".into(), |given| format!("{given:?}"));
+    Err(Error::invalid(format!("content-type: expected application/json, got {given}")))
+}
+
+/// A query whose errors are the engine's.
+pub struct Params<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
+        if let Ok(Query(params)) = Query::<T>::try_from_uri(&parts.uri) {
+            return Ok(Self(params));
+        }
+        let pairs = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|Query(pairs)| pairs);
+        Ok(Self(decode::from_pairs(pairs.unwrap_or_default())?))
+    }
+}
+
+/// The target in a path.
+pub struct Target(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Target {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        let host = parts.extensions.get::<OnHost>().map(|OnHost(host)| format!("{host}/"));
+        let stripped = |target: String| match host.as_deref().and_then(|host| target.strip_prefix(host)) {
+            Some(rest) => rest.to_owned(),
+            None => target,
+        };
+        path.map(|Path(target)| Self(stripped(target))).map_err(|_| {
+            let path = parts.uri.path();
+            Error::new(ErrorCode::InvalidTarget, format!("{path}: expected UTF-8 behind the percent signs")).into()
+        })
+    }
+}

@@ -1,0 +1,381 @@
+//! HTTP: the routes, on the daemon's Unix socket and, behind a guard, on TCP ports. A face parses a
+//! request and prints an answer; it never decides.
+
+#![cfg_attr(
+    not(feature = "daemon"),
+    allow(dead_code, unused_imports, reason = "without the daemon's faces some of what they share has no caller")
+)]
+
+pub(crate) mod again;
+#[cfg(feature = "daemon")]
+mod approvals;
+mod capability;
+#[cfg(feature = "daemon")]
+mod devices;
+mod error;
+mod guard;
+pub(crate) mod hosts;
+#[cfg(feature = "daemon")]
+pub(crate) mod mcp;
+#[cfg(feature = "daemon")]
+mod openapi;
+mod openapi_parts;
+mod out_of_descriptors;
+#[cfg(feature = "daemon")]
+pub(crate) mod page;
+#[cfg(feature = "daemon")]
+pub(crate) mod peer;
+mod recordings;
+mod routes;
+#[cfg(feature = "daemon")]
+mod sessions;
+#[cfg(feature = "daemon")]
+mod snapshots;
+#[cfg(feature = "daemon")]
+mod status_events;
+mod stream;
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, FromRequestParts, State},
+    http::{HeaderValue, header, request::Parts},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use muxtap_api::{self, ConfigAnswer, ServerQuery, wire};
+use muxtap_base::files::ReadFile;
+use muxtap_capability::Capability;
+use muxtap_engine::{Caller, Engine, Principal, Server};
+use muxtap_net::Peer;
+use muxtap_record::Recordings;
+use tokio::sync::watch;
+
+pub use guard::{Guard, with_guard};
+pub use stream::{CLOSE_LIMIT, Streams};
+
+/// Bytes of a request's body: input of [`muxtap_engine::limits::INPUT_BYTES`], escaped at worst.
+const BODY_BYTES: usize = 6 * muxtap_engine::limits::INPUT_BYTES;
+
+/// The state of every route. As an extractor its engine acts for the request's caller.
+#[derive(Clone)]
+pub struct App {
+    pub(crate) engine: Engine,
+    /// Behind one pointer: every request has an `App` of its own.
+    pub(crate) daemon: Arc<Daemon>,
+    /// The login that let this request in, where that can end.
+    #[cfg(feature = "daemon")]
+    login: Option<guard::Login>,
+}
+
+/// The process that the routes run in.
+pub(crate) struct Daemon {
+    pub(crate) about: DaemonInfo,
+    /// True when the daemon was asked to stop.
+    pub(crate) stop: watch::Sender<bool>,
+    /// The event streams.
+    pub(crate) streams: Streams,
+    /// The capability, and what it remembers.
+    pub(crate) capability: Capability,
+}
+
+/// Facts about the daemon that its routes report.
+#[derive(Clone, Debug, Default)]
+pub struct DaemonInfo {
+    /// The path of its Unix socket.
+    pub socket: String,
+    /// The URLs of its TCP ports.
+    pub http: Vec<String>,
+    /// The path of its log.
+    pub log: Option<String>,
+    /// Returns what is wrong with that log.
+    pub problem: Option<fn() -> Option<String>>,
+    /// The settings in force.
+    pub config: ConfigAnswer,
+    /// The configuration files that it read when it began.
+    pub files: Vec<ReadFile>,
+    /// The recordings that go on, and those that have ended.
+    pub recordings: Recordings,
+    /// The surroundings of agents over HTTP, and what holds for all agents.
+    #[cfg(feature = "daemon")]
+    pub mcp: muxtap_mcp::ClientContext,
+    /// Pages in browsers.
+    #[cfg(feature = "daemon")]
+    pub page: muxtap_page::Pages,
+}
+
+impl App {
+    /// Creates the state. Streams are written by the engine's runtime.
+    pub fn new(engine: Engine, about: DaemonInfo) -> Self {
+        let streams = Streams::new(engine.runtime().clone(), &engine);
+        Self::with_streams(engine, about, streams)
+    }
+
+    /// Creates the state, with streams that are written elsewhere.
+    pub fn with_streams(engine: Engine, about: DaemonInfo, streams: Streams) -> Self {
+        // What one face has read the others have.
+        #[cfg(feature = "daemon")]
+        let capability = about.mcp.capability.clone();
+        #[cfg(not(feature = "daemon"))]
+        let capability = Capability::default();
+        let stop = watch::Sender::new(false);
+        Self {
+            engine,
+            daemon: Arc::new(Daemon { about, stop, streams, capability }),
+            #[cfg(feature = "daemon")]
+            login: None,
+        }
+    }
+
+    /// Returns the event streams; their end is to be awaited.
+    pub fn streams(&self) -> &Streams {
+        &self.daemon.streams
+    }
+
+    /// Resolves when what this request has opened is to be cut: its login has ended, or the daemon's end cannot wait.
+    pub(crate) fn cut(&self) -> impl Future<Output = ()> + Send + 'static {
+        let cut = self.daemon.streams.cut.clone();
+        #[cfg(feature = "daemon")]
+        let login = self.login.clone();
+        async move {
+            #[cfg(feature = "daemon")]
+            if let Some(login) = login {
+                tokio::select! {
+                    () = cut.cancelled() => {}
+                    () = login.ended() => {}
+                }
+                return;
+            }
+            cut.cancelled().await;
+        }
+    }
+
+    /// Resolves when the daemon was asked to stop.
+    pub async fn stop_asked(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.daemon.stop.subscribe().wait_for(|stop| *stop).await;
+    }
+}
+
+impl FromRequestParts<Self> for App {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Self) -> Result<Self, Infallible> {
+        let caller = match parts.extensions.get::<Peer>() {
+            Some(Peer::Unix { uid, pid }) => {
+                let who = pid.map_or_else(|| format!("uid {uid}"), |pid| format!("process {pid}"));
+                Caller { face: "unix", who, principal: Principal::User(*uid) }
+            }
+            Some(Peer::Tcp { addr, .. }) => {
+                Caller { face: "http", who: addr.ip().to_string(), principal: logged_in(&parts.extensions) }
+            }
+            // Another program's router lets in who it likes.
+            None => Caller { principal: Principal::Guest, ..Caller::default() },
+        };
+        let engine = app.engine.with_caller(caller);
+        #[cfg(feature = "daemon")]
+        let engine = match parts.extensions.get::<muxtap_page::PageSession>() {
+            Some(page) if page.reads_only => engine.reading_only(),
+            _ => engine,
+        };
+        Ok(Self {
+            engine,
+            daemon: app.daemon.clone(),
+            #[cfg(feature = "daemon")]
+            login: parts.extensions.get().cloned(),
+        })
+    }
+}
+
+/// Returns for whom a caller over TCP speaks, by what let it in.
+fn logged_in(extensions: &axum::http::Extensions) -> Principal {
+    #[cfg(feature = "daemon")]
+    if let Some(device) = extensions.get::<muxtap_devices::BoundDevice>() {
+        return Principal::Device(device.device_id.as_str().into());
+    }
+    #[cfg(feature = "daemon")]
+    if let Some(page) = extensions.get::<muxtap_page::PageSession>() {
+        return Principal::Page(page.id().into());
+    }
+    let _ = extensions;
+    Principal::Token
+}
+
+/// Builds the router of what an engine serves: servers, sessions, windows, panes, waits, agents, events and
+/// the WebSocket `/v1/stream`, as `docs/http.md` has them; `/health`, and the counters of `/metrics`
+/// where the process has a recorder for them. It can be called outside of a runtime.
+///
+/// All who call through it are one caller: they share what one may have (so many open waits), and the
+/// audit log has one name for them.
+///
+/// Who may call is for the application to decide: whoever reaches these routes can type into every
+/// terminal of the servers that the engine follows ([`Engine::server`]), and of those in the folder of
+/// the user's tmux. [`Options::allow`](crate::Options::allow) bounds it.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let engine = muxtap::Engine::start(muxtap::Options::default())?;
+/// let app = axum::Router::new().nest("/tmux", muxtap::http::router(&engine));
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:7000").await?;
+/// axum::serve(listener, app).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn router(engine: &Engine) -> Router {
+    let app = App::new(engine.clone(), DaemonInfo::default());
+    engine_routes()
+        .layer(middleware::from_fn_with_state(app.clone(), hosts::route))
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .with_state(app)
+}
+
+/// Builds the daemon's router, with every route.
+#[cfg(feature = "daemon")]
+pub fn daemon_router(app: App) -> Router {
+    let routes = engine_routes()
+        .route("/v1/snapshots", get(snapshots::list).post(snapshots::save))
+        .route("/v1/snapshots/{name}", get(snapshots::show).put(snapshots::import).delete(snapshots::remove))
+        .route("/v1/snapshots/{name}/restore", post(snapshots::restore))
+        .route("/v1/snapshots/{name}/diff", get(snapshots::diff))
+        .route("/v1/layouts", get(snapshots::list_layouts).post(snapshots::save_layout))
+        .route("/v1/layouts/{name}", axum::routing::delete(snapshots::remove_layout))
+        .route("/v1/layouts/{name}/restore", post(snapshots::restore_layout))
+        .route("/v1/groups", get(snapshots::list_groups))
+        .route("/v1/groups/{name}", axum::routing::put(snapshots::set_group).delete(snapshots::remove_group))
+        .route("/v1/groups/{name}/input", post(snapshots::group_input))
+        .layer(middleware::from_fn_with_state(app.clone(), hosts::route))
+        .route("/v1/hosts", post(hosts::add))
+        .route("/openapi.json", get(openapi::document))
+        .route("/docs", get(openapi::page))
+        .route("/v1/status", get(routes::status))
+        .route("/v1/status/events", get(status_events::stream))
+        .route("/v1/config", get(routes::config))
+        .route("/v1/environment", get(routes::environment))
+        .route("/v1/stop", post(routes::stop))
+        .route("/v1/approvals", get(approvals::list))
+        .route("/v1/approvals/{id}", post(approvals::answer))
+        .route("/v1/approvals/events", get(approvals::events))
+        .route("/v1/mcp", get(mcp::stdio))
+        .route("/v1/peer", get(peer::open))
+        .route("/v1/tools/{name}", post(peer::tool))
+        .nest_service("/mcp", mcp::service(&app.engine, app.daemon.about.mcp.clone()));
+    #[cfg(feature = "daemon")]
+    let routes = routes.merge(device_routes());
+    #[cfg(feature = "daemon")]
+    let routes = routes.merge(session_routes());
+    #[cfg(feature = "daemon")]
+    let routes = routes.merge(page_routes());
+    routes
+        .fallback(error::no_route)
+        .method_not_allowed_fallback(error::no_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(middleware::from_fn(out_of_descriptors::refuse))
+        .layer(middleware::map_response(version))
+        .layer(middleware::map_response(harden))
+        .with_state(app)
+}
+
+#[cfg(feature = "daemon")]
+fn device_routes() -> Router<App> {
+    Router::new()
+        .route("/v1/devices", get(devices::list))
+        .route("/v1/devices/ws", get(devices::socket::open))
+        .route("/v1/devices/{id}", get(devices::one))
+        .route("/v1/devices/{id}/workspace", get(devices::workspace).put(devices::publish))
+        .route("/v1/devices/{id}/rpc", post(devices::rpc))
+        .route("/api/device-sessions", post(devices::login))
+        .route("/api/device-sessions/refresh", post(devices::refresh))
+        .route("/api/device-sessions/current", axum::routing::delete(devices::logout))
+}
+
+#[cfg(feature = "daemon")]
+fn page_routes() -> Router<App> {
+    Router::new()
+        .route("/", get(page::files::index))
+        .route("/page/{file}", get(page::files::file))
+        .route("/v1/page/ws", get(page::socket::open))
+        .route("/v1/page/files", get(page::read_file).put(page::save_file))
+        .route("/v1/page/codes", post(page::code))
+        .route("/v1/page/login", post(page::login))
+        .route("/v1/page/logout", post(page::logout))
+}
+
+#[cfg(feature = "daemon")]
+fn session_routes() -> Router<App> {
+    Router::new()
+        .route("/v1/agent-sessions", get(sessions::list).post(sessions::create))
+        .route("/v1/agent-sessions/{id}", get(sessions::one).delete(sessions::kill))
+        .route("/v1/agent-sessions/{id}/prompts", post(sessions::prompt))
+        .route("/v1/agent-sessions/{id}/interrupt", post(sessions::interrupt))
+        .route("/v1/agent-sessions/{id}/events", get(sessions::events))
+        .route("/v1/agent-sessions/{id}/stream", get(sessions::stream))
+        .route("/v1/agent-sessions/{id}/wait", post(sessions::wait))
+        .route("/v1/agent-sessions/{id}/questions", get(sessions::questions))
+        .route("/v1/agent-sessions/{id}/questions/{question}", post(sessions::answer))
+}
+
+fn engine_routes() -> Router<App> {
+    Router::new()
+        .route("/health", get(routes::health))
+        .route("/metrics", get(routes::metrics))
+        .route("/v1/servers", get(routes::list_servers))
+        .route("/v1/hosts", get(hosts::list))
+        .route("/v1/sessions", get(routes::list_sessions).post(routes::new_session))
+        .route("/v1/sessions/{id}", get(routes::get_session).patch(routes::patch_session).delete(routes::kill_session))
+        .route("/v1/windows", get(routes::list_windows).post(routes::new_window))
+        .route("/v1/windows/{id}", axum::routing::patch(routes::patch_window).delete(routes::kill_window))
+        .route("/v1/panes", get(routes::list_panes).post(routes::split))
+        .route("/v1/panes/{id}", axum::routing::patch(routes::patch_pane).delete(routes::kill_pane))
+        .route("/v1/format", get(routes::format_list))
+        .route("/v1/panes/{pane}/format", get(routes::format))
+        .route("/v1/panes/{pane}/capture", get(routes::capture))
+        .route("/v1/panes/{pane}/output", get(routes::output))
+        .route("/v1/panes/{pane}/input", post(routes::input))
+        .route("/v1/panes/{pane}/run", post(routes::run))
+        .route("/v1/waits", get(routes::list_waits).post(routes::wait))
+        .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
+        .route("/v1/capability", post(capability::run))
+        .route("/v1/agents", get(routes::agents))
+        .route("/v1/recordings", get(recordings::list).post(recordings::start))
+        .route("/v1/recordings/{id}", get(recordings::one).delete(recordings::stop))
+        .route("/v1/panes/{pane}/alis", get(recordings::alis))
+        .route("/v1/events", get(stream::sse::stream))
+        .route("/v1/stream", get(stream::ws::stream))
+}
+
+/// Adds the header that names muxtap's version.
+async fn version(State(()): State<()>, mut response: Response) -> Response {
+    response.headers_mut().insert(wire::VERSION, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+    response
+}
+
+/// Adds the headers without which a browser may take a response for what it is not, or keep what panes printed.
+async fn harden(mut response: Response) -> Response {
+    let is_stream = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if is_stream || !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    response
+}
+
+/// Returns the tmux server that a request means.
+fn server(app: &App, query: &ServerQuery) -> muxtap_api::Result<Server> {
+    Ok(seen(app.engine.server_named(query.socket.as_deref())?, query.from))
+}
+
+/// Returns a server as it is seen from the caller's own pane.
+fn seen(server: Server, from: Option<muxtap_core::protocol::ids::PaneId>) -> Server {
+    match from {
+        Some(pane) => server.seen_from(pane),
+        None => server,
+    }
+}
+
+/// Builds a text response with a content type.
+fn text(kind: &'static str, body: impl Into<axum::body::Body>) -> Response {
+    ([(header::CONTENT_TYPE, kind)], body.into()).into_response()
+}

@@ -1,0 +1,160 @@
+//! MCP's two transports: `/mcp` (streamable HTTP), and the connection to which `muxtap mcp` relays
+//! its stdio.
+
+mod sessions;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use axum::{
+    Extension, Router,
+    extract::Request,
+    http::{HeaderValue, StatusCode, header},
+    middleware,
+    response::{IntoResponse as _, Response},
+};
+use hyper_util::rt::TokioIo;
+use muxtap_api::{Error, ErrorCode, McpHello, wire::MCP_PROTOCOL};
+use muxtap_engine::{Caller, Engine, Principal};
+use muxtap_mcp::{ClientContext, Mcp};
+use muxtap_net::Peer;
+use rmcp::{
+    ServiceExt as _,
+    transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService},
+};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufStream};
+
+use self::sessions::Sessions;
+use super::{App, error::Result};
+
+/// Bytes of a request to `/mcp`: as a JSON value it takes up to 70 times as many.
+const REQUEST_BYTES: usize = 1 << 20;
+/// How long a client may take to send its first line.
+const HELLO_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
+/// Bytes of the first line: the caller's environment is in it.
+const HELLO_BYTES: u64 = 4 << 20;
+
+/// Creates the streamable HTTP service. Its sessions live as long as the engine at most.
+pub(super) fn service(engine: &Engine, about: ClientContext) -> Router {
+    let mut config = StreamableHttpServerConfig::default();
+    // The guard has checked both.
+    config.allowed_hosts = Vec::new();
+    config.allowed_origins = Vec::new();
+    config.max_request_body_bytes = REQUEST_BYTES;
+    config.cancellation_token = engine.end();
+    let engine = engine.clone();
+    let stop = engine.end();
+    let make = move || {
+        let caller = Caller { face: "mcp", who: "http".into(), principal: Principal::agent(about.server.as_deref()) };
+        Ok(Mcp::new(engine.with_caller(caller), about.clone(), stop.clone()))
+    };
+    let sessions = Arc::new(Sessions::default());
+    Router::new()
+        .fallback_service(StreamableHttpService::new(make, sessions.clone(), config))
+        .layer(middleware::from_fn_with_state(sessions, sessions::count))
+}
+
+/// Speaks MCP on this connection.
+///
+/// For `muxtap mcp`, on the Unix socket: a line that says who calls, then the protocol, line by
+/// line, both ways.
+#[utoipa::path(
+    get, path = "/v1/mcp", operation_id = "open_mcp", tag = "mcp",
+    responses(
+        (status = 101, description = "From here on the connection is MCP's"),
+        (status = 400, description = "The request does not ask for `Upgrade: muxtap-mcp-stdio`", body = Error),
+        (status = 401, description = "Not on a TCP port; there it is `/mcp`", body = Error)
+    )
+)]
+pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Request) -> Result<Response> {
+    let Peer::Unix { pid, .. } = peer else {
+        return Err(Error::new(
+            ErrorCode::Unauthorized,
+            "this is for `muxtap mcp` on the Unix socket; over TCP there is /mcp",
+        )
+        .into());
+    };
+    if request.headers().get(header::UPGRADE).is_none_or(|asked| asked != MCP_PROTOCOL) {
+        return Err(Error::invalid(format!("ask for `Upgrade: {MCP_PROTOCOL}`, or use `muxtap mcp`")).into());
+    }
+    let upgrade = hyper::upgrade::on(&mut request);
+    let engine = app.engine.clone();
+    // Of when it came: what started it may have ended when it asks.
+    let process = app.engine.lineage(pid).await;
+    let common = ClientContext { process, ..app.daemon.about.mcp.clone() };
+    app.engine.spawn(async move {
+        let served = async {
+            let started = async {
+                let mut connection = BufStream::new(TokioIo::new(upgrade.await?));
+                let hello = tokio::time::timeout(HELLO_LIMIT, read_hello(&mut connection)).await??;
+                Ok::<_, BoxError>((connection, hello))
+            };
+            let stop = engine.end();
+            let (connection, hello) = tokio::select! {
+                started = started => started?,
+                () = stop.cancelled() => return Ok(()),
+            };
+            let (read, write) = tokio::io::split(connection);
+            serve_client(&engine, common, hello, read, write).await
+        };
+        if let Err(error) = served.await {
+            tracing::debug!("an MCP client left: {error}");
+        }
+    });
+    let headers = [
+        (header::CONNECTION, HeaderValue::from_static("upgrade")),
+        (header::UPGRADE, HeaderValue::from_static(MCP_PROTOCOL)),
+    ];
+    Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Connection = BufStream<TokioIo<hyper::upgrade::Upgraded>>;
+
+async fn read_hello(connection: &mut Connection) -> std::result::Result<McpHello, BoxError> {
+    let mut line = String::new();
+    connection.take(HELLO_BYTES).read_line(&mut line).await?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+async fn serve_client(
+    engine: &Engine,
+    common: ClientContext,
+    hello: McpHello,
+    read: impl AsyncRead + Send + Unpin + 'static,
+    write: impl AsyncWrite + Send + Unpin + 'static,
+) -> std::result::Result<(), BoxError> {
+    // The user chose this server when the agent was set up; the agent chooses the others.
+    let principal = Principal::agent(Some(Path::new(&hello.server)));
+    let caller = Caller { face: "mcp", principal, ..engine.caller().clone() };
+    let about = ClientContext {
+        server: Some(PathBuf::from(&hello.server)),
+        pane: hello.pane.map(|(server, pane)| (PathBuf::from(server), pane)),
+        cwd: hello.cwd,
+        env: hello.env,
+        sockets: hello.sockets.map(PathBuf::from),
+        capability_socket: hello.server_is_named.then(|| hello.server.clone()),
+        tools: hello.tools,
+        ..common
+    };
+    let stop = engine.end();
+    let mcp = Mcp::new(engine.with_caller(caller), about, stop.clone());
+    let started = mcp.serve((read, write));
+    let running = tokio::select! {
+        started = started => started?,
+        () = stop.cancelled() => return Ok(()),
+    };
+    let end = running.cancellation_token();
+    let mut waiting = std::pin::pin!(running.waiting());
+    tokio::select! {
+        ended = &mut waiting => drop(ended?),
+        () = stop.cancelled() => {
+            end.cancel();
+            // What it was asked is answered before its process ends.
+            drop(tokio::time::timeout(super::CLOSE_LIMIT, waiting).await??);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! The sessions of MCP over HTTP: so many in all and of one caller. Where there is no place for a new one, a session of
+//! the same caller ends that was never used, or has been idle for [`GIVES_WAY`]; of several, the one idle for longest.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, header},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use futures_util::Stream;
+use muxtap_api::{Error, ErrorCode};
+use muxtap_base::address;
+use muxtap_net::{Peer, holding};
+use rmcp::{
+    model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
+    transport::streamable_http_server::{
+        SessionId, SessionManager,
+        session::{
+            RestoreOutcome, ServerSseMessage,
+            local::{LocalSessionManager, LocalSessionManagerError},
+        },
+    },
+};
+
+use crate::error::Failure;
+
+/// Sessions at once.
+const SESSIONS: usize = 256;
+/// Of them, those of one caller: a login, a remote address, the programs of this user.
+const CALLER_SESSIONS: usize = 64;
+/// How long a session lives on in which nothing happens.
+const SESSION_IDLE: Duration = Duration::from_secs(1800);
+/// How long a session that was used must have been idle before a new one of the same caller may end it: callers with
+/// the token share one count, and could end each other's sessions otherwise.
+const GIVES_WAY: Duration = Duration::from_secs(300);
+/// How long an answer is kept for a client that lost its connection before it had all of it.
+const ANSWER_KEPT: Duration = Duration::from_secs(5);
+/// The header that names a session.
+const SESSION_HEADER: &str = "mcp-session-id";
+
+tokio::task_local! {
+    /// The caller of the request that is carried out, and whether there was no place for its session.
+    static CREATING: RefCell<Creating>;
+}
+
+struct Creating {
+    caller: String,
+    is_refused: bool,
+}
+
+/// The sessions; they belong to callers.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    sessions: LocalSessionManager,
+    open: Mutex<HashMap<SessionId, Open>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    caller: String,
+    used: Instant,
+    /// A request has named it since `initialize`.
+    was_used: bool,
+    /// Requests and streams of it that are not answered to their end.
+    requests: usize,
+}
+
+/// A request of a session, until it is answered to its end.
+struct InUse {
+    sessions: Arc<Sessions>,
+    id: SessionId,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        let mut sessions = LocalSessionManager::default();
+        sessions.session_config.keep_alive = Some(SESSION_IDLE);
+        sessions.session_config.completed_cache_ttl = ANSWER_KEPT;
+        Self { sessions, open: Mutex::default() }
+    }
+}
+
+impl Sessions {
+    fn open(&self) -> MutexGuard<'_, HashMap<SessionId, Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the session that has to end so that this caller can have another one. Error: the caller has too many,
+    /// and each is in use, or was a short time ago.
+    fn in_the_way(&self, caller: &str, now: Instant) -> Result<Option<SessionId>, ()> {
+        let open = self.open();
+        let own = || open.iter().filter(|(_, one)| one.caller == caller);
+        if open.len() < SESSIONS && own().count() < CALLER_SESSIONS {
+            return Ok(None);
+        }
+        let gives_way = |one: &Open| !one.was_used || now.saturating_duration_since(one.used) >= GIVES_WAY;
+        let idle = own().filter(|(_, one)| one.requests == 0 && gives_way(one));
+        let idle = idle.min_by_key(|(_, one)| (one.was_used, one.used));
+        idle.map(|(id, _)| Some(id.clone())).ok_or(())
+    }
+
+    fn begin_use(self: &Arc<Self>, id: &str) -> Option<InUse> {
+        let mut open = self.open();
+        let (id, one) = open.iter_mut().find(|(known, _)| known.as_ref() == id)?;
+        one.requests += 1;
+        one.used = Instant::now();
+        one.was_used = true;
+        Some(InUse { sessions: self.clone(), id: id.clone() })
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        if let Some(one) = self.sessions.open().get_mut(&self.id) {
+            one.requests = one.requests.saturating_sub(1);
+            one.used = Instant::now();
+        }
+    }
+}
+
+/// Notes which sessions are in use, and refuses a new one for which there is no place.
+pub(super) async fn count(State(sessions): State<Arc<Sessions>>, request: Request, next: Next) -> Response {
+    if let Some(id) = session_of(request.headers()) {
+        let in_use = sessions.begin_use(id);
+        let response = next.run(request).await;
+        return response.map(|body| holding(body, in_use));
+    }
+    let creating = RefCell::new(Creating { caller: caller(&request), is_refused: false });
+    let (response, is_refused) = CREATING
+        .scope(creating, async {
+            let response = next.run(request).await;
+            (response, CREATING.with(|creating| creating.borrow().is_refused))
+        })
+        .await;
+    if !is_refused {
+        return response;
+    }
+    let message = format!(
+        "too many MCP sessions are open: at most {CALLER_SESSIONS} of one caller and {SESSIONS} in all, and each of \
+         yours was used within {} s; end one with DELETE",
+        GIVES_WAY.as_secs()
+    );
+    let mut refused = Failure::from(Error::new(ErrorCode::ResourceLimit, message)).into_response();
+    refused.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    refused
+}
+
+fn session_of(headers: &HeaderMap) -> Option<&str> {
+    headers.get(SESSION_HEADER)?.to_str().ok()
+}
+
+/// Returns whom a new session belongs to.
+fn caller(request: &Request) -> String {
+    let extensions = request.extensions();
+    if let Some(device) = extensions.get::<muxtap_devices::BoundDevice>() {
+        return format!("device {}", device.family);
+    }
+    if let Some(page) = extensions.get::<muxtap_page::PageSession>() {
+        return format!("page {}", page.id());
+    }
+    match extensions.get::<Peer>() {
+        Some(Peer::Tcp { addr, .. }) => address::group(addr.ip()).to_string(),
+        Some(Peer::Unix { uid, .. }) => format!("uid {uid}"),
+        None => String::new(),
+    }
+}
+
+impl SessionManager for Sessions {
+    type Error = LocalSessionManagerError;
+    type Transport = <LocalSessionManager as SessionManager>::Transport;
+
+    async fn create_session(&self) -> Result<(SessionId, Self::Transport), Self::Error> {
+        let caller = CREATING.try_with(|creating| creating.borrow().caller.clone()).unwrap_or_default();
+        match self.in_the_way(&caller, Instant::now()) {
+            Ok(None) => {}
+            Ok(Some(idle)) => self.close_session(&idle).await?,
+            Err(()) => {
+                let _ = CREATING.try_with(|creating| creating.borrow_mut().is_refused = true);
+                return Err(LocalSessionManagerError::SessionNotFound("a new one".into()));
+            }
+        }
+        let (id, transport) = self.sessions.create_session().await?;
+        self.open().insert(id.clone(), Open { caller, used: Instant::now(), was_used: false, requests: 0 });
+        Ok((id, transport))
+    }
+
+    async fn initialize_session(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<ServerJsonRpcMessage, Self::Error> {
+        self.sessions.initialize_session(id, message).await
+    }
+
+    async fn has_session(&self, id: &SessionId) -> Result<bool, Self::Error> {
+        self.sessions.has_session(id).await
+    }
+
+    async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
+        self.open().remove(id);
+        self.sessions.close_session(id).await
+    }
+
+    async fn create_stream(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        self.sessions.create_stream(id, message).await
+    }
+
+    async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Self::Error> {
+        self.sessions.accept_message(id, message).await
+    }
+
+    async fn create_standalone_stream(
+        &self,
+        id: &SessionId,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        self.sessions.create_standalone_stream(id).await
+    }
+
+    async fn resume(
+        &self,
+        id: &SessionId,
+        last_event_id: String,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        self.sessions.resume(id, last_event_id).await
+    }
+
+    async fn restore_session(&self, id: SessionId) -> Result<RestoreOutcome<Self::Transport>, Self::Error> {
+        let _ = id;
+        Ok(RestoreOutcome::NotSupported)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn create(sessions: &Sessions, caller: &str) -> Result<SessionId, LocalSessionManagerError> {
+        let creating = RefCell::new(Creating { caller: caller.into(), is_refused: false });
+        CREATING.scope(creating, async { sessions.create_session().await.map(|(id, _)| id) }).await
+    }
+
+    #[tokio::test]
+    async fn a_caller_has_so_many_sessions_and_the_longest_idle_one_makes_place() {
+        let sessions = Arc::new(Sessions::default());
+        let first = create(&sessions, "one").await.unwrap();
+        let second = create(&sessions, "one").await.unwrap();
+        let used = sessions.begin_use(first.as_ref()).unwrap();
+        for _ in 2..CALLER_SESSIONS {
+            create(&sessions, "one").await.unwrap();
+        }
+        let other = create(&sessions, "other").await.unwrap();
+        create(&sessions, "one").await.unwrap();
+        assert!(!sessions.has_session(&second).await.unwrap(), "it was never used");
+        assert!(sessions.has_session(&first).await.unwrap(), "it is in use");
+        drop(used);
+        // A session that was used stays, however many others are opened.
+        for _ in 0..2 * CALLER_SESSIONS {
+            create(&sessions, "one").await.unwrap();
+        }
+        assert!(sessions.has_session(&first).await.unwrap(), "it was used a short time ago");
+        // Each is in use: there is no place, and nobody else's session ends for it.
+        let own: Vec<_> =
+            sessions.open().iter().filter(|(_, one)| one.caller == "one").map(|(id, _)| id.clone()).collect();
+        let used: Vec<_> = own.iter().map(|id| sessions.begin_use(id.as_ref()).unwrap()).collect();
+        assert!(create(&sessions, "one").await.is_err());
+        assert!(sessions.has_session(&other).await.unwrap());
+        drop(used);
+        assert!(create(&sessions, "one").await.is_err(), "each was used a short time ago");
+        let now = Instant::now();
+        assert!(sessions.in_the_way("one", now).is_err());
+        let idle = sessions.in_the_way("one", now + GIVES_WAY).unwrap().expect("each has been idle for long enough");
+        assert!(own.contains(&idle));
+        sessions.close_session(&idle).await.unwrap();
+        assert!(create(&sessions, "one").await.is_ok());
+        assert_eq!(sessions.open().len(), CALLER_SESSIONS + 1);
+    }
+
+    #[tokio::test]
+    async fn all_callers_together_have_so_many_sessions() {
+        let sessions = Sessions::default();
+        for number in 0..SESSIONS {
+            create(&sessions, &format!("caller {}", number % 8)).await.unwrap();
+        }
+        assert!(create(&sessions, "another").await.is_err());
+        create(&sessions, "caller 1").await.unwrap();
+        assert_eq!(sessions.open().len(), SESSIONS);
+        assert_eq!(sessions.sessions.sessions.read().await.len(), SESSIONS);
+    }
+}

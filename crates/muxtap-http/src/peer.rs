@@ -1,0 +1,387 @@
+//! The daemon as another host's peer: a connection on which its own HTTP is spoken, many requests at once; the tools of
+//! MCP as a route; and requests for a host whose muxtap answers them.
+
+use std::time::{Duration, Instant};
+
+use axum::{
+    Extension, Json, Router,
+    body::{Bytes, to_bytes},
+    extract::{FromRequestParts as _, Path, Query, Request},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
+    response::{IntoResponse as _, Response},
+};
+use futures_util::future::join_all;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use memchr::memmem;
+use muxtap_engine::limits::POLL_LONGEST;
+use muxtap_tmux::{Address, DEFAULT_SOCKET};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::UnixStream,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{App, BODY_BYTES, again::Again, error::Body as Requested, error::Result, openapi_parts::Failures};
+
+use muxtap_api::{
+    Error, ErrorCode, HostInfo, HostState, PeerState, Tier, ToolCallAnswer,
+    wire::{self, HAND_OVER, PEER_PROTOCOL},
+};
+use muxtap_mcp::call_tool;
+use muxtap_net::{
+    ConnectionPermit, Peer,
+    handed::{self, READY},
+    unix_socket,
+};
+use muxtap_peer::{KEYS, Question};
+
+/// How long it may take to hand stdin and stdout over.
+const HAND_OVER_LIMIT: Duration = Duration::from_secs(10);
+/// Requests at once over one connection: each open wait is one.
+const STREAMS: u32 = 8192;
+/// How long a connection may be silent before it is asked for a sign of life, and how long that may take.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+/// Speaks HTTP/2 on this connection.
+///
+/// For `muxtap stdio`, on the Unix socket: the same routes, for the muxtap of another host. With `Muxtap-Peer: hand-over`
+/// in the request and in the answer, HTTP/2 is not spoken on this connection but on the two descriptors that come
+/// over it (`SCM_RIGHTS`) after a byte that says that they may.
+#[utoipa::path(
+    get, path = "/v1/peer", operation_id = "open_peer", tag = "daemon",
+    responses(
+        (status = 101, description = "From here on the connection is HTTP/2's"),
+        (status = 400, description = "The request does not ask for `Upgrade: muxtap-peer-1`", body = Error),
+        (status = 401, description = "Not on a TCP port", body = Error)
+    )
+)]
+pub async fn open(
+    Extension(peer): Extension<Peer>,
+    permit: Option<Extension<ConnectionPermit>>,
+    app: App,
+    mut request: Request,
+) -> Result<Response> {
+    if !matches!(peer, Peer::Unix { .. }) {
+        return Err(Error::new(ErrorCode::Unauthorized, "this is for `muxtap stdio` on the Unix socket").into());
+    }
+    if request.headers().get(header::UPGRADE).is_none_or(|asked| asked != PEER_PROTOCOL) {
+        return Err(Error::invalid(format!("ask for `Upgrade: {PEER_PROTOCOL}`, or use `muxtap stdio`")).into());
+    }
+    let is_own = matches!(peer, Peer::Unix { uid, .. } if uid == rustix::process::getuid().as_raw());
+    let hands_over = is_own && request.headers().get(wire::PEER).is_some_and(|offered| offered == HAND_OVER);
+    let upgrade = hyper::upgrade::on(&mut request);
+    let end = app.engine.end();
+    let router = super::daemon_router(app.clone()).layer(Extension(peer));
+    let router = match &permit {
+        Some(permit) => router.layer(permit.clone()),
+        None => router,
+    };
+    app.engine.spawn(async move {
+        // The daemon is in use while a peer is connected.
+        let _permit = permit;
+        let served = async {
+            let upgraded = tokio::select! {
+                upgraded = upgrade => upgraded?,
+                () = end.cancelled() => return Ok(()),
+            };
+            if !hands_over {
+                serve(TokioIo::new(upgraded), router, &end).await;
+                return Ok(());
+            }
+            let taken = tokio::time::timeout(HAND_OVER_LIMIT, take_over(upgraded)).await??;
+            let (mut socket, stdin, stdout) = taken;
+            tokio::select! {
+                // That side's process has gone.
+                _ = socket.read_u8() => return Ok(()),
+                is_over = serve(tokio::io::join(stdin, stdout), router, &end) => if !is_over { return Ok(()) },
+            }
+            socket.write_u8(READY).await?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+        };
+        if let Err(error) = served.await {
+            tracing::debug!("a peer left: {error}");
+        }
+    });
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static(PEER_PROTOCOL));
+    headers.insert(wire::PEER, HeaderValue::from_static(KEYS));
+    if hands_over {
+        headers.append(wire::PEER, HeaderValue::from_static(HAND_OVER));
+    }
+    Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+}
+
+/// Takes stdin and stdout of `muxtap stdio`. They are the daemon's until either is over, or the socket is closed.
+async fn take_over(upgraded: hyper::upgrade::Upgraded) -> std::io::Result<(UnixStream, handed::Stdin, handed::Stdout)> {
+    let mut socket = unix_socket(upgraded)?;
+    socket.write_u8(READY).await?;
+    let (stdin, stdout) = handed::receive(&socket).await?;
+    socket.write_u8(READY).await?;
+    Ok((socket, stdin, stdout))
+}
+
+/// Speaks HTTP/2 until the other side has left, or the end. Returns whether it has left.
+async fn serve(io: impl AsyncRead + AsyncWrite + Unpin, router: Router, end: &CancellationToken) -> bool {
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE);
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router)));
+    tokio::select! {
+        _ = connection.as_mut() => return true,
+        () = end.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = tokio::time::timeout(super::CLOSE_LIMIT, connection).await;
+    false
+}
+
+/// Calls a tool of MCP.
+///
+/// The body is its arguments, `server` among them; nobody is asked for consent, so what the configuration wants a
+/// person to confirm is refused. `Idempotency-Key` and `Prefer: wait=SECONDS` are for `wait_for`, as for
+/// `POST /v1/waits`; with a key its wait does not end with the connection.
+#[utoipa::path(
+    post, path = "/v1/tools/{name}", operation_id = "call_tool", tag = "mcp",
+    params(
+        ("name" = String, Path, description = "A native tool's name, as in `read_since`"),
+        ("Idempotency-Key" = Option<String>, Header, description = "As for `POST /v1/waits`; for `wait_for`"),
+        ("Prefer" = Option<String>, Header, description = "`wait=SECONDS`: how long the call is held at most")
+    ),
+    request_body = Map<String, Value>,
+    responses((status = 200, description = "The answer", body = ToolCallAnswer), Failures)
+)]
+pub async fn tool(
+    app: App,
+    again: Again,
+    Path(name): Path<String>,
+    Requested(arguments): Requested<Map<String, Value>>,
+) -> Result<Json<ToolCallAnswer>> {
+    let engine = app.engine.by_face("mcp");
+    let client = app.daemon.about.mcp.clone();
+    Ok(Json(call_tool(&engine, client, (&name, arguments), again.id()?, again.hold).await?))
+}
+
+/// Has the muxtap of a host answer a request, where there is one; else returns the request. The hosts are taken from
+/// its targets but for the one in its path.
+pub(super) async fn forward(
+    app: &App,
+    host: &str,
+    request: Request,
+) -> muxtap_api::Result<std::result::Result<Response, Request>> {
+    let route = Route::of(request.method(), request.uri(), host);
+    let (Some(route), Some(peer)) = (route, app.daemon.about.mcp.peers.of(&app.engine, host)) else {
+        return Ok(Err(request));
+    };
+    let (mut parts, body) = request.into_parts();
+    let Ok(caller) = App::from_request_parts(&mut parts, app).await;
+    let whole = to_bytes(body, BODY_BYTES).await;
+    let body = whole.map_err(|_| Error::new(ErrorCode::ResourceLimit, "the request's body is too large"))?;
+    // What is not allowed here is not asked for there.
+    let tier = route.tier(&body);
+    caller.engine.authorize(tier)?;
+    // Each of them, since it is the other side that picks one.
+    for (_, socket) in pairs_of(&parts.uri).iter().filter(|(name, _)| name == "socket") {
+        caller.engine.socket_named(socket)?;
+    }
+    if !body.is_empty() && parts.headers.get(header::CONTENT_TYPE).is_none_or(|kind| !is_json(kind)) {
+        // The handler's own error says so.
+        return Ok(Err(Request::from_parts(parts, body.into())));
+    }
+    let resume = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let path = route.path_there(&parts.uri)?;
+    let again = Again::of(&parts.headers)?;
+    let hold = again.hold.map(|hold| Instant::now() + hold.min(POLL_LONGEST));
+    let question = Question::new(parts.method.clone(), path, without_caller(&body));
+    let question = Question { resume, key: again.key, hold, ..question };
+    if !peer.is_there().await? {
+        return Ok(Err(Request::from_parts(parts, body.into())));
+    }
+    let mut record = (tier != Tier::Read).then(|| caller.engine.record_elsewhere(tier.as_str(), host));
+    let answered = peer.ask(question).await;
+    if let Some(record) = &mut record {
+        record.finish(match &answered {
+            Ok(Some(answer)) if answer.status().is_success() => "ok",
+            Ok(_) => "refused",
+            Err(error) => error.code.as_str(),
+        });
+    }
+    Ok(answered?.ok_or_else(|| Request::from_parts(parts, body.into())))
+}
+
+/// Has the muxtap of a host list what is on its default server. `None`: it is listed from here.
+pub(super) async fn list<T: DeserializeOwned>(
+    app: &App,
+    host: &str,
+    field: &str,
+    targets: &[String],
+) -> muxtap_api::Result<Option<Vec<T>>> {
+    let Some(peer) = app.daemon.about.mcp.peers.of(&app.engine, host) else { return Ok(None) };
+    let targets = utf8_percent_encode(&targets.join(","), NON_ALPHANUMERIC).to_string();
+    peer.list(format!("/v1/{field}?socket={DEFAULT_SOCKET}&targets={targets}"), field).await
+}
+
+/// Looks for the muxtap of each host.
+pub(super) async fn look(app: &App) {
+    let hosts = app.engine.hosts_elsewhere().into_iter();
+    let peers = hosts.filter_map(|host| app.daemon.about.mcp.peers.of(&app.engine, &host.name));
+    // Why one cannot be used is kept with it.
+    join_all(peers.map(|peer| async move { peer.is_there().await.ok() })).await;
+}
+
+/// Adds what is known of a host's muxtap.
+pub(super) fn with_info(app: &App, mut host: HostInfo) -> HostInfo {
+    host.peer = app.daemon.about.mcp.peers.info(&host.name);
+    if host.peer.as_ref().is_some_and(|peer| peer.state == PeerState::Connected) {
+        (host.state, host.reason, host.error) = (HostState::Connected, None, None);
+    }
+    host
+}
+
+/// Returns the names and values of a query.
+fn pairs_of(uri: &Uri) -> Vec<(String, String)> {
+    Query::try_from_uri(uri).map(|Query(pairs)| pairs).unwrap_or_default()
+}
+
+fn is_json(kind: &HeaderValue) -> bool {
+    kind.as_bytes().to_ascii_lowercase().starts_with(b"application/json")
+}
+
+/// Returns a request's body without what it says of the caller here: his directory is none over there, and his
+/// variables stay here.
+fn without_caller(body: &Bytes) -> Bytes {
+    // Nearly none says it, or has an escape in which it might be hidden.
+    if ["\"caller_", "\\u"].iter().all(|sign| memmem::find(body, sign.as_bytes()).is_none()) {
+        return body.clone();
+    }
+    let Ok(Value::Object(mut fields)) = serde_json::from_slice(body) else { return body.clone() };
+    let known = ["caller_env", "caller_cwd"].map(|name| fields.remove(name).is_some());
+    if known.contains(&true) { Value::Object(fields).to_string().into() } else { body.clone() }
+}
+
+/// A route that a peer answers.
+struct Route {
+    method: Method,
+    /// Its first word behind `/v1/`.
+    what: String,
+    /// The target behind it, without a host.
+    target: Option<String>,
+    /// The rest.
+    action: Option<String>,
+}
+
+impl Route {
+    /// Returns the route of a request. `None`: it is answered here, as what is kept here is: recordings, snapshots.
+    fn of(method: &Method, uri: &Uri, host: &str) -> Option<Self> {
+        let mut segments = uri.path().strip_prefix("/v1/")?.split('/');
+        let what = segments.next()?;
+        if !matches!(what, "sessions" | "windows" | "panes" | "format" | "waits" | "agents" | "events") {
+            return None;
+        }
+        let target = segments.next().map(|target| {
+            let target = percent_decode_str(target).decode_utf8_lossy().into_owned();
+            let stripped = target.strip_prefix(host).and_then(|rest| rest.strip_prefix('/')).map(str::to_owned);
+            stripped.unwrap_or(target)
+        });
+        let action = segments.next().map(str::to_owned);
+        // It is a WebSocket.
+        if action.as_deref() == Some("alis") {
+            return None;
+        }
+        Some(Self { method: method.clone(), what: what.into(), target, action })
+    }
+
+    /// Returns what the request must be allowed to do.
+    fn tier(&self, body: &[u8]) -> Tier {
+        match (&self.method, self.what.as_str(), self.action.as_deref()) {
+            (&Method::GET | &Method::HEAD, ..) | (_, "waits", _) => Tier::Read,
+            (_, "panes", Some("input" | "run")) => Tier::Input,
+            (&Method::DELETE, ..) => Tier::Kill,
+            (&Method::PATCH, ..) => {
+                let kills = serde_json::from_slice::<Value>(body)
+                    .is_ok_and(|body| body.pointer("/respawn/kill") == Some(&true.into()));
+                if kills { Tier::Kill } else { Tier::Create }
+            }
+            _ => Tier::Create,
+        }
+    }
+
+    /// Returns the path and the query over there: the server is named as it is there.
+    fn path_there(&self, uri: &Uri) -> muxtap_api::Result<String> {
+        let pairs = pairs_of(uri);
+        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let mut path = format!("/v1/{}", self.what);
+        for segment in [self.target.as_deref().map(encoded), self.action.clone()].into_iter().flatten() {
+            path.push('/');
+            path.push_str(&segment);
+        }
+        let mut and = '?';
+        for (name, value) in &pairs {
+            let value = match name.as_str() {
+                // The pane of a caller here is none over there.
+                "from" | "everywhere" => continue,
+                "socket" => match Address::parse(value.as_ref())? {
+                    Address::Elsewhere(_, socket) => encoded(socket),
+                    Address::Here(_) => continue,
+                },
+                _ => encoded(value),
+            };
+            path.extend([&and.to_string(), name, "=", &value]);
+            and = '&';
+        }
+        Ok(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there(method: &Method, uri: &str, body: &str) -> Option<(String, Tier)> {
+        let uri: Uri = uri.parse().unwrap();
+        let route = Route::of(method, &uri, "box")?;
+        Some((route.path_there(&uri).unwrap(), route.tier(body.as_bytes())))
+    }
+
+    #[test]
+    fn a_request_is_written_as_it_is_meant_over_there() {
+        let found = |method, uri, body| there(&method, uri, body).unwrap();
+        let get = |uri| found(Method::GET, uri, "").0;
+        assert_eq!(
+            get("/v1/panes/box%2F%253/capture?start=-5&socket=box%2Fdefault&from=%250"),
+            "/v1/panes/%253/capture?start=%2D5&socket=default"
+        );
+        assert_eq!(get("/v1/panes?socket=box%2F%2Ftmp%2Fs&everywhere=true"), "/v1/panes?socket=%2Ftmp%2Fs");
+        assert_eq!(
+            get("/v1/waits/box%2Fw0-1?timeout_ms=5&socket=box%2Fdefault"),
+            "/v1/waits/w0%2D1?timeout_ms=5&socket=default"
+        );
+        assert_eq!(get("/v1/sessions/boxer%2Fx?socket=box%2F"), "/v1/sessions/boxer%2Fx?socket=default");
+        for here in ["/v1/recordings", "/v1/snapshots", "/v1/status", "/v1/panes/box%2F%251/alis", "/metrics"] {
+            assert!(there(&Method::GET, here, "").is_none(), "{here}");
+        }
+    }
+
+    #[test]
+    fn what_a_request_does_is_known_before_it_is_passed_on() {
+        let tier = |method, uri, body| there(&method, uri, body).unwrap().1;
+        assert_eq!(tier(Method::GET, "/v1/panes", ""), Tier::Read);
+        assert_eq!(tier(Method::POST, "/v1/waits", "{}"), Tier::Read);
+        assert_eq!(tier(Method::DELETE, "/v1/waits/w0", ""), Tier::Read);
+        assert_eq!(tier(Method::POST, "/v1/panes/%250/input", "{}"), Tier::Input);
+        assert_eq!(tier(Method::POST, "/v1/panes/%250/run", "{}"), Tier::Input);
+        assert_eq!(tier(Method::POST, "/v1/panes", "{}"), Tier::Create);
+        assert_eq!(tier(Method::POST, "/v1/sessions", "{}"), Tier::Create);
+        assert_eq!(tier(Method::PATCH, "/v1/panes/%250", "{\"respawn\":{}}"), Tier::Create);
+        assert_eq!(tier(Method::PATCH, "/v1/panes/%250", "{\"respawn\":{\"kill\":true}}"), Tier::Kill);
+        assert_eq!(tier(Method::DELETE, "/v1/windows/%401", ""), Tier::Kill);
+    }
+}

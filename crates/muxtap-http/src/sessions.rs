@@ -1,0 +1,234 @@
+//! Agent sessions.
+
+use std::convert::Infallible;
+
+use axum::{
+    Extension, Json,
+    extract::{FromRequestParts, Path},
+    http::{HeaderMap, request::Parts},
+    response::{
+        IntoResponse as _, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
+};
+use futures_util::stream;
+use muxtap_net::Peer;
+use utoipa::OpenApi;
+
+use super::{
+    App,
+    error::{Body, Failure, Params, Result, Target},
+    openapi_parts::{Failures, PathAgentQuestion, PathAgentSession},
+    server,
+};
+
+use muxtap_api::{
+    AgentAnswerRequest, AgentEventEntry, AgentEventsAnswer, AgentEventsQuery, AgentQuestionList, AgentSessionInfo,
+    AgentSessionList, AgentSessionRequest, AgentSessionsQuery, AgentWaitAnswer, AgentWaitRequest, DoneAnswer, Error,
+    ErrorCode, PromptAnswer, PromptRequest, ServerQuery,
+};
+use muxtap_sessions::{AgentSessions, EventReader};
+
+/// The routes of agent sessions, as the document has them.
+#[derive(OpenApi)]
+#[openapi(paths(list, create, one, kill, prompt, interrupt, events, stream, wait, questions, answer))]
+pub(super) struct AgentSessionRoutes;
+
+fn sessions(app: &App) -> &AgentSessions {
+    &app.daemon.about.mcp.sessions
+}
+
+/// Lists agent sessions: those that run, and the last ones that have ended.
+#[utoipa::path(
+    get, path = "/v1/agent-sessions", operation_id = "list_agent_sessions", tag = "agent sessions",
+    params(AgentSessionsQuery),
+    responses((status = 200, description = "The answer", body = AgentSessionList), Failures)
+)]
+pub async fn list(app: App, Params(query): Params<AgentSessionsQuery>) -> Result<Json<AgentSessionList>> {
+    Ok(Json(AgentSessionList { sessions: sessions(&app).list(&app.engine, query.provider.as_deref())? }))
+}
+
+/// Starts a coding agent and opens a session of it.
+#[utoipa::path(
+    post, path = "/v1/agent-sessions", operation_id = "create_agent_session", tag = "agent sessions",
+    params(ServerQuery),
+    request_body = AgentSessionRequest,
+    responses((status = 200, description = "The answer", body = AgentSessionInfo), Failures)
+)]
+pub async fn create(
+    app: App,
+    Params(at): Params<ServerQuery>,
+    Body(request): Body<AgentSessionRequest>,
+) -> Result<Json<AgentSessionInfo>> {
+    let server = server(&app, &at)?;
+    Ok(Json(sessions(&app).create(&server, request).await?))
+}
+
+/// Returns one agent session.
+#[utoipa::path(
+    get, path = "/v1/agent-sessions/{id}", operation_id = "get_agent_session", tag = "agent sessions",
+    params(PathAgentSession),
+    responses((status = 200, description = "The answer", body = AgentSessionInfo), Failures)
+)]
+pub async fn one(app: App, Target(id): Target) -> Result<Json<AgentSessionInfo>> {
+    Ok(Json(sessions(&app).get(&app.engine, &id)?))
+}
+
+/// Ends an agent and all that it has started, and answers when they are gone.
+#[utoipa::path(
+    delete, path = "/v1/agent-sessions/{id}", operation_id = "kill_agent_session", tag = "agent sessions",
+    params(PathAgentSession),
+    responses((status = 200, description = "The answer", body = AgentSessionInfo), Failures)
+)]
+pub async fn kill(app: App, Target(id): Target) -> Result<Json<AgentSessionInfo>> {
+    Ok(Json(sessions(&app).kill(&app.engine, &id).await?))
+}
+
+/// Gives an agent session a prompt. Prompts run in order, one at a time.
+#[utoipa::path(
+    post, path = "/v1/agent-sessions/{id}/prompts", operation_id = "prompt_agent_session", tag = "agent sessions",
+    params(PathAgentSession),
+    request_body = PromptRequest,
+    responses((status = 200, description = "The answer", body = PromptAnswer), Failures)
+)]
+pub async fn prompt(app: App, Target(id): Target, Body(request): Body<PromptRequest>) -> Result<Json<PromptAnswer>> {
+    Ok(Json(sessions(&app).prompt(&app.engine, &id, request).await?))
+}
+
+/// Cancels the prompt that runs, and only that one.
+#[utoipa::path(
+    post, path = "/v1/agent-sessions/{id}/interrupt", operation_id = "interrupt_agent_session", tag = "agent sessions",
+    params(PathAgentSession),
+    responses((status = 200, description = "The answer", body = PromptAnswer), Failures)
+)]
+pub async fn interrupt(app: App, Target(id): Target) -> Result<Json<PromptAnswer>> {
+    Ok(Json(sessions(&app).interrupt(&app.engine, &id)?))
+}
+
+/// Reads an agent session's events, page by page.
+#[utoipa::path(
+    get, path = "/v1/agent-sessions/{id}/events", operation_id = "read_agent_events", tag = "agent sessions",
+    params(PathAgentSession, AgentEventsQuery),
+    responses((status = 200, description = "The answer", body = AgentEventsAnswer), Failures)
+)]
+pub async fn events(
+    app: App,
+    Target(id): Target,
+    Params(query): Params<AgentEventsQuery>,
+) -> Result<Json<AgentEventsAnswer>> {
+    Ok(Json(sessions(&app).events(&app.engine, &id, &query).await?))
+}
+
+/// Streams an agent session's events.
+///
+/// Server-Sent Events: `data` is the event with its place, and `id` the place to come back to: a reader that sends it
+/// as `Last-Event-ID` goes on after that event. The first block is an `id` alone. The stream ends with the agent.
+#[utoipa::path(
+    get, path = "/v1/agent-sessions/{id}/stream", operation_id = "stream_agent_events", tag = "agent sessions",
+    params(
+        PathAgentSession,
+        ("since" = Option<String>, Query, description = "As for `/events`"),
+        ("Last-Event-ID" = Option<String>, Header, description = "The last `id` seen")
+    ),
+    responses(
+        (status = 200, description = "A stream of events", body = AgentEventEntry, content_type = "text/event-stream"),
+        Failures
+    )
+)]
+pub async fn stream(
+    app: App,
+    Target(id): Target,
+    Params(query): Params<AgentEventsQuery>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    // A stream that ended at once would have its reader ask again at once.
+    if app.engine.is_stopping() {
+        return Err(Error::unavailable("muxtap is stopping").into());
+    }
+    let last = headers.get("last-event-id").map(|last| last.to_str().map(str::to_owned));
+    let last = last.transpose().map_err(|_| Error::invalid("Last-Event-ID: not an id that an event had"))?;
+    let reader = sessions(&app).attach(&app.engine, &id, last.or(query.since).as_deref())?;
+    let first = Event::default().id(reader.cursor().to_string());
+    let events = stream::unfold((reader, Some(first), app.engine), |(mut reader, first, engine)| async move {
+        let event = match first {
+            Some(first) => first,
+            None => next(&mut reader, engine.stopping()).await?,
+        };
+        Some((Ok::<_, Infallible>(event), (reader, None, engine)))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
+}
+
+async fn next(reader: &mut EventReader, stopping: impl Future<Output = ()>) -> Option<Event> {
+    let entry = tokio::select! {
+        entry = reader.next() => entry?,
+        () = stopping => return None,
+    };
+    let data = serde_json::to_string(&entry).unwrap_or_default();
+    Some(Event::default().id(entry.cursor.to_string()).data(data))
+}
+
+/// Waits for what an agent says and does.
+#[utoipa::path(
+    post, path = "/v1/agent-sessions/{id}/wait", operation_id = "wait_for_agent_session", tag = "agent sessions",
+    params(PathAgentSession),
+    request_body = AgentWaitRequest,
+    responses((status = 200, description = "The answer", body = AgentWaitAnswer), Failures)
+)]
+pub async fn wait(
+    app: App,
+    Target(id): Target,
+    Body(request): Body<AgentWaitRequest>,
+) -> Result<Json<AgentWaitAnswer>> {
+    Ok(Json(sessions(&app).wait(&app.engine, &id, &request).await?))
+}
+
+/// Lists the permission questions that wait for an answer.
+#[utoipa::path(
+    get, path = "/v1/agent-sessions/{id}/questions", operation_id = "list_agent_questions", tag = "agent sessions",
+    params(PathAgentSession),
+    responses((status = 200, description = "The answer", body = AgentQuestionList), Failures)
+)]
+pub async fn questions(app: App, Target(id): Target) -> Result<Json<AgentQuestionList>> {
+    Ok(Json(AgentQuestionList { questions: sessions(&app).questions(&app.engine, &id)? }))
+}
+
+/// Answers a permission question. The first answer counts.
+///
+/// On the Unix socket, or from a page that may do everything: a token is not enough, since an agent can read it. Nor can
+/// the agent itself answer, or what an agent has started. Both are UNAUTHORIZED.
+#[utoipa::path(
+    post, path = "/v1/agent-sessions/{id}/questions/{question}", operation_id = "answer_agent_question",
+    tag = "agent sessions",
+    params(PathAgentSession, PathAgentQuestion),
+    request_body = AgentAnswerRequest,
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
+)]
+pub async fn answer(
+    peer: Option<Extension<Peer>>,
+    app: App,
+    QuestionPath(id, question): QuestionPath,
+    Body(request): Body<AgentAnswerRequest>,
+) -> Result<Json<DoneAnswer>> {
+    let answerer = match &peer {
+        Some(Extension(peer)) => super::approvals::answerer(&app, peer).await,
+        None => None,
+    };
+    sessions(&app).answer(&app.engine, &id, &question, &request, answerer.as_ref())?;
+    Ok(Json(DoneAnswer { ok: true }))
+}
+
+/// A session and a question in a path.
+pub struct QuestionPath(String, String);
+
+impl<S: Send + Sync> FromRequestParts<S> for QuestionPath {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let path = Path::<(String, String)>::from_request_parts(parts, state).await;
+        path.map(|Path((id, question))| Self(id, question)).map_err(|_| {
+            let path = parts.uri.path();
+            Error::new(ErrorCode::InvalidTarget, format!("{path}: expected UTF-8 behind the percent signs")).into()
+        })
+    }
+}

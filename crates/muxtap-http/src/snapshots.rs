@@ -1,0 +1,224 @@
+//! Snapshots, layouts and groups (`docs/snapshots.md`).
+
+use axum::Json;
+use muxtap_snapshot::{
+    Store,
+    answers::{
+        DiffAnswer, DiffQuery, GroupAnswer, GroupInputAnswer, GroupList, GroupRequest, ImportRequest, LayoutAnswer,
+        LayoutList, LayoutRequest, LayoutRestoreRequest, RestoreAnswer, RestoreRequest, SaveRequest, SavedAnswer,
+        ShowQuery, SnapshotList,
+    },
+    groups, layouts,
+};
+
+use super::{
+    App,
+    error::{Body, Params, Result, Target},
+    openapi_parts::{Failures, PathName},
+    server,
+};
+
+use muxtap_api::{DoneAnswer, Error, InputRequest, ServerQuery, Tier};
+
+type Answer<T> = Result<Json<T>>;
+
+const DONE: Json<DoneAnswer> = Json(DoneAnswer { ok: true });
+
+/// Returns where snapshots are kept, for a caller who may do this.
+fn store(app: &App, tier: Tier) -> Result<Store> {
+    app.engine.authorize(tier)?;
+    let none = || Error::internal("this daemon has no folder for snapshots, a defect of muxtap");
+    Ok(app.daemon.about.mcp.snapshots.clone().ok_or_else(none)?)
+}
+
+/// Lists the snapshots.
+#[utoipa::path(
+    get, path = "/v1/snapshots", operation_id = "list_snapshots", tag = "snapshots",
+    responses((status = 200, description = "The answer", body = SnapshotList), Failures)
+)]
+pub async fn list(app: App) -> Answer<SnapshotList> {
+    Ok(Json(store(&app, Tier::Read)?.list().await?))
+}
+
+/// Keeps sessions as they are.
+#[utoipa::path(
+    post, path = "/v1/snapshots", operation_id = "save_snapshot", tag = "snapshots",
+    params(ServerQuery),
+    request_body = SaveRequest,
+    responses((status = 200, description = "The answer", body = SavedAnswer), Failures)
+)]
+pub async fn save(app: App, Params(at): Params<ServerQuery>, Body(request): Body<SaveRequest>) -> Answer<SavedAnswer> {
+    let store = store(&app, Tier::Create)?;
+    Ok(Json(store.save(&server(&app, &at)?, &request).await?))
+}
+
+/// Returns a snapshot's file: what tmuxp reads, and more under the key `muxtap`.
+#[utoipa::path(
+    get, path = "/v1/snapshots/{name}", operation_id = "get_snapshot", tag = "snapshots",
+    params(PathName, ShowQuery),
+    responses((status = 200, description = "The file", body = Object), Failures)
+)]
+pub async fn show(app: App, Target(name): Target, Params(query): Params<ShowQuery>) -> Answer<serde_json::Value> {
+    Ok(Json(store(&app, Tier::Read)?.show(&name, &query).await?))
+}
+
+/// Keeps a file of tmuxp's, tmuxinator's or smug's as a snapshot.
+#[utoipa::path(
+    put, path = "/v1/snapshots/{name}", operation_id = "import_snapshot", tag = "snapshots",
+    params(PathName),
+    request_body = ImportRequest,
+    responses((status = 200, description = "The answer", body = SavedAnswer), Failures)
+)]
+pub async fn import(app: App, Target(name): Target, Body(request): Body<ImportRequest>) -> Answer<SavedAnswer> {
+    Ok(Json(store(&app, Tier::Create)?.import(&name, &request).await?))
+}
+
+/// Removes a snapshot.
+#[utoipa::path(
+    delete, path = "/v1/snapshots/{name}", operation_id = "remove_snapshot", tag = "snapshots",
+    params(PathName),
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
+)]
+pub async fn remove(app: App, Target(name): Target) -> Answer<DoneAnswer> {
+    store(&app, Tier::Create)?.forget(&name).await?;
+    Ok(DONE)
+}
+
+/// Makes the sessions of a snapshot.
+#[utoipa::path(
+    post, path = "/v1/snapshots/{name}/restore", operation_id = "restore_snapshot", tag = "snapshots",
+    params(PathName, ServerQuery),
+    request_body = RestoreRequest,
+    responses((status = 200, description = "The answer", body = RestoreAnswer), Failures)
+)]
+pub async fn restore(
+    app: App,
+    Target(name): Target,
+    Params(at): Params<ServerQuery>,
+    Body(request): Body<RestoreRequest>,
+) -> Answer<RestoreAnswer> {
+    let store = store(&app, Tier::Create)?;
+    Ok(Json(store.restore(&server(&app, &at)?, &name, &request).await?))
+}
+
+/// Compares a snapshot with another one, or with what there is now.
+#[utoipa::path(
+    get, path = "/v1/snapshots/{name}/diff", operation_id = "diff_snapshot", tag = "snapshots",
+    params(PathName, DiffQuery, ServerQuery),
+    responses((status = 200, description = "The answer", body = DiffAnswer), Failures)
+)]
+pub async fn diff(
+    app: App,
+    Target(name): Target,
+    Params(query): Params<DiffQuery>,
+    Params(at): Params<ServerQuery>,
+) -> Answer<DiffAnswer> {
+    let store = store(&app, Tier::Read)?;
+    Ok(Json(store.diff(&server(&app, &at)?, &name, &query).await?))
+}
+
+/// Lists the layouts.
+#[utoipa::path(
+    get, path = "/v1/layouts", operation_id = "list_layouts", tag = "snapshots",
+    responses((status = 200, description = "The answer", body = LayoutList), Failures)
+)]
+pub async fn list_layouts(app: App) -> Answer<LayoutList> {
+    Ok(Json(layouts::list(&store(&app, Tier::Read)?).await?))
+}
+
+/// Keeps a window's layout.
+#[utoipa::path(
+    post, path = "/v1/layouts", operation_id = "save_layout", tag = "snapshots",
+    params(ServerQuery),
+    request_body = LayoutRequest,
+    responses((status = 200, description = "The answer", body = LayoutAnswer), Failures)
+)]
+pub async fn save_layout(
+    app: App,
+    Params(at): Params<ServerQuery>,
+    Body(request): Body<LayoutRequest>,
+) -> Answer<LayoutAnswer> {
+    let store = store(&app, Tier::Create)?;
+    Ok(Json(layouts::save(&store, &server(&app, &at)?, &request).await?))
+}
+
+/// Removes a layout.
+#[utoipa::path(
+    delete, path = "/v1/layouts/{name}", operation_id = "remove_layout", tag = "snapshots",
+    params(PathName),
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
+)]
+pub async fn remove_layout(app: App, Target(name): Target) -> Answer<DoneAnswer> {
+    layouts::remove(&store(&app, Tier::Create)?, &name).await?;
+    Ok(DONE)
+}
+
+/// Gives a window a layout.
+#[utoipa::path(
+    post, path = "/v1/layouts/{name}/restore", operation_id = "restore_layout", tag = "snapshots",
+    params(PathName, ServerQuery),
+    request_body = LayoutRestoreRequest,
+    responses((status = 200, description = "The answer", body = LayoutAnswer), Failures)
+)]
+pub async fn restore_layout(
+    app: App,
+    Target(name): Target,
+    Params(at): Params<ServerQuery>,
+    Body(request): Body<LayoutRestoreRequest>,
+) -> Answer<LayoutAnswer> {
+    let store = store(&app, Tier::Create)?;
+    Ok(Json(layouts::restore(&store, &server(&app, &at)?, &name, &request).await?))
+}
+
+/// Lists the groups of panes of a server.
+#[utoipa::path(
+    get, path = "/v1/groups", operation_id = "list_groups", tag = "snapshots",
+    params(ServerQuery),
+    responses((status = 200, description = "The answer", body = GroupList), Failures)
+)]
+pub async fn list_groups(app: App, Params(at): Params<ServerQuery>) -> Answer<GroupList> {
+    Ok(Json(groups::list(&server(&app, &at)?).await?))
+}
+
+/// Says which panes a group has.
+#[utoipa::path(
+    put, path = "/v1/groups/{name}", operation_id = "set_group", tag = "snapshots",
+    params(PathName, ServerQuery),
+    request_body = GroupRequest,
+    responses((status = 200, description = "The answer", body = GroupAnswer), Failures)
+)]
+pub async fn set_group(
+    app: App,
+    Target(name): Target,
+    Params(at): Params<ServerQuery>,
+    Body(request): Body<GroupRequest>,
+) -> Answer<GroupAnswer> {
+    Ok(Json(groups::set(&server(&app, &at)?, &name, &request).await?))
+}
+
+/// Removes a group; its panes stay.
+#[utoipa::path(
+    delete, path = "/v1/groups/{name}", operation_id = "remove_group", tag = "snapshots",
+    params(PathName, ServerQuery),
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
+)]
+pub async fn remove_group(app: App, Target(name): Target, Params(at): Params<ServerQuery>) -> Answer<DoneAnswer> {
+    groups::remove(&server(&app, &at)?, &name).await?;
+    Ok(DONE)
+}
+
+/// Types into all panes of a group.
+#[utoipa::path(
+    post, path = "/v1/groups/{name}/input", operation_id = "send_group_input", tag = "snapshots",
+    params(PathName, ServerQuery),
+    request_body = InputRequest,
+    responses((status = 200, description = "Each pane took it", body = GroupInputAnswer), Failures)
+)]
+pub async fn group_input(
+    app: App,
+    Target(name): Target,
+    Params(at): Params<ServerQuery>,
+    Body(request): Body<InputRequest>,
+) -> Answer<GroupInputAnswer> {
+    Ok(Json(groups::input(&server(&app, &at)?, &name, &request).await?))
+}

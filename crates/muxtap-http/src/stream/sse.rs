@@ -1,0 +1,128 @@
+//! `/v1/events`: Server-Sent Events (WHATWG HTML, "Server-sent events"), resumable by
+//! `Last-Event-ID`.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::{
+    Extension,
+    body::Body,
+    http::{HeaderMap, header},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures_util::stream;
+use muxtap_engine::{Delivery, Subscription};
+
+use super::{OpenStreamGauge, YIELD_BYTES};
+
+use muxtap_api::{Error, Event, EventKind, EventsRequest, ServerQuery, SubscribeRequest};
+use muxtap_net::Streaming;
+
+use crate::{
+    App,
+    error::{Params, Result},
+    openapi_parts::Failures,
+    server,
+};
+
+/// How often a comment is sent on a quiet stream, so that a reader that has gone is noticed.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Events that are larger are not copied together with their id.
+const COPIED_BYTES: usize = 16 * 1024;
+
+/// Streams events.
+///
+/// Server-Sent Events: `event` is the event's type, `data` the event, and `id` a place to come back
+/// to: a reader that sends it as `Last-Event-ID` goes on after that event. The first block is an
+/// `id` alone.
+#[utoipa::path(
+    get, path = "/v1/events", operation_id = "stream_events", tag = "events",
+    params(ServerQuery, EventsRequest, ("Last-Event-ID" = Option<String>, Header, description = "The last `id` seen")),
+    responses(
+        (status = 200, description = "A stream of events", body = Event, content_type = "text/event-stream"),
+        Failures
+    )
+)]
+pub async fn stream(
+    app: App,
+    Params(at): Params<ServerQuery>,
+    Params(request): Params<EventsRequest>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let mut request = SubscribeRequest::try_from(request)?;
+    if let Some(last) = headers.get("last-event-id") {
+        let last = last.to_str().map_err(|_| Error::invalid("Last-Event-ID: not an id that an event had"))?;
+        request.resume = Some(last.to_owned());
+    }
+    let subscription = server(&app, &at)?.subscribe(&request).await?;
+    let body = Body::from_stream(stream::unfold(SseReader::new(subscription), SseReader::step));
+    // The connection ends with its stream: it is not where other requests are answered.
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+        (header::CONNECTION, "close"),
+    ];
+    Ok((Extension(Streaming), headers, body).into_response())
+}
+
+/// A subscription and the state of its reader.
+struct SseReader {
+    subscription: Subscription,
+    /// Bytes to be written before the next event.
+    rest: Option<Bytes>,
+    /// Bytes since the task last yielded.
+    unyielded: usize,
+    over: bool,
+    _gauge: OpenStreamGauge,
+}
+
+impl SseReader {
+    fn new(mut subscription: Subscription) -> Self {
+        // A reader that loses the connection before the first event resumes here.
+        let begin = id_line(&subscription.resume_token());
+        Self { subscription, rest: Some(begin), unyielded: 0, over: false, _gauge: OpenStreamGauge::new() }
+    }
+
+    async fn step(mut self) -> Option<(std::result::Result<Bytes, Infallible>, Self)> {
+        if self.unyielded >= YIELD_BYTES {
+            self.unyielded = 0;
+            tokio::task::yield_now().await;
+        }
+        let bytes = match self.rest.take() {
+            Some(rest) => rest,
+            None if self.over => return None,
+            None => match tokio::time::timeout(HEARTBEAT, self.subscription.next()).await {
+                Err(_) => Bytes::from_static(b":\n\n"),
+                Ok(None) => return None,
+                Ok(Some(Ok(delivery))) => self.event(&delivery),
+                Ok(Some(Err(error))) => {
+                    self.over = true;
+                    let data = serde_json::to_string(&error).unwrap_or_default();
+                    format!("event: error\ndata: {data}\n\n").into()
+                }
+            },
+        };
+        self.unyielded += bytes.len();
+        Some((Ok(bytes), self))
+    }
+
+    fn event(&mut self, delivery: &Delivery) -> Bytes {
+        let frame = delivery.event.framed(frame);
+        let end = delivery.resume.as_deref().map_or(Bytes::from_static(b"\n"), id_line);
+        if frame.len() > COPIED_BYTES {
+            self.rest = Some(end);
+            return frame.clone();
+        }
+        [frame.as_ref(), end.as_ref()].concat().into()
+    }
+}
+
+/// Encodes an event without its id and its end.
+fn frame(kind: EventKind, json: &[u8]) -> Bytes {
+    [b"event: ", kind.as_str().as_bytes(), b"\ndata: ", json, b"\n"].concat().into()
+}
+
+/// Encodes an id and the end of its event.
+fn id_line(place: &str) -> Bytes {
+    format!("id: {place}\n\n").into()
+}

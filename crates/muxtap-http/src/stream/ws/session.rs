@@ -1,0 +1,495 @@
+//! One WebSocket from its opening to its end.
+//!
+//! One task does everything: it reads a request when the one before it is answered, and takes an
+//! event from a subscription when the socket takes more. So what is held for a client is one
+//! message and what the socket has not taken of the last ones.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    future::poll_fn,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use axum::extract::ws::{CloseFrame, Message, close_code};
+use futures_util::{
+    FutureExt as _, Sink, SinkExt as _, Stream, StreamExt as _,
+    future::BoxFuture,
+    stream::{self, BoxStream, SelectAll},
+};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio_tungstenite::tungstenite;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::MESSAGE_BYTES;
+
+use muxtap_api::{
+    Error, ErrorCode, Result, ServerQuery, StreamAnswer, StreamInput, StreamMessage, StreamRequest, StreamWait,
+    SubscribeRequest, WaitAnswer,
+};
+use muxtap_engine::{Delivery, OwnedWait, Subscription};
+
+use crate::{
+    App,
+    stream::{CLOSE_LIMIT, OpenStreamGauge, YIELD_BYTES, wire},
+};
+
+/// Subscriptions of one connection.
+const SUBSCRIPTIONS: usize = 64;
+/// The time between two pings.
+const PING: Duration = Duration::from_secs(15);
+/// How long a peer may be silent after a ping before it counts as gone.
+const PONG_LIMIT: Duration = Duration::from_secs(45);
+
+/// Serves a WebSocket. `server`: the tmux server of requests that name none.
+pub(super) async fn run<S: Socket>(socket: S, app: App, server: ServerQuery) {
+    let _gauge = OpenStreamGauge::new();
+    let mut session = Session::new(socket, app, server);
+    let end = session.serve().await;
+    let Session { mut socket, .. } = session;
+    let goodbye = async {
+        if let Some(frame) = end {
+            // The peer may be gone; whatever it still sends is not answered.
+            let _ = socket.send(Message::Close(Some(frame))).await;
+        }
+        while let Some(Ok(_)) = socket.next().await {}
+    };
+    // A peer that does not answer was sent the reason all the same.
+    let _ = tokio::time::timeout(CLOSE_LIMIT, goodbye).await;
+}
+
+/// A session's transport.
+pub(super) trait Socket:
+    Stream<Item = std::result::Result<Message, axum::Error>> + Sink<Message, Error = axum::Error> + Send + Unpin
+{
+}
+
+impl<S> Socket for S where
+    S: Stream<Item = std::result::Result<Message, axum::Error>> + Sink<Message, Error = axum::Error> + Send + Unpin
+{
+}
+
+struct Session<S> {
+    socket: S,
+    app: App,
+    server: ServerQuery,
+    subscriptions: HashMap<u64, ActiveSubscription>,
+    /// How many subscriptions there ever were.
+    subscription_count: u64,
+    /// The open waits by their numbers.
+    waits: HashMap<u64, ActiveWait>,
+    /// Events of subscriptions, and results of waits.
+    events: SelectAll<BoxStream<'static, Item>>,
+    /// The outcome of the request that is being carried out.
+    request: Option<BoxFuture<'static, Outcome>>,
+    /// Messages that are sent before another event is taken.
+    answers: VecDeque<Message>,
+    /// An event that was taken and is sent next.
+    event: Option<Message>,
+    /// Whether the socket holds unflushed messages.
+    unflushed: bool,
+    ping: Interval,
+    /// The state of the next ping. Unlike an answer, a pending ping does not hold requests back.
+    pinging: Pinging,
+    /// When the first ping since the peer's last message was flushed.
+    unanswered: Option<Instant>,
+    stopping: BoxFuture<'static, ()>,
+}
+
+/// The state of the next ping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pinging {
+    /// No ping is due.
+    Idle,
+    /// A ping waits until the socket takes it.
+    Due,
+    /// The socket has taken it and not flushed it yet.
+    Written,
+}
+
+/// The session's side of a subscription.
+struct ActiveSubscription {
+    /// Distinguishes this subscription from an earlier one with the same id.
+    number: u64,
+    binary: bool,
+    end: CancellationToken,
+}
+
+/// The session's side of a wait. Dropping it cancels the wait.
+struct ActiveWait {
+    cancel: CancellationToken,
+    _dropped: DropGuard,
+}
+
+/// An item that a subscription or a wait has for the client.
+enum Item {
+    /// An event of a subscription, or its end: the subscription's id and number.
+    Delivery(u64, u64, Result<Delivery>),
+    /// The result of a wait: the wait's id.
+    Waited(u64, Result<Box<WaitAnswer>>),
+}
+
+/// The outcome of a request.
+enum Outcome {
+    Answer(StreamMessage),
+    Subscribed { id: u64, binary: bool, subscription: Box<Subscription> },
+    Waiting { id: u64, wait: OwnedWait },
+}
+
+/// The next thing that happens to a session.
+enum Step {
+    Received(Option<std::result::Result<Message, axum::Error>>),
+    Done(Outcome),
+    Event(Item),
+    Ping,
+    Stop,
+    /// The socket takes nothing more.
+    Lost,
+}
+
+impl<S: Socket> Session<S> {
+    fn new(socket: S, app: App, server: ServerQuery) -> Self {
+        let mut ping = tokio::time::interval_at(Instant::now() + PING, PING);
+        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let engine = app.engine.clone();
+        Self {
+            socket,
+            app,
+            server,
+            subscriptions: HashMap::new(),
+            subscription_count: 0,
+            waits: HashMap::new(),
+            events: SelectAll::new(),
+            request: None,
+            answers: VecDeque::new(),
+            event: None,
+            unflushed: false,
+            ping,
+            pinging: Pinging::Idle,
+            unanswered: None,
+            stopping: async move { engine.stopping().await }.boxed(),
+        }
+    }
+
+    /// Serves until the session is over. Returns the close frame to send, if the peer is there to
+    /// read it.
+    async fn serve(&mut self) -> Option<CloseFrame> {
+        let mut unyielded = 0;
+        loop {
+            if unyielded >= YIELD_BYTES {
+                unyielded = 0;
+                tokio::task::yield_now().await;
+            }
+            match poll_fn(|cx| self.poll_step(cx)).await {
+                Step::Stop => return Some(close(close_code::AWAY, "muxtap is stopping")),
+                Step::Lost | Step::Received(None) => return None,
+                Step::Received(Some(Err(error))) => return close_frame(&error),
+                Step::Received(Some(Ok(message))) => {
+                    self.unanswered = None;
+                    match message {
+                        Message::Text(text) => self.handle_request(&text),
+                        Message::Binary(_) => {
+                            self.answer(&refused(None, "message: requests come in text frames, not in binary ones"));
+                        }
+                        Message::Ping(_) | Message::Pong(_) => {}
+                        Message::Close(_) => return None,
+                    }
+                }
+                Step::Done(outcome) => self.finish_request(outcome),
+                Step::Event(Item::Delivery(id, number, delivery)) => unyielded += self.send_event(id, number, delivery),
+                Step::Event(Item::Waited(id, result)) => self.send_result(id, result),
+                Step::Ping => {
+                    let silent = self.unanswered.is_some_and(|since| since.elapsed() >= PONG_LIMIT);
+                    // The socket is not read while a request or an answer is pending, so a pong may wait
+                    // unread.
+                    if silent && self.request.is_none() && self.answers.is_empty() {
+                        return Some(close(close_code::POLICY, "no pong came"));
+                    }
+                    if self.pinging == Pinging::Idle {
+                        self.pinging = Pinging::Due;
+                    }
+                }
+            }
+        }
+    }
+
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        if self.stopping.poll_unpin(cx).is_ready() {
+            return Poll::Ready(Step::Stop);
+        }
+        if self.ping.poll_tick(cx).is_ready() {
+            return Poll::Ready(Step::Ping);
+        }
+        let accepts_request = self.request.is_none() && self.answers.is_empty();
+        if let Some(request) = &mut self.request {
+            if let Poll::Ready(outcome) = request.poll_unpin(cx) {
+                self.request = None;
+                return Poll::Ready(Step::Done(outcome));
+            }
+        } else if accepts_request && let Poll::Ready(received) = self.socket.poll_next_unpin(cx) {
+            return Poll::Ready(Step::Received(received));
+        }
+        let written = self.poll_write(cx);
+        if !accepts_request && self.request.is_none() && self.answers.is_empty() {
+            // Everything is answered, so the next request can be read.
+            cx.waker().wake_by_ref();
+        }
+        written
+    }
+
+    /// Writes pending messages, and takes an event when the socket takes more.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        loop {
+            if ready!(self.socket.poll_ready_unpin(cx)).is_err() {
+                return Poll::Ready(Step::Lost);
+            }
+            // The event first: the answer to `unsubscribe` may be waiting, and nothing comes after
+            // that.
+            let message = self.event.take().or_else(|| self.answers.pop_front()).or_else(|| self.due_ping());
+            if let Some(message) = message {
+                if self.socket.start_send_unpin(message).is_err() {
+                    return Poll::Ready(Step::Lost);
+                }
+                self.unflushed = true;
+                continue;
+            }
+            // An empty set is ready with nothing.
+            if let Poll::Ready(Some(item)) = Pin::new(&mut self.events).poll_next(cx) {
+                return Poll::Ready(Step::Event(item));
+            }
+            if !self.unflushed {
+                return Poll::Pending;
+            }
+            if ready!(self.socket.poll_flush_unpin(cx)).is_err() {
+                return Poll::Ready(Step::Lost);
+            }
+            self.unflushed = false;
+            if self.pinging == Pinging::Written {
+                self.pinging = Pinging::Idle;
+                self.unanswered.get_or_insert_with(Instant::now);
+            }
+            return Poll::Pending;
+        }
+    }
+
+    /// Takes the ping that is due.
+    fn due_ping(&mut self) -> Option<Message> {
+        (self.pinging == Pinging::Due).then(|| {
+            self.pinging = Pinging::Written;
+            Message::Ping(bytes::Bytes::new())
+        })
+    }
+
+    fn answer(&mut self, message: &StreamMessage) {
+        self.answers.push_back(wire::write(message));
+    }
+
+    /// Begins to carry out a request.
+    fn handle_request(&mut self, text: &str) {
+        if text.len() > MESSAGE_BYTES {
+            let message = format!("message: {} bytes; at most {MESSAGE_BYTES}", text.len());
+            let error = Error::new(ErrorCode::ResourceLimit, message);
+            return self.answer(&StreamMessage::Failed { id: None, error });
+        }
+        match wire::read(text) {
+            Err(answer) => self.answer(&answer),
+            Ok(StreamRequest::Ping(ping)) => self.answer(&wire::answer(ping.id, Ok(StreamAnswer::Nothing {}))),
+            Ok(StreamRequest::Unsubscribe(request)) => {
+                let (id, ended) = (request.id, self.end(request.id));
+                let answer = ended.then_some(StreamAnswer::Nothing {});
+                let answer = answer.ok_or_else(|| Error::not_found(format!("there is no subscription {id}")));
+                self.answer(&wire::answer(Some(id), answer));
+            }
+            Ok(StreamRequest::Subscribe(request)) => self.subscribe(request),
+            Ok(StreamRequest::Input(input)) => self.input(input),
+            Ok(StreamRequest::Wait(wait)) => self.wait(*wait),
+            Ok(StreamRequest::Cancel(request)) => {
+                // Its result comes all the same: it may have ended meanwhile.
+                let (id, wait) = (request.id, self.waits.get(&request.id));
+                let answer = wait.map(|wait| wait.cancel.cancel()).map(|()| StreamAnswer::Nothing {});
+                let answer = answer.ok_or_else(|| Error::not_found(format!("there is no open wait {id}")));
+                self.answer(&wire::answer(Some(id), answer));
+            }
+        }
+    }
+
+    fn subscribe(&mut self, request: SubscribeRequest) {
+        let id = request.id;
+        if self.subscriptions.contains_key(&id) {
+            let error =
+                Error::new(ErrorCode::Conflict, format!("id: subscription {id} runs; end it or take another id"));
+            return self.answer(&failed(id, error));
+        }
+        if self.subscriptions.len() >= SUBSCRIPTIONS {
+            let message = format!("a connection has at most {SUBSCRIPTIONS} subscriptions; end one, or open another");
+            return self.answer(&failed(id, Error::new(ErrorCode::ResourceLimit, message)));
+        }
+        let (app, server) = (self.app.clone(), self.server_of(request.socket.clone()));
+        let binary = request.binary;
+        self.run_on_engine(async move {
+            let subscribed = async {
+                let server = crate::server(&app, &server)?;
+                server.subscribe(&request).await
+            };
+            match subscribed.await {
+                Ok(subscription) => Outcome::Subscribed { id, binary, subscription: Box::new(subscription) },
+                Err(error) => Outcome::Answer(failed(id, error)),
+            }
+        });
+    }
+
+    fn input(&mut self, input: StreamInput) {
+        let (app, server) = (self.app.clone(), self.server_of(input.socket.clone()));
+        self.run_on_engine(async move {
+            let (id, pane) = (input.id, input.pane.clone());
+            let typed = async {
+                let server = crate::server(&app, &server)?;
+                server.input(&pane, &input.into_request()).await
+            };
+            Outcome::Answer(wire::answer(id, typed.await.map(StreamAnswer::Typed)))
+        });
+    }
+
+    fn wait(&mut self, wait: StreamWait) {
+        let id = wait.id;
+        if self.waits.contains_key(&id) {
+            let message = format!("id: wait {id} is open; cancel it or take another id");
+            return self.answer(&failed(id, Error::new(ErrorCode::Conflict, message)));
+        }
+        let (app, server) = (self.app.clone(), self.server_of(wait.socket));
+        self.run_on_engine(async move {
+            let begun = async { crate::server(&app, &server)?.begin_wait(&wait.request).await };
+            match begun.await {
+                Ok(wait) => Outcome::Waiting { id, wait },
+                Err(error) => Outcome::Answer(failed(id, error)),
+            }
+        });
+    }
+
+    /// Runs a request on the engine's own thread, where it is finished even if the client goes.
+    fn run_on_engine(&mut self, what: impl Future<Output = Outcome> + Send + 'static) {
+        let asked = self.app.daemon.streams.engine_runtime.spawn(what);
+        self.request = Some(
+            async move {
+                asked.await.unwrap_or_else(|_| {
+                    Outcome::Answer(StreamMessage::Failed {
+                        id: None,
+                        error: Error::internal("a request was not carried out"),
+                    })
+                })
+            }
+            .boxed(),
+        );
+    }
+
+    /// Returns the tmux server of a request that names this one, or none.
+    fn server_of(&self, named: Option<String>) -> ServerQuery {
+        let mut server = self.server.clone();
+        server.socket = named.or(server.socket);
+        server
+    }
+
+    fn finish_request(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Answer(message) => self.answer(&message),
+            Outcome::Subscribed { id, binary, mut subscription } => {
+                let (panes, resume) = (subscription.panes(), subscription.resume_token());
+                self.answer(&wire::answer(Some(id), Ok(StreamAnswer::Subscribed { panes, resume })));
+                self.subscription_count += 1;
+                let (number, end) = (self.subscription_count, CancellationToken::new());
+                let events = stream::unfold(subscription, async |mut subscription| {
+                    let delivery = subscription.next().await?;
+                    Some((delivery, subscription))
+                });
+                let events = events
+                    .map(move |delivery| Item::Delivery(id, number, delivery))
+                    .take_until(end.clone().cancelled_owned());
+                self.events.push(events.boxed());
+                self.subscriptions.insert(id, ActiveSubscription { number, binary, end });
+            }
+            Outcome::Waiting { id, wait } => {
+                self.answer(&wire::answer(Some(id), Ok(StreamAnswer::Waiting { wait: wait.id().to_owned() })));
+                let cancel = CancellationToken::new();
+                let (cancelled, dropped) = (cancel.clone().cancelled_owned(), cancel.clone().drop_guard());
+                // What a result still needs of tmux is asked on the engine's own thread.
+                let result = self.app.daemon.streams.engine_runtime.spawn(async move {
+                    tokio::select! {
+                        result = wait.result() => result,
+                        () = cancelled => {
+                            wait.cancel();
+                            wait.result().await
+                        }
+                    }
+                });
+                let result = result.map(move |result| {
+                    let result = result.map_err(|_| Error::internal("a wait ended without a result"));
+                    Item::Waited(id, result.map(Box::new))
+                });
+                self.events.push(stream::once(result).boxed());
+                self.waits.insert(id, ActiveWait { cancel, _dropped: dropped });
+            }
+        }
+    }
+
+    /// Sends an event of a subscription. Returns its length in bytes.
+    fn send_event(&mut self, id: u64, number: u64, delivery: Result<Delivery>) -> usize {
+        let Some(active) = self.subscriptions.get(&id).filter(|active| active.number == number) else { return 0 };
+        let message = match delivery {
+            Ok(delivery) => wire::event(id, &delivery, active.binary),
+            Err(error) => {
+                self.end(id);
+                wire::write(&StreamMessage::Ended { sub: id, error })
+            }
+        };
+        let length = match &message {
+            Message::Text(text) => text.len(),
+            Message::Binary(bytes) => bytes.len(),
+            _ => 0,
+        };
+        self.event = Some(message);
+        length
+    }
+
+    /// Sends the result of a wait.
+    fn send_result(&mut self, id: u64, result: Result<Box<WaitAnswer>>) {
+        self.waits.remove(&id);
+        self.event = Some(wire::write(&match result {
+            Ok(result) => StreamMessage::Waited { wait: id, result },
+            Err(error) => failed(id, error),
+        }));
+    }
+
+    /// Ends a subscription. Returns whether it ran.
+    fn end(&mut self, id: u64) -> bool {
+        let ended = self.subscriptions.remove(&id);
+        ended.inspect(|active| active.end.cancel()).is_some()
+    }
+}
+
+fn failed(id: u64, error: Error) -> StreamMessage {
+    StreamMessage::Failed { id: Some(id), error }
+}
+
+fn refused(id: Option<u64>, message: &str) -> StreamMessage {
+    StreamMessage::Failed { id, error: Error::invalid(message) }
+}
+
+fn close(code: u16, reason: &'static str) -> CloseFrame {
+    CloseFrame { code, reason: reason.into() }
+}
+
+/// Returns the close frame for a peer that broke the protocol; `None` for one that has gone.
+fn close_frame(error: &axum::Error) -> Option<CloseFrame> {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<tungstenite::Error>());
+    match cause? {
+        tungstenite::Error::Capacity(_) => Some(close(close_code::SIZE, "the message is too large")),
+        tungstenite::Error::Utf8(_) => Some(close(close_code::INVALID, "a text frame is not UTF-8")),
+        tungstenite::Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => None,
+        tungstenite::Error::Protocol(_) => Some(close(close_code::PROTOCOL, "this is not RFC 6455")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,412 @@
+//! The arguments of each tool. Their doc comments are what a model reads.
+
+use std::{collections::BTreeMap, fmt};
+
+use muxtap_api::{Result, decode};
+use rmcp::model::JsonObject;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, SeqAccess, Visitor},
+};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// Parses a tool's arguments. The error names the field, what is expected there and what was given.
+pub(super) fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T> {
+    decode::from_value("arguments", &Value::Object(arguments))
+}
+
+/// Reads a list that may be given as one item.
+pub(super) fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
+    struct OneOrMany;
+
+    impl<'de> Visitor<'de> for OneOrMany {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text or a list of texts")
+        }
+
+        fn visit_str<E>(self, one: &str) -> std::result::Result<Vec<String>, E> {
+            Ok(vec![one.to_owned()])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> std::result::Result<Vec<String>, A::Error> {
+            let mut many = Vec::new();
+            while let Some(item) = items.next_element()? {
+                many.push(item);
+            }
+            Ok(many)
+        }
+    }
+
+    deserializer.deserialize_any(OneOrMany)
+}
+
+/// Lists.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct List {
+    /// Default panes
+    #[serde(default)]
+    pub what: ListKind,
+    /// Only in this session, window or pane; names may hold *
+    pub target: Option<String>,
+    /// tmux server: name (tmux -L) or path of a followed one (default: the caller's)
+    pub server: Option<String>,
+}
+
+/// Kind to list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ListKind {
+    /// Sessions.
+    Sessions,
+    /// Windows.
+    Windows,
+    /// Panes.
+    #[default]
+    Panes,
+    /// Coding agents.
+    Agents,
+}
+
+/// Captures.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Capture {
+    /// %3, session:window.pane, or a session (its active pane)
+    #[serde(alias = "pane")]
+    pub target: String,
+    /// Lines of history above the screen (default 0)
+    pub history: Option<u32>,
+    /// Keep colours (escape sequences)
+    #[serde(default)]
+    pub escapes: bool,
+    /// Join wrapped lines
+    #[serde(default)]
+    pub join: bool,
+    /// Default 16000
+    pub max_chars: Option<usize>,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Reads.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Read {
+    /// A pane
+    #[serde(alias = "pane")]
+    pub target: String,
+    /// A cursor of an answer, input (default: the last input, or when muxtap made the pane), start,
+    /// now or lines:N
+    pub since: Option<String>,
+    /// Wait so long for something new, at most 50000
+    pub wait_ms: Option<u64>,
+    /// Page's size (default 16000)
+    pub max_chars: Option<usize>,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Waits.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+// Reasons: each is a field of the JSON that callers write.
+#[allow(clippy::struct_excessive_bools)]
+pub struct Wait {
+    /// Panes
+    #[serde(default, deserialize_with = "one_or_many", alias = "target", alias = "pane", alias = "targets")]
+    pub panes: Vec<String>,
+    /// Regexes on the output; all must match; typed echo does not count
+    #[serde(default, deserialize_with = "one_or_many", alias = "pattern")]
+    pub patterns: Vec<String>,
+    /// Regexes on the screen
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub screen: Vec<String>,
+    /// Regexes that end it as failed
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub fail: Vec<String>,
+    /// No output for so long
+    pub stable_ms: Option<u64>,
+    /// Then no output for so long
+    pub settle_ms: Option<u64>,
+    /// A shell's prompt rests
+    #[serde(default)]
+    pub prompt: bool,
+    /// The bell rang
+    #[serde(default)]
+    pub bell: bool,
+    /// Regex on the pane's title
+    pub title: Option<String>,
+    /// The process ended
+    #[serde(default)]
+    pub exit: bool,
+    /// Every pane must (default: any)
+    #[serde(default)]
+    pub all: bool,
+    /// As in `read_since`; or screen
+    pub since: Option<String>,
+    /// Default 30000, at most a day
+    pub timeout_ms: Option<u64>,
+    /// Go on with this wait
+    pub id: Option<String>,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Runs.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// A pane in which a shell rests
+    #[serde(alias = "pane")]
+    pub target: Option<String>,
+    /// One or more lines of shell
+    pub command: Option<String>,
+    /// Of a run that is pending or timed out: wait for its end, in place of target and command
+    pub id: Option<String>,
+    /// Give up after (default 30000); the command goes on
+    pub timeout_ms: Option<u64>,
+    /// Clear what is typed at the prompt; else that is refused
+    #[serde(default)]
+    pub clear_line: bool,
+    /// Default 16000
+    pub max_chars: Option<usize>,
+    /// Even your own pane
+    #[serde(default)]
+    pub force: bool,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Sends.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Send {
+    /// A pane
+    #[serde(alias = "pane")]
+    pub target: String,
+    /// Typed literally
+    pub text: Option<String>,
+    /// Keys by tmux's names: C-c, Enter, Up
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub keys: Vec<String>,
+    /// An answer (key or label) that the pane's agent offers, with its `question_id` from list
+    pub answer: Option<String>,
+    /// The question that is answered; refused if another one stands there
+    pub question_id: Option<String>,
+    /// Then press Enter, once the text is taken in
+    #[serde(default)]
+    pub submit: bool,
+    /// Paste the text (bracketed)
+    #[serde(default)]
+    pub paste: bool,
+    /// Even your own pane
+    #[serde(default)]
+    pub force: bool,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Makes.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Create {
+    /// Default session
+    #[serde(default)]
+    pub what: CreateKind,
+    /// Session of a new window, or pane to split
+    pub target: Option<String>,
+    /// Name of the session or window
+    pub name: Option<String>,
+    /// Shell command line (default: a shell)
+    pub command: Option<String>,
+    /// Working directory
+    pub cwd: Option<String>,
+    /// Variables
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Keep the pane when the command ends
+    #[serde(default)]
+    pub keep: bool,
+    /// Split side by side
+    #[serde(default)]
+    pub horizontal: bool,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Kind to make.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CreateKind {
+    /// A session.
+    #[default]
+    Session,
+    /// A window.
+    Window,
+    /// A pane.
+    Pane,
+}
+
+/// Ends.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Kill {
+    /// %3 a pane, @1 or session:window a window, $0 or a name a session
+    pub target: String,
+    /// Where the target does not say
+    pub what: Option<TargetKind>,
+    /// Even your own
+    #[serde(default)]
+    pub force: bool,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Kind to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TargetKind {
+    /// A pane.
+    Pane,
+    /// A window.
+    Window,
+    /// A session.
+    Session,
+}
+
+/// Changes.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
+pub struct Change {
+    /// As for kill
+    pub target: String,
+    /// New name, or title of a pane
+    pub name: Option<String>,
+    /// Columns
+    pub width: Option<u16>,
+    /// Rows
+    pub height: Option<u16>,
+    /// Layout of a window: tiled, even-horizontal, main-vertical …
+    pub layout: Option<String>,
+    /// Make it the current window, or active pane
+    #[serde(default, alias = "focus")]
+    pub select: bool,
+    /// Let the pane fill its window, or no more
+    pub zoom: Option<bool>,
+    /// Leave copy mode
+    #[serde(default)]
+    pub leave_mode: bool,
+    /// Start the pane's program anew
+    #[serde(default)]
+    pub respawn: bool,
+    /// With respawn: this shell command line
+    pub command: Option<String>,
+    /// With respawn: end what runs first
+    #[serde(default)]
+    pub kill: bool,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Searches.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    /// Regex, line by line
+    pub pattern: String,
+    /// Only these; names may hold *
+    #[serde(default, deserialize_with = "one_or_many", alias = "target")]
+    pub targets: Vec<String>,
+    /// At most so many lines, the last ones (default 50)
+    pub max_lines: Option<usize>,
+    /// Lines before and after each
+    pub context: Option<usize>,
+    /// Page: 1 has the matches before those of 0
+    pub page: Option<usize>,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Watches.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Watch {
+    /// Only these; names may hold *
+    #[serde(default, deserialize_with = "one_or_many", alias = "target")]
+    pub targets: Vec<String>,
+    /// resume of the last answer; without it: now
+    pub resume: Option<String>,
+    /// Wait so long for something (default 10000, at most 50000)
+    pub wait_ms: Option<u64>,
+    /// As in list
+    pub server: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused<T: DeserializeOwned>(arguments: &Value) -> String {
+        let error = parse::<T>(arguments.as_object().unwrap().clone()).err();
+        error.unwrap_or_else(|| panic!("it was taken: {arguments}")).message
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_plain_words() {
+        for (message, says) in [
+            (refused::<Capture>(&json!({})), "target: this field is needed, and is not there"),
+            (refused::<Capture>(&json!({"target": null})), "target: expected a text, got null"),
+            (refused::<Capture>(&json!({"target": 3})), "target: expected a text, got 3"),
+            (
+                refused::<Capture>(&json!({"target": "%0", "history": 5_000_000_000_u64})),
+                "history: expected a whole number from 0 to 4294967295, got 5000000000",
+            ),
+            (
+                refused::<Read>(&json!({"target": "%0", "wait_ms": "soon"})),
+                r#"wait_ms: expected a whole number, 0 or more, got "soon""#,
+            ),
+            (
+                refused::<Read>(&json!({"target": "%0", "max_chars": -1})),
+                "max_chars: expected a whole number, 0 or more, got -1",
+            ),
+            (refused::<Wait>(&json!({"patterns": 7})), "patterns: expected a text or a list of texts, got 7"),
+            (refused::<Wait>(&json!({"patterns": null})), "patterns: expected a text or a list of texts, got null"),
+            (refused::<Wait>(&json!({"patterns": ["a", {}]})), "patterns[1]: expected a text, got an object"),
+            (refused::<Wait>(&json!({"prompt": "yes"})), r#"prompt: expected true or false, got "yes""#),
+            (
+                refused::<List>(&json!({"what": "pane"})),
+                r#"what: expected one of sessions, windows, panes, agents, got "pane""#,
+            ),
+            (refused::<List>(&json!({"what": 1})), "what: expected one of sessions, windows, panes, agents, got 1"),
+            (refused::<Create>(&json!({"env": {"A": 1}})), "env.A: expected a text, got 1"),
+            (refused::<Create>(&json!({"env": ["A=1"]})), "env: expected an object, got a list"),
+            (
+                refused::<Change>(&json!({"target": "a", "width": 70_000})),
+                "width: expected a whole number from 0 to 65535, got 70000",
+            ),
+            (refused::<Kill>(&json!({"target": "a", "force": 1})), "force: expected true or false, got 1"),
+            (refused::<Search>(&json!({"targets": "a"})), "pattern: this field is needed, and is not there"),
+            (refused::<Watch>(&json!({"resume": 5})), "resume: expected a text, got 5"),
+            (refused::<Run>(&json!({"target": "a", "pane": "b"})), "target: this field is there twice"),
+        ] {
+            assert_eq!(message, says);
+        }
+        let message = refused::<Send>(&json!({"target": "%0", "txt": "ls"}));
+        assert!(message.starts_with("txt: no such field, perhaps text; there are "), "{message}");
+    }
+
+    #[test]
+    fn a_list_may_be_one_item_and_what_may_be_left_out_may_be_null() {
+        let arguments = json!({"panes": "a", "patterns": ["b", "c"], "since": null, "timeout_ms": null});
+        let wait: Wait = parse(arguments.as_object().unwrap().clone()).unwrap();
+        assert_eq!((wait.panes, wait.patterns), (vec!["a".to_owned()], vec!["b".to_owned(), "c".to_owned()]));
+        assert_eq!((wait.since, wait.timeout_ms), (None, None));
+    }
+}

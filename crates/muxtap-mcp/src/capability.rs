@@ -1,0 +1,78 @@
+//! The tool `tmux`, of the set `capability`: the tmux capability of an assistant's sandbox.
+
+use std::sync::LazyLock;
+
+use muxtap_capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilityRequest, CapabilitySettings};
+use rmcp::model::{JsonObject, Tool};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{
+    CallContext,
+    output::ToolOutput,
+    tools::{Effect, tool},
+};
+
+use muxtap_api::Result;
+
+/// The name of the tool.
+pub const NAME: &str = "tmux";
+
+/// The arguments, as the model sees them; what they mean is for the capability to say.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Arguments {
+    /// `init`, `send`, `read`, `split`, `list`, `kill` or `window`.
+    pub action: String,
+    /// `0.1`: window 0, pane 1 (default `0.0`).
+    pub pane: Option<String>,
+    /// For `send`: typed, then Enter. Not waited for: read later.
+    pub command: Option<String>,
+    /// For `send`: clear the screen first.
+    pub clear: Option<bool>,
+    /// For `read`: the last lines (default 100).
+    pub lines: Option<u32>,
+    /// For `read`: the whole history.
+    pub all: Option<bool>,
+    /// For `read`: only what is new since the last read.
+    pub since: Option<bool>,
+    /// For `split` (default 0) and `kill`.
+    pub window: Option<u32>,
+    /// For `split`: `horizontal` (side by side) or `vertical`.
+    pub direction: Option<String>,
+    /// For `split`.
+    pub title: Option<String>,
+    /// For `split` and `window`.
+    pub cwd: Option<String>,
+    /// For `window`.
+    pub name: Option<String>,
+}
+
+/// The tools of the set.
+pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
+    vec![tool::<Arguments, CapabilityAnswer>(
+        NAME,
+        "Persistent shells in the sandbox: panes that keep running between calls.",
+        Effect::Types,
+    )]
+});
+
+/// Carries out an action.
+pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let client = &call.client;
+    let var = |name: &str| client.env.as_ref().and_then(|env| env.get(name).cloned());
+    let settings = CapabilitySettings {
+        socket: client.capability_socket.clone(),
+        container: var(CONTAINER_VARIABLE),
+        ..CapabilitySettings::default()
+    };
+    let request = CapabilityRequest::parse(&arguments);
+    if let Ok(request) = &request {
+        let action = arguments.get("action").and_then(Value::as_str).unwrap_or_default();
+        call.confirm(request.tier(), &format!("{action} in the sandbox")).await?;
+    }
+    // The client chose this set of tools, as its user.
+    let answer = client.capability.run(&call.engine, &settings, true, request).await;
+    let text = serde_json::to_string(&answer).unwrap_or_default();
+    Ok(ToolOutput::new(text, &answer))
+}

@@ -1,0 +1,151 @@
+//! The tools `devices` and `workspace`, of the set `devices`: a person's screen, for an agent that wants to
+//! show something.
+
+use std::sync::LazyLock;
+
+use muxtap_base::nonce;
+use muxtap_devices::{Caller, workspace::needs_key};
+use rmcp::model::{JsonObject, Tool};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{
+    CallContext,
+    args::parse,
+    output::ToolOutput,
+    tools::{Effect, tool},
+};
+
+use muxtap_api::{DeviceInfo, Error, Result, RpcRequest, Tier};
+
+/// The id under which agents ask.
+const AGENT: &str = "mcp";
+
+/// Lists devices.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListDevices {}
+
+/// Devices.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DevicesOutput {
+    /// The devices.
+    devices: Vec<DeviceInfo>,
+}
+
+/// Reads or changes a workspace.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Workspace {
+    /// The device
+    pub device: String,
+    /// new-tab, split-pane, open-browser, navigate, open-editor, attach-terminal, select-tab, select-pane, rename-tab,
+    /// kill-tab, kill-pane, resize-pane, swap-pane; default: read tabs and panes
+    pub command: Option<String>,
+    /// Its target (tab:ID, pane:ID), direction, url, file, title, to, x, y, source, browser, editor
+    #[schema(value_type = Option<Object>)]
+    pub args: Option<Value>,
+    /// The workspaceRevision that you saw
+    pub expected_revision: Option<u64>,
+    /// Repeat it to repeat safely
+    pub key: Option<String>,
+    /// Read what it published last, where it is offline
+    #[serde(default)]
+    pub allow_stale: bool,
+}
+
+/// A workspace, or what was changed in it.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceOutput {
+    /// Revision with the change in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    applied_revision: Option<u64>,
+    /// The owner's answer, or the workspace.
+    #[schema(value_type = Object)]
+    result: Value,
+}
+
+/// The tools of the set.
+pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
+    vec![
+        tool::<ListDevices, DevicesOutput>(
+            "devices",
+            "List devices (pages and command lines that own tabs) and which are online.",
+            Effect::Reads,
+        ),
+        tool::<Workspace, WorkspaceOutput>(
+            "workspace",
+            "Read a device's tabs and panes, or ask it to change them: its person sees that, and may be asked first.",
+            Effect::Changes,
+        ),
+    ]
+});
+
+/// The caller that an agent is: the user's, who started it.
+fn caller() -> Caller {
+    Caller {
+        principal: "user".into(),
+        device: None,
+        remote_control: true,
+        label: "an agent (MCP)".into(),
+        family: None,
+        token_ends: None,
+        read_only: false,
+    }
+}
+
+/// Calls the tool `devices`.
+pub fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let _: ListDevices = parse(arguments)?;
+    call.engine.authorize(Tier::Read)?;
+    let devices = call.client.devices.relay.list(&caller()).devices;
+    let line = |one: &DeviceInfo| {
+        let state = if one.online { "online" } else { "offline" };
+        format!(
+            "{} {} {state}, revision {}: {}",
+            one.device_id,
+            one.device_type.as_str(),
+            one.workspace_revision,
+            one.device_label
+        )
+    };
+    let text = devices.iter().map(line).collect::<Vec<_>>().join("\n");
+    Ok(ToolOutput::new(text, &DevicesOutput { devices }))
+}
+
+/// Calls the tool `workspace`.
+pub async fn workspace(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let args: Workspace = parse(arguments)?;
+    let relay = &call.client.devices.relay;
+    let Some(command) = args.command else {
+        call.engine.authorize(Tier::Read)?;
+        let answer = relay.workspace(&caller(), AGENT, &args.device, args.allow_stale).await?;
+        let result = serde_json::to_value(&answer).map_err(|error| Error::internal(error.to_string()))?;
+        let text = result.to_string();
+        return Ok(ToolOutput::new(text, &WorkspaceOutput { applied_revision: None, result }));
+    };
+    // Before a person is asked: a device that is not there, or nowhere.
+    relay.get(&caller(), &args.device)?;
+    call.confirm(Tier::Create, &format!("{command} on the device {}", args.device)).await?;
+    let expected_revision = match args.expected_revision {
+        Some(revision) => revision,
+        None => relay.workspace(&caller(), AGENT, &args.device, false).await?.workspace_revision,
+    };
+    let key = args.key.or_else(|| needs_key(&command).then(|| format!("key_{}", nonce::hex64())));
+    let request = RpcRequest {
+        request_id: format!("mcp_{}", nonce::hex64()),
+        caller_device_id: AGENT.into(),
+        target_device_id: args.device,
+        command,
+        args: args.args.unwrap_or_default(),
+        expected_revision: Some(expected_revision),
+        idempotency_key: key,
+        // A person who is asked has 30 s; the call is held no longer than others.
+        ..RpcRequest::default()
+    };
+    let said = relay.request(&caller(), request).await?;
+    let text = format!("done, revision {}", said.applied_revision.unwrap_or_default());
+    Ok(ToolOutput::new(text, &WorkspaceOutput { applied_revision: said.applied_revision, result: said.result }))
+}

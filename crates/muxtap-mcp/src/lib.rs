@@ -1,0 +1,497 @@
+//! MCP: the engine for agents, over stdio (`muxtap mcp`) and streamable HTTP (`/mcp`).
+//! `docs/mcp.md` describes what a client sees.
+
+mod args;
+mod capability;
+mod devices;
+mod elicitation;
+mod log;
+mod output;
+mod prompts;
+mod record;
+mod resources;
+mod schema;
+mod sessions;
+mod snapshot;
+pub mod supervisor_only;
+mod supervisor_tool;
+mod there;
+mod tools;
+mod truncate;
+mod wait;
+mod watch;
+mod words;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use muxtap_tmux::same_socket;
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, CompletionInfo,
+        ContentBlock, GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult,
+        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressToken,
+        ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
+        SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
+    },
+    service::{Peer, RequestContext, SubscriptionContext},
+};
+use tokio_util::sync::CancellationToken;
+
+use self::elicitation::{Elicitation, ElicitationOutcome};
+pub use self::there::call_tool;
+use muxtap_api::{Error, ErrorCode, Result, Tier, ToolSet};
+use muxtap_approvals::approvals::Approvals;
+use muxtap_capability::Capability;
+use muxtap_engine::{Engine, Server};
+use muxtap_record::Recordings;
+use muxtap_snapshot::Store;
+use muxtap_supervise::Supervisor;
+
+/// The instructions that a client gets with the handshake.
+const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it answers \
+     the moment the pane does and cannot miss it; never sleep and poll. Read with the last answer's cursor to get only \
+     what is new. Panes are %3, session:window.pane or a session's name, exactly.";
+
+/// How long a call is held by default: no client gives up on one within this time.
+const HOLD: Duration = Duration::from_secs(50);
+
+/// A client's surroundings, and the configuration that holds for it.
+#[derive(Clone, Debug, Default)]
+pub struct ClientContext {
+    /// The tmux server of calls that name none.
+    pub server: Option<PathBuf>,
+    /// The pane that the client runs in, and its server's socket.
+    pub pane: Option<(PathBuf, String)>,
+    /// The client's working directory.
+    pub cwd: Option<String>,
+    /// The client's environment, for servers that are started for it.
+    pub env: Option<BTreeMap<String, String>>,
+    /// The folder of the user's tmux sockets, which have names.
+    pub sockets: Option<PathBuf>,
+    /// The tiers for which a person is asked first.
+    pub confirm: Vec<Tier>,
+    /// How long a call is held at most; `None`: 50 s.
+    pub hold: Option<Duration>,
+    /// The questions to a person at a terminal (`muxtap approvals`).
+    pub approvals: Option<Approvals>,
+    /// Where snapshots and layouts are kept.
+    pub snapshots: Option<Store>,
+    /// The sets of tools that the client is offered; none: the native one.
+    pub tools: Vec<ToolSet>,
+    /// The daemon's recordings.
+    pub recordings: Recordings,
+    /// The daemon's devices.
+    pub devices: muxtap_devices::Devices,
+    /// The daemon's agent sessions.
+    pub sessions: muxtap_sessions::AgentSessions,
+    /// The capability, and what it remembers.
+    pub capability: Capability,
+    /// The server that a client named for the capability.
+    pub capability_socket: Option<String>,
+    /// The client's process, where it is known: what it asks a person it does not answer.
+    pub process: Option<muxtap_tmux::Lineage>,
+    /// The muxtap of other hosts.
+    pub peers: muxtap_peer::Peers,
+}
+
+impl ClientContext {
+    /// Returns the pane that the client runs in, if that is on this server, however its socket is
+    /// written.
+    fn own_pane(&self, server: &Path) -> Option<&str> {
+        self.pane.as_ref().filter(|(own, _)| same_socket(own, server)).map(|(_, pane)| pane.as_str())
+    }
+}
+
+/// The MCP server for one client.
+#[derive(Clone)]
+pub struct Mcp {
+    engine: Engine,
+    client: Arc<ClientContext>,
+    supervisor: Option<Supervisor>,
+    log_level: Arc<log::LogLevel>,
+    subscriptions: Arc<Mutex<resources::Subscriptions>>,
+    stop: CancellationToken,
+}
+
+/// The context of one call.
+pub(crate) struct CallContext {
+    engine: Engine,
+    client: Arc<ClientContext>,
+    peer: Option<Peer<RoleServer>>,
+    progress: Option<ProgressToken>,
+    elicitation: Option<Arc<Elicitation>>,
+    /// The client's process, of a call over HTTP on the Unix socket.
+    peer_pid: Option<i32>,
+    /// Whether the call came over TCP, where a token is all that the client has shown.
+    over_tcp: bool,
+    /// Of a call that may come again, because it came over a link: the id of a wait that it begins, which does not end
+    /// with the call.
+    wait_id: Option<String>,
+    /// How long the call may be held, if that is less than usual.
+    hold: Option<Duration>,
+}
+
+impl Mcp {
+    /// Creates the server for a client. Its calls are recorded as the engine's caller's. Must be
+    /// called within a tokio runtime.
+    pub fn new(engine: Engine, client: ClientContext, stop: CancellationToken) -> Self {
+        let supervisor = supervisor_tool::supervisor(&engine, &client);
+        let (log_level, subscriptions) = (Arc::default(), Arc::default());
+        Self { engine, client: Arc::new(client), supervisor, log_level, subscriptions, stop }
+    }
+
+    fn call_context(&self, context: &RequestContext<RoleServer>) -> CallContext {
+        CallContext {
+            engine: self.engine.clone(),
+            client: self.client.clone(),
+            peer: Some(context.peer.clone()),
+            progress: context.meta.get_progress_token(),
+            elicitation: None,
+            peer_pid: peer_pid(context),
+            over_tcp: matches!(http_peer(context), Some(muxtap_net::Peer::Tcp { .. })),
+            wait_id: None,
+            hold: None,
+        }
+    }
+
+    /// Calls the supervisor's tool, which returns errors as text, too.
+    async fn supervise(&self, call: &CallContext, arguments: rmcp::model::JsonObject) -> CallToolResult {
+        let action = arguments.get("action").and_then(serde_json::Value::as_str).unwrap_or_default();
+        // `spawn` asks by itself, always.
+        let confirmed = match action {
+            "approve" | "deny" | "send_input" => call.confirm(Tier::Input, "Answer a Claude session").await,
+            "kill" => call.confirm(Tier::Kill, "End a session").await,
+            _ => Ok(()),
+        };
+        if let Err(error) = confirmed {
+            return CallToolResult::success(vec![ContentBlock::text(format!("Error: {}", error.message))]);
+        }
+        let Some(supervisor) = &self.supervisor else {
+            return failed(&Error::invalid("which tmux server is meant is not known here"));
+        };
+        let first: Vec<Arc<dyn muxtap_approvals::Confirm>> = match &call.elicitation {
+            Some(elicitation) => vec![elicitation.clone()],
+            None => Vec::new(),
+        };
+        let asker = call.process().await;
+        let text = supervisor.called_by(asker).call_asking(arguments, &first).await;
+        CallToolResult::success(vec![ContentBlock::text(text)])
+    }
+
+    /// Adds a subscription to a resource.
+    fn subscribe_to(&self, uri: String, following: tokio_util::sync::DropGuard) -> Result<()> {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).add(uri, following)
+    }
+}
+
+/// Returns the other side of a call over HTTP.
+fn http_peer(context: &RequestContext<RoleServer>) -> Option<&muxtap_net::Peer> {
+    context.extensions.get::<axum::http::request::Parts>()?.extensions.get()
+}
+
+/// Returns the process that calls over HTTP on the Unix socket.
+fn peer_pid(context: &RequestContext<RoleServer>) -> Option<i32> {
+    match http_peer(context)? {
+        muxtap_net::Peer::Unix { pid, .. } => *pid,
+        muxtap_net::Peer::Tcp { .. } => None,
+    }
+}
+
+impl CallContext {
+    /// Returns the client's process, where it is one of this machine and is known.
+    async fn process(&self) -> Option<muxtap_tmux::Lineage> {
+        self.engine.lineage(self.peer_pid).await.or_else(|| self.client.process.clone())
+    }
+
+    /// Returns how long this call may be held.
+    fn max_hold(&self) -> Duration {
+        let usual = self.client.hold.unwrap_or(HOLD);
+        self.hold.map_or(usual, |hold| hold.min(usual))
+    }
+
+    /// Caps a wait that the client asks for at [`Self::max_hold`].
+    fn capped(&self, wait_ms: u64) -> Duration {
+        Duration::from_millis(wait_ms).min(self.max_hold())
+    }
+
+    /// Returns the tmux server that a call means, as it is seen from the caller's own pane.
+    fn server(&self, server: Option<&str>) -> Result<Server> {
+        let server = self.named_server(server)?;
+        let own = self.client.own_pane(server.socket()).and_then(|pane| pane.parse().ok());
+        Ok(match own {
+            Some(own) => server.seen_from(own),
+            None => server,
+        })
+    }
+
+    fn named_server(&self, server: Option<&str>) -> Result<Server> {
+        let none = || Error::invalid("server: say which tmux server is meant, by its socket's path or its name");
+        match server.filter(|server| !server.is_empty()) {
+            None => self.engine.server_at(self.client.server.as_deref().ok_or_else(none)?),
+            Some(address) if address.contains('/') => self.engine.server_named(Some(address)),
+            Some("." | "..") => Err(none()),
+            // In the folder of the user's tmux, as the user's shell has it.
+            Some(name) => self.engine.server_at(&self.client.sockets.as_ref().ok_or_else(none)?.join(name)),
+        }
+    }
+
+    /// Asks a person for consent, where the configuration says so. Error: `READ_ONLY` where no
+    /// person can be asked, or the person declined.
+    async fn confirm(&self, tier: Tier, what: &str) -> Result<()> {
+        // What is refused anyway needs no question.
+        self.engine.authorize(tier)?;
+        if !self.client.confirm.contains(&tier) {
+            return Ok(());
+        }
+        let refused = |why: &str| Error::new(ErrorCode::ReadOnly, format!("{what}: {why}"));
+        let Some(elicitation) = &self.elicitation else { return Err(refused("nobody can be asked here")) };
+        match elicitation.ask_user(&format!("{what}?\n\n{}", elicitation.call()), std::future::pending()).await {
+            ElicitationOutcome::Accepted => Ok(()),
+            ElicitationOutcome::Declined => Err(refused("the person who was asked said no")),
+            ElicitationOutcome::Deferred => Err(refused("a person is to be asked first")),
+            ElicitationOutcome::Unavailable(why) => Err(refused(&format!(
+                "this has to be confirmed by a person (setting `confirm`), and nobody could be asked: {why}"
+            ))),
+        }
+    }
+}
+
+impl Mcp {
+    /// Notifies a client that has listed the resources when the list changes.
+    fn follow_list(&self, context: &RequestContext<RoleServer>, listed: &[rmcp::model::Resource]) {
+        let modern = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+        let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).follows(resources::LIST);
+        if modern || known {
+            return;
+        }
+        let notifier = resources::ClientNotifier::Peer(context.peer.clone());
+        let following =
+            resources::follow_list(self.call_context(context), listed.to_vec(), notifier, self.stop.child_token());
+        if let Ok(following) = following {
+            let _ = self.subscribe_to(resources::LIST.to_owned(), following);
+        }
+    }
+}
+
+/// Converts an error into a tool's result: the model is to act on it.
+fn failed(error: &Error) -> CallToolResult {
+    let mut error = error.clone();
+    error.message = words::for_tools(&error.message);
+    let text = format!("{}: {}{}", error.code.as_str(), error.message, output::output_so_far(&error));
+    let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
+    result.structured_content = serde_json::to_value(&error).ok();
+    result
+}
+
+/// Converts an error of a request that is not a tool call.
+fn refused(error: &Error) -> ErrorData {
+    let data = serde_json::to_value(error).ok();
+    match error.code {
+        ErrorCode::NotFound => ErrorData::resource_not_found(error.message.clone(), data),
+        ErrorCode::InternalError => ErrorData::internal_error(error.message.clone(), data),
+        _ => ErrorData::invalid_params(error.message.clone(), data),
+    }
+}
+
+// Reasons: subscriptions of the protocol's earlier versions are what clients use.
+#[allow(deprecated)]
+impl ServerHandler for Mcp {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_prompts()
+            .enable_completions()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .enable_resources_list_changed()
+            .enable_logging()
+            .build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("muxtap", env!("CARGO_PKG_VERSION")))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(tools::of(&self.client.tools)))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        tools::of(&self.client.tools).into_iter().find(|tool| tool.name == name)
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<CallToolResponse, ErrorData> {
+        let begun = Instant::now();
+        let arguments = request.arguments.unwrap_or_default();
+        let asked = format!("{} {}", request.name, serde_json::to_string(&arguments).unwrap_or_default());
+        let elicitation = Arc::new(Elicitation::of(&context, asked, request.input_responses));
+        let call = CallContext { elicitation: Some(elicitation.clone()), ..self.call_context(&context) };
+        let called = async {
+            // What was not offered is no tool here.
+            self.get_tool(&request.name)?;
+            if request.name == muxtap_supervise::NAME {
+                return Some(Ok(self.supervise(&call, arguments).await));
+            }
+            let output = tools::call(&call, &request.name, arguments).await?;
+            Some(output.map(|output| {
+                let mut result = CallToolResult::success(vec![ContentBlock::text(output.text)]);
+                result.structured_content = Some(output.answer);
+                result
+            }))
+        };
+        let called = tokio::select! {
+            called = called => called,
+            () = context.ct.cancelled() => Some(Err(Error::new(ErrorCode::Timeout, "the call was cancelled"))),
+        };
+        let Some(called) = called else {
+            let names: Vec<_> = tools::of(&self.client.tools).into_iter().map(|tool| tool.name).collect();
+            let message = format!("no tool {:?}; there are {}", request.name, names.join(", "));
+            return Err(ErrorData::invalid_params(message, None));
+        };
+        if let Some(question) = elicitation.question() {
+            return Ok(CallToolResponse::InputRequired(question));
+        }
+        self.log_level.log_call(&context, &request.name, begun.elapsed(), called.as_ref().err()).await;
+        Ok(called.unwrap_or_else(|error| failed(&error)).into())
+    }
+
+    async fn set_level(
+        &self,
+        request: rmcp::model::SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<(), ErrorData> {
+        self.log_level.set(request.level);
+        Ok(())
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListPromptsResult, ErrorData> {
+        Ok(ListPromptsResult::with_all_items(prompts::list()))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<GetPromptResponse, ErrorData> {
+        let given = request.arguments.unwrap_or_default();
+        prompts::get(&request.name, &given).map(Into::into).map_err(|error| refused(&error))
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListResourcesResult, ErrorData> {
+        let listed = resources::list(&self.call_context(&context)).await.map_err(|error| refused(&error))?;
+        self.follow_list(&context, &listed);
+        Ok(ListResourcesResult::with_all_items(listed))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(resources::templates()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<ReadResourceResponse, ErrorData> {
+        let read = resources::read(&self.call_context(&context), &request.uri).await;
+        read.map(Into::into).map_err(|error| refused(&error))
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<(), ErrorData> {
+        let notifier = resources::ClientNotifier::Peer(context.peer.clone());
+        let following =
+            resources::follow(self.call_context(&context), request.uri.clone(), notifier, self.stop.child_token())
+                .await;
+        let following = following.map_err(|error| refused(&error))?;
+        self.subscribe_to(request.uri, following).map_err(|error| refused(&error))
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        let mut accepted = SubscriptionFilter::new();
+        accepted.resources_list_changed = requested.resources_list_changed;
+        let uris = requested.resource_subscriptions.iter().flatten();
+        let known: Vec<_> =
+            uris.filter(|uri| resources::is_known(uri)).take(resources::MAX_SUBSCRIPTIONS).cloned().collect();
+        accepted.resource_subscriptions = (!known.is_empty()).then_some(known);
+        Some(accepted)
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> std::result::Result<(), ErrorData> {
+        let call = || self.call_context(context.request_context());
+        let notifier = || resources::ClientNotifier::Sink(context.sink().clone());
+        // Notifications are sent as long as these guards live.
+        let (mut following, mut followed) = (Vec::new(), Vec::new());
+        for uri in context.accepted().resource_subscriptions.iter().flatten() {
+            // A resource of a pane that does not exist gets no notifications.
+            if let Ok(one) = resources::follow(call(), uri.clone(), notifier(), self.stop.child_token()).await {
+                following.push(one);
+                followed.push(uri);
+            }
+        }
+        if context.accepted().resources_list_changed == Some(true) {
+            let listed = resources::list(&call()).await.map_err(|error| refused(&error))?;
+            let list = resources::follow_list(call(), listed, notifier(), self.stop.child_token());
+            following.extend(list.ok());
+        }
+        // The client was told that it listens before anything was followed; what changed meanwhile
+        // is not known.
+        for uri in followed {
+            notifier().updated(uri).await;
+        }
+        tokio::select! {
+            () = context.cancelled() => {}
+            () = self.stop.cancelled() => {}
+        }
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<(), ErrorData> {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).remove(&request.uri);
+        Ok(())
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<CompleteResult, ErrorData> {
+        let values =
+            resources::completions(&self.call_context(&context), &request).await.map_err(|error| refused(&error))?;
+        let (total, more) = (values.len(), values.len() > CompletionInfo::MAX_VALUES);
+        let values = values.into_iter().take(CompletionInfo::MAX_VALUES).collect();
+        let info = CompletionInfo::with_pagination(values, u32::try_from(total).ok(), more);
+        info.map(CompleteResult::new).map_err(|error| ErrorData::internal_error(error, None))
+    }
+}

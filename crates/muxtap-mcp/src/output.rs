@@ -1,0 +1,488 @@
+//! Results of tools, where they differ from HTTP's answers.
+
+use std::{collections::VecDeque, fmt::Write as _};
+
+use muxtap_api::{AgentInfo, Error, Gap, PaneInfo, SessionInfo, SubmitSeen, WindowInfo};
+use muxtap_engine::RunReport;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// A tool's result: a text for the model, and the same as JSON.
+#[derive(Clone, Debug)]
+pub struct ToolOutput {
+    /// The text.
+    pub text: String,
+    /// All of it.
+    pub answer: Value,
+}
+
+/// Fields that hold the id of a pane, a window or a session.
+const IDS: [&str; 8] = ["id", "pane", "panes", "window", "session", "window_id", "session_id", "pane_id"];
+
+impl ToolOutput {
+    /// Returns the output with ids as they are named from here, `HOST/%3`. The text says it once: it may hold what a
+    /// pane printed.
+    pub fn on_host(mut self, host: &str) -> Self {
+        name_ids(&mut self.answer, host);
+        let note = format!("\n(on host {host}: its ids are {host}/%3, {host}/@1, {host}/$0 here)");
+        self.text.push_str(&note);
+        self
+    }
+}
+
+fn name_ids(value: &mut Value, host: &str) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| name_ids(item, host)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(id) if IDS.contains(&name.as_str()) && is_id(id) => *id = format!("{host}/{id}"),
+                    Value::Array(items) if IDS.contains(&name.as_str()) => {
+                        for item in items {
+                            match item {
+                                Value::String(id) if is_id(id) => *id = format!("{host}/{id}"),
+                                item => name_ids(item, host),
+                            }
+                        }
+                    }
+                    value => name_ids(value, host),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    let digits = text.strip_prefix(['%', '@', '$']);
+    digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Answers `list`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct ListOutput {
+    /// Sessions, where they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Vec<Object>, required = false)]
+    pub sessions: Option<Vec<SessionInfo>>,
+    /// Windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Vec<Object>, required = false)]
+    pub windows: Option<Vec<WindowInfo>>,
+    /// Panes; those that have ended and can still be read last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Vec<Object>, required = false)]
+    pub panes: Option<Vec<PaneInfo>>,
+    /// Agents; those that ended lately last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Vec<Object>, required = false)]
+    pub agents: Option<Vec<AgentInfo>>,
+}
+
+impl ListOutput {
+    /// Formats one line for each item.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        for one in self.sessions.iter().flatten() {
+            let _ = writeln!(text, "{} {}: {} windows, {} attached", one.id, one.name, one.windows, one.attached);
+        }
+        for one in self.windows.iter().flatten() {
+            let active = if one.active { " (active)" } else { "" };
+            let _ =
+                writeln!(text, "{} {}:{} {}, {} panes{active}", one.id, one.session, one.index, one.name, one.panes);
+        }
+        for one in self.panes.iter().flatten() {
+            let state = match (one.dead, one.exit_status) {
+                (false, _) => String::new(),
+                (true, Some(status)) => format!(" (ended with {status})"),
+                (true, None) => " (ended)".to_owned(),
+            };
+            let state = if one.earlier_server { " (ended, on an earlier server)".to_owned() } else { state };
+            let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
+            let _ = writeln!(text, "{} {place} {} in {}{state}", one.id, one.command, one.path);
+        }
+        for one in self.agents.iter().flatten() {
+            let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
+            let _ = writeln!(text, "{} {place} {} {}", one.pane, one.name, one.state.as_str());
+            // Each line with a mark, so that none looks like a row of this list.
+            for line in one.question.iter().flat_map(|question| question.lines()) {
+                let _ = writeln!(text, "  | {line}");
+            }
+            for option in &one.options {
+                let mark = if option.selected { '>' } else { ' ' };
+                let detail = option.detail.as_deref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+                let _ = writeln!(text, "  {mark} {}: {}{detail}", option.key, option.label);
+            }
+            if let Some(id) = &one.question_id {
+                let _ = writeln!(
+                    text,
+                    "  [send_keys with target: {:?}, question_id: {id:?} and answer]",
+                    one.pane.to_string()
+                );
+            }
+        }
+        if text.is_empty() { "nothing is there".to_owned() } else { text }
+    }
+}
+
+/// Answers `capture_pane`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct CaptureOutput {
+    /// The pane.
+    pub pane: String,
+    /// Text it shows.
+    pub text: String,
+    /// Where the next `read_since` goes on.
+    pub cursor: String,
+    /// Characters that were cut out of the text's middle.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cut: usize,
+}
+
+/// Answers `read_since`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct ReadOutput {
+    /// The pane.
+    pub pane: String,
+    /// The text, from its beginning on.
+    pub text: String,
+    /// Where the next `read_since` goes on.
+    pub cursor: String,
+    /// More is there already.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
+    /// Something is missing before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Object, required = false)]
+    pub gap: Option<Gap>,
+    /// The process has ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exited: bool,
+    /// With which status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
+}
+
+impl ReadOutput {
+    /// Formats the text, and below it what else there is to know.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        if let Some(gap) = &self.gap {
+            let reason = serde_json::to_value(gap.reason).ok();
+            let reason = reason.as_ref().and_then(Value::as_str).unwrap_or_default();
+            let _ = writeln!(text, "[output is missing here: {reason}]");
+        }
+        push_lines(&mut text, if self.text.is_empty() && !self.more { "(nothing new)" } else { &self.text });
+        let more = if self.more { "; more is there: read_since with it" } else { "" };
+        let ended = match (self.exited, self.exit_status) {
+            (false, _) => String::new(),
+            (true, Some(status)) => format!("; the pane ended with exit status {status}"),
+            (true, None) => "; the pane ended".to_owned(),
+        };
+        let _ = write!(text, "[cursor {}{more}{ended}]", self.cursor);
+        text
+    }
+}
+
+/// Adds a text that ends with its line.
+fn push_lines(to: &mut String, text: &str) {
+    to.push_str(text);
+    if !text.is_empty() && !text.ends_with('\n') {
+        to.push('\n');
+    }
+}
+
+/// Answers `run`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct RunOutput {
+    /// `ended` or `pending`.
+    pub outcome: String,
+    /// Of a pending run: give it to the next call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The pane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pane: Option<String>,
+    /// Its output, from its beginning on.
+    pub output: String,
+    /// Where `output` ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// `output` is not all: `read_since` with the cursor gives the rest.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
+    /// The last lines of what is more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<String>,
+    /// Characters between output and tail.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cut: usize,
+    /// Its exit status, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// The beginning of the output was dropped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+    /// The shell ended with the command.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shell_ended: bool,
+}
+
+impl RunOutput {
+    /// Makes the output of a report.
+    pub(super) fn of(id: &str, report: RunReport) -> Self {
+        let RunReport { pending, pane, text, exit_status, duration_ms, shell_ended } = report;
+        Self {
+            outcome: if pending { "pending" } else { "ended" }.to_owned(),
+            id: pending.then(|| id.to_owned()),
+            pane: pane.map(|pane| pane.to_string()),
+            output: text.output,
+            cursor: text.cursor.map(|cursor| cursor.to_string()),
+            more: text.tail.is_some(),
+            tail: text.tail,
+            cut: text.cut,
+            exit_status,
+            duration_ms,
+            truncated: text.truncated,
+            shell_ended,
+        }
+    }
+
+    /// Formats both ends of the output, and below them how it ended.
+    pub fn text(&self) -> String {
+        let mut text = if self.truncated { "[the beginning was dropped]\n".to_owned() } else { String::new() };
+        let cursor = self.cursor.as_deref().unwrap_or_default();
+        push_output(&mut text, &self.output, self.tail.as_deref(), self.cut, cursor);
+        if let Some(id) = &self.id {
+            let _ = write!(text, "[pending after {} ms: call run with id: {id:?} for its end]", self.duration_ms);
+            return text;
+        }
+        let status = self.exit_status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
+        let shell = if self.shell_ended { "; the shell ended with the command" } else { "" };
+        let _ = write!(text, "[exit status {status}{shell}]");
+        text
+    }
+}
+
+/// Formats the output that the details of an error have, if they do.
+pub(super) fn output_so_far(error: &Error) -> String {
+    let Some(details) = &error.details else { return String::new() };
+    let text = |field: &str| details.get(field).and_then(Value::as_str);
+    let Some(output) = text("output") else { return String::new() };
+    let cut = details.get("cut").and_then(Value::as_u64).and_then(|cut| usize::try_from(cut).ok());
+    let mut so_far = "\nIts output so far:\n".to_owned();
+    if output.is_empty() {
+        so_far.push_str("(none)\n");
+    }
+    push_output(&mut so_far, output, text("tail"), cut.unwrap_or_default(), text("cursor").unwrap_or_default());
+    so_far
+}
+
+/// Adds both ends of an output, and between them what is left out and where to read it.
+fn push_output(to: &mut String, output: &str, tail: Option<&str>, cut: usize, cursor: &str) {
+    push_lines(to, output);
+    let Some(tail) = tail else { return };
+    if cut > 0 {
+        let _ = writeln!(to, "[… {cut} characters; read_since with since: {cursor:?} gives all from here …]");
+    }
+    push_lines(to, tail);
+}
+
+/// Answers `send_keys`.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SendOutput {
+    /// The pane.
+    pub pane: String,
+    /// The end of the output before it.
+    pub cursor: String,
+    /// The signs of a submit: its echo, and a change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Object, required = false)]
+    pub submit: Option<SubmitSeen>,
+    /// The answer that was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<String>,
+    /// The question has gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<bool>,
+}
+
+/// Answers `watch`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct WatchOutput {
+    /// The events, the output of a pane together.
+    #[schema(value_type = Vec<Object>)]
+    pub events: Vec<Value>,
+    /// Give it to the next call: nothing in between is missed.
+    pub resume: String,
+}
+
+/// Answers `search`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct SearchOutput {
+    /// Panes that were looked through.
+    pub searched: usize,
+    /// Lines that match, told or not.
+    pub matches: usize,
+    /// A page of them, pane by pane.
+    #[schema(value_type = Vec<Object>)]
+    pub lines: Vec<MatchingLine>,
+    /// The page that has those before, where there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_page: Option<usize>,
+}
+
+/// A line that matches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MatchingLine {
+    /// The pane.
+    pub pane: String,
+    /// Its number among the lines that are kept, from 1.
+    pub number: usize,
+    /// The line.
+    pub line: String,
+    /// The lines before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<String>,
+    /// The lines after it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
+}
+
+/// The last matching lines of a pane, and how many match.
+pub(super) type Matches = (Vec<MatchingLine>, usize);
+
+impl SearchOutput {
+    /// Takes a page of at most `most` lines, counted from the last ones, so that every pane has some.
+    pub(super) fn take_page(&mut self, of_panes: Vec<Matches>, most: usize, page: usize) {
+        let with_hits = of_panes.iter().filter(|(_, count)| *count > 0).count().max(1);
+        let each = most.div_ceil(with_hits);
+        let skipped = each.saturating_mul(page);
+        let mut more = false;
+        for (lines, count) in of_panes {
+            more |= count > skipped.saturating_add(each);
+            let to = lines.len().saturating_sub(skipped);
+            let from = to.saturating_sub(each);
+            self.lines.extend(lines.into_iter().take(to).skip(from));
+        }
+        self.next_page = (more && page < super::tools::MOST_PAGES).then_some(page + 1);
+    }
+
+    /// Formats the lines as grep prints them.
+    pub fn text(&self) -> String {
+        let mut text = format!("{} matching lines in {} panes\n", self.matches, self.searched);
+        let mut last: Option<(&str, usize)> = None;
+        for MatchingLine { pane, number, line, before, after } in &self.lines {
+            // Context that stands there already is not repeated.
+            let told = last.filter(|(of, _)| of == pane).map_or(0, |(_, to)| to);
+            for (at, line) in (number - before.len()..).zip(before).filter(|(at, _)| *at > told) {
+                let _ = writeln!(text, "{pane}-{at}- {line}");
+            }
+            if *number > told {
+                let _ = writeln!(text, "{pane}:{number}: {line}");
+            }
+            let told = told.max(*number);
+            for (at, line) in (number + 1..).zip(after).filter(|(at, _)| *at > told) {
+                let _ = writeln!(text, "{pane}-{at}- {line}");
+            }
+            last = Some((pane, told.max(number + after.len())));
+        }
+        if let Some(page) = self.next_page {
+            let _ = writeln!(text, "[page: {page} has those before]");
+        }
+        text
+    }
+}
+
+/// Finds the lines of a pane that match; returns the last `most` of them, with `context` lines before
+/// and after each, and how many match.
+pub(super) fn matching_lines(pane: &str, pattern: &regex::Regex, text: &str, most: usize, context: usize) -> Matches {
+    const LINE_CHARS: usize = 500;
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = VecDeque::new();
+    let mut count = 0;
+    for (index, _) in lines.iter().enumerate().filter(|(_, line)| pattern.is_match(line)) {
+        count += 1;
+        if found.len() == most {
+            found.pop_front();
+        }
+        found.push_back(index);
+    }
+    let cut = |line: &&str| line.chars().take(LINE_CHARS).collect::<String>();
+    let between = |from: usize, to: usize| lines.get(from..to.min(lines.len())).unwrap_or_default().iter().map(cut);
+    let line = |index: usize| MatchingLine {
+        pane: pane.to_owned(),
+        number: index + 1,
+        line: between(index, index + 1).collect(),
+        before: between(index.saturating_sub(context), index).collect(),
+        after: between(index + 1, index + 1 + context).collect(),
+    };
+    (found.into_iter().map(line).collect(), count)
+}
+
+// Reasons: serde calls it with a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(pane: &str, count: usize) -> Matches {
+        let text: Vec<_> = (1..=count).map(|number| format!("line {number}\n")).collect();
+        matching_lines(pane, &regex::Regex::new("line").unwrap(), &text.concat(), 1000, 0)
+    }
+
+    #[test]
+    fn the_last_lines_are_found_and_all_are_counted() {
+        let lines: Vec<_> = (1..=1000).map(|number| format!("line {number}")).collect();
+        let text = lines.join("\n");
+        let (lines, count) = matching_lines("%1", &regex::Regex::new("7$").unwrap(), &text, 3, 2);
+        assert_eq!((count, lines.len()), (100, 3));
+        let last = lines.last().unwrap();
+        assert_eq!((last.number, last.line.as_str()), (997, "line 997"));
+        assert_eq!(
+            (last.before.join(","), last.after.join(",")),
+            ("line 995,line 996".into(), "line 998,line 999".into())
+        );
+    }
+
+    #[test]
+    fn every_pane_keeps_some_of_its_lines() {
+        let mut output = SearchOutput::default();
+        output.take_page(vec![lines("%1", 100), lines("%2", 1), lines("%3", 0)], 10, 0);
+        assert_eq!(output.lines.iter().filter(|line| line.pane == "%1").count(), 5);
+        assert_eq!((output.lines.last().unwrap().pane.as_str(), output.next_page), ("%2", Some(1)));
+    }
+
+    #[test]
+    fn pages_are_together_all_lines() {
+        let (mut told, mut page) = (Vec::new(), 0);
+        loop {
+            let mut output = SearchOutput::default();
+            output.take_page(vec![lines("%1", 23), lines("%2", 4)], 6, page);
+            told.extend(output.lines.iter().map(|line| (line.pane.clone(), line.number)));
+            match output.next_page {
+                Some(next) => page = next,
+                None => break,
+            }
+        }
+        told.sort();
+        told.dedup();
+        assert_eq!((told.len(), page), (27, 7));
+    }
+
+    #[test]
+    fn context_stands_there_once() {
+        let text = "a\nhit 1\nb\nhit 2\nc\n";
+        let (lines, matches) = matching_lines("%1", &regex::Regex::new("hit").unwrap(), text, 10, 1);
+        let output = SearchOutput { searched: 1, matches, lines, next_page: None };
+        assert_eq!(output.text(), "2 matching lines in 1 panes\n%1-1- a\n%1:2: hit 1\n%1-3- b\n%1:4: hit 2\n%1-5- c\n");
+    }
+}

@@ -1,0 +1,78 @@
+//! Prompts: the common jobs, in words that lead to the right tools.
+
+use muxtap_api::{Error, Result};
+use rmcp::model::{GetPromptResult, Prompt, PromptArgument, PromptMessage, Role};
+use serde_json::{Map, Value};
+
+/// A prompt for a common job: its name, what it is, its arguments (name, what, whether it must be
+/// given) and its text.
+struct PromptTemplate {
+    name: &'static str,
+    about: &'static str,
+    arguments: &'static [(&'static str, &'static str, bool)],
+    text: &'static str,
+}
+
+const TEMPLATES: [PromptTemplate; 4] = [
+    PromptTemplate {
+        name: "run_and_watch",
+        about: "Start a long command in a pane of its own and wait for its result",
+        arguments: &[("command", "The command", true), ("done", "Regex that says it is done", false)],
+        text: "Make a pane for it with `create` (what: session, command: {command}, keep: true). Wait with `wait_for` \
+               on that pane: exit, and patterns [{done}] if that is not empty; give a `fail` pattern for errors you \
+               expect. Where the wait answers `pending`, call it again with its id. Then read the end of the output \
+               with `read_since` (since: lines:40) and report the result and the exit status.",
+    },
+    PromptTemplate {
+        name: "debug_pane",
+        about: "Find out what goes on in a pane",
+        arguments: &[("target", "The pane", true)],
+        text: "Look at {target}: `list` for its command and directory, `capture_pane` with history 200, `search` for \
+               errors. Say what runs there, what went wrong first, and what to do; type nothing.",
+    },
+    PromptTemplate {
+        name: "drive_repl",
+        about: "Work with an interactive program",
+        arguments: &[("target", "The pane", true), ("goal", "What is to be done", true)],
+        text: "In {target} runs an interactive program. Goal: {goal}. For each step: `send_keys` with text and submit: \
+               true, then `wait_for` with the pattern you expect (or stable_ms: 500), then `read_since` with the \
+               cursor of the input's answer. Never guess what it printed.",
+    },
+    PromptTemplate {
+        name: "supervise",
+        about: "Keep an eye on panes",
+        arguments: &[("targets", "Panes; names may hold *", false)],
+        text: "Call `watch` with targets [{targets}] (all panes where that is empty), and again with `resume` of its \
+               last answer. Report only what matters: a command that ended, an error, a program that asks for \
+               something. Type into no pane without being told to.",
+    },
+];
+
+/// Lists the prompts.
+pub fn list() -> Vec<Prompt> {
+    TEMPLATES
+        .iter()
+        .map(|job| {
+            let arguments = job.arguments.iter().map(|(name, about, required)| {
+                PromptArgument::new(*name).with_description(*about).with_required(*required)
+            });
+            Prompt::new(job.name, Some(job.about), Some(arguments.collect()))
+        })
+        .collect()
+}
+
+/// Fills in one prompt.
+pub fn get(name: &str, given: &Map<String, Value>) -> Result<GetPromptResult> {
+    let job = TEMPLATES.iter().find(|job| job.name == name).ok_or_else(|| {
+        Error::invalid(format!("no prompt {name:?}; there are {}", TEMPLATES.map(|job| job.name).join(", ")))
+    })?;
+    let mut text = job.text.to_owned();
+    for (argument, _, required) in job.arguments {
+        let value = given.get(*argument).and_then(Value::as_str).unwrap_or_default();
+        if *required && value.is_empty() {
+            return Err(Error::invalid(format!("{argument}: the prompt {name} needs it")));
+        }
+        text = text.replace(&format!("{{{argument}}}"), value);
+    }
+    Ok(GetPromptResult::new(vec![PromptMessage::new_text(Role::User, text)]).with_description(job.about))
+}

@@ -1,0 +1,121 @@
+//! The tool `record`, of the set `record`.
+
+use std::sync::LazyLock;
+
+use muxtap_api::{Error, RecordFormat, RecordRequest, RecordingInfo, Result, Tier};
+use rmcp::model::{JsonObject, Tool};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    CallContext,
+    args::{one_or_many, parse},
+    output::ToolOutput,
+    tools::{Effect, tool},
+};
+
+/// Records.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// Default list
+    #[serde(default)]
+    pub action: RecordAction,
+    /// start: a pane
+    #[serde(alias = "pane")]
+    pub target: Option<String>,
+    /// stop: the recording
+    pub id: Option<String>,
+    /// start: from now (default), start (all that is remembered), 10m, or a cursor
+    pub since: Option<String>,
+    /// start: the file's name, without a directory (default: made from session and time)
+    pub file: Option<String>,
+    /// start: bytes of a file
+    pub max_bytes: Option<u64>,
+    /// start: time of a file
+    pub max_ms: Option<u64>,
+    /// start: regexes of secrets, replaced by * before anything is written
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub redact: Vec<String>,
+    /// start: record what is typed by tools, too
+    #[serde(default)]
+    pub input: bool,
+    /// start: asciicast v3 (default), v2, or text
+    #[serde(default)]
+    pub format: RecordFormat,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Kind of request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordAction {
+    /// Begins one.
+    Start,
+    /// Ends one.
+    Stop,
+    /// Lists them.
+    #[default]
+    List,
+}
+
+/// Recordings.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RecordOutput {
+    /// The recordings.
+    recordings: Vec<RecordingInfo>,
+}
+
+/// The tools of the set.
+pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
+    vec![tool::<Record, RecordOutput>(
+        "record",
+        "Record a pane to asciicast files in the daemon's directory of recordings: start, stop, list.",
+        Effect::Makes,
+    )]
+});
+
+/// Calls the tool.
+pub async fn record(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let args: Record = parse(arguments)?;
+    let recordings = &call.client.recordings;
+    let needs = |field: &str, given: Option<String>| {
+        given.ok_or_else(|| Error::invalid(format!("{field}: this field is needed for this action")))
+    };
+    let recordings = match args.action {
+        RecordAction::Start => {
+            let pane = needs("target", args.target)?;
+            let server = call.server(args.server.as_deref())?;
+            call.confirm(Tier::Create, &format!("Record {pane}")).await?;
+            let request = RecordRequest {
+                pane,
+                since: args.since,
+                file: args.file,
+                dir: None,
+                max_bytes: args.max_bytes,
+                max_ms: args.max_ms,
+                redact: args.redact,
+                input: args.input,
+                format: args.format,
+                attend: false,
+            };
+            vec![recordings.start(&server, &request).await?]
+        }
+        RecordAction::Stop => {
+            call.engine.authorize(Tier::Create)?;
+            vec![recordings.stop(&call.engine, &needs("id", args.id)?).await?]
+        }
+        RecordAction::List => {
+            call.engine.authorize(Tier::Read)?;
+            recordings.list()
+        }
+    };
+    let line = |info: &RecordingInfo| {
+        let state = serde_json::to_value(info.state).unwrap_or_default();
+        let state = state.as_str().unwrap_or_default().to_owned();
+        format!("{} {} {state}, {} bytes: {}", info.id, info.pane, info.bytes, info.files.join(" "))
+    };
+    let text = recordings.iter().map(line).collect::<Vec<_>>().join("\n");
+    Ok(ToolOutput::new(text, &RecordOutput { recordings }))
+}

@@ -1,0 +1,375 @@
+//! The tool `agent_session`, of the set `sessions`: sessions of other coding agents.
+
+use std::{collections::BTreeMap, fmt::Write as _, sync::LazyLock, time::Duration};
+
+use muxtap_base::plain;
+use muxtap_sessions::AgentSessions;
+use rmcp::model::{JsonObject, Tool};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    CallContext, ElicitationOutcome,
+    args::{one_or_many, parse},
+    output::ToolOutput,
+    tools::{Effect, tool},
+};
+
+use muxtap_api::{
+    AgentAnswerRequest, AgentEvent, AgentEventsQuery, AgentQuestion, AgentSessionInfo, AgentSessionRequest,
+    AgentWaitOutcome, AgentWaitRequest, Error, ErrorCode, PromptOutcome, PromptRequest, Result, Tier,
+};
+
+/// The name of the tool.
+pub const NAME: &str = "agent_session";
+/// Characters of what an agent said that an answer has: the last ones.
+const MAX_CHARS: usize = 20_000;
+/// Events that are read for an answer at most.
+const MOST_EVENTS: u64 = 1024;
+
+/// The arguments.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentSessionArguments {
+    /// Default list
+    #[serde(default)]
+    pub action: AgentSessionAction,
+    /// session:PROVIDER:ID
+    pub session: Option<String>,
+    /// create, list: an agent of the configuration (sdk: its default)
+    pub provider: Option<String>,
+    /// create: an absolute path
+    pub cwd: Option<String>,
+    /// create: an earlier session's id
+    pub resume: Option<String>,
+    /// create: a mode of the agent's
+    pub mode: Option<String>,
+    /// create: its variables
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// create, send: the prompt
+    pub text: Option<String>,
+    /// wait: regexes on lines of what it says and its tools show (default: until idle)
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub patterns: Vec<String>,
+    /// read, wait: a cursor (default: the last prompt)
+    pub since: Option<String>,
+    /// send, wait: how long (send: 0 only queues)
+    pub wait_ms: Option<u64>,
+    /// answer: its id; a person is asked where the client can
+    pub question: Option<String>,
+    /// answer: yes or no
+    pub allow: Option<bool>,
+    /// answer: an option of it
+    pub option: Option<String>,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Kind of request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AgentSessionAction {
+    /// Starts an agent.
+    Create,
+    /// Lists sessions.
+    #[default]
+    List,
+    /// Gives a prompt.
+    Send,
+    /// Waits.
+    Wait,
+    /// Reads what it said.
+    Read,
+    /// Cancels the prompt that runs.
+    Interrupt,
+    /// Ends the agent.
+    Kill,
+    /// Answers a permission question.
+    Answer,
+}
+
+/// The answer.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub struct AgentSessionOutput {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sessions: Vec<AgentSessionInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt: Option<u64>,
+    /// A prompt's; `pending` where it goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cursor: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    questions: Vec<AgentQuestion>,
+}
+
+/// The tools of the set.
+pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
+    vec![tool::<AgentSessionArguments, AgentSessionOutput>(
+        NAME,
+        "Work with another coding agent: send it a prompt, and have its outcome and what it said; `pending`: wait. \
+         Answer its `questions`.",
+        Effect::Types,
+    )]
+});
+
+/// Calls the tool.
+pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let args: AgentSessionArguments = parse(arguments)?;
+    let sessions = &call.client.sessions;
+    let needs = |field: &str, given: &Option<String>| {
+        given.clone().ok_or_else(|| Error::invalid(format!("{field}: this field is needed for this action")))
+    };
+    let hold = args.wait_ms.map_or(call.max_hold(), |wait| call.capped(wait));
+    let mut output = AgentSessionOutput::default();
+    let name = match args.action {
+        AgentSessionAction::List => {
+            output.sessions = sessions.list(&call.engine, args.provider.as_deref())?;
+            let lines =
+                output.sessions.iter().map(|info| format!("{} {:?} in {}\n", info.session, info.status, info.cwd));
+            let text = if output.sessions.is_empty() { "no agent sessions".to_owned() } else { lines.collect() };
+            return Ok(ToolOutput::new(text, &output));
+        }
+        AgentSessionAction::Create => {
+            let provider = needs("provider", &args.provider)?;
+            let cwd = args.cwd.clone().or_else(|| call.client.cwd.clone());
+            let cwd = needs("cwd", &cwd)?;
+            call.confirm(Tier::Create, &format!("Start the agent {provider} in {cwd}")).await?;
+            if args.text.is_some() {
+                call.confirm(Tier::Input, &format!("Send the agent {provider} in {cwd} a prompt")).await?;
+            }
+            let request = AgentSessionRequest {
+                provider,
+                cwd,
+                prompt: None,
+                resume: args.resume,
+                mode: args.mode,
+                env: args.env,
+            };
+            let info = sessions.create(&call.server(args.server.as_deref())?, request).await?;
+            let name = info.session.to_string();
+            match args.text {
+                Some(text) => send(call, &name, text, hold, &mut output).await?,
+                None => output.outcome = None,
+            }
+            name
+        }
+        AgentSessionAction::Send => {
+            let (name, text) = (needs("session", &args.session)?, needs("text", &args.text)?);
+            call.confirm(Tier::Input, &format!("Send a prompt to {name}")).await?;
+            send(call, &name, text, hold, &mut output).await?;
+            name
+        }
+        AgentSessionAction::Wait => {
+            let name = needs("session", &args.session)?;
+            let request = AgentWaitRequest {
+                idle: args.patterns.is_empty(),
+                patterns: args.patterns,
+                since: args.since.clone(),
+                question: true,
+                timeout_ms: Some(u64::try_from(hold.as_millis()).unwrap_or(u64::MAX)),
+                ..AgentWaitRequest::default()
+            };
+            let waited = sessions.wait(&call.engine, &name, &request).await?;
+            output.outcome = Some(match waited.outcome {
+                AgentWaitOutcome::Matched => "matched".into(),
+                AgentWaitOutcome::Ended => "ended".into(),
+                AgentWaitOutcome::Asking => "asking".into(),
+                AgentWaitOutcome::Timeout => "pending".into(),
+            });
+            said(call, &name, args.since, &mut output).await?;
+            name
+        }
+        AgentSessionAction::Read => {
+            let name = needs("session", &args.session)?;
+            said(call, &name, args.since, &mut output).await?;
+            name
+        }
+        AgentSessionAction::Interrupt => {
+            let name = needs("session", &args.session)?;
+            call.confirm(Tier::Input, &format!("Interrupt {name}")).await?;
+            output.prompt = sessions.interrupt(&call.engine, &name)?.prompt;
+            name
+        }
+        AgentSessionAction::Kill => {
+            let name = needs("session", &args.session)?;
+            call.confirm(Tier::Kill, &format!("End {name}")).await?;
+            output.sessions = vec![sessions.kill(&call.engine, &name).await?];
+            name
+        }
+        AgentSessionAction::Answer => {
+            let (name, question) = (needs("session", &args.session)?, needs("question", &args.question)?);
+            answer(call, &name, &question, args.allow, args.option).await?;
+            name
+        }
+    };
+    finish(call, sessions, name, output)
+}
+
+/// Sends a prompt, and waits for its outcome or a question.
+async fn send(
+    call: &CallContext,
+    name: &str,
+    text: String,
+    hold: Duration,
+    output: &mut AgentSessionOutput,
+) -> Result<()> {
+    let sessions = &call.client.sessions;
+    let request = PromptRequest { text, timeout_ms: None, wait: false };
+    let sent = sessions.prompt(&call.engine, name, request).await?;
+    let prompt = sent.prompt.unwrap_or_default();
+    let asked = AgentWaitRequest {
+        question: true,
+        timeout_ms: Some(u64::try_from(hold.as_millis()).unwrap_or(u64::MAX)),
+        ..AgentWaitRequest::default()
+    };
+    output.prompt = Some(prompt);
+    let outcome = tokio::select! {
+        biased;
+        outcome = sessions.outcome(name, prompt) => Some(outcome?),
+        asked = sessions.wait(&call.engine, name, &asked) => {
+            let _ = asked?;
+            None
+        }
+    };
+    let (word, error) = match outcome {
+        Some((outcome, error)) => (PromptOutcome::as_str(outcome), error),
+        None => ("pending", None),
+    };
+    (output.outcome, output.error) = (Some(word.to_owned()), error);
+    said(call, name, Some(sent.cursor.to_string()), output).await
+}
+
+/// Adds what an agent has said since a place, and where to go on.
+async fn said(call: &CallContext, name: &str, since: Option<String>, output: &mut AgentSessionOutput) -> Result<()> {
+    let since = Some(since.unwrap_or_else(|| "prompt".into()));
+    let query = AgentEventsQuery { since, limit: Some(MOST_EVENTS), wait_ms: None };
+    let page = call.client.sessions.events(&call.engine, name, &query).await?;
+    let mut text = String::new();
+    // Writing to a String cannot fail; here and below.
+    if let Some(gap) = page.gap {
+        let _ = writeln!(text, "[{} events are missing]", gap.events.unwrap_or_default());
+    }
+    let mut in_message = false;
+    for entry in page.events {
+        match entry.event {
+            AgentEvent::Message { text: more } => {
+                in_message = true;
+                text.push_str(&more);
+            }
+            AgentEvent::Tool { title, status, text: more, .. } => {
+                if std::mem::take(&mut in_message) {
+                    text.push('\n');
+                }
+                let title = title.unwrap_or_default();
+                let status = status.unwrap_or_default();
+                if !title.is_empty() || !more.is_empty() {
+                    let _ = writeln!(text, "[tool {title} {status}] {more}");
+                }
+            }
+            _ => {}
+        }
+    }
+    let surplus = text.chars().count().saturating_sub(MAX_CHARS);
+    if surplus > 0 {
+        text = text.chars().skip(surplus).collect();
+    }
+    (output.text, output.cursor) = (Some(text), Some(page.cursor.to_string()));
+    Ok(())
+}
+
+/// Answers a question: by the person in front of the client, where there is one. A no needs nobody.
+async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, option: Option<String>) -> Result<()> {
+    let sessions = &call.client.sessions;
+    // Whoever has the token can be the client, and say what its person says.
+    if call.over_tcp {
+        sessions.refuse_token(&call.engine, name, id)?;
+    }
+    let process = call.process().await;
+    let answerer = process.as_ref();
+    let given = AgentAnswerRequest { allow: allow.filter(|_| option.is_none()), option };
+    let open = sessions.questions(&call.engine, name)?;
+    let question = open.into_iter().find(|question| question.id == id);
+    let no = AgentAnswerRequest { allow: Some(false), option: None };
+    let Some(question) = question.filter(|_| allow != Some(false)) else {
+        // A no needs nobody's yes. Of what is not open any more the error says who answered, and a no says nothing
+        // else of what opens just now.
+        return sessions.answer(&call.engine, name, id, &no, answerer);
+    };
+    let chosen = given.option.as_ref().and_then(|id| question.options.iter().find(|option| option.id == *id));
+    call.engine.authorize(Tier::Input)?;
+    let asked = match &call.elicitation {
+        Some(elicitation) => {
+            let detail = question.detail.as_deref().unwrap_or_default();
+            // A yes is a yes to what is shown.
+            let answer = match (&given.option, chosen) {
+                (Some(_), Some(option)) => {
+                    format!("{} ({})", plain::name(&option.name), option.kind.as_str())
+                }
+                (Some(option), None) => return Err(Error::invalid(format!("option: there is no {option:?}"))),
+                (None, _) => "yes, this once if the agent offers that".into(),
+            };
+            // The agent's words come last, each line of them indented: none passes for one of muxtap's.
+            let detail: String = plain::message(detail).lines().flat_map(|line| ["\n    ", line]).collect();
+            let title = plain::name(&question.title);
+            let what = format!("The answer would be: {answer}\n\n{name} asks: {title}\n{detail}");
+            let over = async {
+                let _ = sessions.question_over(name, id).await;
+            };
+            elicitation.ask_user(&what, over).await
+        }
+        None => ElicitationOutcome::Unavailable("nobody can be asked here".into()),
+    };
+    let yes = AgentAnswerRequest { allow: Some(true), option: None };
+    match asked {
+        ElicitationOutcome::Accepted => {
+            let answer = if given.option.is_some() { &given } else { &yes };
+            sessions.answer(&call.engine, name, id, answer, answerer)
+        }
+        ElicitationOutcome::Declined => sessions.answer(&call.engine, name, id, &no, answerer),
+        ElicitationOutcome::Deferred => Err(Error::new(ErrorCode::ReadOnly, "a person is to be asked first")),
+        // The client asks people, and this one was not asked, or said nothing that can be read.
+        ElicitationOutcome::Unavailable(why) if call.elicitation.as_ref().is_some_and(|asking| asking.can_ask()) => {
+            Err(Error::new(ErrorCode::ReadOnly, format!("a person is to be asked first, and was not: {why}")))
+        }
+        ElicitationOutcome::Unavailable(why) => {
+            if given.allow.is_none() && given.option.is_none() {
+                return Err(Error::invalid(format!("allow: {why}; say yes or no, or give an option")));
+            }
+            call.confirm(Tier::Input, &format!("Allow {name}: {}", plain::name(&question.title))).await?;
+            sessions.answer(&call.engine, name, id, &given, answerer)
+        }
+    }
+}
+
+fn finish(
+    call: &CallContext,
+    sessions: &AgentSessions,
+    name: String,
+    mut output: AgentSessionOutput,
+) -> Result<ToolOutput> {
+    output.questions = sessions.questions(&call.engine, &name)?;
+    let mut text = name.clone();
+    if let Some(outcome) = &output.outcome {
+        let _ = write!(text, ": {outcome}");
+    }
+    if let Some(error) = &output.error {
+        let _ = write!(text, " ({error})");
+    }
+    for question in &output.questions {
+        let _ = write!(text, "\nquestion {}: {}", question.id, question.title);
+    }
+    if let Some(said) = &output.text {
+        let _ = write!(text, "\n{said}");
+    }
+    output.session = Some(name);
+    Ok(ToolOutput::new(text, &output))
+}

@@ -1,0 +1,254 @@
+//! The tool `snapshot`, of the set of that name.
+
+use muxtap_base::plain;
+use muxtap_snapshot::{
+    Store,
+    answers::{
+        DiffQuery, GroupRequest, ImportRequest, LayoutRequest, LayoutRestoreRequest, RestoreRequest, SaveRequest,
+        ShowQuery,
+    },
+    groups, layouts,
+};
+use rmcp::model::JsonObject;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{
+    CallContext,
+    args::{one_or_many, parse},
+    output::ToolOutput,
+    truncate::truncate_middle,
+};
+
+use muxtap_api::{DoneAnswer, Error, InputRequest, Result, Tier};
+
+/// The name of the tool.
+pub const NAME: &str = "snapshot";
+
+/// The actions of the tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Keep sessions.
+    Save,
+    /// List snapshots.
+    List,
+    /// Show one.
+    Show,
+    /// Compare.
+    Diff,
+    /// Make its sessions.
+    Restore,
+    /// Remove one.
+    Remove,
+    /// Keep another program's file.
+    Import,
+    /// Keep a window's layout.
+    SaveLayout,
+    /// List layouts.
+    ListLayouts,
+    /// Give a window a layout.
+    RestoreLayout,
+    /// Remove one.
+    RemoveLayout,
+    /// Say which panes a group has.
+    SetGroup,
+    /// List groups.
+    ListGroups,
+    /// Remove one.
+    RemoveGroup,
+    /// Type into all panes of one.
+    SendToGroup,
+}
+
+/// Arguments.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
+pub struct Snapshot {
+    /// Groups are panes that get the same input
+    pub action: Action,
+    /// Of the snapshot, layout or group
+    pub name: Option<String>,
+    /// `save`, `restore`: sessions (default all); layouts: one window; `set_group`: panes
+    #[serde(default, deserialize_with = "one_or_many", alias = "target")]
+    pub targets: Vec<String>,
+    /// `restore`: the new session's name
+    pub new_name: Option<String>,
+    /// `restore`: start the panes' programs again, type imported lines, set imported variables (default: shells)
+    #[serde(default)]
+    pub run: bool,
+    /// `diff`: another snapshot (default: now)
+    pub with: Option<String>,
+    /// `save`: lines of history to keep
+    #[serde(default)]
+    pub history: u32,
+    /// `save`: variables that are safe to keep
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub env: Vec<String>,
+    /// Take the place of one of that name
+    #[serde(default)]
+    pub replace: bool,
+    /// `import`: a file of tmuxp, tmuxinator or smug; `send_to_group`: typed literally
+    pub text: Option<String>,
+    /// `send_to_group`: keys by tmux's names, after the text
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub keys: Vec<String>,
+    /// `set_group`: tmux's synchronize-panes, too
+    #[serde(default)]
+    pub synchronize: bool,
+    /// tmux server: name (tmux -L) or socket path (default: the caller's)
+    pub server: Option<String>,
+}
+
+/// The tool's answer.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SnapshotOutput {
+    /// As over HTTP.
+    #[schema(value_type = Object)]
+    pub answer: Value,
+}
+
+/// Carries the tool out.
+pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let args: Snapshot = parse(arguments)?;
+    let store = || {
+        let none = || Error::internal("this daemon has no folder for snapshots, a defect of muxtap");
+        call.client.snapshots.clone().ok_or_else(none)
+    };
+    let server = || call.server(args.server.as_deref());
+    let name = || args.name.clone().ok_or_else(|| Error::invalid("name: say which"));
+    let window = || match args.targets.as_slice() {
+        [window] => Ok(window.clone()),
+        _ => Err(Error::invalid("targets: say which window, one")),
+    };
+    let (tier, what) = match args.action {
+        Action::List | Action::Show | Action::Diff | Action::ListLayouts | Action::ListGroups => (Tier::Read, ""),
+        Action::Save | Action::SaveLayout | Action::Import => (Tier::Create, "Keep"),
+        Action::Restore | Action::RestoreLayout => (Tier::Create, "Restore"),
+        Action::Remove | Action::RemoveLayout | Action::RemoveGroup => (Tier::Create, "Remove"),
+        Action::SetGroup => (Tier::Create, "Make a group of panes"),
+        Action::SendToGroup => (Tier::Input, "Type into all panes of a group"),
+    };
+    call.engine.authorize(tier)?;
+    if tier != Tier::Read {
+        let mut question = format!("{what} {:?}", args.name.as_deref().unwrap_or_default());
+        if args.action == Action::Restore && args.run && call.client.confirm.contains(&tier) {
+            // A person says yes to what they see.
+            for line in store()?.what_runs(&name()?, &args.targets).await? {
+                question.push_str("\n- ");
+                question.push_str(&plain::name(&line));
+            }
+        }
+        call.confirm(tier, &question).await?;
+    }
+    let done = || Ok(DoneAnswer { ok: true });
+    match args.action {
+        Action::List => output(store()?.list().await),
+        Action::Save => {
+            let request = SaveRequest {
+                name: name()?,
+                sessions: args.targets.clone(),
+                history: args.history,
+                env: args.env.clone(),
+                replace: args.replace,
+            };
+            output(store()?.save(&server()?, &request).await)
+        }
+        Action::Show => {
+            let mut file = store()?.show(&name()?, &ShowQuery::default()).await?;
+            drop_history(&mut file);
+            output(Ok(file))
+        }
+        Action::Diff => output(store()?.diff(&server()?, &name()?, &DiffQuery { with: args.with.clone() }).await),
+        Action::Restore => {
+            let request = RestoreRequest {
+                sessions: args.targets.clone(),
+                name: args.new_name.clone(),
+                run: args.run,
+                caller_env: call.client.env.clone(),
+            };
+            output(store()?.restore(&server()?, &name()?, &request).await)
+        }
+        Action::Remove => {
+            Store::forget(&store()?, &name()?).await?;
+            output(done())
+        }
+        Action::Import => {
+            let text = args.text.clone().ok_or_else(|| Error::invalid("text: the file's text is needed"))?;
+            let request = ImportRequest { text, format: None, replace: args.replace };
+            output(store()?.import(&name()?, &request).await)
+        }
+        Action::SaveLayout => {
+            let request = LayoutRequest { name: name()?, window: window()?, replace: args.replace };
+            output(layouts::save(&store()?, &server()?, &request).await)
+        }
+        Action::ListLayouts => output(layouts::list(&store()?).await),
+        Action::RestoreLayout => {
+            let request = LayoutRestoreRequest { window: window()?, size: false };
+            output(layouts::restore(&store()?, &server()?, &name()?, &request).await)
+        }
+        Action::RemoveLayout => {
+            layouts::remove(&store()?, &name()?).await?;
+            output(done())
+        }
+        Action::SetGroup => {
+            let request = GroupRequest { targets: args.targets.clone(), synchronize: args.synchronize };
+            output(groups::set(&server()?, &name()?, &request).await)
+        }
+        Action::ListGroups => output(groups::list(&server()?).await),
+        Action::RemoveGroup => {
+            groups::remove(&server()?, &name()?).await?;
+            output(done())
+        }
+        Action::SendToGroup => send(call, &args, &name()?).await,
+    }
+}
+
+/// Types into all panes of a group, but never into the caller's own.
+async fn send(call: &CallContext, args: &Snapshot, name: &str) -> Result<ToolOutput> {
+    let server = call.server(args.server.as_deref())?;
+    let own = call.client.own_pane(server.socket());
+    let group = groups::list(&server).await?.groups.into_iter().find(|group| group.name == name);
+    if let (Some(own), Some(group)) = (own, group)
+        && group.panes.iter().any(|pane| pane.to_string() == own)
+    {
+        return Err(Error::invalid(format!("{own} of group {name:?} is where you run yourself; nothing was sent")));
+    }
+    if args.text.is_none() && args.keys.is_empty() {
+        return Err(Error::invalid("text or keys: say what to type"));
+    }
+    let mut answer = None;
+    if let Some(text) = &args.text {
+        let request = InputRequest { text: Some(text.clone()), ..InputRequest::default() };
+        answer = Some(groups::input(&server, name, &request).await?);
+    }
+    if !args.keys.is_empty() {
+        let request = InputRequest { keys: Some(args.keys.clone()), ..InputRequest::default() };
+        let keyed = groups::input(&server, name, &request).await?;
+        // What is printed in answer to the text counts, too.
+        answer = answer.or(Some(keyed));
+    }
+    output(Ok(answer.unwrap_or_default()))
+}
+
+fn output(answer: Result<impl Serialize>) -> Result<ToolOutput> {
+    let answer = serde_json::to_value(answer?).map_err(|error| Error::internal(error.to_string()))?;
+    let shown = truncate_middle(&answer.to_string(), None);
+    Ok(ToolOutput::new(shown.text, &SnapshotOutput { answer }))
+}
+
+/// Takes out what panes have printed: a model reads a pane's text elsewhere.
+fn drop_history(file: &mut Value) {
+    match file {
+        Value::Array(items) => items.iter_mut().for_each(drop_history),
+        Value::Object(fields) => {
+            if let Some(Value::Object(own)) = fields.get_mut("muxtap") {
+                own.remove("history");
+            }
+            fields.values_mut().for_each(drop_history);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,120 @@
+//! Calls of tools that the muxtap of another host answers.
+
+use std::time::Duration;
+
+use muxtap_engine::Engine;
+use muxtap_tmux::Address;
+use rmcp::model::JsonObject;
+use serde_json::Value;
+
+use super::{CallContext, ClientContext, output::ToolOutput, tools};
+
+use muxtap_api::{Error, Result, Tier, ToolCallAnswer};
+
+/// Tools that a peer answers, what each does, and whether it may be called twice where the link was lost. All others
+/// keep something here.
+const TOOLS: [(&str, Tier, bool); 11] = [
+    ("list", Tier::Read, true),
+    ("capture_pane", Tier::Read, true),
+    ("read_since", Tier::Read, true),
+    ("search", Tier::Read, true),
+    ("wait_for", Tier::Read, false),
+    ("watch", Tier::Read, false),
+    ("send_keys", Tier::Input, false),
+    ("run", Tier::Input, false),
+    ("create", Tier::Create, false),
+    ("change", Tier::Create, false),
+    ("kill", Tier::Kill, false),
+];
+
+/// Takes the host from the id of a wait or a run that goes on over there.
+pub(super) fn take_from_id(call: &CallContext, arguments: &mut JsonObject) -> Option<String> {
+    let Some(Value::String(id)) = arguments.get_mut("id") else { return None };
+    let (host, rest) = id.split_once('/')?;
+    let host = call.engine.reaches(host).then(|| host.to_owned())?;
+    *id = rest.to_owned();
+    Some(host)
+}
+
+/// Has the muxtap of a host answer a call, where there is one. `None`: it is answered here.
+pub(super) async fn call(
+    call: &CallContext,
+    host: &str,
+    name: &str,
+    arguments: &JsonObject,
+) -> Result<Option<ToolOutput>> {
+    let Some(&(_, tier, again)) = TOOLS.iter().find(|(tool, ..)| *tool == name) else { return Ok(None) };
+    let Some(peer) = call.client.peers.of(&call.engine, host) else { return Ok(None) };
+    if !peer.is_there().await? {
+        return Ok(None);
+    }
+    // What is asked again by its id types nothing.
+    let asks_only = tier == Tier::Read || name == "run" && arguments.get("id").is_some_and(Value::is_string);
+    let tier = match tier {
+        Tier::Create if arguments.get("kill") == Some(&true.into()) => Tier::Kill,
+        tier => tier,
+    };
+    if asks_only {
+        call.engine.authorize(Tier::Read)?;
+    } else {
+        let target = arguments.get("target").and_then(Value::as_str).unwrap_or_default();
+        call.confirm(tier, &format!("{name} on {host} {target}")).await?;
+    }
+    let mut arguments = arguments.clone();
+    if let Some(Value::String(server)) = arguments.get("server") {
+        call.engine.socket_named(server)?;
+    }
+    if let Some(Value::String(server)) = arguments.get_mut("server")
+        && let Ok(Address::Elsewhere(_, socket)) = Address::parse(server.as_ref())
+    {
+        *server = socket.to_owned();
+    }
+    // What is asked for by its id is asked for again, however often the link is lost.
+    let again = again || arguments.get("id").is_some_and(Value::is_string);
+    let mut record = (!asks_only).then(|| call.engine.record_elsewhere(name, host));
+    let answered = if name == "wait_for" {
+        peer.wait_tool(&arguments, call.max_hold()).await
+    } else {
+        peer.tool(name, &arguments, again).await
+    };
+    if let Some(record) = &mut record {
+        record.finish(answered.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok"));
+    }
+    let Some(answer) = answered? else { return Ok(None) };
+    let unreadable = |error: serde_json::Error| Error::internal(format!("host {host}: {error}"));
+    let ToolCallAnswer { text, mut answer, .. } = serde_json::from_value(answer).map_err(unreadable)?;
+    if let Some(Value::String(id)) = answer.get_mut("id")
+        && !id.starts_with(['%', '@', '$'])
+    {
+        *id = format!("{host}/{id}");
+    }
+    Ok(Some(ToolOutput { text, answer }))
+}
+
+/// Calls a native tool for a caller without a protocol around it. `wait_id`, `hold`: as in [`CallContext`].
+pub async fn call_tool(
+    engine: &Engine,
+    client: ClientContext,
+    (name, arguments): (&str, JsonObject),
+    wait_id: Option<String>,
+    hold: Option<Duration>,
+) -> Result<ToolCallAnswer> {
+    let none = || Error::not_found(format!("no tool {name:?}"));
+    if !TOOLS.iter().any(|(tool, ..)| *tool == name) {
+        return Err(none());
+    }
+    let call = CallContext {
+        engine: engine.clone(),
+        client: client.into(),
+        peer: None,
+        progress: None,
+        peer_pid: None,
+        // The engine's caller says so.
+        over_tcp: false,
+        elicitation: None,
+        wait_id,
+        hold,
+    };
+    let output = tools::call(&call, name, arguments).await.ok_or_else(none)??;
+    Ok(ToolCallAnswer { text: output.text, answer: output.answer })
+}

@@ -1,0 +1,697 @@
+//! The tools: the description of each for a model, and what each does with the engine.
+
+use std::sync::{Arc, LazyLock};
+
+use muxtap_base::plain;
+use muxtap_engine::{
+    Names, Server, SessionPart, Target, check_keys,
+    elsewhere::{default_server, is_on},
+    is_number,
+};
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
+use utoipa::ToSchema;
+
+use super::there;
+use super::{
+    CallContext,
+    args::{self, parse},
+    capability,
+    output::{
+        CaptureOutput, ListOutput, ReadOutput, RunOutput, SearchOutput, SendOutput, ToolOutput, WatchOutput,
+        matching_lines,
+    },
+    schema, snapshot,
+    truncate::{MAX_CHARS, MOST_CHARS, truncate_middle},
+};
+
+use muxtap_api::{
+    CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest,
+    PatchRequest, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier, ToolSet,
+    WaitAnswer,
+};
+
+/// A tool's effect on the world, for `annotations`.
+#[derive(Clone, Copy)]
+pub(super) enum Effect {
+    Reads,
+    Types,
+    Makes,
+    Changes,
+    Ends,
+}
+
+pub(super) fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str, effect: Effect) -> Tool {
+    let annotations = ToolAnnotations::new();
+    // Annotations that are left out have the value that a client assumes.
+    let annotations = match effect {
+        Effect::Reads => annotations.read_only(true),
+        Effect::Types => annotations.destructive(true),
+        Effect::Makes => annotations.destructive(false),
+        Effect::Changes => annotations.destructive(false).idempotent(true),
+        Effect::Ends => annotations.idempotent(true),
+    };
+    Tool::new(name, description, schema::input::<I>())
+        .with_annotations(annotations)
+        .with_raw_output_schema(schema::output::<O>())
+}
+
+/// Returns the tools of these sets; of none: the native ones.
+pub fn of(sets: &[ToolSet]) -> Vec<Tool> {
+    let sets = if sets.is_empty() { &[ToolSet::Native] } else { sets };
+    let mut tools: Vec<Tool> = Vec::new();
+    for set in sets {
+        let more = match set {
+            ToolSet::Native => TOOLS.iter(),
+            ToolSet::Snapshot => SNAPSHOT.iter(),
+            ToolSet::Record => super::record::TOOLS.iter(),
+            ToolSet::Capability => capability::TOOLS.iter(),
+            ToolSet::Devices => super::devices::TOOLS.iter(),
+            ToolSet::Sessions => super::sessions::TOOLS.iter(),
+        };
+        let fresh: Vec<Tool> = more.filter(|tool| tools.iter().all(|known| known.name != tool.name)).cloned().collect();
+        tools.extend(fresh);
+    }
+    tools
+}
+
+/// The native tools.
+pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
+    use Effect::{Changes, Ends, Makes, Reads, Types};
+    vec![
+        tool::<args::List, ListOutput>(
+            "list",
+            "List tmux sessions, windows, panes, or the coding agents in panes: what each does and asks.",
+            Reads,
+        ),
+        tool::<args::Capture, CaptureOutput>("capture_pane", "What a pane shows now (as tmux capture-pane -p).", Reads),
+        tool::<args::Read, ReadOutput>(
+            "read_since",
+            "What a pane printed since a point, page by page; with the last answer's cursor, what comes next.",
+            Reads,
+        ),
+        tool::<args::Wait, WaitAnswer>(
+            "wait_for",
+            "Wait until panes print a pattern, rest, show a prompt or end. Answers the moment it happens, also when it \
+             happened since the last input. `pending`: call again with its id. Never poll with sleep.",
+            Reads,
+        ),
+        tool::<args::Run, RunOutput>(
+            "run",
+            "Run a command in a shell that rests in a pane: its output and exit status. `pending` or TIMEOUT: call \
+             again with its id.",
+            Types,
+        ),
+        tool::<args::Send, SendOutput>(
+            "send_keys",
+            "Type text or press keys in a pane, or answer its agent's question; then wait_for what comes.",
+            Types,
+        ),
+        tool::<args::Create, CreatedAnswer>("create", "Make a session, a window or a pane; answers its pane.", Makes),
+        tool::<args::Kill, DoneAnswer>("kill", "End a pane, window or session and what runs in it.", Ends),
+        tool::<args::Change, DoneAnswer>("change", "Rename, resize, lay out, select, zoom or respawn.", Changes),
+        tool::<args::Watch, WatchOutput>(
+            "watch",
+            "What happens in panes: output, ends, bells, agents. Give `resume` of the last answer to miss nothing.",
+            Reads,
+        ),
+        tool::<args::Search, SearchOutput>("search", "Find lines in all that panes have printed.", Reads),
+        super::supervisor_tool::tool().with_annotations(ToolAnnotations::new().destructive(true)),
+    ]
+});
+
+/// The tools about snapshots.
+static SNAPSHOT: LazyLock<Vec<Tool>> = LazyLock::new(|| {
+    vec![tool::<snapshot::Snapshot, snapshot::SnapshotOutput>(
+        snapshot::NAME,
+        "Keep tmux sessions by name and make them again, keep layouts of windows, and type into groups of panes at \
+         once.",
+        Effect::Types,
+    )]
+});
+
+/// Calls a tool. `None`: there is no such tool.
+pub async fn call(call: &CallContext, name: &str, mut arguments: JsonObject) -> Option<Result<ToolOutput>> {
+    if name == capability::NAME {
+        // Its panes are those of its own sandbox, whatever stands in them.
+        return call_here(call, name, arguments).await;
+    }
+    let host = match call.engine.take_host(&mut arguments) {
+        Ok(host) => host,
+        Err(error) => return Some(Err(error)),
+    };
+    if let Some(host) = &host {
+        let named = arguments.get("server").and_then(Value::as_str);
+        if !named.is_some_and(|server| is_on(server.as_ref(), host)) {
+            arguments.insert("server".into(), default_server(host).into());
+        }
+    }
+    let host = host.or_else(|| Some(arguments.get("server")?.as_str()?.split_once('/')?.0.to_owned()));
+    let host = host.or_else(|| there::take_from_id(call, &mut arguments));
+    let host = host.filter(|host| !host.is_empty());
+    if let Some(host) = &host {
+        match there::call(call, host, name, &arguments).await {
+            Ok(None) => {}
+            Ok(Some(output)) => return Some(Ok(output.on_host(host))),
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    let answer = call_here(call, name, arguments).await?;
+    Some(match host {
+        Some(host) => answer.map(|output| output.on_host(&host)),
+        None => answer,
+    })
+}
+
+/// Calls a tool whose targets name no host any more.
+async fn call_here(call: &CallContext, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {
+    Some(match name {
+        "list" => list(call, arguments).await,
+        "capture_pane" => capture(call, arguments).await,
+        "read_since" => read(call, arguments).await,
+        "wait_for" => super::wait::wait(call, arguments).await,
+        "run" => run(call, arguments).await,
+        "send_keys" => send(call, arguments).await,
+        "create" => create(call, arguments).await,
+        "kill" => kill(call, arguments).await,
+        "change" => change(call, arguments).await,
+        "search" => search(call, arguments).await,
+        "watch" => super::watch::watch(call, arguments).await,
+        snapshot::NAME => snapshot::call(call, arguments).await,
+        "record" => super::record::record(call, arguments).await,
+        capability::NAME => capability::call(call, arguments).await,
+        "devices" => super::devices::list(call, arguments),
+        "workspace" => super::devices::workspace(call, arguments).await,
+        super::sessions::NAME => super::sessions::call(call, arguments).await,
+        _ => return None,
+    })
+}
+
+async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let args: args::List = parse(arguments)?;
+    let server = call.server(args.server.as_deref())?;
+    let scopes = match &args.target {
+        None => server.scopes(&[]).await?,
+        // Where sessions are listed a number can be nothing else.
+        Some(number) if args.what == args::ListKind::Sessions && is_number(number) => {
+            server.scopes(&[format!("{number}:")]).await?
+        }
+        Some(target) => server.scopes(std::slice::from_ref(target)).await?,
+    };
+    let wanted = |named: Names<'_>| scopes.include(named);
+    let mut listed = ListOutput::default();
+    match args.what {
+        args::ListKind::Sessions => {
+            let mut sessions = server.sessions().await?;
+            sessions.retain(|one| wanted(one.into()));
+            listed.sessions = Some(sessions);
+        }
+        args::ListKind::Windows => {
+            let mut windows = server.windows().await?;
+            windows.retain(|one| wanted(one.into()));
+            listed.windows = Some(windows);
+        }
+        args::ListKind::Panes => {
+            let mut panes = server.panes().await?;
+            panes.retain(|one| wanted(one.into()));
+            listed.panes = Some(panes);
+        }
+        args::ListKind::Agents => {
+            let mut agents = server.agents().await?.agents;
+            agents.retain(|one| wanted(one.into()));
+            listed.agents = Some(agents);
+        }
+    }
+    Ok(ToolOutput::new(listed.text(), &listed))
+}
+
+async fn capture(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let args: args::Capture = parse(arguments)?;
+    let server = call.server(args.server.as_deref())?;
+    let start = args.history.filter(|lines| *lines > 0).map(|lines| format!("-{lines}"));
+    let request = CaptureRequest { start, escapes: args.escapes, join: args.join, ..CaptureRequest::default() };
+    let answer = server.capture(&args.target, &request).await?;
+    let shown = truncate_middle(answer.text.trim_end(), args.max_chars);
+    let output = CaptureOutput {
+        pane: answer.pane.to_string(),
+        text: shown.text,
+        cursor: answer.cursor.to_string(),
+        cut: shown.cut,
+    };
+    Ok(ToolOutput::new(format!("{}\n[cursor {}]", output.text, output.cursor), &output))
+}
+
+/// Raw bytes of one read: of longer output `more` says that there is a rest.
+const READ_BYTES: u64 = muxtap_engine::limits::READ_MOST;
+
+async fn read(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let args: args::Read = parse(arguments)?;
+    let server = call.server(args.server.as_deref())?;
+    let wait_ms = args.wait_ms.map(|wait| u64::try_from(call.capped(wait).as_millis()).unwrap_or(u64::MAX));
+    let request = ReadRequest { since: args.since, max_bytes: Some(READ_BYTES), wait_ms, ..ReadRequest::default() };
+    let answer = server.read_page(&args.target, &request, limit(args.max_chars)).await?;
+    let output = ReadOutput {
+        pane: answer.pane.to_string(),
+        text: answer.text.unwrap_or_default(),
+        cursor: answer.cursor.to_string(),
+        more: answer.more,
+        gap: answer.gap,
+        exited: answer.exited,
+        exit_status: answer.exit_status,
+    };
+    Ok(ToolOutput::new(output.text(), &output))
+}
+
+/// Runs a command, or waits for the end of one that runs; answers `pending` before a client gives up.
+async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let args: args::Run = parse(arguments)?;
+    let chars = limit(args.max_chars);
+    let (id, report) = match (args.id, args.target, args.command) {
+        (Some(id), None, None) => {
+            let hold = args.timeout_ms.map_or(call.max_hold(), |timeout| call.capped(timeout));
+            let report = call.engine.run_result(&id, hold, chars).await;
+            (id, report)
+        }
+        (Some(_), _, _) => return Err(Error::invalid("id: a run that goes on has its target and command already")),
+        (None, Some(target), Some(command)) => {
+            let server = call.server(args.server.as_deref())?;
+            let meant = call.resolve_target(&server, Tier::Input, &target, args::TargetKind::Pane, Some(args.force));
+            let meant = meant.await?;
+            call.confirm(Tier::Input, &format!("Run a command in {target}")).await?;
+            let request =
+                RunRequest { command, timeout_ms: args.timeout_ms, clear_line: args.clear_line, prompt_ms: None };
+            let run = server.begin_run(&meant, &request)?;
+            let report = call.engine.run_result(run.id(), call.max_hold(), chars).await;
+            let id = run.id().to_owned();
+            // From here on all who have the id may ask for it.
+            run.release();
+            (id, report)
+        }
+        (None, _, _) => {
+            return Err(Error::invalid("run: say target and command, or the id of a run that goes on"));
+        }
+    };
+    let report = report.map_err(|error| timed_out(error, &id))?;
+    let output = RunOutput::of(&id, report);
+    Ok(ToolOutput::new(output.text(), &output))
+}
+
+/// Adds to the error of a run whose time is over what to do.
+fn timed_out(mut error: Error, id: &str) -> Error {
+    if error.code == ErrorCode::Timeout && error.details.as_ref().is_some_and(|details| details["id"] == id) {
+        error.message = format!(
+            "{}: call run with id: {id:?} for its end and exit status, or send_keys with keys: [\"C-c\"] to stop it",
+            error.message
+        );
+    }
+    error
+}
+
+async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let args: args::Send = parse(arguments)?;
+    check_keys(&args.keys)?;
+    let answers = match (args.question_id, args.answer) {
+        (None, None) => None,
+        (Some(question), Some(answer)) if args.text.is_none() && args.keys.is_empty() && !args.submit => {
+            Some((question, answer))
+        }
+        (Some(_), Some(_)) => return Err(Error::invalid("answer: give it without text, keys and submit")),
+        (None, Some(_)) => {
+            return Err(Error::invalid("answer: say with question_id which question; list (what: agents) has it"));
+        }
+        (Some(_), None) => return Err(Error::invalid("question_id: say with answer which of its answers to give")),
+    };
+    let server = call.server(args.server.as_deref())?;
+    let kind = args::TargetKind::Pane;
+    let target = call.resolve_target(&server, Tier::Input, &args.target, kind, Some(args.force)).await?;
+    let what = match &answers {
+        Some((question, answer)) if call.client.confirm.contains(&Tier::Input) => {
+            answer_shown(&server, &args.target, question, answer).await?
+        }
+        _ => format!("Type into {}", plain::name(&args.target)),
+    };
+    call.confirm(Tier::Input, &what).await?;
+    if let Some((question, answer)) = answers {
+        let answered = server.answer(&target, &question, &answer).await?;
+        let seen = if answered.taken { "the question has gone" } else { "the question still stands there" };
+        let text = format!("answered {:?} in {}; {seen}", answered.label, answered.pane);
+        let output = SendOutput {
+            pane: answered.pane.to_string(),
+            cursor: answered.cursor.to_string(),
+            submit: None,
+            answered: Some(answered.label),
+            taken: Some(answered.taken),
+        };
+        return Ok(ToolOutput::new(text, &output));
+    }
+    let keys = (!args.keys.is_empty()).then_some(args.keys);
+    let (first, then) = match (args.text, keys) {
+        // Text, and keys behind it: two inputs, as two calls would be.
+        (Some(text), Some(keys)) if !args.submit => {
+            (InputRequest { text: Some(text), paste: args.paste, ..InputRequest::default() }, Some(keys))
+        }
+        (text, keys) => {
+            (InputRequest { text, keys, paste: args.paste, submit: args.submit, ..InputRequest::default() }, None)
+        }
+    };
+    let answer = server.input(&target, &first).await?;
+    if let Some(keys) = then {
+        let request = InputRequest { keys: Some(keys), ..InputRequest::default() };
+        server.input(&answer.pane.to_string(), &request).await?;
+    }
+    let seen = answer.submit.map_or("", |seen| if seen.changed { "; it reacted" } else { "; no reaction yet" });
+    let text = format!("sent to {}{seen} [cursor {}]", answer.pane, answer.cursor);
+    let output = SendOutput {
+        pane: answer.pane.to_string(),
+        cursor: answer.cursor.to_string(),
+        submit: answer.submit,
+        answered: None,
+        taken: None,
+    };
+    Ok(ToolOutput::new(text, &output))
+}
+
+/// Returns an answer to an agent's question in words, with the question. Error: `CONFLICT` where nobody asks it.
+async fn answer_shown(server: &Server, target: &str, question: &str, answer: &str) -> Result<String> {
+    let agents = server.agents().await?.agents;
+    let asks = agents.into_iter().find(|agent| agent.question_id.as_deref() == Some(question));
+    let asks = asks.ok_or_else(|| {
+        Error::new(
+            ErrorCode::Conflict,
+            format!("no agent asks the question {question:?} now; list (what: agents) has them"),
+        )
+    })?;
+    let option = asks.options.iter().find(|option| option.key == answer || option.label == answer);
+    let label = option.map_or(answer, |option| &option.label);
+    let asked: String = asks
+        .question
+        .iter()
+        .flat_map(|text| text.lines())
+        .flat_map(|line| ["\n    ".into(), plain::name(line)])
+        .collect();
+    Ok(format!(
+        "Give the answer {:?} in {} to the question of {} in {}:\n{asked}\n\nThat",
+        plain::name(label),
+        plain::name(target),
+        plain::name(&asks.name),
+        asks.pane
+    ))
+}
+
+async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let args: args::Create = parse(arguments)?;
+    let server = call.server(args.server.as_deref())?;
+    call.confirm(Tier::Create, &format!("Make a {:?}", args.what)).await?;
+    let spawn = SpawnRequest {
+        command: args.command.map(|line| vec![line]),
+        cwd: args.cwd,
+        caller_cwd: call.client.cwd.clone(),
+        env: args.env,
+        keep: args.keep,
+        caller_env: call.client.env.clone(),
+    };
+    let target = |what: &str| {
+        args.target
+            .clone()
+            .ok_or_else(|| Error::invalid(format!("target: say which session or pane the new {what} belongs to")))
+    };
+    let made = match args.what {
+        args::CreateKind::Session => {
+            let request = NewSessionRequest { name: args.name, spawn, ..NewSessionRequest::default() };
+            server.create_session(&request).await?
+        }
+        args::CreateKind::Window => {
+            let request =
+                NewWindowRequest { session: target("window")?, name: args.name, spawn, ..NewWindowRequest::default() };
+            server.create_window(&request).await?
+        }
+        args::CreateKind::Pane => {
+            let pane = target("pane")?;
+            let request = SplitRequest { pane, horizontal: args.horizontal, spawn, ..SplitRequest::default() };
+            server.create_split(&request).await?
+        }
+    };
+    Ok(ToolOutput::new(format!("made {} in window {} of session {}", made.pane, made.window, made.session_name), &made))
+}
+
+/// Returns the kind of a target, by how it is written.
+fn kind(target: &str, what: Option<args::TargetKind>) -> Result<args::TargetKind> {
+    use args::TargetKind::{Pane, Session, Window};
+    Ok(match (what, target.parse()?) {
+        (Some(what), _) => what,
+        (None, Target::Number(number)) => return Err(Error::bare_number(&number, &[])),
+        (None, Target::Pane(_) | Target::Marked | Target::Place { pane: Some(_), .. }) => Pane,
+        (None, Target::Window(_) | Target::Place { window: Some(_), .. }) => Window,
+        (None, Target::Name(_) | Target::Place { session: SessionPart::Named(_), .. }) => Session,
+        (None, Target::Sign(_) | Target::Place { .. }) => {
+            let message = format!("{target}: say with `what` whether a pane, a window or a session is meant");
+            return Err(Error::new(ErrorCode::AmbiguousTarget, message));
+        }
+    })
+}
+
+async fn kill(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let args: args::Kill = parse(arguments)?;
+    let server = call.server(args.server.as_deref())?;
+    let kind = kind(&args.target, args.what)?;
+    let target = call.resolve_target(&server, Tier::Kill, &args.target, kind, Some(args.force)).await?;
+    call.confirm(Tier::Kill, &format!("End the {kind:?} {}", args.target)).await?;
+    match kind {
+        args::TargetKind::Pane => server.kill_pane(&target).await?,
+        args::TargetKind::Window => server.kill_window(&target).await?,
+        args::TargetKind::Session => server.kill_session(&target).await?,
+    }
+    Ok(ToolOutput::new(format!("ended {}", args.target), &DoneAnswer { ok: true }))
+}
+
+async fn change(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let args: args::Change = parse(arguments)?;
+    let server = call.server(args.server.as_deref())?;
+    if !args.respawn && (args.command.is_some() || args.kill) {
+        return Err(Error::invalid("command and kill: only with respawn: true; run types a command into a shell"));
+    }
+    let kind = match args.layout {
+        Some(_) => args::TargetKind::Window,
+        None if args.zoom.is_some() || args.leave_mode || args.respawn => args::TargetKind::Pane,
+        None => kind(&args.target, None)?,
+    };
+    let (mut target, mut tier) = (args.target.clone(), Tier::Create);
+    if args.kill {
+        tier = Tier::Kill;
+        target = call.resolve_target(&server, tier, &target, kind, None).await?;
+    }
+    call.confirm(tier, &format!("Change {}", args.target)).await?;
+    let respawn = args.respawn.then(|| RespawnRequest {
+        kill: args.kill,
+        spawn: SpawnRequest { command: args.command.map(|line| vec![line]), ..SpawnRequest::default() },
+    });
+    let patch = PatchRequest {
+        name: args.name,
+        layout: args.layout,
+        width: args.width,
+        height: args.height,
+        respawn,
+        select: args.select,
+        zoom: args.zoom,
+        leave_mode: args.leave_mode,
+    };
+    match kind {
+        args::TargetKind::Pane => server.patch_pane(&target, &patch).await?,
+        args::TargetKind::Window => server.patch_window(&target, &patch).await?,
+        args::TargetKind::Session => server.patch_session(&target, &patch).await?,
+    }
+    Ok(ToolOutput::new(format!("changed {}", args.target), &DoneAnswer { ok: true }))
+}
+
+async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let args: args::Search = parse(arguments)?;
+    let server = call.server(args.server.as_deref())?;
+    let text = args.pattern.clone();
+    let compile = move || {
+        let pattern = regex::RegexBuilder::new(&text).size_limit(SEARCH_BYTES).build();
+        pattern.map_err(|error| Error::invalid(format!("pattern: {error}")))
+    };
+    let pattern = call.engine.compile([args.pattern.as_str()], compile).await?;
+    let most = args.max_lines.unwrap_or(50).clamp(1, 1000);
+    let context = args.context.unwrap_or_default().min(MOST_CONTEXT);
+    let page = args.page.unwrap_or_default();
+    if page > MOST_PAGES {
+        return Err(Error::invalid(format!("page: at most {MOST_PAGES}; narrow `pattern` or `targets`")));
+    }
+    let scopes = server.scopes(&args.targets).await?;
+    let mut panes = server.panes().await?;
+    // An id is read from the pane that has it now.
+    panes.retain(|pane| !pane.earlier_server);
+    panes.retain(|pane| scopes.include(pane));
+    if context > 0 && most.saturating_mul(page + 1).saturating_mul(panes.len()) > MOST_WITH_CONTEXT {
+        let message = format!(
+            "context: {} panes, pages and lines are too many for it; give fewer `targets` or `max_lines`, or no \
+             context",
+            panes.len()
+        );
+        return Err(Error::invalid(message));
+    }
+    // The semaphore is never closed. A thread goes on when its caller has left: the turn is its own, too.
+    let turn = Arc::new(SEARCHING.acquire().await.ok());
+    let mut output = SearchOutput { searched: panes.len(), ..SearchOutput::default() };
+    let mut of_panes = Vec::new();
+    for pane in panes {
+        let mut text = String::new();
+        let mut since = "start".to_owned();
+        loop {
+            let request = ReadRequest { since: Some(since), max_bytes: Some(READ_BYTES), ..ReadRequest::default() };
+            match server.read(&pane.id.to_string(), &request).await {
+                Ok(answer) => {
+                    text.push_str(&answer.text.unwrap_or_default());
+                    since = answer.cursor.to_string();
+                    if !answer.more {
+                        break;
+                    }
+                }
+                // The pane has gone in the meantime.
+                Err(error) if error.code == ErrorCode::NotFound => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let pattern = pattern.clone();
+        // A pattern may take long over a whole ring; other calls must not wait for it.
+        let (id, kept) = (pane.id.to_string(), most.saturating_mul(page + 1));
+        let turn = turn.clone();
+        let search = move || {
+            let _turn = turn;
+            matching_lines(&id, &pattern, &text, kept, context)
+        };
+        let found = tokio::task::spawn_blocking(search).await;
+        let found = found.map_err(|error| Error::internal(error.to_string()))?;
+        output.matches += found.1;
+        of_panes.push(found);
+    }
+    output.take_page(of_panes, most, page);
+    Ok(ToolOutput::new(output.text(), &output))
+}
+
+/// Lines before and after a match at most.
+pub(super) const MOST_CONTEXT: usize = 20;
+/// The last page of a search.
+pub(super) const MOST_PAGES: usize = 1000;
+/// Lines of all pages and panes of `search` that are kept with their context.
+const MOST_WITH_CONTEXT: usize = 100_000;
+
+/// Searches at once: each holds the text of a pane and a thread. More wait for their turn.
+const SEARCHES: usize = 2;
+static SEARCHING: Semaphore = Semaphore::const_new(SEARCHES);
+
+/// The size limit of a compiled pattern, in bytes.
+const SEARCH_BYTES: usize = 1 << 20;
+
+/// Returns how many characters of text an answer has.
+fn limit(max_chars: Option<usize>) -> usize {
+    max_chars.unwrap_or(MAX_CHARS).clamp(100, MOST_CHARS)
+}
+
+/// A result whose text is given and whose JSON is `answer`.
+impl ToolOutput {
+    pub(super) fn new(text: impl Into<String>, answer: &impl Serialize) -> Self {
+        Self { text: text.into(), answer: serde_json::to_value(answer).unwrap_or(Value::Object(Map::new())) }
+    }
+}
+
+impl CallContext {
+    /// Resolves a target to an id, so that it means the same after a person has answered. Error:
+    /// the caller itself runs there, and it is not forced (`None`: cannot be).
+    /// Where neither the caller's own pane nor a person is in question the target stays as it is,
+    /// and tmux is not asked.
+    async fn resolve_target(
+        &self,
+        server: &Server,
+        tier: Tier,
+        target: &str,
+        kind: args::TargetKind,
+        force: Option<bool>,
+    ) -> Result<String> {
+        let own = self.client.own_pane(server.socket()).filter(|_| force != Some(true));
+        if own.is_none() && !self.client.confirm.contains(&tier) {
+            return Ok(target.to_owned());
+        }
+        let meant = match kind {
+            args::TargetKind::Pane => server.pane_id(target).await?,
+            args::TargetKind::Window => server.window_id(target).await?,
+            args::TargetKind::Session => server.session_id(target).await?,
+        };
+        let Some(own) = own else { return Ok(meant) };
+        let panes = server.panes().await?;
+        let Some(own) = panes.into_iter().find(|pane| pane.id.to_string() == own) else { return Ok(meant) };
+        let its = match kind {
+            args::TargetKind::Pane => own.id.to_string(),
+            args::TargetKind::Window => own.window_id,
+            args::TargetKind::Session => own.session_id,
+        };
+        if meant == its {
+            let hint = force.map_or("", |_| "; say force: true if that is what you want");
+            let message = format!("{target} is where you run yourself ({}){hint}", own.id);
+            return Err(Error::new(ErrorCode::Conflict, message));
+        }
+        Ok(meant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an agent has that works for a person takes 14 KiB of it, and everything at once is bounded, too.
+    #[test]
+    fn sets_that_are_taken_together_are_small() {
+        let bytes = |sets: &[ToolSet]| serde_json::to_string(&of(sets)).unwrap().len();
+        let usual = [ToolSet::Native, ToolSet::Devices, ToolSet::Sessions];
+        assert!(bytes(&usual) < 14 << 10, "{} bytes", bytes(&usual));
+        let all = [&usual[..], &[ToolSet::Snapshot, ToolSet::Record, ToolSet::Capability]].concat();
+        assert!(bytes(&all) < 19_000, "{} bytes", bytes(&all));
+    }
+
+    #[test]
+    fn the_list_of_tools_is_small_and_whole() {
+        let json = serde_json::to_string(&*TOOLS).unwrap();
+        assert!(json.len() < 12_000, "{} bytes: {json}", json.len());
+        for tool in TOOLS.iter().chain(&*SNAPSHOT) {
+            let schema = tool.schema_as_json_value();
+            assert_eq!(schema["type"], "object", "{}", tool.name);
+            for (name, field) in schema["properties"].as_object().unwrap() {
+                let output = field["description"].is_string() || schema::SELF_EXPLANATORY.contains(&name.as_str());
+                // What `server` is stands at the first tool.
+                assert!(output || name == "server" || name == "action", "{} {name}: {field}", tool.name);
+                assert!(field.get("$ref").is_none(), "{} {name}: {field}", tool.name);
+            }
+            // The supervisor answers in texts.
+            let output = tool.output_schema.as_ref().map(|schema| Value::Object((**schema).clone()));
+            assert!(
+                output.map_or(tool.name == "manage_tmux_sessions", |output| output["type"] == "object"),
+                "{}",
+                tool.name
+            );
+            assert!(tool.annotations.is_some() && tool.description.is_some());
+        }
+    }
+
+    #[test]
+    fn a_target_says_what_it_is() {
+        use args::TargetKind::{Pane, Session, Window};
+        for (target, is) in [
+            ("%3", Pane),
+            ("@1", Window),
+            ("work", Session),
+            ("$0", Session),
+            ("work:1", Window),
+            ("work:1.0", Pane),
+            ("pane:%3", Pane),
+            ("terminal:%3", Pane),
+        ] {
+            assert_eq!(kind(target, None).unwrap(), is, "{target}");
+        }
+        assert_eq!(kind("work", Some(Pane)).unwrap(), Pane);
+        assert_eq!(kind("3", Some(Session)).unwrap(), Session);
+        assert_eq!(kind("3", None).unwrap_err().code, ErrorCode::AmbiguousTarget);
+    }
+}

@@ -1,0 +1,148 @@
+//! `wait_for`: a wait that outlives the call.
+
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
+
+use muxtap_api::{
+    Error, GapReason, PredicateKind, Result, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest,
+};
+use rmcp::model::{JsonObject, ProgressNotificationParam};
+use serde_json::{Value, json};
+
+use super::{
+    CallContext,
+    args::{self, parse},
+    output::ToolOutput,
+};
+
+/// How often a client that asked for progress gets a notification; clients begin their own time
+/// limit anew then.
+const PROGRESS: Duration = Duration::from_secs(5);
+
+/// Cancels the caller's own wait when its call is cancelled.
+struct CancelOnDrop<'a> {
+    call: &'a CallContext,
+    id: Option<String>,
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.call.engine.abandon_wait(&id);
+        }
+    }
+}
+
+/// Waits as long as no client gives up; then returns `pending`, and the next call goes on.
+pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    let args: args::Wait = parse(arguments)?;
+    let begun = Instant::now();
+    let id = match args.id {
+        Some(id) if args.panes.is_empty() && args.patterns.is_empty() => id,
+        Some(_) => return Err(Error::invalid("id: a wait that goes on has its panes and patterns already")),
+        None => {
+            let server = call.server(args.server.as_deref())?;
+            let request = WaitRequest {
+                panes: args.panes,
+                mode: if args.all { WaitMode::All } else { WaitMode::Any },
+                patterns: args.patterns,
+                screen: args.screen,
+                stable_ms: args.stable_ms,
+                exit: args.exit,
+                prompt: args.prompt,
+                bell: args.bell,
+                title: args.title,
+                settle_ms: args.settle_ms,
+                fail: args.fail,
+                since: args.since,
+                timeout_ms: args.timeout_ms,
+                detach: true,
+                ..WaitRequest::default()
+            };
+            server.await_again(&request, call.wait_id.clone(), None).await?.id
+        }
+    };
+    let mut cancel_on_drop = CancelOnDrop { call, id: call.wait_id.is_none().then(|| id.clone()) };
+    let hold = call.max_hold();
+    let answer = loop {
+        let left = hold.saturating_sub(begun.elapsed());
+        let look = if call.progress.is_some() { left.min(PROGRESS) } else { left };
+        let answer = call.engine.wait_result(&id, Some(u64::try_from(look.as_millis()).unwrap_or(u64::MAX))).await?;
+        if answer.outcome != WaitOutcome::Pending || begun.elapsed() >= hold {
+            break answer;
+        }
+        notify_progress(call, &answer, begun.elapsed()).await;
+    };
+    // The wait goes on without this call, or is over.
+    cancel_on_drop.id = None;
+    Ok(ToolOutput { text: text(&answer), answer: serde_json::to_value(&answer).unwrap_or_else(|_| json!({})) })
+}
+
+async fn notify_progress(call: &CallContext, answer: &WaitAnswer, waited: Duration) {
+    let (Some(peer), Some(token)) = (&call.peer, &call.progress) else { return };
+    let latched = answer.predicates.iter().filter(|predicate| predicate.latched).count();
+    let mut progress = ProgressNotificationParam::new(token.clone(), waited.as_secs_f64());
+    progress.message = Some(format!("{latched} of {} satisfied; wait {}", answer.predicates.len(), answer.id));
+    // A client that has gone needs no notification.
+    let _ = peer.notify_progress(progress).await;
+}
+
+/// Formats what the answer says: how it ended, where, with which status, and each condition.
+fn text(answer: &WaitAnswer) -> String {
+    let took = format!("after {:.0} ms", answer.duration_ms);
+    let place = answer.pane.map(|pane| format!(" in {pane}")).unwrap_or_default();
+    let mut text = match answer.outcome {
+        WaitOutcome::Matched => format!("matched{place} {took}"),
+        WaitOutcome::Pending => {
+            format!("pending: call wait_for with id: {:?} to go on waiting; nothing is missed in between", answer.id)
+        }
+        WaitOutcome::Timeout => format!("timeout{place} {took}"),
+        WaitOutcome::Failed => format!("failed{place} {took}"),
+        WaitOutcome::Ended => format!("the pane ended first{place} {took}"),
+        WaitOutcome::Cancelled => format!("cancelled {took}"),
+    };
+    // Writing to a String cannot fail.
+    let _ = match (answer.exit_status, answer.exit_signal) {
+        (Some(status), _) => write!(text, ", exit status {status}"),
+        (None, Some(signal)) => write!(text, ", ended by signal {signal}"),
+        (None, None) if answer.outcome == WaitOutcome::Ended => write!(text, ", exit status unknown"),
+        (None, None) => Ok(()),
+    };
+    text.push_str(match answer.gap.map(|gap| gap.reason) {
+        Some(GapReason::ProcessEnded) => "; tmux may have dropped the last output of what ended",
+        Some(_) => "; output was missing while it watched",
+        None => "",
+    });
+    text.push('\n');
+    for one in &answer.predicates {
+        let kind = serde_json::to_value(one.kind).ok();
+        let kind = kind.as_ref().and_then(Value::as_str).unwrap_or_default();
+        let what = one.pattern.as_ref().map_or_else(|| kind.to_owned(), |pattern| format!("{kind} /{pattern}/"));
+        let stands = one.stands_before.as_ref().filter(|_| answer.outcome == WaitOutcome::Timeout);
+        let _ = match (one.latched, &one.line, stands) {
+            // A `fail` pattern that did not match is no news.
+            (false, _, _) if one.kind == PredicateKind::Fail => Ok(()),
+            (true, Some(line), _) => writeln!(text, "{} {what}: {line}", one.pane),
+            (true, None, _) => match (one.exit_status, one.exit_signal) {
+                (Some(status), _) => writeln!(text, "{} {what}: yes, exit status {status}", one.pane),
+                (None, Some(signal)) => writeln!(text, "{} {what}: yes, by signal {signal}", one.pane),
+                (None, None) => writeln!(text, "{} {what}: yes", one.pane),
+            },
+            (false, _, Some(StandsBefore { line, since, .. })) => writeln!(
+                text,
+                "{} {what}: not yet, but it stands there since before the wait (since: {since} counts it): {line}",
+                one.pane
+            ),
+            (false, _, None) => writeln!(text, "{} {what}: not yet", one.pane),
+        };
+    }
+    if let Some(screen) = &answer.screen {
+        let _ = writeln!(text, "the screen ends:\n{screen}");
+    }
+    if let Some(cursor) = &answer.cursor {
+        let _ = writeln!(text, "[cursor {cursor}]");
+    }
+    text
+}

@@ -1,0 +1,132 @@
+//! `watch`: what happens in panes, from one call to the next.
+
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
+
+use muxtap_api::{Error, EventKind, Result, SubscribeRequest};
+use muxtap_base::clock::now_ms;
+use rmcp::model::JsonObject;
+use serde_json::{Value, json};
+
+use super::{
+    CallContext,
+    args::{self, parse},
+    output::{ToolOutput, WatchOutput},
+    truncate::truncate_middle,
+};
+
+/// How long a call waits for an event by default, in milliseconds.
+const WAIT_MS: u64 = 10_000;
+/// Events that follow each other within this time belong to the same answer.
+const TOGETHER: Duration = Duration::from_millis(150);
+/// How long after its first event an answer is given, even if more events come.
+const AT_MOST: Duration = Duration::from_secs(2);
+/// Characters of output that an answer gathers before it is given.
+const MOST_CHARS: usize = 200_000;
+/// Events of one answer.
+const MOST_EVENTS: usize = 100;
+/// Characters of one pane's output in an answer.
+const PANE_CHARS: usize = 4000;
+
+/// Waits for an event, gathers those that follow it, and returns them with the place to go on from.
+pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    use EventKind::{Agent, Bell, Output, PaneExited, PaneOpened, Title};
+    let args: args::Watch = parse(arguments)?;
+    let server = call.server(args.server.as_deref())?;
+    let types = vec![Output, PaneOpened, PaneExited, Bell, Title, Agent];
+    let (resume, since) = match &args.resume {
+        None => (None, None),
+        Some(resume) => {
+            let wrong = || Error::invalid("resume: give the `resume` of an answer of watch as it was");
+            let (at, place) = resume.split_once('@').ok_or_else(wrong)?;
+            (Some(place.to_owned()), Some(at.parse::<u64>().map_err(|_| wrong())?))
+        }
+    };
+    let scopes = server.scopes(&args.targets).await?;
+    let request = SubscribeRequest { panes: args.targets, types, resume, ..SubscribeRequest::default() };
+    let begun = now_ms();
+    let mut events = server.subscribe(&request).await?;
+    let mut output = WatchOutput { resume: events.resume_token(), ..WatchOutput::default() };
+    // A state that an agent reached between two calls is no event any more, but it still holds.
+    if let Some(since) = since {
+        for agent in server.agents().await?.agents {
+            let is_meant = scopes.include(&agent);
+            if agent.since_ms > since && is_meant {
+                output.events.push(json!({"type": "agent", "pane": agent.pane, "agent": agent}));
+            }
+        }
+    }
+    let wait = call.capped(args.wait_ms.unwrap_or(WAIT_MS));
+    let (mut limit, mut over) = (if output.events.is_empty() { wait } else { TOGETHER }, None::<Instant>);
+    let mut gathered = 0;
+    while output.events.len() < MOST_EVENTS && gathered < MOST_CHARS && over.is_none_or(|over| Instant::now() < over) {
+        let Ok(Some(delivery)) = tokio::time::timeout(limit, events.next()).await else { break };
+        let delivery = delivery?;
+        over = over.or_else(|| Some(Instant::now() + AT_MOST));
+        gathered += delivery.event.json().len();
+        if let Some(resume) = delivery.resume {
+            output.resume = resume;
+        }
+        output.add(serde_json::from_slice(delivery.event.json()).unwrap_or_default());
+        limit = TOGETHER;
+    }
+    output.bound();
+    // The time from before the first event: twice reported is better than never.
+    output.resume = format!("{begun}@{}", output.resume);
+    Ok(ToolOutput { text: text(&output), answer: serde_json::to_value(&output).unwrap_or_default() })
+}
+
+impl WatchOutput {
+    /// Adds an event. Output of one pane is joined into one event.
+    fn add(&mut self, event: Value) {
+        let of = |event: &Value, name: &str| event.get(name).cloned().unwrap_or_default();
+        let is_output = |event: &Value| of(event, "type") == "output";
+        if is_output(&event)
+            && of(&event, "gap").is_null()
+            && let Some(Value::Object(before)) = self
+                .events
+                .iter_mut()
+                .rev()
+                .find(|before| is_output(before) && of(before, "pane") == of(&event, "pane"))
+        {
+            let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+            let whole = text(before.get("text")) + &text(event.get("text"));
+            before.insert("text".into(), whole.into());
+            before.insert("cursor".into(), of(&event, "cursor"));
+            return;
+        }
+        self.events.push(event);
+    }
+
+    fn bound(&mut self) {
+        for text in self.events.iter_mut().filter_map(|event| event.get_mut("text")) {
+            if let Some(whole) = text.as_str() {
+                *text = truncate_middle(whole, Some(PANE_CHARS)).text.into();
+            }
+        }
+    }
+}
+
+fn text(output: &WatchOutput) -> String {
+    if output.events.is_empty() {
+        return "nothing happened; call watch again with resume".to_owned();
+    }
+    let mut text = String::new();
+    for event in &output.events {
+        let word = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
+        let pane = event.pointer("/pane/id").and_then(Value::as_str).unwrap_or_else(|| word("pane"));
+        // Writing to a String cannot fail.
+        let _ = match word("type") {
+            "output" => writeln!(text, "{pane} printed:\n{}", word("text").trim_end()),
+            "title" => writeln!(text, "{pane} is called {}", word("title")),
+            "pane-exited" => match event.get("exit_status") {
+                Some(status) => writeln!(text, "{pane} ended with {status}"),
+                None => writeln!(text, "{pane} ended"),
+            },
+            kind => writeln!(text, "{pane}: {kind}"),
+        };
+    }
+    text
+}

@@ -1,0 +1,260 @@
+//! Numbered lines of input: each number is applied once, in order, across any number of connections
+//! (P4 in `docs/page.md`).
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use muxtap_engine::{Engine, Pane};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{fits::Fits, sessions::secret, wire::Typed};
+
+use muxtap_api::{Cursor, Error, ErrorCode, InputAnswer, Result};
+
+/// How long a line is remembered after its connection ended.
+pub const KEPT: Duration = Duration::from_secs(600);
+/// Lines at once; of more, the one whose connection ended first goes.
+pub const LINES: usize = 256;
+/// Outcomes that are remembered of a line.
+const OUTCOMES: usize = 1024;
+/// Numbers whose refusals are said again to a connection that goes on with a line.
+const SAID_AGAIN: usize = 64;
+/// Inputs of a line that wait for those before them.
+pub const WAITING: usize = 4096;
+
+/// The outcome of an input.
+pub(super) type Outcome = std::result::Result<Cursor, Error>;
+
+/// A number and what became of it.
+pub(super) type Settled = (u64, Outcome);
+
+/// All lines; clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Lines(Arc<Mutex<HashMap<String, Arc<Line>>>>);
+
+/// A line of input.
+pub(super) struct Line {
+    /// Its name, which is a secret.
+    pub(super) id: String,
+    state: Mutex<State>,
+    queue: mpsc::UnboundedSender<Job>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The highest number that was taken.
+    taken: u64,
+    /// Numbers that were taken and are not settled.
+    waiting: usize,
+    settled: VecDeque<Settled>,
+    connection: Option<(mpsc::UnboundedSender<Settled>, CancellationToken)>,
+    /// When the last connection ended.
+    left: Option<Instant>,
+}
+
+struct Job {
+    seq: u64,
+    input: Typed,
+    pane: Result<Pane>,
+}
+
+/// A connection's hold of a line. Dropping it lets go of the line.
+pub(super) struct Attached {
+    pub(super) line: Arc<Line>,
+    /// Outcomes of the line's inputs.
+    pub(super) settled: mpsc::UnboundedReceiver<Settled>,
+    /// Cancelled when another connection took the line over.
+    pub(super) replaced: CancellationToken,
+    /// The highest number that was taken before.
+    pub(super) taken: u64,
+    /// Refusals among the last numbers.
+    pub(super) refused: Vec<Settled>,
+    /// Windows that have this page's size as long as it is there.
+    pub(super) fits: Fits,
+}
+
+impl Lines {
+    /// Goes on with a line, or begins one where there is none of this name.
+    pub(super) fn attach(&self, engine: &Engine, client: Option<&str>) -> Result<Attached> {
+        let line = {
+            let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            lines.retain(|_, line| line.lock().left.is_none_or(|left| left.elapsed() < KEPT));
+            if let Some(line) = client.and_then(|client| lines.get(client)) {
+                line.clone()
+            } else {
+                if lines.len() >= LINES {
+                    let left = lines.values().filter_map(|line| Some((line.lock().left?, line.id.clone())));
+                    let Some((_, oldest)) = left.min() else {
+                        return Err(Error::new(ErrorCode::ResourceLimit, "too many pages are connected"));
+                    };
+                    lines.remove(&oldest);
+                }
+                let line = Line::begin(engine)?;
+                lines.insert(line.id.clone(), line.clone());
+                line
+            }
+        };
+        Ok(Self::hold(line))
+    }
+
+    /// Begins a line for a connection that may not type. It belongs to that connection alone, ends with it, and
+    /// takes no place among the lines that are kept.
+    pub(super) fn attach_reader(engine: &Engine) -> Result<Attached> {
+        Ok(Self::hold(Line::begin(engine)?))
+    }
+
+    fn hold(line: Arc<Line>) -> Attached {
+        let (sender, settled) = mpsc::unbounded_channel();
+        let replaced = CancellationToken::new();
+        let mut state = line.lock();
+        if let Some((_, before)) = state.connection.replace((sender, replaced.clone())) {
+            before.cancel();
+        }
+        state.left = None;
+        let last = state.settled.iter().rev().take(SAID_AGAIN).rev();
+        let refused = last.filter(|(_, outcome)| outcome.is_err()).cloned().collect();
+        let taken = state.taken;
+        drop(state);
+        let fits = Fits::default();
+        Attached { line, settled, replaced, taken, refused, fits }
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let mut state = self.line.lock();
+        // Looked at with the line locked: another connection may take it at this moment.
+        if !self.replaced.is_cancelled() {
+            state.connection = None;
+            state.left = Some(Instant::now());
+            self.fits.left(&self.line.id);
+        }
+    }
+}
+
+impl Line {
+    fn begin(engine: &Engine) -> Result<Arc<Self>> {
+        let (queue, mut jobs) = mpsc::unbounded_channel::<Job>();
+        let line = Arc::new(Self { id: secret::<16>()?, state: Mutex::default(), queue });
+        let (of, end) = (Arc::downgrade(&line), engine.end());
+        // It ends with its line, which has the sender.
+        engine.spawn(async move {
+            loop {
+                let job = tokio::select! {
+                    job = jobs.recv() => job,
+                    () = end.cancelled() => return,
+                };
+                let Some(Job { seq, input, pane }) = job else { return };
+                let outcome = match pane {
+                    Ok(pane) => input.give(&pane).await.map(|InputAnswer { cursor, .. }| cursor),
+                    Err(error) => Err(error),
+                };
+                let Some(line) = of.upgrade() else { return };
+                line.settle(seq, outcome);
+            }
+        });
+        Ok(line)
+    }
+
+    /// Takes an input, if its number is the next. Returns the outcome where it is known already; `None`:
+    /// it comes.
+    pub(super) fn take(&self, seq: u64, input: Typed, pane: Result<Pane>) -> Option<Outcome> {
+        let mut state = self.lock();
+        if seq == 0 || seq > state.taken + 1 {
+            let next = state.taken + 1;
+            return Some(Err(Error::invalid(format!("seq: the next number is {next}, not {seq}: one is missing"))));
+        }
+        if seq <= state.taken {
+            if seq > state.taken - state.waiting as u64 {
+                // It is being typed.
+                return None;
+            }
+            let known = state.settled.iter().find(|(number, _)| *number == seq).map(|(_, outcome)| outcome.clone());
+            let forgotten = || Err(Error::new(ErrorCode::Conflict, "seq: it was decided too long ago to say how"));
+            return Some(known.unwrap_or_else(forgotten));
+        }
+        if state.waiting >= WAITING {
+            return Some(Err(Error::new(ErrorCode::ResourceLimit, "too much input waits; send this number again")));
+        }
+        state.taken = seq;
+        state.waiting += 1;
+        // Its task ends with the engine alone.
+        let _ = self.queue.send(Job { seq, input, pane });
+        None
+    }
+
+    fn settle(&self, seq: u64, outcome: Outcome) {
+        let mut state = self.lock();
+        state.waiting -= 1;
+        if state.settled.len() >= OUTCOMES {
+            state.settled.pop_front();
+        }
+        state.settled.push_back((seq, outcome.clone()));
+        if let Some((connection, _)) = &state.connection {
+            // It may be ending.
+            let _ = connection.send((seq, outcome));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muxtap_engine::Options;
+
+    fn typed() -> Typed {
+        Typed::Text("x".into())
+    }
+
+    fn nowhere() -> Result<Pane> {
+        Err(Error::not_found("no pane"))
+    }
+
+    #[tokio::test]
+    async fn each_number_is_taken_once_and_in_order() {
+        let engine = Engine::new(Options::default());
+        let lines = Lines::default();
+        let mut first = lines.attach(&engine, None).unwrap();
+        assert!(first.line.take(2, typed(), nowhere()).is_some_and(|outcome| outcome.is_err()), "1 is missing");
+        assert!(first.line.take(1, typed(), nowhere()).is_none());
+        let (seq, outcome) = first.settled.recv().await.unwrap();
+        assert_eq!((seq, outcome.unwrap_err().code), (1, ErrorCode::NotFound));
+        assert!(first.line.take(1, typed(), nowhere()).is_some_and(|outcome| outcome.is_err()), "told again");
+        // Another connection goes on, and ends the first.
+        let second = lines.attach(&engine, Some(&first.line.id)).unwrap();
+        assert!(first.replaced.is_cancelled() && !second.replaced.is_cancelled());
+        assert_eq!((second.taken, second.refused.len(), second.line.id == first.line.id), (1, 1, true));
+        drop(first);
+        assert!(second.line.lock().left.is_none(), "the first one's end is nothing to the line");
+        assert!(second.line.take(2, typed(), nowhere()).is_none());
+        let id = second.line.id.clone();
+        drop(second);
+        assert_eq!(lines.attach(&engine, Some(&id)).unwrap().taken, 2);
+        let unknown = lines.attach(&engine, Some("unknown")).unwrap();
+        assert_eq!((unknown.taken, unknown.line.id == "unknown"), (0, false));
+        engine.stop().await;
+    }
+
+    #[tokio::test]
+    async fn lines_are_bounded() {
+        let engine = Engine::new(Options::default());
+        let lines = Lines::default();
+        let held: Vec<_> = (0..LINES).map(|_| lines.attach(&engine, None).unwrap()).collect();
+        assert_eq!(lines.attach(&engine, None).err().map(|error| error.code), Some(ErrorCode::ResourceLimit));
+        // Connections that may not type take no place, and need none.
+        let readers: Vec<_> = (0..LINES).map(|_| Lines::attach_reader(&engine).unwrap()).collect();
+        drop(held);
+        assert!(lines.attach(&engine, None).is_ok());
+        let named = lines.attach(&engine, Some(&readers[0].line.id)).unwrap();
+        assert_ne!(named.line.id, readers[0].line.id, "a reader's line is unknown to others");
+        engine.stop().await;
+    }
+}

@@ -1,0 +1,495 @@
+//! The link to a peer: one process of the transport, and HTTP/2 over its pipes.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use muxtap_api::{Error, PeerInfo, PeerState, Result};
+use muxtap_base::plain;
+use muxtap_engine::Engine;
+use muxtap_tmux::{FIRST_ANSWER_LIMIT, NO_PEER, PEER_GREETING, Transport};
+use tokio::{
+    io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
+    process::{Child, ChildStdin, ChildStdout},
+    sync::watch,
+    time::timeout,
+};
+
+/// How long it is believed that a host has no muxtap.
+const LOOK_AGAIN: Duration = Duration::from_secs(600);
+/// The pause after a first attempt that failed; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause between attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Bytes that a profile may print before the greeting.
+const BANNER_BYTES: u64 = 1 << 20;
+/// Bytes of stderr that are kept: what ssh says last tells why.
+const STDERR_BYTES: usize = 8 << 10;
+/// How long a link may be silent before it is asked for a sign of life, and how long that may take.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long ssh may take to print its configuration.
+const CONFIGURATION_LIMIT: Duration = Duration::from_secs(5);
+/// How long a connection may stay at the end for questions that share it.
+const LEAVE_LIMIT: Duration = Duration::from_secs(1);
+/// Bytes of the path of a socket that ssh makes: it needs room for a name that it is made under first.
+const CONTROL_PATH_BYTES: usize = 88;
+/// Bytes that may be under way for one answer whose reader does not take them.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// Bytes that may be under way for all: readers that stand still must not hold up the others.
+const LINK_WINDOW: u32 = i32::MAX as u32;
+
+/// The word in a greeting of a muxtap that takes keys: asked again under its key, a wait is not begun again.
+pub const KEYS: &str = "keys";
+
+type Sender = http2::SendRequest<Full<Bytes>>;
+type Connection = http2::Connection<TokioIo<Pipes>, Full<Bytes>, TokioExecutor>;
+type Pipes = tokio::io::Join<BufReader<ChildStdout>, ChildStdin>;
+
+/// A link that is up. It is cheap to clone; the clones share one connection.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) sender: Sender,
+    version: String,
+    /// Whether it takes keys.
+    pub(super) takes_keys: bool,
+}
+
+/// The way to the muxtap of one host.
+pub struct PeerHost {
+    engine: Engine,
+    transport: Arc<Transport>,
+    state: watch::Sender<State>,
+    /// The socket by which others share the connection of ssh, where that can be.
+    control: Option<PathBuf>,
+    /// Whether a process of ours listens on it.
+    is_shared: AtomicBool,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// Nobody has asked for it.
+    Unasked,
+    /// An attempt is under way.
+    Connecting,
+    Up(Link),
+    /// There is no muxtap over there.
+    Absent {
+        why: String,
+        since: Instant,
+    },
+    /// No link. The next attempt is made when somebody asks, after `next`.
+    Down {
+        error: Error,
+        tries: u32,
+        next: Instant,
+    },
+}
+
+/// Why an attempt failed.
+enum Failure {
+    /// The host was reached, and there is no muxtap that can be used.
+    Absent(String, Option<Held>),
+    /// The host was not reached.
+    Down(Error),
+}
+
+/// A process whose connection others share, until it ends or its stdin is closed.
+struct Held {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    control: PathBuf,
+}
+
+/// The sharing of a connection: it ends when this is dropped.
+struct Shared<'a>(&'a PeerHost);
+
+impl Drop for Shared<'_> {
+    fn drop(&mut self) {
+        self.0.transport.share(None);
+        self.0.is_shared.store(false, Ordering::SeqCst);
+    }
+}
+
+impl std::fmt::Debug for PeerHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeerHost").field("host", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl PeerHost {
+    pub(super) fn new(engine: Engine, transport: Arc<Transport>, sockets: Option<&Path>) -> Self {
+        let control = sockets.and_then(|path| {
+            let path = format!("{}.ssh-{}", path.to_str()?, transport.name());
+            let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'%' && byte != b'"');
+            (is_plain && path.len() <= CONTROL_PATH_BYTES).then(|| path.into())
+        });
+        let state = watch::Sender::new(State::Unasked);
+        Self { engine, transport, state, control, is_shared: AtomicBool::new(false) }
+    }
+
+    /// Spawns a task that goes on without its caller.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.engine.spawn(task);
+    }
+
+    /// Returns the host's name.
+    pub(crate) fn name(&self) -> &str {
+        self.transport.name()
+    }
+
+    /// Returns whether muxtap is there: connects where that was not tried lately. Error: the host cannot be reached.
+    pub async fn is_there(self: &Arc<Self>) -> Result<bool> {
+        Ok(self.link().await?.is_some())
+    }
+
+    /// Returns what is known of it. `None`: nothing.
+    pub(super) fn info(&self) -> Option<PeerInfo> {
+        let (state, version, error) = match &*self.state.borrow() {
+            State::Unasked => return None,
+            State::Connecting => (PeerState::Connecting, None, None),
+            State::Up(link) => (PeerState::Connected, Some(link.version.clone()), None),
+            State::Absent { why, .. } => (PeerState::Absent, None, Some(why.clone())),
+            State::Down { error, .. } => (PeerState::Down, None, Some(error.message.clone())),
+        };
+        Some(PeerInfo { state, version, error })
+    }
+
+    /// Returns the link, which is made where there is none. `None`: there is no muxtap over there.
+    ///
+    /// Error: `TMUX_UNAVAILABLE` while the host cannot be reached.
+    pub(super) async fn link(self: &Arc<Self>) -> Result<Option<Link>> {
+        let mut state = self.state.subscribe();
+        let end = self.engine.end();
+        loop {
+            if end.is_cancelled() {
+                return Err(stopping());
+            }
+            self.connect_if_due();
+            match &*state.borrow_and_update() {
+                State::Up(link) if !link.sender.is_closed() => return Ok(Some(link.clone())),
+                State::Absent { .. } => return Ok(None),
+                State::Down { error, .. } => return Err(error.clone()),
+                // One that is closed is about to be told so by the task that drives it.
+                State::Up(_) | State::Unasked | State::Connecting => {}
+            }
+            tokio::select! {
+                // The sender lives as long as `self`.
+                _ = state.changed() => {}
+                () = end.cancelled() => {}
+            }
+        }
+    }
+
+    /// Returns the link, and waits for it while the host cannot be reached. Error: it could not until then, or there is
+    /// no muxtap there any more.
+    pub(super) async fn link_until(self: &Arc<Self>, until: Option<Instant>) -> Result<Link> {
+        let end = self.engine.end();
+        loop {
+            let error = match self.link().await {
+                Ok(Some(link)) => return Ok(link),
+                Ok(None) => return Err(self.gone()),
+                Err(error) => error,
+            };
+            // No event says that a network is back.
+            let next = match &*self.state.borrow() {
+                State::Down { next, .. } => *next,
+                _ => Instant::now(),
+            };
+            if until.is_some_and(|until| next >= until) {
+                return Err(error);
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(next.into()) => {}
+                () = end.cancelled() => return Err(stopping()),
+            }
+        }
+    }
+
+    fn gone(&self) -> Error {
+        let why = match &*self.state.borrow() {
+            State::Absent { why, .. } => why.clone(),
+            _ => "it has gone".into(),
+        };
+        Error::unavailable(format!("host {}: muxtap there: {why}", self.name()))
+    }
+
+    fn connect_if_due(self: &Arc<Self>) {
+        let mut tries = 0;
+        let is_due = self.state.send_if_modified(|state| {
+            tries = match state {
+                State::Unasked => 0,
+                State::Absent { since, .. } if since.elapsed() >= LOOK_AGAIN => 0,
+                State::Down { tries, next, .. } if *next <= Instant::now() => *tries,
+                _ => return false,
+            };
+            *state = State::Connecting;
+            true
+        });
+        if is_due {
+            let peer = self.clone();
+            self.engine.spawn(async move { peer.run(tries + 1).await });
+        }
+    }
+
+    /// Connects, and drives the link until it ends.
+    async fn run(&self, tries: u32) {
+        let end = self.engine.end();
+        let connected = tokio::select! {
+            connected = self.connect() => connected,
+            () = end.cancelled() => Err(Failure::Down(stopping())),
+        };
+        let (child, link, connection) = match connected {
+            Ok(connected) => connected,
+            Err(Failure::Down(error)) => {
+                self.state.send_replace(State::Down { error, tries, next: Instant::now() + pause(tries) });
+                return;
+            }
+            Err(Failure::Absent(why, held)) => {
+                tracing::debug!("host {}: no muxtap there: {why}", self.name());
+                let absent = State::Absent { why, since: Instant::now() };
+                match held {
+                    Some(held) => self.hold(held, absent).await,
+                    None => drop(self.state.send_replace(absent)),
+                }
+                return;
+            }
+        };
+        let _shared = self.control.clone().filter(|_| self.is_shared.load(Ordering::SeqCst)).map(|it| self.share(it));
+        tracing::info!("host {}: linked to muxtap {}", self.name(), link.version);
+        self.state.send_replace(State::Up(link));
+        let why = tokio::select! {
+            ended = connection => ended.err().map_or_else(|| "it was closed".to_owned(), |error| error.to_string()),
+            () = end.cancelled() => "muxtap is stopping".to_owned(),
+        };
+        drop(child);
+        tracing::info!("host {}: the link is lost: {why}", self.name());
+        let error = Error::unavailable(format!("host {}: the link is lost ({why}), and not back yet", self.name()));
+        self.state.send_replace(State::Down { error, tries: 0, next: Instant::now() });
+    }
+
+    /// Keeps a connection for others, to a host without muxtap, until it ends.
+    async fn hold(&self, mut held: Held, absent: State) {
+        let end = self.engine.end();
+        let _shared = self.share(held.control.clone());
+        self.state.send_replace(absent);
+        let Held { child, stdin, .. } = &mut held;
+        tokio::select! {
+            _ = child.wait() => {}
+            () = end.cancelled() => {
+                // Without its stdin it ends when those have that share its connection.
+                drop(stdin.take());
+                let _ = timeout(LEAVE_LIMIT, child.wait()).await;
+                return;
+            }
+        }
+        // Who asks next connects anew, and shares that.
+        self.state.send_if_modified(|state| {
+            let is_absent = matches!(state, State::Absent { .. });
+            if is_absent {
+                *state = State::Unasked;
+            }
+            is_absent
+        });
+    }
+
+    fn share(&self, control: PathBuf) -> Shared<'_> {
+        self.transport.share(Some(control));
+        Shared(self)
+    }
+
+    /// Returns the socket on which the next process is to listen. `None`: another one does, or the user's own
+    /// configuration has one.
+    async fn control_for_next(&self) -> Option<&Path> {
+        let control = self.control.as_deref()?;
+        if self.is_shared.load(Ordering::SeqCst) {
+            return None;
+        }
+        let mut ssh = self.transport.ssh_configuration()?;
+        let configured = timeout(CONFIGURATION_LIMIT, ssh.stdin(Stdio::null()).output()).await.ok()?.ok()?;
+        let text = String::from_utf8_lossy(&configured.stdout).to_ascii_lowercase();
+        let own = text.lines().any(|line| line.strip_prefix("controlpath ").is_some_and(|path| path.trim() != "none"));
+        if own || !configured.status.success() {
+            return None;
+        }
+        // One that was left by a process that was killed.
+        let _ = std::fs::remove_file(control);
+        if control.symlink_metadata().is_ok() {
+            tracing::warn!(
+                "{} is another user's: remove it, or set MUXTAP_SOCKET to another place; connections to {} are not shared",
+                control.display(),
+                self.name()
+            );
+            return None;
+        }
+        Some(control)
+    }
+
+    async fn connect(&self) -> Result<(Child, Link, Connection), Failure> {
+        let control = self.control_for_next().await;
+        let Some(mut command) = self.transport.peer(control) else {
+            return Err(Failure::Absent("it is not to be used".into(), None));
+        };
+        let unable = |error: &dyn std::fmt::Display| {
+            let message = format!("host {}: cannot run `{}`: {error}", self.name(), self.transport.prefix());
+            Failure::Down(Error::unavailable(message))
+        };
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| Failure::Down(self.transport.cannot_run(&error)))?;
+        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(unable(&"it has no pipes"));
+        };
+        let said = watch::Sender::new(String::new());
+        let heard = said.subscribe();
+        self.engine.spawn(collect(stderr, said));
+        let mut stdout = BufReader::new(stdout);
+        let greeted = timeout(FIRST_ANSWER_LIMIT, greeting(&mut stdout)).await;
+        let (version, takes_keys) = match greeted {
+            Ok(Some(Greeting::Version(version, can))) => {
+                self.is_shared.fetch_or(control.is_some(), Ordering::SeqCst);
+                (version, can.iter().any(|can| can == KEYS))
+            }
+            Ok(Some(Greeting::None)) => {
+                self.is_shared.fetch_or(control.is_some(), Ordering::SeqCst);
+                let held = control.map(|control| Held { child, stdin: Some(stdin), control: control.into() });
+                return Err(Failure::Absent("there is none".into(), held));
+            }
+            Ok(None) => {
+                // What it said is complete when its stderr has ended, a moment later.
+                let mut heard = heard;
+                let _ = timeout(FIRST_ANSWER_LIMIT, async { while heard.changed().await.is_ok() {} }).await;
+                let said = heard.borrow().clone();
+                return Err(self.failure(&said));
+            }
+            Err(_) => {
+                let seconds = FIRST_ANSWER_LIMIT.as_secs();
+                let message = format!("host {}: it has not answered for {seconds} s", self.name());
+                return Err(Failure::Down(Error::unavailable(message)));
+            }
+        };
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(LINK_WINDOW);
+        let handshake = builder.handshake(TokioIo::new(tokio::io::join(stdout, stdin))).await;
+        let (sender, connection) = handshake.map_err(|error| unable(&error))?;
+        Ok((child, Link { sender, version, takes_keys }, connection))
+    }
+
+    /// Returns why a command ended without a greeting, by what it said on stderr.
+    fn failure(&self, said: &str) -> Failure {
+        use muxtap_api::Unreachable::{NoTmux, TooOld};
+
+        match self.transport.reason(said) {
+            Some(reason) if !matches!(reason, NoTmux | TooOld) => Failure::Down(self.transport.error(reason, said)),
+            _ => {
+                let last = said.trim().lines().last().unwrap_or("it ended without a word");
+                Failure::Absent(plain::name(last).chars().take(200).collect(), None)
+            }
+        }
+    }
+}
+
+pub(super) fn pause(tries: u32) -> Duration {
+    LONGEST_PAUSE.min(FIRST_PAUSE.saturating_mul(1 << tries.saturating_sub(1).min(10)))
+}
+
+fn stopping() -> Error {
+    Error::unavailable("muxtap is stopping")
+}
+
+enum Greeting {
+    /// Its version, and words for what it can.
+    Version(String, Vec<String>),
+    None,
+}
+
+/// Reads up to the line that says whether muxtap is there. `None`: there was no such line.
+async fn greeting(stdout: &mut (impl AsyncBufRead + Unpin)) -> Option<Greeting> {
+    let mut banner = stdout.take(BANNER_BYTES);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if banner.read_until(b'\n', &mut line).await.ok()? == 0 {
+            return None;
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end();
+        if text.ends_with(NO_PEER) {
+            return Some(Greeting::None);
+        }
+        // A profile may have begun a line.
+        if let Some((_, words)) = text.rsplit_once(PEER_GREETING) {
+            let mut words = words.split(' ').map(|word| plain::name(word).chars().take(32).collect());
+            return Some(Greeting::Version(words.next().unwrap_or_default(), words.collect()));
+        }
+    }
+}
+
+/// Keeps what was said last.
+async fn collect(mut stderr: impl AsyncRead + Unpin, said: watch::Sender<String>) {
+    let mut chunk = vec![0; 4096];
+    while let Ok(read @ 1..) = stderr.read(&mut chunk).await {
+        let text = String::from_utf8_lossy(chunk.get(..read).unwrap_or_default()).into_owned();
+        said.send_modify(|said| {
+            said.push_str(&text);
+            let surplus = said.len().saturating_sub(STDERR_BYTES);
+            let at = (surplus..=said.len()).find(|&at| said.is_char_boundary(at)).unwrap_or(0);
+            said.drain(..at);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn greeted(printed: &str) -> String {
+        match greeting(&mut printed.as_bytes()).await {
+            Some(Greeting::Version(version, can)) => [version].into_iter().chain(can).collect::<Vec<_>>().join("+"),
+            Some(Greeting::None) => "none".into(),
+            None => "nothing".into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_profile_prints_before_the_greeting_is_skipped() {
+        assert_eq!(greeted("Welcome!\nmuxtap-peer 1 0.1.0\nPRI").await, "0.1.0");
+        assert_eq!(greeted("no line end: muxtap-peer 1 0.2.0\n").await, "0.2.0");
+        assert_eq!(greeted("muxtap-peer 1 0.3.0 keys more\n").await, "0.3.0+keys+more");
+        assert_eq!(greeted("Welcome!\nmuxtap-peer none\n").await, "none");
+        assert_eq!(greeted("muxtap-peer 2 9.0.0\n").await, "nothing", "a later protocol is none that is spoken here");
+        assert_eq!(greeted("").await, "nothing");
+    }
+
+    #[test]
+    fn pauses_grow_to_a_limit() {
+        let pauses: Vec<_> = (1..9).map(|tries| pause(tries).as_millis()).collect();
+        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
+        assert_eq!(pause(u32::MAX), LONGEST_PAUSE);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_stderr_is_kept() {
+        let said = watch::Sender::new(String::new());
+        let kept = said.subscribe();
+        let text = format!("{}é the end", "é".repeat(STDERR_BYTES));
+        collect(text.as_bytes(), said).await;
+        let kept = kept.borrow();
+        assert!(kept.len() <= STDERR_BYTES && kept.ends_with("é the end"), "{}", kept.len());
+    }
+}
