@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use super::{output, sse, url};
 
 use crate::{
-    api::{Error, ErrorCode, Result, wire},
+    api::{Error, ErrorCode, Result, WaitAnswer, WaitRequest, wire},
     config::paths::{self, Paths},
     daemon::start,
 };
@@ -164,10 +164,34 @@ impl Client {
         path: &str,
         query: &impl Serialize,
     ) -> Result<Result<T>, ConnectionLost> {
-        let lost = match self.ask(Method::GET, path, &url::query(query), Bytes::new()).await {
-            Err(lost) => lost,
+        match self.ask(Method::GET, path, &url::query(query), Bytes::new()).await {
+            Err(lost) => self.connect_to_same_daemon(lost).await?,
             answer => return answer,
+        }
+        self.ask(Method::GET, path, &url::query(query), Bytes::new()).await
+    }
+
+    /// Waits, by one request that takes as long as the wait; `w-KEY` is its id. Where only the connection was lost it is
+    /// asked for again. `Err(ConnectionLost)`: the daemon has gone, and the wait with it.
+    pub(super) async fn wait(
+        &mut self,
+        key: &str,
+        request: &WaitRequest,
+    ) -> Result<Result<WaitAnswer>, ConnectionLost> {
+        let body: Bytes = match serde_json::to_vec(request) {
+            Ok(body) => body.into(),
+            Err(error) => return Ok(Err(Error::internal(format!("request: {error}")))),
         };
+        let key = Some((wire::IDEMPOTENCY_KEY, key));
+        match self.ask_with(Method::POST, "/v1/waits", "", body.clone(), key).await {
+            Err(lost) => self.connect_to_same_daemon(lost).await?,
+            answer => return answer,
+        }
+        self.ask_with(Method::POST, "/v1/waits", "", body, key).await
+    }
+
+    /// Connects again where only the connection was lost. Error: what was lost, as the daemon is another one or none.
+    async fn connect_to_same_daemon(&mut self, lost: ConnectionLost) -> Result<(), ConnectionLost> {
         let Ok(Some(stream)) = start::connect(&self.paths) else { return Err(lost) };
         let Ok(again) = Self::new(stream, &self.paths, &self.server, self.from.as_deref()).await else {
             return Err(lost);
@@ -176,7 +200,7 @@ impl Client {
             return Err(lost);
         }
         *self = Self { compares_versions: self.compares_versions, starts_daemon: self.starts_daemon, ..again };
-        self.ask(Method::GET, path, &url::query(query), Bytes::new()).await
+        Ok(())
     }
 
     /// Sends `POST path` with a JSON body.
@@ -231,6 +255,7 @@ impl Client {
         query: &impl Serialize,
         resume: Option<&str>,
     ) -> Result<EventStream> {
+        let resume = resume.map(|id| ("last-event-id", id));
         let sent = self.send(Method::GET, path, &url::query(query), Bytes::new(), resume).await;
         let response = match sent {
             Ok(response) => response?,
@@ -278,7 +303,19 @@ impl Client {
         query: &str,
         body: Bytes,
     ) -> Result<Result<T>, ConnectionLost> {
-        match self.send(method, path, query, body, None).await? {
+        self.ask_with(method, path, query, body, None).await
+    }
+
+    /// Sends a request with one header more.
+    async fn ask_with<T: DeserializeOwned>(
+        &mut self,
+        method: Method,
+        path: &str,
+        query: &str,
+        body: Bytes,
+        more: Option<(&str, &str)>,
+    ) -> Result<Result<T>, ConnectionLost> {
+        match self.send(method, path, query, body, more).await? {
             Ok(response) => self.read(response).await,
             Err(error) => Ok(Err(error)),
         }
@@ -290,7 +327,7 @@ impl Client {
         path: &str,
         query: &str,
         body: Bytes,
-        resume: Option<&str>,
+        more: Option<(&str, &str)>,
     ) -> Result<Result<Response<Incoming>>, ConnectionLost> {
         let and = if query.is_empty() { "" } else { "&" };
         // What a target with a host was resolved to is on that host too.
@@ -306,8 +343,8 @@ impl Client {
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
-        if let Some(resume) = resume {
-            request = request.header("last-event-id", resume);
+        if let Some((name, value)) = more {
+            request = request.header(name, value);
         }
         if let Some(token) = &self.bearer {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));

@@ -8,12 +8,15 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use muxtap_approvals::approvals::Approvals;
 use muxtap_base::{descriptors, metrics};
+use muxtap_capability::Capability;
+use muxtap_devices::Devices;
 use muxtap_engine::{Engine, Options, agents::Rules, audit::Audit};
 use muxtap_http as http;
 use muxtap_mcp::ClientContext;
 use muxtap_net as net;
 use muxtap_peer::Peers;
 use muxtap_record::Recordings;
+use muxtap_rooms::Rooms;
 use muxtap_snapshot::Store;
 use muxtap_tmux::{ClientName, PeerChoice, Program, Transport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -78,27 +81,34 @@ pub async fn serve_routes(
     approvals: Approvals,
     stop: CancellationToken,
 ) {
-    let mcp = ClientContext { approvals: Some(approvals), ..ClientContext::default() };
-    let app = http::App::new(engine, http::DaemonInfo { mcp, ..http::DaemonInfo::default() });
+    let rooms = Arc::new(Rooms { approvals: Some(approvals), ..Rooms::default() });
+    let app = http::App::new(engine, http::DaemonInfo { rooms, ..http::DaemonInfo::default() });
     let (router, writers) = (http::daemon_router(app), tokio::runtime::Handle::current());
     let open = net::OpenConnections::default();
     net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, writers, open, stop).await;
 }
 
-/// Returns what agents over HTTP meet, and what all faces share.
-fn surroundings(settings: &Settings, paths: &Paths) -> ClientContext {
+/// Returns what the daemon has beside its engine.
+fn rooms(settings: &Settings, paths: &Paths) -> Rooms {
     let approvals = Approvals::default();
+    Rooms {
+        sessions: agent_sessions(settings, &approvals),
+        approvals: Some(approvals),
+        capability: Capability::default(),
+        devices: Devices::in_dir(&paths.devices_dir()),
+        peers: Peers::sharing(&paths.socket),
+        recordings: Recordings::in_dir(paths.recordings_dir()),
+        snapshots: Some(Store { snapshots: paths.snapshots_dir(), layouts: paths.layouts_dir() }),
+    }
+}
+
+/// Returns the surroundings of agents over HTTP, and what holds for all agents.
+fn surroundings(settings: &Settings) -> ClientContext {
     ClientContext {
         server: Some(own_socket_dir().join("default")),
         sockets: Some(own_socket_dir()),
         confirm: settings.confirm.clone(),
         hold: Some(settings.mcp_hold),
-        sessions: agent_sessions(settings, &approvals),
-        approvals: Some(approvals),
-        snapshots: Some(Store { snapshots: paths.snapshots_dir(), layouts: paths.layouts_dir() }),
-        recordings: Recordings::in_dir(paths.recordings_dir()),
-        peers: Peers::sharing(&paths.socket),
-        devices: muxtap_devices::Devices::in_dir(&paths.devices_dir()),
         ..ClientContext::default()
     }
 }
@@ -152,9 +162,7 @@ async fn run(
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
     let engine = engine(settings, paths)?;
-    let mcp = surroundings(settings, paths);
-    let devices = mcp.devices.clone();
-    let sessions = mcp.sessions.clone();
+    let rooms = Arc::new(rooms(settings, paths));
     let pages = pages(settings, paths, &engine);
     let mut wanted_ports = pages.open_requests();
     let about = http::DaemonInfo {
@@ -164,8 +172,8 @@ async fn run(
         problem: Some(log::problem),
         config: settings.answer(),
         files: settings.files().to_vec(),
-        recordings: mcp.recordings.clone(),
-        mcp,
+        rooms: rooms.clone(),
+        agents: surroundings(settings),
         page: pages.clone(),
     };
     let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone(), &engine));
@@ -178,12 +186,8 @@ async fn run(
     let idle_end = settings.idle_end.filter(|_| background && endpoints.is_empty());
     let serve_endpoint = |served: &mut tokio::task::JoinSet<()>, mut endpoint: TcpEndpoint| {
         tracing::info!("answers on {}", endpoint.url);
-        {
-            endpoint.guard.sessions = Some(devices.sessions.clone());
-        }
-        {
-            endpoint.guard.pages = Some(pages.sessions.clone());
-        }
+        endpoint.guard.sessions = Some(rooms.devices.sessions.clone());
+        endpoint.guard.pages = Some(pages.sessions.clone());
         let (listener, guard) = endpoint.into_listener().map_err(unable)?;
         served.spawn(net::serve(
             listener,
@@ -204,7 +208,7 @@ async fn run(
     if background {
         start::report_ready(log::problem().as_deref());
     }
-    let is_idle = || engine.is_idle() && sessions.is_idle();
+    let is_idle = || engine.is_idle() && rooms.sessions.is_idle();
     // A page wants a port where none was configured.
     let ports = async {
         while let Some(answer) = wanted_ports.recv().await {
@@ -225,7 +229,7 @@ async fn run(
         () = ports => {}
     }
     tracing::info!("stopping");
-    sessions.stop().await;
+    rooms.sessions.stop().await;
     pages.end().await;
     // Open waits and streams end with the engine; then their connections do.
     if tokio::time::timeout(STOP_LIMIT, engine.stop()).await.is_err() {

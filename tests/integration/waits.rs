@@ -1,6 +1,16 @@
 //! Waits: what satisfies them, where they begin, how they end, and how their answers are asked for again.
 
-use std::{io::Write as _, time::Instant};
+use std::{
+    io::{Read as _, Write as _},
+    net::Shutdown,
+    os::unix::net::{UnixListener, UnixStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Instant,
+};
 
 use crate::common::{Http, World};
 use serde_json::{Value, json};
@@ -39,6 +49,60 @@ fn matched(world: &World, args: &[&str]) -> Value {
     let predicate = answer["predicates"][0].clone();
     assert_eq!(predicate["latched"], true, "{answer}");
     predicate
+}
+
+/// Listens on a socket before the daemon's; counts the requests that pass.
+fn counted(world: &World, name: &str) -> Arc<AtomicUsize> {
+    let listener = UnixListener::bind(world.path(name)).unwrap();
+    let (daemon, requests) = (world.daemon_socket(), Arc::new(AtomicUsize::new(0)));
+    let count = requests.clone();
+    thread::spawn(move || {
+        for one in listener.incoming().map(Result::unwrap) {
+            let other = UnixStream::connect(&daemon).unwrap();
+            let asked = (one.try_clone().unwrap(), other.try_clone().unwrap());
+            for ((mut from, mut to), counts) in [(asked, true), ((other, one), false)] {
+                let count = count.clone();
+                thread::spawn(move || {
+                    let mut bytes = [0; 8192];
+                    while let Ok(read @ 1..) = from.read(&mut bytes) {
+                        let begins = |method: &str| bytes[..read].starts_with(method.as_bytes());
+                        if counts && ["GET /", "POST /", "DELETE /"].into_iter().any(begins) {
+                            count.fetch_add(1, Ordering::SeqCst);
+                        }
+                        if to.write_all(&bytes[..read]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    requests
+}
+
+#[test]
+fn a_wait_that_somebody_watches_is_one_request() {
+    let (world, pane) = world();
+    let requests = counted(&world, "between.sock");
+    let watcher = shell(&world);
+    let program = world.plain_muxtap_command().get_program().to_owned();
+    let (socket, program) = (world.path("between.sock"), program.to_string_lossy());
+    let wait =
+        format!("MUXTAP_SOCKET={} {program} wait-for -t {pane} -p '^go$' -T 120; echo over $?", socket.display());
+    line(&world, &watcher, &wait);
+    // Its clock has gone on by itself.
+    world.ok(&["wait-for", "-t", &watcher, "--screen", "waiting [3-9] s for /\\^go\\$/ in %", "-T", "60"]);
+    line(&world, &pane, "echo go");
+    world.await_output(&watcher, "^over 0");
+    assert_eq!(requests.load(Ordering::SeqCst), 1);
+    // Ctrl-C ends it by another.
+    line(&world, &watcher, &wait.replace("^go$", "^never$"));
+    world.ok(&["wait-for", "-t", &watcher, "--screen", "waiting [2-9] s for /\\^never", "-T", "60"]);
+    world.ok(&["send-keys", "-t", &watcher, "C-c"]);
+    world.await_output(&watcher, "^over 130");
+    assert_eq!(world.http("GET", "/v1/waits", None).json()["waits"], json!([]));
+    assert_eq!(requests.load(Ordering::SeqCst), 3);
 }
 
 fn post(world: &World, body: &Value) -> Http {

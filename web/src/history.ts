@@ -72,8 +72,10 @@ export class History {
             missing ||= chunk === undefined;
         }
         this.top = top;
-        for (const { element, above } of missing ? this.void : this.void.splice(0)) {
-            if (missing) {
+        // What passes by is not waited for: in a flood it might never be whole.
+        const kept = missing && !pass;
+        for (const { element, above } of kept ? this.void : this.void.splice(0)) {
+            if (kept) {
                 element.style.top = `${(top - above - origin) * rowPixels}px`;
             } else {
                 element.remove();

@@ -1,4 +1,4 @@
-//! Names of headers, and of the protocols for which a connection is upgraded. Whoever asks and whoever answers know them.
+//! Names of headers, and of the protocols for which a connection is upgraded, for both sides.
 
 /// A request's header with a key under which the same is done once, however often it is asked for.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";

@@ -11,7 +11,7 @@ mod host;
 mod js;
 mod json;
 mod live;
-pub mod pattern;
+mod pattern;
 mod request;
 mod response;
 pub mod settings;
@@ -28,7 +28,7 @@ use std::{
 };
 
 use axum::Router;
-use muxtap_engine::Options;
+use muxtap_engine::{Options, audit::Audit};
 use muxtap_net::token::Token;
 use tokio::{
     net::TcpListener,
@@ -45,9 +45,13 @@ use self::{
     stub::Stub,
 };
 
-/// Serves until a signal ends it. `options`: what the user chose for an engine, where one is needed. Error: why it could
-/// not start.
-pub async fn serve(settings: &Settings, options: impl FnOnce() -> muxtap_api::Result<Options>) -> Result<(), String> {
+/// Serves until a signal ends it. `options`: what the user chose for an engine. `audit` opens its audit log, where an
+/// engine is needed. Error: why it could not start.
+pub async fn serve(
+    settings: &Settings,
+    options: Options,
+    audit: impl FnOnce() -> muxtap_api::Result<Option<Arc<Audit>>>,
+) -> Result<(), String> {
     let secret = secret(&settings.token)?;
     let acceptor = tls::acceptor(&settings.tls, &settings.host, &|name| std::env::var_os(name))?;
     let hangup = if hangup_is_ignored() { SignalKind::terminate() } else { SignalKind::hangup() };
@@ -58,7 +62,7 @@ pub async fn serve(settings: &Settings, options: impl FnOnce() -> muxtap_api::Re
     let backend = match settings.mode {
         Mode::Stub => Backend::Stub(Stub::new(own_program()?)),
         Mode::Tmux => {
-            let live = Live::start(settings, options().map_err(|error| error.message)?).await;
+            let live = Live::start(settings, options, audit).await;
             Backend::Live(Box::new(live.map_err(|error| format!("Failed to initialize tmux backend: {error}"))?))
         }
     };

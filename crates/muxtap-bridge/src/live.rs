@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
-use muxtap_engine::{Caller, Engine, Options, PaneState, Principal, Server};
+use muxtap_engine::{Caller, Engine, Options, PaneState, Principal, Server, audit::Audit};
 use muxtap_tmux::{CoverageMode, Program, SessionRow, is_absent, is_secret, is_unanswered};
 use tokio::time::timeout;
 
@@ -51,8 +51,12 @@ pub(super) struct FoundSession {
 
 impl Live {
     /// Checks the tmux program and begins to follow the server, if one runs. `options`: what the user chose for
-    /// an engine. Error: why there is no tmux.
-    pub async fn start(settings: &Settings, options: Options) -> std::result::Result<Self, String> {
+    /// an engine, but for its audit log, which is opened last. Error: why there is no tmux.
+    pub async fn start(
+        settings: &Settings,
+        options: Options,
+        audit: impl FnOnce() -> Result<Option<Arc<Audit>>>,
+    ) -> std::result::Result<Self, String> {
         let own = own_program()?;
         let program = Program { config: Some("/dev/null".into()), limit: settings.command_timeout, ..options.program };
         let version = program.version().await.map_err(|error| format!("tmux binary not available: {error}"))?;
@@ -61,6 +65,7 @@ impl Live {
             program,
             transports: Vec::new(),
             coverage: CoverageMode::default(),
+            audit: audit().map_err(|error| error.message)?,
             // The bridge has no route for agents.
             agents: Arc::default(),
             ..options

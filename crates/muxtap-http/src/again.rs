@@ -10,10 +10,7 @@ use muxtap_engine::id_of_key;
 
 use super::error::Failure;
 
-use muxtap_api::{
-    self,
-    wire::{IDEMPOTENCY_KEY, PREFER},
-};
+use muxtap_api::wire::{IDEMPOTENCY_KEY, PREFER};
 
 /// The headers' values.
 #[derive(Debug, Default)]

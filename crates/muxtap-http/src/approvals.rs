@@ -56,7 +56,7 @@ fn questions(app: &App, peer: &Peer, page: Page) -> Result<Approvals> {
         .into());
     }
     let none = || Error::internal("this daemon has no list of questions to a human, a defect of muxtap");
-    Ok(app.daemon.about.mcp.approvals.clone().ok_or_else(none)?)
+    Ok(app.rooms().approvals.clone().ok_or_else(none)?)
 }
 
 /// Returns the process that calls, where it is one of this machine and is known.

@@ -35,5 +35,5 @@ pub async fn run(
     };
     // As for `POST /v1/hosts`.
     let may_add = app.engine.caller().principal.is_user();
-    Ok(Json(app.daemon.capability.run(&app.engine, &settings, may_add, request).await))
+    Ok(Json(app.rooms().capability.run(&app.engine, &settings, may_add, request).await))
 }

@@ -375,10 +375,8 @@ pub(super) struct DeviceToken {
 #[derive(Clone)]
 pub(super) enum Login {
     /// A device's token.
-    #[cfg(feature = "daemon")]
     Device(DeviceToken),
     /// A page's cookie.
-    #[cfg(feature = "daemon")]
     Page { sessions: muxtap_page::PageSessions, session: muxtap_page::PageSession },
 }
 
@@ -387,9 +385,7 @@ impl Login {
     /// Resolves when it has ended.
     pub(super) async fn ended(&self) {
         match self {
-            #[cfg(feature = "daemon")]
             Self::Device(token) => token.sessions.until_ended(&token.device).await,
-            #[cfg(feature = "daemon")]
             Self::Page { sessions, session } => sessions.until_ended(session).await,
         }
     }
@@ -397,9 +393,7 @@ impl Login {
     /// Returns what to do when it has ended.
     fn after_its_end(&self) -> &'static str {
         match self {
-            #[cfg(feature = "daemon")]
             Self::Device(_) => "the token has ended: refresh it, and ask again",
-            #[cfg(feature = "daemon")]
             Self::Page { .. } => "this page's login has ended: `muxtap open` makes another",
         }
     }

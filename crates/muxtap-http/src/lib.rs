@@ -6,7 +6,7 @@
     allow(dead_code, unused_imports, reason = "without the daemon's faces some of what they share has no caller")
 )]
 
-pub(crate) mod again;
+mod again;
 #[cfg(feature = "daemon")]
 mod approvals;
 mod capability;
@@ -14,17 +14,17 @@ mod capability;
 mod devices;
 mod error;
 mod guard;
-pub(crate) mod hosts;
+mod hosts;
 #[cfg(feature = "daemon")]
-pub(crate) mod mcp;
+mod mcp;
 #[cfg(feature = "daemon")]
 mod openapi;
 mod openapi_parts;
 mod out_of_descriptors;
 #[cfg(feature = "daemon")]
-pub(crate) mod page;
+mod page;
 #[cfg(feature = "daemon")]
-pub(crate) mod peer;
+mod peer;
 mod recordings;
 mod routes;
 #[cfg(feature = "daemon")]
@@ -45,21 +45,24 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use muxtap_api::{self, ConfigAnswer, ServerQuery, wire};
+use muxtap_api::{ConfigAnswer, ServerQuery, wire};
 use muxtap_base::files::ReadFile;
-use muxtap_capability::Capability;
 use muxtap_engine::{Caller, Engine, Principal, Server};
 use muxtap_net::Peer;
-use muxtap_record::Recordings;
+#[cfg(feature = "daemon")]
+use muxtap_rooms::Rooms;
 use tokio::sync::watch;
 
+#[doc(hidden)]
 pub use guard::{Guard, with_guard};
+#[doc(hidden)]
 pub use stream::{CLOSE_LIMIT, Streams};
 
 /// Bytes of a request's body: input of [`muxtap_engine::limits::INPUT_BYTES`], escaped at worst.
 const BODY_BYTES: usize = 6 * muxtap_engine::limits::INPUT_BYTES;
 
 /// The state of every route. As an extractor its engine acts for the request's caller.
+#[doc(hidden)]
 #[derive(Clone)]
 pub struct App {
     pub(crate) engine: Engine,
@@ -77,11 +80,18 @@ pub(crate) struct Daemon {
     pub(crate) stop: watch::Sender<bool>,
     /// The event streams.
     pub(crate) streams: Streams,
-    /// The capability, and what it remembers.
-    pub(crate) capability: Capability,
+}
+
+/// The rooms of a router without a daemon.
+#[cfg(not(feature = "daemon"))]
+#[derive(Clone, Debug, Default)]
+pub struct Rooms {
+    pub(crate) capability: muxtap_capability::Capability,
+    pub(crate) recordings: muxtap_record::Recordings,
 }
 
 /// Facts about the daemon that its routes report.
+#[doc(hidden)]
 #[derive(Clone, Debug, Default)]
 pub struct DaemonInfo {
     /// The path of its Unix socket.
@@ -96,11 +106,11 @@ pub struct DaemonInfo {
     pub config: ConfigAnswer,
     /// The configuration files that it read when it began.
     pub files: Vec<ReadFile>,
-    /// The recordings that go on, and those that have ended.
-    pub recordings: Recordings,
+    /// What it has beside its engine.
+    pub rooms: Arc<Rooms>,
     /// The surroundings of agents over HTTP, and what holds for all agents.
     #[cfg(feature = "daemon")]
-    pub mcp: muxtap_mcp::ClientContext,
+    pub agents: muxtap_mcp::ClientContext,
     /// Pages in browsers.
     #[cfg(feature = "daemon")]
     pub page: muxtap_page::Pages,
@@ -115,18 +125,18 @@ impl App {
 
     /// Creates the state, with streams that are written elsewhere.
     pub fn with_streams(engine: Engine, about: DaemonInfo, streams: Streams) -> Self {
-        // What one face has read the others have.
-        #[cfg(feature = "daemon")]
-        let capability = about.mcp.capability.clone();
-        #[cfg(not(feature = "daemon"))]
-        let capability = Capability::default();
         let stop = watch::Sender::new(false);
         Self {
             engine,
-            daemon: Arc::new(Daemon { about, stop, streams, capability }),
+            daemon: Arc::new(Daemon { about, stop, streams }),
             #[cfg(feature = "daemon")]
             login: None,
         }
+    }
+
+    /// Returns what the daemon has beside its engine.
+    pub(crate) fn rooms(&self) -> &Arc<Rooms> {
+        &self.daemon.about.rooms
     }
 
     /// Returns the event streams; their end is to be awaited.
@@ -212,9 +222,10 @@ fn logged_in(extensions: &axum::http::Extensions) -> Principal {
 ///
 /// Who may call is for the application to decide: whoever reaches these routes can type into every
 /// terminal of the servers that the engine follows ([`Engine::server`]), and of those in the folder of
-/// the user's tmux. [`Options::allow`](crate::Options::allow) bounds it.
+/// the user's tmux. [`Options::allow`](muxtap_engine::Options::allow) bounds it.
 ///
 /// ```no_run
+/// # mod muxtap { pub use muxtap_engine::{Engine, Options}; pub use muxtap_http as http; }
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let engine = muxtap::Engine::start(muxtap::Options::default())?;
 /// let app = axum::Router::new().nest("/tmux", muxtap::http::router(&engine));
@@ -260,14 +271,11 @@ pub fn daemon_router(app: App) -> Router {
         .route("/v1/mcp", get(mcp::stdio))
         .route("/v1/peer", get(peer::open))
         .route("/v1/tools/{name}", post(peer::tool))
-        .nest_service("/mcp", mcp::service(&app.engine, app.daemon.about.mcp.clone()));
-    #[cfg(feature = "daemon")]
-    let routes = routes.merge(device_routes());
-    #[cfg(feature = "daemon")]
-    let routes = routes.merge(session_routes());
-    #[cfg(feature = "daemon")]
-    let routes = routes.merge(page_routes());
+        .nest_service("/mcp", mcp::service(&app.engine, app.rooms().clone(), app.daemon.about.agents.clone()));
     routes
+        .merge(device_routes())
+        .merge(session_routes())
+        .merge(page_routes())
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))

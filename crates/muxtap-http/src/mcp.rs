@@ -20,6 +20,7 @@ use muxtap_api::{Error, ErrorCode, McpHello, wire::MCP_PROTOCOL};
 use muxtap_engine::{Caller, Engine, Principal};
 use muxtap_mcp::{ClientContext, Mcp};
 use muxtap_net::Peer;
+use muxtap_rooms::Rooms;
 use rmcp::{
     ServiceExt as _,
     transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService},
@@ -37,7 +38,7 @@ const HELLO_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 const HELLO_BYTES: u64 = 4 << 20;
 
 /// Creates the streamable HTTP service. Its sessions live as long as the engine at most.
-pub(super) fn service(engine: &Engine, about: ClientContext) -> Router {
+pub(super) fn service(engine: &Engine, rooms: Arc<Rooms>, about: ClientContext) -> Router {
     let mut config = StreamableHttpServerConfig::default();
     // The guard has checked both.
     config.allowed_hosts = Vec::new();
@@ -48,7 +49,7 @@ pub(super) fn service(engine: &Engine, about: ClientContext) -> Router {
     let stop = engine.end();
     let make = move || {
         let caller = Caller { face: "mcp", who: "http".into(), principal: Principal::agent(about.server.as_deref()) };
-        Ok(Mcp::new(engine.with_caller(caller), about.clone(), stop.clone()))
+        Ok(Mcp::new(engine.with_caller(caller), rooms.clone(), about.clone(), stop.clone()))
     };
     let sessions = Arc::new(Sessions::default());
     Router::new()
@@ -83,7 +84,8 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
     let engine = app.engine.clone();
     // Of when it came: what started it may have ended when it asks.
     let process = app.engine.lineage(pid).await;
-    let common = ClientContext { process, ..app.daemon.about.mcp.clone() };
+    let rooms = app.rooms().clone();
+    let common = ClientContext { process, ..app.daemon.about.agents.clone() };
     app.engine.spawn(async move {
         let served = async {
             let started = async {
@@ -97,7 +99,7 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
                 () = stop.cancelled() => return Ok(()),
             };
             let (read, write) = tokio::io::split(connection);
-            serve_client(&engine, common, hello, read, write).await
+            serve_client(&engine, (rooms, common), hello, read, write).await
         };
         if let Err(error) = served.await {
             tracing::debug!("an MCP client left: {error}");
@@ -121,7 +123,7 @@ async fn read_hello(connection: &mut Connection) -> std::result::Result<McpHello
 
 async fn serve_client(
     engine: &Engine,
-    common: ClientContext,
+    (rooms, common): (Arc<Rooms>, ClientContext),
     hello: McpHello,
     read: impl AsyncRead + Send + Unpin + 'static,
     write: impl AsyncWrite + Send + Unpin + 'static,
@@ -140,7 +142,7 @@ async fn serve_client(
         ..common
     };
     let stop = engine.end();
-    let mcp = Mcp::new(engine.with_caller(caller), about, stop.clone());
+    let mcp = Mcp::new(engine.with_caller(caller), rooms, about, stop.clone());
     let started = mcp.serve((read, write));
     let running = tokio::select! {
         started = started => started?,

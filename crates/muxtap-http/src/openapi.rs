@@ -125,11 +125,8 @@ struct PageRoutes;
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     let routes = Routes::openapi();
-    #[cfg(feature = "daemon")]
     let routes = routes.merge_from(DeviceRoutes::openapi());
-    #[cfg(feature = "daemon")]
     let routes = routes.merge_from(super::sessions::AgentSessionRoutes::openapi());
-    #[cfg(feature = "daemon")]
     let routes = routes.merge_from(PageRoutes::openapi());
     let mut document = serde_json::to_value(routes).unwrap_or_default();
     add_security(&mut document);

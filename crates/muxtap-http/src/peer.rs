@@ -166,7 +166,7 @@ pub async fn tool(
     Requested(arguments): Requested<Map<String, Value>>,
 ) -> Result<Json<ToolCallAnswer>> {
     let engine = app.engine.by_face("mcp");
-    let client = app.daemon.about.mcp.clone();
+    let client = (app.rooms().clone(), app.daemon.about.agents.clone());
     Ok(Json(call_tool(&engine, client, (&name, arguments), again.id()?, again.hold).await?))
 }
 
@@ -178,7 +178,7 @@ pub(super) async fn forward(
     request: Request,
 ) -> muxtap_api::Result<std::result::Result<Response, Request>> {
     let route = Route::of(request.method(), request.uri(), host);
-    let (Some(route), Some(peer)) = (route, app.daemon.about.mcp.peers.of(&app.engine, host)) else {
+    let (Some(route), Some(peer)) = (route, app.rooms().peers.of(&app.engine, host)) else {
         return Ok(Err(request));
     };
     let (mut parts, body) = request.into_parts();
@@ -224,7 +224,7 @@ pub(super) async fn list<T: DeserializeOwned>(
     field: &str,
     targets: &[String],
 ) -> muxtap_api::Result<Option<Vec<T>>> {
-    let Some(peer) = app.daemon.about.mcp.peers.of(&app.engine, host) else { return Ok(None) };
+    let Some(peer) = app.rooms().peers.of(&app.engine, host) else { return Ok(None) };
     let targets = utf8_percent_encode(&targets.join(","), NON_ALPHANUMERIC).to_string();
     peer.list(format!("/v1/{field}?socket={DEFAULT_SOCKET}&targets={targets}"), field).await
 }
@@ -232,14 +232,14 @@ pub(super) async fn list<T: DeserializeOwned>(
 /// Looks for the muxtap of each host.
 pub(super) async fn look(app: &App) {
     let hosts = app.engine.hosts_elsewhere().into_iter();
-    let peers = hosts.filter_map(|host| app.daemon.about.mcp.peers.of(&app.engine, &host.name));
+    let peers = hosts.filter_map(|host| app.rooms().peers.of(&app.engine, &host.name));
     // Why one cannot be used is kept with it.
     join_all(peers.map(|peer| async move { peer.is_there().await.ok() })).await;
 }
 
 /// Adds what is known of a host's muxtap.
 pub(super) fn with_info(app: &App, mut host: HostInfo) -> HostInfo {
-    host.peer = app.daemon.about.mcp.peers.info(&host.name);
+    host.peer = app.rooms().peers.info(&host.name);
     if host.peer.as_ref().is_some_and(|peer| peer.state == PeerState::Connected) {
         (host.state, host.reason, host.error) = (HostState::Connected, None, None);
     }

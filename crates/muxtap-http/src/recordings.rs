@@ -18,9 +18,7 @@ use super::{
     server,
 };
 
-use muxtap_api::{
-    self, AlisQuery, Error, RecordRequest, RecordingInfo, RecordingList, RecordingQuery, ServerQuery, Tier,
-};
+use muxtap_api::{AlisQuery, Error, RecordRequest, RecordingInfo, RecordingList, RecordingQuery, ServerQuery, Tier};
 
 /// How long a reader of a live stream has to take a message.
 const SLOW_READER: Duration = Duration::from_secs(10);
@@ -32,7 +30,7 @@ const SLOW_READER: Duration = Duration::from_secs(10);
 )]
 pub async fn list(app: App) -> Result<Json<RecordingList>> {
     app.engine.authorize(Tier::Read)?;
-    Ok(Json(RecordingList { recordings: app.daemon.about.recordings.list() }))
+    Ok(Json(RecordingList { recordings: app.rooms().recordings.list() }))
 }
 
 /// Begins to record a pane. It goes on until the pane ends, a limit, or `DELETE`.
@@ -48,7 +46,7 @@ pub async fn start(
     Body(request): Body<RecordRequest>,
 ) -> Result<Json<RecordingInfo>> {
     let server = server(&app, &at)?;
-    Ok(Json(app.daemon.about.recordings.start(&server, &request).await?))
+    Ok(Json(app.rooms().recordings.start(&server, &request).await?))
 }
 
 /// Returns one recording.
@@ -58,7 +56,7 @@ pub async fn start(
     responses((status = 200, description = "The answer", body = RecordingInfo), Failures)
 )]
 pub async fn one(app: App, Target(id): Target, Params(query): Params<RecordingQuery>) -> Result<Json<RecordingInfo>> {
-    let recordings = &app.daemon.about.recordings;
+    let recordings = &app.rooms().recordings;
     if query.attach {
         // With the connection this future ends, and with that the recording.
         return Ok(Json(recordings.attach(&app.engine, &id)?.ended().await));
@@ -74,7 +72,7 @@ pub async fn one(app: App, Target(id): Target, Params(query): Params<RecordingQu
     responses((status = 200, description = "The answer", body = RecordingInfo), Failures)
 )]
 pub async fn stop(app: App, Target(id): Target) -> Result<Json<RecordingInfo>> {
-    Ok(Json(app.daemon.about.recordings.stop(&app.engine, &id).await?))
+    Ok(Json(app.rooms().recordings.stop(&app.engine, &id).await?))
 }
 
 /// Opens a live stream of a pane for asciinema's players.

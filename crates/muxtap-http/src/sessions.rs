@@ -35,7 +35,7 @@ use muxtap_sessions::{AgentSessions, EventReader};
 pub(super) struct AgentSessionRoutes;
 
 fn sessions(app: &App) -> &AgentSessions {
-    &app.daemon.about.mcp.sessions
+    &app.rooms().sessions
 }
 
 /// Lists agent sessions: those that run, and the last ones that have ended.

@@ -28,7 +28,7 @@ const DONE: Json<DoneAnswer> = Json(DoneAnswer { ok: true });
 fn store(app: &App, tier: Tier) -> Result<Store> {
     app.engine.authorize(tier)?;
     let none = || Error::internal("this daemon has no folder for snapshots, a defect of muxtap");
-    Ok(app.daemon.about.mcp.snapshots.clone().ok_or_else(none)?)
+    Ok(app.rooms().snapshots.clone().ok_or_else(none)?)
 }
 
 /// Lists the snapshots.

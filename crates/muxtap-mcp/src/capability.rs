@@ -72,7 +72,7 @@ pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutpu
         call.confirm(request.tier(), &format!("{action} in the sandbox")).await?;
     }
     // The client chose this set of tools, as its user.
-    let answer = client.capability.run(&call.engine, &settings, true, request).await;
+    let answer = call.rooms.capability.run(&call.engine, &settings, true, request).await;
     let text = serde_json::to_string(&answer).unwrap_or_default();
     Ok(ToolOutput::new(text, &answer))
 }

@@ -100,7 +100,7 @@ fn caller() -> Caller {
 pub fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let _: ListDevices = parse(arguments)?;
     call.engine.authorize(Tier::Read)?;
-    let devices = call.client.devices.relay.list(&caller()).devices;
+    let devices = call.rooms.devices.relay.list(&caller()).devices;
     let line = |one: &DeviceInfo| {
         let state = if one.online { "online" } else { "offline" };
         format!(
@@ -118,7 +118,7 @@ pub fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
 /// Calls the tool `workspace`.
 pub async fn workspace(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: Workspace = parse(arguments)?;
-    let relay = &call.client.devices.relay;
+    let relay = &call.rooms.devices.relay;
     let Some(command) = args.command else {
         call.engine.authorize(Tier::Read)?;
         let answer = relay.workspace(&caller(), AGENT, &args.device, args.allow_stale).await?;

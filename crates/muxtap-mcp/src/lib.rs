@@ -46,11 +46,8 @@ use tokio_util::sync::CancellationToken;
 use self::elicitation::{Elicitation, ElicitationOutcome};
 pub use self::there::call_tool;
 use muxtap_api::{Error, ErrorCode, Result, Tier, ToolSet};
-use muxtap_approvals::approvals::Approvals;
-use muxtap_capability::Capability;
 use muxtap_engine::{Engine, Server};
-use muxtap_record::Recordings;
-use muxtap_snapshot::Store;
+use muxtap_rooms::Rooms;
 use muxtap_supervise::Supervisor;
 
 /// The instructions that a client gets with the handshake.
@@ -78,26 +75,12 @@ pub struct ClientContext {
     pub confirm: Vec<Tier>,
     /// How long a call is held at most; `None`: 50 s.
     pub hold: Option<Duration>,
-    /// The questions to a person at a terminal (`muxtap approvals`).
-    pub approvals: Option<Approvals>,
-    /// Where snapshots and layouts are kept.
-    pub snapshots: Option<Store>,
     /// The sets of tools that the client is offered; none: the native one.
     pub tools: Vec<ToolSet>,
-    /// The daemon's recordings.
-    pub recordings: Recordings,
-    /// The daemon's devices.
-    pub devices: muxtap_devices::Devices,
-    /// The daemon's agent sessions.
-    pub sessions: muxtap_sessions::AgentSessions,
-    /// The capability, and what it remembers.
-    pub capability: Capability,
     /// The server that a client named for the capability.
     pub capability_socket: Option<String>,
     /// The client's process, where it is known: what it asks a person it does not answer.
     pub process: Option<muxtap_tmux::Lineage>,
-    /// The muxtap of other hosts.
-    pub peers: muxtap_peer::Peers,
 }
 
 impl ClientContext {
@@ -112,6 +95,7 @@ impl ClientContext {
 #[derive(Clone)]
 pub struct Mcp {
     engine: Engine,
+    rooms: Arc<Rooms>,
     client: Arc<ClientContext>,
     supervisor: Option<Supervisor>,
     log_level: Arc<log::LogLevel>,
@@ -122,6 +106,7 @@ pub struct Mcp {
 /// The context of one call.
 pub(crate) struct CallContext {
     engine: Engine,
+    rooms: Arc<Rooms>,
     client: Arc<ClientContext>,
     peer: Option<Peer<RoleServer>>,
     progress: Option<ProgressToken>,
@@ -140,15 +125,16 @@ pub(crate) struct CallContext {
 impl Mcp {
     /// Creates the server for a client. Its calls are recorded as the engine's caller's. Must be
     /// called within a tokio runtime.
-    pub fn new(engine: Engine, client: ClientContext, stop: CancellationToken) -> Self {
-        let supervisor = supervisor_tool::supervisor(&engine, &client);
+    pub fn new(engine: Engine, rooms: Arc<Rooms>, client: ClientContext, stop: CancellationToken) -> Self {
+        let supervisor = supervisor_tool::supervisor(&engine, &rooms, &client);
         let (log_level, subscriptions) = (Arc::default(), Arc::default());
-        Self { engine, client: Arc::new(client), supervisor, log_level, subscriptions, stop }
+        Self { engine, rooms, client: Arc::new(client), supervisor, log_level, subscriptions, stop }
     }
 
     fn call_context(&self, context: &RequestContext<RoleServer>) -> CallContext {
         CallContext {
             engine: self.engine.clone(),
+            rooms: self.rooms.clone(),
             client: self.client.clone(),
             peer: Some(context.peer.clone()),
             progress: context.meta.get_progress_token(),

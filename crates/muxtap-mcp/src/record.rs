@@ -79,7 +79,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
 /// Calls the tool.
 pub async fn record(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: Record = parse(arguments)?;
-    let recordings = &call.client.recordings;
+    let recordings = &call.rooms.recordings;
     let needs = |field: &str, given: Option<String>| {
         given.ok_or_else(|| Error::invalid(format!("{field}: this field is needed for this action")))
     };

@@ -124,7 +124,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
 /// Calls the tool.
 pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: AgentSessionArguments = parse(arguments)?;
-    let sessions = &call.client.sessions;
+    let sessions = &call.rooms.sessions;
     let needs = |field: &str, given: &Option<String>| {
         given.clone().ok_or_else(|| Error::invalid(format!("{field}: this field is needed for this action")))
     };
@@ -222,7 +222,7 @@ async fn send(
     hold: Duration,
     output: &mut AgentSessionOutput,
 ) -> Result<()> {
-    let sessions = &call.client.sessions;
+    let sessions = &call.rooms.sessions;
     let request = PromptRequest { text, timeout_ms: None, wait: false };
     let sent = sessions.prompt(&call.engine, name, request).await?;
     let prompt = sent.prompt.unwrap_or_default();
@@ -252,7 +252,7 @@ async fn send(
 async fn said(call: &CallContext, name: &str, since: Option<String>, output: &mut AgentSessionOutput) -> Result<()> {
     let since = Some(since.unwrap_or_else(|| "prompt".into()));
     let query = AgentEventsQuery { since, limit: Some(MOST_EVENTS), wait_ms: None };
-    let page = call.client.sessions.events(&call.engine, name, &query).await?;
+    let page = call.rooms.sessions.events(&call.engine, name, &query).await?;
     let mut text = String::new();
     // Writing to a String cannot fail; here and below.
     if let Some(gap) = page.gap {
@@ -288,7 +288,7 @@ async fn said(call: &CallContext, name: &str, since: Option<String>, output: &mu
 
 /// Answers a question: by the person in front of the client, where there is one. A no needs nobody.
 async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, option: Option<String>) -> Result<()> {
-    let sessions = &call.client.sessions;
+    let sessions = &call.rooms.sessions;
     // Whoever has the token can be the client, and say what its person says.
     if call.over_tcp {
         sessions.refuse_token(&call.engine, name, id)?;

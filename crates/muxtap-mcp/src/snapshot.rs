@@ -115,7 +115,7 @@ pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutpu
     let args: Snapshot = parse(arguments)?;
     let store = || {
         let none = || Error::internal("this daemon has no folder for snapshots, a defect of muxtap");
-        call.client.snapshots.clone().ok_or_else(none)
+        call.rooms.snapshots.clone().ok_or_else(none)
     };
     let server = || call.server(args.server.as_deref());
     let name = || args.name.clone().ok_or_else(|| Error::invalid("name: say which"));

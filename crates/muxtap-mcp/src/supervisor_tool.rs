@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::ClientContext;
 
 use muxtap_approvals::{Confirm, Mattermost, PlatformEnvironment, Terminal, store_path};
+use muxtap_rooms::Rooms;
 use muxtap_supervise::{DESCRIPTION, NAME, Options, Supervisor, input_schema};
 
 /// How long a person may take to answer where the environment does not say: a day.
@@ -25,7 +26,7 @@ pub(super) fn tool() -> Tool {
 }
 
 /// Creates the supervisor of this client's server; `None` where the client names none.
-pub(super) fn supervisor(engine: &Engine, client: &ClientContext) -> Option<Supervisor> {
+pub(super) fn supervisor(engine: &Engine, rooms: &Rooms, client: &ClientContext) -> Option<Supervisor> {
     let socket = client.server.clone()?;
     let var = |name: &str| match &client.env {
         Some(env) => env.get(name).cloned(),
@@ -38,7 +39,7 @@ pub(super) fn supervisor(engine: &Engine, client: &ClientContext) -> Option<Supe
         (channel, thread, answer_timeout) = (Some(platform.channel.clone()), Some(platform.thread.clone()), set);
         confirm.push(Arc::new(Mattermost::new(platform)));
     }
-    if let Some(approvals) = &client.approvals {
+    if let Some(approvals) = &rooms.approvals {
         confirm.push(Arc::new(Terminal::new(approvals.clone(), false)));
     }
     let directory = client.cwd.clone().or_else(|| var("HOME")).map_or_else(|| PathBuf::from("/"), PathBuf::from);

@@ -1,8 +1,9 @@
 //! Calls of tools that the muxtap of another host answers.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use muxtap_engine::Engine;
+use muxtap_rooms::Rooms;
 use muxtap_tmux::Address;
 use rmcp::model::JsonObject;
 use serde_json::Value;
@@ -44,7 +45,7 @@ pub(super) async fn call(
     arguments: &JsonObject,
 ) -> Result<Option<ToolOutput>> {
     let Some(&(_, tier, again)) = TOOLS.iter().find(|(tool, ..)| *tool == name) else { return Ok(None) };
-    let Some(peer) = call.client.peers.of(&call.engine, host) else { return Ok(None) };
+    let Some(peer) = call.rooms.peers.of(&call.engine, host) else { return Ok(None) };
     if !peer.is_there().await? {
         return Ok(None);
     }
@@ -91,10 +92,11 @@ pub(super) async fn call(
     Ok(Some(ToolOutput { text, answer }))
 }
 
-/// Calls a native tool for a caller without a protocol around it. `wait_id`, `hold`: as in [`CallContext`].
+/// Calls a native tool for a caller without a protocol around it. `wait_id`: the id of a wait that the call begins, which
+/// does not end with it, so that the call may come again. `hold`: how long it may be held, if that is less than usual.
 pub async fn call_tool(
     engine: &Engine,
-    client: ClientContext,
+    (rooms, client): (Arc<Rooms>, ClientContext),
     (name, arguments): (&str, JsonObject),
     wait_id: Option<String>,
     hold: Option<Duration>,
@@ -105,6 +107,7 @@ pub async fn call_tool(
     }
     let call = CallContext {
         engine: engine.clone(),
+        rooms,
         client: client.into(),
         peer: None,
         progress: None,

@@ -10,13 +10,12 @@ use muxtap_tmux::{Environment, Program, ServerChoice};
 use super::{Outcome, output};
 
 use muxtap_bridge::{
-    self,
     settings::{Flags, Settings},
     tls,
 };
 
 use crate::{
-    api::{Error, Result},
+    api::Error,
     cli::EXIT_ERROR,
     config::{
         self,
@@ -105,25 +104,24 @@ impl Bridge {
             .enable_all()
             .build()
             .map_err(|error| Error::internal(format!("cannot start: {error}")))?;
-        let served = runtime.block_on(muxtap_bridge::serve(&settings, || options(&common)));
+        let served = runtime.block_on(muxtap_bridge::serve(&settings, options(&common), || audit(&common)));
         // A task that hangs in the kernel must not keep the bridge.
         runtime.shutdown_background();
         Ok(served.map_or_else(|why| refused(&why), |()| 0))
     }
 }
 
-/// Returns what the user chose for an engine.
-fn options(common: &config::Settings) -> Result<Options> {
-    Ok(Options {
+/// Returns what the user chose for an engine, but for its audit log.
+fn options(common: &config::Settings) -> Options {
+    Options {
         program: Program { tmux: common.tmux.clone(), own: common.own_tmux, ..Program::default() },
         follow_for: common.follow_for,
         floods: common.floods,
         ring_bytes: common.ring_bytes,
         budget_bytes: common.budget_bytes,
         allowed: common.allowed,
-        audit: audit(common)?,
         ..Options::default()
-    })
+    }
 }
 
 /// Returns the bridge's own audit log: `bridge-audit.jsonl` for `audit.jsonl`.

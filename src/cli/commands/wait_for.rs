@@ -1,36 +1,24 @@
 //! `wait-for`.
 
 use std::{
+    convert::Infallible,
     io::{IsTerminal as _, Write as _},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use clap::{ArgGroup, Args};
-use muxtap_base::plain;
+use muxtap_base::{nonce, plain};
 
 use super::{Caller, Outcome, duration, output, since};
 use crate::{
-    api::{Error, PredicateKind, PredicateReport, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest},
-    cli::{
-        EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT,
-        client::{Client, ConnectionLost},
-        notify, url,
+    api::{
+        Error, ErrorCode, PredicateKind, PredicateReport, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest,
     },
+    cli::{EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, client::ConnectionLost, notify, url},
 };
 
 /// Waits shorter than this show no progress.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the progress line is renewed, and so how long one request for the wait's result lasts
-/// meanwhile.
-const PROGRESS_EVERY_MS: u64 = 500;
-/// How long one request for the wait's result lasts without a progress line.
-const POLL_MS: u64 = 60_000;
-
-/// The query of a request for a wait's result.
-#[derive(serde::Serialize)]
-struct ResultQuery {
-    timeout_ms: u64,
-}
 
 /// Wait until panes print, show or do something
 ///
@@ -123,20 +111,7 @@ impl WaitFor {
         let (notify, on_end, propagate) = (self.notify, self.on_end.clone(), self.propagate);
         let targets = self.targets.join(" ");
         let request = self.request();
-        let mut client = caller.client().await?;
-        // As it is asked for by its id, the wait outlives a lost connection, and Ctrl-C can end it.
-        let first: WaitAnswer = client.post("/v1/waits", &request).await?;
-        let path = format!("/v1/waits/{}", url::encode(&first.id));
-        let answer = tokio::select! {
-            answer = poll_until_over(&mut client, &path, first) => answer?,
-            _ = tokio::signal::ctrl_c() => {
-                // The first connection is in the middle of a question.
-                if let Some(mut client) = caller.running().await? {
-                    client.delete::<serde_json::Value>(&path).await?;
-                }
-                return Ok(EXIT_INTERRUPTED);
-            }
-        };
+        let Some(answer) = ask(caller, &request).await? else { return Ok(EXIT_INTERRUPTED) };
         if caller.json {
             output::print_json(&answer)?;
         } else {
@@ -182,49 +157,62 @@ impl WaitFor {
             since: self.since,
             settle_ms: self.settle,
             timeout_ms: self.timeout,
-            detach: true,
+            detach: false,
         }
     }
 }
 
-pub(super) async fn poll_until_over(
-    client: &mut Client,
-    path: &str,
-    first: WaitAnswer,
-) -> crate::api::Result<WaitAnswer> {
-    let begun = Instant::now();
-    let watched = std::io::stderr().is_terminal();
-    let mut progress = Progress { shown: false };
-    let mut answer = first;
-    while answer.outcome == WaitOutcome::Pending {
-        let elapsed = begun.elapsed();
-        let timeout_ms = match watched {
-            false => POLL_MS,
-            true if elapsed < PATIENCE => PATIENCE.saturating_sub(elapsed).as_millis() as u64 + 1,
-            true => {
-                progress.show(&answer, elapsed);
-                PROGRESS_EVERY_MS
-            }
-        };
-        answer = client
-            .get_from_same_daemon(path, &ResultQuery { timeout_ms })
-            .await
-            .map_err(|lost| lost_wait(lost, &answer))??;
+/// Waits, by one request, and shows on a terminal how long it takes. `None`: Ctrl-C has ended it.
+pub(super) async fn ask(caller: &Caller, request: &WaitRequest) -> crate::api::Result<Option<WaitAnswer>> {
+    let (key, conditions) = (nonce::hex64(), conditions(request));
+    let mut client = caller.client().await?;
+    tokio::select! {
+        answer = client.wait(&key, request) => answer.map_err(|lost| lost_wait(lost, &conditions))?.map(Some),
+        never = show_progress(&conditions) => match never {},
+        _ = tokio::signal::ctrl_c() => end(caller, &format!("w-{key}"), &request.panes).await.map(|()| None),
     }
-    Ok(answer)
+}
+
+/// Ends a wait for these panes, where it is: here, or at the muxtap of their host.
+async fn end(caller: &Caller, id: &str, panes: &[String]) -> crate::api::Result<()> {
+    // The first connection is in the middle of a question.
+    let Some(mut client) = caller.running().await? else { return Ok(()) };
+    let named = panes.iter().find_map(|pane| Some(pane.split_once('/')?.0));
+    let elsewhere = caller.server.to_str().filter(|_| caller.server.is_relative());
+    let host = named.or_else(|| Some(elsewhere?.split_once('/')?.0));
+    for id in host.map(|host| format!("{host}/{id}")).iter().map(String::as_str).chain([id]) {
+        match client.delete::<WaitAnswer>(&format!("/v1/waits/{}", url::encode(id))).await {
+            Err(error) if error.code == ErrorCode::NotFound => {}
+            ended => return ended.map(drop),
+        }
+    }
+    // It was over just then, or had not begun.
+    Ok(())
 }
 
 /// Builds the error for a wait whose daemon has gone. Another daemon that waits anew could miss
 /// what this one would have seen.
-fn lost_wait(lost: ConnectionLost, last: &WaitAnswer) -> Error {
+fn lost_wait(lost: ConnectionLost, conditions: &str) -> Error {
     let mut error = Error::from(lost);
-    let open = last.predicates.iter().filter(|report| !report.latched).map(describe).collect::<Vec<_>>().join(", ");
     error.message = format!(
-        "{error}; the wait {} is over, and whether it came true is not known: it was for {open}; wait again with \
-         --since start or --since screen to count what is there by now",
-        last.id
+        "{error}; the wait is over, and whether it came true is not known: it was for {conditions}; wait again with \
+         --since start or --since screen to count what is there by now"
     );
     error
+}
+
+/// Shows how long a wait takes, where somebody sees it.
+async fn show_progress(conditions: &str) -> Infallible {
+    if !std::io::stderr().is_terminal() {
+        return std::future::pending().await;
+    }
+    let begun = tokio::time::Instant::now();
+    let mut progress = Progress { shown: false };
+    let mut ticks = tokio::time::interval_at(begun + PATIENCE, Duration::from_secs(1));
+    loop {
+        ticks.tick().await;
+        progress.show(&progress_line(conditions, begun.elapsed()));
+    }
 }
 
 /// The line on stderr that shows how far a long wait is. It is erased when the wait ends, however
@@ -234,8 +222,8 @@ struct Progress {
 }
 
 impl Progress {
-    fn show(&mut self, answer: &WaitAnswer, elapsed: Duration) {
-        let line: String = progress_line(answer, elapsed).chars().take(terminal_width().saturating_sub(1)).collect();
+    fn show(&mut self, line: &str) {
+        let line: String = line.chars().take(terminal_width().saturating_sub(1)).collect();
         let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
         self.shown = true;
     }
@@ -255,18 +243,32 @@ fn terminal_width() -> usize {
     if columns == 0 { 80 } else { columns }
 }
 
-fn progress_line(answer: &WaitAnswer, elapsed: Duration) -> String {
-    let needed = || answer.predicates.iter().filter(|report| report.kind != PredicateKind::Fail);
-    let open: Vec<String> = needed().filter(|report| !report.latched).map(describe).collect();
-    let seen = needed().count() - open.len();
-    let elapsed = elapsed.as_secs();
-    let of = if seen == 0 { String::new() } else { format!(" · {seen} of {} seen", needed().count()) };
-    format!("waiting {elapsed} s{of} · for {}", open.join(", "))
+fn progress_line(conditions: &str, elapsed: Duration) -> String {
+    format!("waiting {} s for {conditions}", elapsed.as_secs())
 }
 
-fn describe(report: &PredicateReport) -> String {
-    let pattern = plain::name(report.pattern.as_deref().unwrap_or_default());
-    let what = match report.kind {
+/// Returns what a request waits for, in words.
+fn conditions(request: &WaitRequest) -> String {
+    let named = |kind: PredicateKind, patterns: &[String]| -> Vec<String> {
+        patterns.iter().map(|pattern| condition(kind, Some(pattern))).collect()
+    };
+    let plain = |kind: PredicateKind, is_asked: bool| is_asked.then(|| condition(kind, None));
+    let mut all = named(PredicateKind::Pattern, &request.patterns);
+    all.extend(named(PredicateKind::Screen, &request.screen));
+    all.extend(named(PredicateKind::Gone, &request.gone));
+    all.extend(named(PredicateKind::Title, request.title.as_slice()));
+    all.extend(plain(PredicateKind::Stable, request.stable_ms.is_some()));
+    all.extend(plain(PredicateKind::Exit, request.exit));
+    all.extend(plain(PredicateKind::Prompt, request.prompt));
+    all.extend(plain(PredicateKind::Bell, request.bell));
+    let panes: Vec<String> = request.panes.iter().map(|pane| plain::name(pane).to_string()).collect();
+    let or = if request.mode == WaitMode::All { " and " } else { " or " };
+    format!("{} in {}", all.join(", "), panes.join(or))
+}
+
+fn condition(kind: PredicateKind, pattern: Option<&str>) -> String {
+    let pattern = plain::name(pattern.unwrap_or_default());
+    match kind {
         PredicateKind::Pattern => format!("/{pattern}/"),
         PredicateKind::Screen => format!("screen /{pattern}/"),
         PredicateKind::Gone => format!("the end of /{pattern}/ on the screen"),
@@ -276,8 +278,11 @@ fn describe(report: &PredicateReport) -> String {
         PredicateKind::Exit => "exit".to_owned(),
         PredicateKind::Prompt => "a prompt".to_owned(),
         PredicateKind::Bell => "the bell".to_owned(),
-    };
-    format!("{what} in {}", report.pane)
+    }
+}
+
+fn describe(report: &PredicateReport) -> String {
+    format!("{} in {}", condition(report.kind, report.pattern.as_deref()), report.pane)
 }
 
 /// Returns the remark that a match stands there since before the wait, and how to count it.
@@ -434,9 +439,16 @@ mod tests {
     }
 
     #[test]
-    fn progress_counts_what_was_seen() {
-        let pending = answer("pending", &[report("pattern", "%0", Some("a")), report("exit", "%0", None)]);
-        assert_eq!(progress_line(&pending, Duration::from_secs(3)), "waiting 3 s · 1 of 2 seen · for exit in %0");
+    fn progress_says_what_is_waited_for_and_for_how_long() {
+        let request = WaitRequest {
+            panes: vec!["%0".into(), "work:1".into()],
+            patterns: vec!["a\u{1b}b".into()],
+            stable_ms: Some(100),
+            ..WaitRequest::default()
+        };
+        let line = progress_line(&conditions(&request), Duration::from_secs(3));
+        assert!(line.starts_with("waiting 3 s for /a") && line.ends_with("b/, quiet in %0 or work:1"), "{line}");
+        assert!(!line.contains('\u{1b}'), "{line}");
     }
 
     #[test]
@@ -453,7 +465,7 @@ mod tests {
         let expected = serde_json::json!({
             "panes": ["%0", "%1"], "mode": "all", "patterns": ["a", "-b"], "screen": ["s"], "gone": ["g"], "stable_ms": 500,
             "exit": true, "prompt": true, "bell": true, "title": "t", "fail": ["f"], "since": "start",
-            "settle_ms": 1000, "timeout_ms": 2500, "detach": true,
+            "settle_ms": 1000, "timeout_ms": 2500,
         });
         assert_eq!(serde_json::to_value(request).unwrap(), expected);
     }

@@ -422,7 +422,7 @@ export class PaneView {
             this.reachAll();
         }
         // A screen that is not drawn yet has other numbers: its frame shows what is above it.
-        if (this.lastFirst === this.feed.screen.top - this.above) {
+        if (this.lastEpoch === this.feed.screen.epoch && this.lastFirst === this.feed.screen.top - this.above) {
             this.showPast(this.lastFirst);
         }
     }

@@ -126,7 +126,7 @@ impl Request {
     }
 
     async fn answer(&self, asked: Asked, mut fields: Map<String, Value>) -> Result<(Value, Option<EventReader>)> {
-        let (sessions, engine) = (&self.app.daemon.about.mcp.sessions, &self.app.engine);
+        let (sessions, engine) = (&self.app.rooms().sessions, &self.app.engine);
         let name = |fields: &Map<String, Value>| {
             let name = fields.get("session").and_then(Value::as_str).map(str::to_owned);
             name.ok_or_else(|| Error::invalid("session: say which, as session:PROVIDER:ID"))

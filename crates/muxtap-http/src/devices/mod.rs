@@ -87,7 +87,7 @@ fn bound(device: &BoundDevice) -> Caller {
 }
 
 fn devices(app: &App) -> &Devices {
-    &app.daemon.about.mcp.devices
+    &app.rooms().devices
 }
 
 /// Lists devices.

@@ -21,9 +21,9 @@ use tokio::{
     time::{sleep_until, timeout},
 };
 
-use super::{Asking, bound, log_in_first, no_websocket};
+use super::{Asking, agents::AgentPlane, bound, log_in_first, no_websocket};
 
-use muxtap_api::{self, DeviceScope, Error, ErrorCode, Result, Tier};
+use muxtap_api::{DeviceScope, Error, ErrorCode, Result, Tier};
 
 use crate::{App, error::Failure};
 
@@ -75,7 +75,7 @@ pub async fn open(
     upgrade.on_upgrade(async move |socket| {
         let streams = app.daemon.streams.clone();
         let (runtime, cut) = (streams.engine_runtime.clone(), app.cut());
-        let devices = app.daemon.about.mcp.devices.clone();
+        let devices = app.rooms().devices.clone();
         let mut stop = app.daemon.stop.subscribe();
         let session = async move {
             // The device counts as a connection as long as it is there.
@@ -90,8 +90,6 @@ pub async fn open(
         streams.open.spawn_on(session, &runtime);
     })
 }
-
-use super::agents::AgentPlane as Agents;
 
 /// Facts about a connection.
 #[derive(Clone, Copy)]
@@ -114,7 +112,7 @@ async fn serve(mut socket: WebSocket, app: App, relay: Relay, sessions: DeviceSe
     match begun {
         Ok((session, has_terminals)) => {
             tracing::debug!("the device {} has connected", session.device());
-            let agents = Agents::new(app, session.outbox().clone(), has_terminals);
+            let agents = AgentPlane::new(app, session.outbox().clone(), has_terminals);
             run(&mut socket, session, &agents).await;
         }
         Err(error) => {
@@ -154,7 +152,7 @@ fn begin(relay: &Relay, sessions: &DeviceSessions, caller: Caller, at: Place, te
 
 /// Passes messages both ways until one of both ends. What the device says is heard while it is slow to take what is
 /// sent to it.
-async fn run(socket: &mut WebSocket, session: Session, agents: &Agents) {
+async fn run(socket: &mut WebSocket, session: Session, agents: &AgentPlane) {
     let (mut sink, mut stream) = socket.split();
     let (outbox, ping) = (session.outbox().clone(), Notify::new());
     let mut writing = std::pin::pin!(write(&mut sink, &outbox, &ping));
@@ -191,7 +189,7 @@ async fn write<S: Sink<Message> + Unpin>(sink: &mut S, outbox: &Outbox, ping: &N
 async fn read<E>(
     stream: &mut (impl Stream<Item = std::result::Result<Message, E>> + Unpin),
     mut session: Session,
-    agents: &Agents,
+    agents: &AgentPlane,
     ping: &Notify,
 ) -> Option<Flow> {
     let mut beat = std::pin::pin!(sleep_until(session.next_beat()));

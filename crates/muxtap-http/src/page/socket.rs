@@ -14,7 +14,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::pages;
 
-use muxtap_api::{self, Error, Tier};
+use muxtap_api::{Error, Tier};
 use muxtap_mcp::call_tool;
 use muxtap_page::{Answer, CallTool, Connection, PageSession};
 
@@ -80,10 +80,10 @@ pub async fn open(
             // The page counts as a connection as long as it is there.
             let _permit = permit;
             let (out, messages) = mpsc::channel(WAITING);
-            let context = app.daemon.about.mcp.clone();
-            let approvals = context.approvals.clone();
+            let (rooms, context) = (app.rooms().clone(), app.daemon.about.agents.clone());
+            let approvals = rooms.approvals.clone();
             let call_tool: CallTool = Arc::new(move |engine, name, arguments| {
-                let context = context.clone();
+                let context = (rooms.clone(), context.clone());
                 Box::pin(async move { call_tool(&engine, context, (&name, arguments), None, None).await })
             });
             let connection = Connection::new(pages, app.engine.clone(), approvals, call_tool, may_all, out);

@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use muxtap_api::{self, Error, ServerQuery};
+use muxtap_api::{Error, ServerQuery};
 use muxtap_net::ConnectionPermit;
 
 use crate::{App, error::Params};

@@ -1,8 +1,9 @@
 //! `run --new-pane`, `run --new-window`: a command in a place of its own, which goes with it.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::time::Instant;
 
 use clap::Args;
+use muxtap_base::nonce;
 
 use super::{DEFAULT_MS, ignore_closed_pipe, interruptible, interrupts};
 use crate::{
@@ -14,13 +15,9 @@ use crate::{
         EXIT_ERROR, EXIT_INTERRUPTED, EXIT_TIMEOUT,
         client::Client,
         commands::{Caller, Outcome, create::Spawn, output, path_of, variable},
-        url,
     },
     protocol::ids::PaneId,
 };
-
-/// How long one request for the end lasts, in milliseconds.
-const POLL_MS: u64 = 60_000;
 
 /// A place of its own for the command.
 #[derive(Debug, Args)]
@@ -93,7 +90,6 @@ impl Place {
             exit: true,
             since: Some("start".to_owned()),
             timeout_ms: Some(timeout_ms.unwrap_or(DEFAULT_MS)),
-            detach: true,
             ..WaitRequest::default()
         };
         let end = until_end(&mut client, &wait, pane);
@@ -178,17 +174,10 @@ impl Answer {
     }
 }
 
-/// Waits for the end of a pane's process, as one wait however many requests that takes.
+/// Waits for the end of a pane's process.
 async fn until_end(client: &mut Client, wait: &WaitRequest, pane: PaneId) -> Result<WaitAnswer> {
-    let begun: Result<WaitAnswer> = client.post("/v1/waits", wait).await;
-    let mut answer = begun.map_err(|error| unknown_end(pane, error))?;
-    let path = format!("/v1/waits/{}", url::encode(&answer.id));
-    let query = BTreeMap::from([("timeout_ms", POLL_MS)]);
-    while answer.outcome == WaitOutcome::Pending {
-        let looked = client.get_from_same_daemon(&path, &query).await.map_err(|lost| unknown_end(pane, lost.into()))?;
-        answer = looked.map_err(|error| unknown_end(pane, error))?;
-    }
-    Ok(answer)
+    let answer = client.wait(&nonce::hex64(), wait).await.unwrap_or_else(|lost| Err(lost.into()));
+    answer.map_err(|error| unknown_end(pane, error))
 }
 
 /// Builds the error for a command that was begun and whose end is not known.

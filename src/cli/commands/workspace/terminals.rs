@@ -12,7 +12,7 @@ use muxtap_engine::{
 };
 use muxtap_tmux::{Address, DEFAULT_SOCKET, is_absent, is_secret, same_socket};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Context, TerminalArgs, duration, output::table, text, times};
 
@@ -25,14 +25,14 @@ use crate::{
     api::{
         CaptureAnswer, CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputAnswer, InputRequest,
         NewSessionRequest, NewWindowRequest, PaneInfo, PaneList, PatchRequest, RespawnRequest, Result, SpawnRequest,
-        WaitAnswer, WaitOutcome, WaitRequest,
+        WaitOutcome, WaitRequest,
     },
     cli::{
-        EXIT_FAILED, Outcome,
+        EXIT_FAILED, EXIT_INTERRUPTED, Outcome,
         caller::{Caller, whole_environment},
         client::ConnectionLost,
         commands::{listed, path_of, wait_for},
-        output, url,
+        output,
     },
 };
 
@@ -132,7 +132,7 @@ impl TerminalCommand {
                     exit,
                     prompt,
                     timeout_ms: timeout,
-                    detach: true,
+                    detach: false,
                     ..WaitRequest::default()
                 };
                 if let Selector::Session { .. } = Selector::parse(&terminal.target)? {
@@ -351,19 +351,8 @@ async fn list(context: &Context<'_>) -> Outcome {
 async fn wait(context: &Context<'_>, terminal: &TerminalArgs, request: WaitRequest) -> Outcome {
     check_predicates(!request.patterns.is_empty() || request.stable_ms.is_some() || request.exit || request.prompt)?;
     let at = find(context, terminal).await?;
-    let mut client = at.caller.client().await?;
     let request = WaitRequest { panes: vec![at.target.clone()], ..request };
-    let first: WaitAnswer = client.post("/v1/waits", &request).await?;
-    let path = format!("/v1/waits/{}", url::encode(&first.id));
-    let answer = tokio::select! {
-        answer = wait_for::poll_until_over(&mut client, &path, first) => answer?,
-        _ = tokio::signal::ctrl_c() => {
-            if let Some(mut client) = at.caller.running().await? {
-                client.delete::<Value>(&path).await?;
-            }
-            return Ok(crate::cli::EXIT_INTERRUPTED);
-        }
-    };
+    let Some(answer) = wait_for::ask(&at.caller, &request).await? else { return Ok(EXIT_INTERRUPTED) };
     let predicates = serde_json::to_value(&answer.predicates).unwrap_or_default();
     match answer.outcome {
         WaitOutcome::Matched => {
