@@ -275,6 +275,22 @@ pub fn say(world: &World, pane: &str, line: &str) {
     world.await_output(pane, &format!("^got {line}$"));
 }
 
+/// Whether a program is on the path. Without it a test is skipped, and says so; where `CI` is set nothing is skipped.
+pub fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    is_there(program, std::env::split_paths(&path).any(|folder| folder.join(program).is_file()))
+}
+
+/// The same for a program that was looked for elsewhere.
+pub fn is_there(program: &str, found: bool) -> bool {
+    if !found {
+        let ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
+        assert!(!ci, "{program} is not installed, and CI is set: nothing is skipped there");
+        eprintln!("skipped: {program} is not installed; scripts/setup {program} installs it");
+    }
+    found
+}
+
 /// Looks again and again until something holds. Only for what nothing announces to a test: the state of tmux as another
 /// client sees it, or the end of a process that is not our child. Everything else is awaited.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {

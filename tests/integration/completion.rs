@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::common::{Answer, Stopped, World, eventually, names, run};
+use crate::common::{Answer, Stopped, World, eventually, is_installed, names, run};
 
 /// A world whose shells find `muxtap`, with a tmux server that has a session `work` of these windows.
 fn world(windows: &[&str]) -> World {
@@ -165,9 +165,7 @@ impl<'a> Shell<'a> {
             "zsh" => ("zsh -f", "autoload -U compinit; compinit -u; eval \"$(muxtap completions zsh)\""),
             _ => ("fish --private", "muxtap completions fish | source"),
         };
-        let path = std::env::var_os("PATH").unwrap();
-        if !std::env::split_paths(&path).any(|folder| folder.join(name).is_file()) {
-            eprintln!("skipped: {name} is not installed; scripts/setup {name} installs it");
+        if !is_installed(name) {
             return None;
         }
         let pane = world.tmux(&["new-window", "-d", "-t", "work:", "-n", "shell", "-P", "-F", "#{pane_id}", program]);

@@ -7,7 +7,7 @@ use std::{
     io::Write as _,
 };
 
-use crate::common::{Background, World};
+use crate::common::{Background, World, is_installed};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
 
@@ -22,8 +22,7 @@ const PROGRAMS: [(&str, &[&str]); 5] = [
 
 fn each(columns: &str, test: impl Fn(&World, &str, &str)) {
     for (name, program) in PROGRAMS {
-        if std::process::Command::new(name).args(["-c", "exit"]).status().is_err() {
-            eprintln!("{name} is not installed: not tested");
+        if !is_installed(name) {
             continue;
         }
         let world = World::new();

@@ -12,7 +12,7 @@ use muxtap::{
 };
 use serde_json::Value;
 
-use crate::common::{Background, World, eventually, run, tmux_program};
+use crate::common::{Background, World, eventually, is_installed, run, tmux_program};
 
 const PLAYER: &str = "asciinema-player";
 const PLAYER_VERSION: &str = "3.18.0";
@@ -107,8 +107,7 @@ fn asciinemas_own_player_shows_a_pane_live() {
 #[test]
 fn tmuxinator_makes_what_muxtap_restores_of_its_files() {
     let world = World::new();
-    if !run(world.command("sh").args(["-c", "command -v tmuxinator"])).text().contains('/') {
-        eprintln!("SKIPPED: tmuxinator is not installed; scripts/setup tmuxinator installs it");
+    if !is_installed("tmuxinator") {
         return;
     }
     for folder in ["src", "log", "bin"] {

@@ -419,6 +419,9 @@ async fn a_wait_that_was_started_gives_its_result_later() {
     one.submit("ready").await.unwrap();
     other.paste("ready\n").await.unwrap();
     assert_eq!(both.result().await.unwrap().outcome, WaitOutcome::Matched);
+    let gone = one.wait().gone("ready").unwrap().start().await.unwrap();
+    one.submit("\u{1b}[2J").await.unwrap();
+    assert_eq!(gone.result().await.unwrap().outcome, WaitOutcome::Matched);
     let never = one.wait().pattern("never").unwrap().timeout(Duration::from_secs(3600)).start().await.unwrap();
     let open = engine.waits();
     let [wait] = open.as_slice() else { panic!("{open:?}") };

@@ -185,6 +185,21 @@ fn a_wait_that_is_pending_goes_on_for_whoever_has_its_id() {
 }
 
 #[test]
+fn what_is_to_go_from_the_screen_is_waited_for() {
+    let world = World::with_server();
+    let pane = world.window("printf building; read -r go; printf '\\033[2J\\033[Hdone'; exec cat");
+    world.await_output(&pane, "building");
+    let mut client = Client::new(&world);
+    let wait = json!({"panes": [pane], "gone": ["building"], "timeout_ms": 60_000});
+    let asked = client.begin("tools/call", &json!({"name": "wait_for", "arguments": wait}));
+    eventually("it waits", || world.json(&["status"])["waits"] == 1);
+    world.ok(&["send-keys", "-t", &pane, "Enter"]);
+    let answer = client.answer(asked);
+    let answer = &answer["result"]["structuredContent"];
+    assert_eq!((&answer["outcome"], &answer["predicates"][0]["kind"]), (&"matched".into(), &"gone".into()), "{answer}");
+}
+
+#[test]
 fn where_the_client_runs_is_spared() {
     let world = World::with_server();
     let hello = world.ok(&["list-panes"]);

@@ -15,6 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::common::is_there;
+
 /// An sshd on loopback with keys of its own. It ends with this value.
 pub struct Sshd {
     port: u16,
@@ -33,7 +35,7 @@ impl Sshd {
     pub fn start_with(world: &Path, env: &[(&str, &str)], lines: &str) -> Option<Self> {
         let sshd = ["/usr/sbin/sshd", "/usr/local/sbin/sshd"].into_iter().find(|path| Path::new(path).is_file());
         let Some(sshd) = sshd else {
-            println!("skipped: no sshd is installed; scripts/setup sshd installs it");
+            is_there("sshd", false);
             return None;
         };
         let dir = world.join("ssh");

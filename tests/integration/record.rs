@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as _};
 
 use crate::{
-    common::{Background, Http, LIMIT, World, eventually, run, signal, tmux_program},
+    common::{Background, Http, LIMIT, World, eventually, is_installed, run, signal, tmux_program},
     mcp::Client,
 };
 
@@ -571,8 +571,7 @@ fn files_of_v2_are_played_by_asciinema_2() {
     stop(&world, &recording);
     let parsed: Asciicast<V2> = Asciicast::from_path(&file).unwrap();
     let printed: String = parsed.events.iter().filter_map(v2::Event::as_output).collect();
-    if Command::new("asciinema").arg("--version").output().is_err() {
-        eprintln!("asciinema is not installed: not compared");
+    if !is_installed("asciinema") {
         return;
     }
     // It wants a terminal to read from.

@@ -1,6 +1,6 @@
 //! `run`: a command's own output and exit status, out of a shell that somebody else may look at meanwhile.
 
-use crate::common::World;
+use crate::common::{World, is_installed};
 
 /// The shells that `run` understands, as they are started: without anybody's start-up files.
 const SHELLS: [(&str, &[&str]); 4] =
@@ -14,8 +14,7 @@ fn shell(world: &World, program: &[&str]) -> String {
 /// A world for each shell that is installed, and its pane. The tests say so when one is missing.
 fn each_shell(test: impl Fn(&World, &str, &str)) {
     for (name, program) in SHELLS {
-        if std::process::Command::new(name).args(["-c", "exit"]).status().is_err() {
-            eprintln!("{name} is not installed: not tested");
+        if !is_installed(name) {
             continue;
         }
         let world = World::new();
@@ -225,8 +224,7 @@ fn where_no_shell_rests_it_is_refused() {
         (&["vi"], "~"),
         (&["less", "/etc/passwd"], "root"),
     ] {
-        if std::process::Command::new(program[0]).arg("--version").output().is_err() {
-            eprintln!("{} is not installed: not tested", program[0]);
+        if !is_installed(program[0]) {
             continue;
         }
         let pane = shell(&world, program);

@@ -125,6 +125,9 @@ pub struct Wait {
     /// Regexes on the screen
     #[serde(default, deserialize_with = "one_or_many")]
     pub screen: Vec<String>,
+    /// Regexes that nothing on the screen matches (any more)
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub gone: Vec<String>,
     /// Regexes that end it as failed
     #[serde(default, deserialize_with = "one_or_many")]
     pub fail: Vec<String>,

@@ -49,6 +49,7 @@ pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<To
                 mode: if args.all { WaitMode::All } else { WaitMode::Any },
                 patterns: args.patterns,
                 screen: args.screen,
+                gone: args.gone,
                 stable_ms: args.stable_ms,
                 exit: args.exit,
                 prompt: args.prompt,
@@ -59,7 +60,6 @@ pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<To
                 since: args.since,
                 timeout_ms: args.timeout_ms,
                 detach: true,
-                ..WaitRequest::default()
             };
             server.await_again(&request, call.wait_id.clone(), None).await?.id
         }

@@ -1,10 +1,10 @@
 //! HTTPS: with certificates that are given, and with one that is made.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::{World, run};
+use crate::common::{World, is_installed, run};
 
 use super::{Bridge, ORIGIN, command};
 
@@ -14,10 +14,6 @@ fn curl(world: &World, ca: &Path, url: &str) -> crate::common::Answer {
     curl.args(["--silent", "--show-error", "--noproxy", "*", "--max-time", "20", "--header"])
         .arg(format!("Origin: {ORIGIN}"));
     run(curl.arg("--cacert").arg(ca).arg(url))
-}
-
-fn is_installed(program: &str) -> bool {
-    Command::new(program).arg("--version").output().is_ok()
 }
 
 #[test]
@@ -35,7 +31,6 @@ fn a_certificate_is_made_and_trusted_by_its_authority() {
         assert_eq!(bridge.lines[0], format!("tmux bridge listening on https://localhost:{}", bridge.port));
         assert!(bridge.lines[2].starts_with("health: https://localhost:"));
         if !is_installed("curl") {
-            println!("curl is not installed: nobody to check the certificate");
             return;
         }
         for host in ["localhost", "127.0.0.1"] {
@@ -79,7 +74,6 @@ fn trust_makes_the_certificate_that_a_bridge_will_use() {
 fn certificates_that_are_given_are_used() {
     let world = World::new();
     if !is_installed("curl") || !is_installed("openssl") {
-        println!("curl and openssl are needed for this");
         return;
     }
     let dir = world.path("certs");

@@ -78,6 +78,14 @@ impl Wait {
         Ok(self)
     }
 
+    /// Waits until nothing that the pane shows matches a regex, or not any more.
+    ///
+    /// Error: `INVALID_ARGUMENT` for what is no regex.
+    pub fn gone(mut self, regex: impl Into<String>) -> Result<Self> {
+        self.request.gone.push(checked("gone", regex)?);
+        Ok(self)
+    }
+
     /// Waits until the pane's title matches a regex.
     ///
     /// Error: `INVALID_ARGUMENT` for what is no regex.
