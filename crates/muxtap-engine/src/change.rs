@@ -232,7 +232,8 @@ impl Server {
     fn check_layout(&self, layout: &str) -> Result<()> {
         let version = self.version();
         // 3.8 writes layouts as JSON.
-        let is_json = layout.starts_with('{') && version >= Version { major: 3, minor: 8, suffix: None };
+        let is_json =
+            layout.starts_with('{') && version >= Version { major: 3, minor: 8, suffix: None, is_preview: false };
         if version.knows_layout(layout) || is_json || Layout::parse(layout.as_bytes()).is_ok() {
             return Ok(());
         }

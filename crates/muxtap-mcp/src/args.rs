@@ -119,13 +119,13 @@ pub struct Wait {
     /// Panes
     #[serde(default, deserialize_with = "one_or_many", alias = "target", alias = "pane", alias = "targets")]
     pub panes: Vec<String>,
-    /// Regexes on the output; all must match; typed echo does not count
+    /// Regexes on the output, all; typed echo does not count
     #[serde(default, deserialize_with = "one_or_many", alias = "pattern")]
     pub patterns: Vec<String>,
     /// Regexes on the screen
     #[serde(default, deserialize_with = "one_or_many")]
     pub screen: Vec<String>,
-    /// Regexes that nothing on the screen matches (any more)
+    /// Regexes not on the screen (any more)
     #[serde(default, deserialize_with = "one_or_many")]
     pub gone: Vec<String>,
     /// Regexes that end it as failed

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use utoipa::{PartialSchema, ToSchema};
 
 /// Fields whose names need no description.
-pub const SELF_EXPLANATORY: [&str; 4] = ["width", "height", "cwd", "env"];
+pub const SELF_EXPLANATORY: [&str; 6] = ["width", "height", "cwd", "env", "bell", "panes"];
 
 /// Returns the schema of a tool's arguments: descriptions stay, and an optional field needs not be
 /// null.

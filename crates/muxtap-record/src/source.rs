@@ -395,7 +395,7 @@ pub(super) fn pieces(bytes: &[u8], places: impl IntoIterator<Item = usize>) -> V
 
 /// Returns the rules of the newest tmux, for a pane whose version is not known.
 fn newest() -> Rules {
-    Rules::for_version(Version { major: 3, minor: 6, suffix: None })
+    Rules::for_version(Version { major: 3, minor: 6, suffix: None, is_preview: false })
 }
 
 /// Returns a gap in words.

@@ -12,6 +12,8 @@ pub struct Version {
     pub minor: u32,
     /// `a` of `3.3a`; `None` for a release without letter.
     pub suffix: Option<char>,
+    /// Whether it is no release: `next-3.9`, `3.4-rc2`. It counts as its release but where a release was compared.
+    pub is_preview: bool,
 }
 
 /// The text does not name a tmux version at all.
@@ -35,19 +37,20 @@ impl Version {
     pub const UNKNOWN: Self = Self::release(u32::MAX, 0, None);
 
     const fn release(major: u32, minor: u32, suffix: Option<char>) -> Self {
-        Self { major, minor, suffix }
+        Self { major, minor, suffix, is_preview: false }
     }
 
     /// Reads what `tmux -V` prints (`tmux 3.3a`, `tmux next-3.9`, `tmux openbsd-7.5`), or the value
     /// of `#{version}`, which is the same without `tmux `. Release candidates (`3.4-rc2`) and
-    /// `next-` builds count as their release.
+    /// `next-` builds count as their release, but for what was compared with a release.
     pub fn parse(text: &[u8]) -> Result<Self, NotAVersion> {
         let text = text.trim_ascii();
         let error = || NotAVersion(String::from_utf8_lossy(text).into_owned());
         // Up to 3.2a `tmux -V` begins with the name of its own file, which may be `tmux-3.2a`.
         let space = memchr::memchr(b' ', text).filter(|_| text.starts_with(b"tmux"));
         let text = space.and_then(|space| text.get(space..)).unwrap_or(text).trim_ascii();
-        let number = text.strip_prefix(b"next-").unwrap_or(text);
+        let next = text.strip_prefix(b"next-");
+        let number = next.unwrap_or(text);
         if !number.first().is_some_and(u8::is_ascii_digit) {
             // OpenBSD numbers its own releases, and a git build may say `master`.
             let named = text.starts_with(b"openbsd-") || text == b"master";
@@ -56,9 +59,10 @@ impl Version {
         let number = std::str::from_utf8(number).map_err(|_| error())?;
         let (major, rest) = number.split_once('.').ok_or_else(error)?;
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let (minor, rest) = rest.split_at_checked(digits).ok_or_else(error)?;
+        let (digits, rest) = rest.split_at_checked(digits).ok_or_else(error)?;
         let suffix = rest.chars().next().filter(char::is_ascii_lowercase);
-        Ok(Self { major: major.parse().map_err(|_| error())?, minor: minor.parse().map_err(|_| error())?, suffix })
+        let [major, minor] = [major.parse(), digits.parse()].map(|number| number.map_err(|_| error()));
+        Ok(Self { major: major?, minor: minor?, suffix, is_preview: next.is_some() || rest.contains("-rc") })
     }
 
     /// Whether muxtap works with this version: 3.2a and later.
@@ -130,11 +134,12 @@ mod tests {
 
     #[test]
     fn versions_are_read_as_tmux_prints_them() {
-        assert_eq!(version("tmux 3.3a\n"), Version { major: 3, minor: 3, suffix: Some('a') });
-        assert_eq!(version("3.8"), Version { major: 3, minor: 8, suffix: None });
-        assert_eq!(version("tmux next-3.9"), version("3.9"));
+        assert_eq!(version("tmux 3.3a\n"), Version::release(3, 3, Some('a')));
+        assert_eq!(version("3.8"), Version::release(3, 8, None));
+        for (text, release) in [("tmux next-3.9", "3.9"), ("tmux 3.4-rc2", "3.4")] {
+            assert_eq!(version(text), Version { is_preview: true, ..version(release) });
+        }
         assert_eq!(version("tmux-3.2a 3.2a"), version("3.2a"));
-        assert_eq!(version("tmux 3.4-rc2"), version("3.4"));
         assert_eq!(version("tmux openbsd-7.5"), Version::UNKNOWN);
         assert_eq!(version("tmux master"), Version::UNKNOWN);
         assert_eq!(version("tmux 3.3a").to_string(), "3.3a");

@@ -105,7 +105,7 @@ pub struct Rules {
 impl Rules {
     /// Returns the rules of a version.
     pub fn for_version(version: Version) -> Self {
-        let from = |minor| version >= Version { major: 3, minor, suffix: None };
+        let from = |minor| version >= Version { major: 3, minor, suffix: None, is_preview: false };
         let only = |minor| from(minor) && !from(minor + 1);
         Self {
             proof: proof(version),
@@ -177,6 +177,7 @@ impl Rules {
 /// tried.
 fn proof(version: Version) -> Proof {
     match (version.major, version.minor, version.suffix) {
+        _ if version.is_preview => Proof::None,
         (3, 2 | 3 | 5, Some('a')) | (3, 4 | 8, None) | (3, 6, Some('b')) | (3, 7, Some('c')) => Proof::Compared,
         // What changed from 3.6 to 3.6a makes characters join.
         (3, 3 | 5 | 7, None) | (3, 6, Some('a')) | (3, 7, Some('a' | 'b')) => Proof::ByChanges,
@@ -207,6 +208,8 @@ mod tests {
             ("3.7c", Proof::Compared),
             ("3.7d", Proof::None),
             ("3.8", Proof::Compared),
+            ("next-3.8", Proof::None),
+            ("3.4-rc2", Proof::None),
             ("3.8a", Proof::None),
             ("3.9", Proof::None),
             ("4.0", Proof::None),

@@ -27,7 +27,7 @@ impl Server {
     pub async fn follow_for_layouts(&self) -> Result<()> {
         let link = self.host.server();
         let identity = link.connected().await?;
-        if identity.version >= (Version { major: 3, minor: 8, suffix: None }) {
+        if identity.version >= (Version { major: 3, minor: 8, suffix: None, is_preview: false }) {
             link.cover_all().await?;
         }
         Ok(())
