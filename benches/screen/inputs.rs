@@ -13,8 +13,8 @@ pub struct Input {
 }
 
 const SIZE: usize = 8 << 20;
-const TMUX_3_3: Version = Version { major: 3, minor: 3, suffix: Some('a') };
-const TMUX_3_5: Version = Version { major: 3, minor: 5, suffix: Some('a') };
+const TMUX_3_3: Version = Version { major: 3, minor: 3, suffix: Some('a'), is_preview: false };
+const TMUX_3_5: Version = Version { major: 3, minor: 5, suffix: Some('a'), is_preview: false };
 
 /// Repeats lines until there are enough.
 fn filled(name: &str, mut line: impl FnMut(&mut String, u64)) -> Input {

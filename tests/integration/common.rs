@@ -278,11 +278,7 @@ pub fn say(world: &World, pane: &str, line: &str) {
 /// Whether a program is on the path. Without it a test is skipped, and says so; where `CI` is set nothing is skipped.
 pub fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    is_there(program, std::env::split_paths(&path).any(|folder| folder.join(program).is_file()))
-}
-
-/// The same for a program that was looked for elsewhere.
-pub fn is_there(program: &str, found: bool) -> bool {
+    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
     if !found {
         let ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
         assert!(!ci, "{program} is not installed, and CI is set: nothing is skipped there");
