@@ -171,8 +171,8 @@ impl Client {
         self.ask(Method::GET, path, &url::query(query), Bytes::new()).await
     }
 
-    /// Waits, by one request that takes as long as the wait; `w-KEY` is its id. Where only the connection was lost it is
-    /// asked for again. `Err(ConnectionLost)`: the daemon has gone, and the wait with it.
+    /// Waits, by one request that takes as long as the wait, whose id is `w-KEY`. The request is repeated if only the
+    /// connection was lost. `Err(ConnectionLost)`: the daemon is gone, and with it the wait.
     pub(super) async fn wait(
         &mut self,
         key: &str,

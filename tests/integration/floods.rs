@@ -71,7 +71,8 @@ fn a_pane_that_was_moved_or_has_ended_is_respawned_without_harm() {
         let before = (held(&world), readings(&world));
         world.tmux(&["respawn-pane", "-t", &pane, "yes"]);
         assert_eq!(world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_dead}"]), "0");
-        // A later hold is longer and outlasts the process; then its readings go on. The first may have begun before the respawn.
+        // Later holds are longer and outlast the process; then it is read on. The first reading may have begun before
+        // the respawn.
         if holds(&world) {
             eventually("it is held", || held(&world) > before.0 || readings(&world) > before.1 + 1);
         }

@@ -29,7 +29,7 @@ export class History {
     readonly element = document.createElement("div");
     private chunks = new Map<number, Chunk>();
     private asked = new Set<number>();
-    /** What was drawn of lines whose numbers are void, so many rows above the screen: it stays until all that is seen has come anew. */
+    /** Drawn lines whose numbers are void, so many rows above the screen: they stay until all visible lines have come again. */
     private void: { element: HTMLElement; above: number }[] = [];
     private epoch = -1;
     private top = 0;
@@ -151,7 +151,8 @@ export class History {
                 const before = this.chunks.get(number);
                 const end = (number + 1) * CHUNK;
                 const kept = lines.slice(0, end - answer.from);
-                this.chunks.set(number, { from: answer.from, lines: kept, asked: from, top: then, element: null, older: before?.element ?? before?.older ?? null });
+                const older = before?.element ?? before?.older ?? null;
+                this.chunks.set(number, { from: answer.from, lines: kept, asked: from, top: then, element: null, older });
                 this.came();
             },
             () => epoch === this.epoch && this.asked.delete(number),

@@ -92,8 +92,9 @@ pub(super) async fn call(
     Ok(Some(ToolOutput { text, answer }))
 }
 
-/// Calls a native tool for a caller without a protocol around it. `wait_id`: the id of a wait that the call begins, which
-/// does not end with it, so that the call may come again. `hold`: how long it may be held, if that is less than usual.
+/// Calls a native tool for a caller without a protocol around it. `wait_id`: the id for a wait that the call begins;
+/// that wait outlives the call, so the call can be repeated. `hold`: the longest time the call may take, if that is
+/// less than usual.
 pub async fn call_tool(
     engine: &Engine,
     (rooms, client): (Arc<Rooms>, ClientContext),

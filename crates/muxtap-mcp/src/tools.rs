@@ -94,8 +94,8 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         ),
         tool::<args::Wait, WaitAnswer>(
             "wait_for",
-            "Wait until panes print a pattern, rest, show a prompt or end. Answers at once, also when it happened since \
-             the last input. `pending`: call again with its id.",
+            "Wait until panes print a pattern, rest, show a prompt or end. Answers at once, also when it happened \
+             since the last input. `pending`: call again with its id.",
             Reads,
         ),
         tool::<args::Run, RunOutput>(

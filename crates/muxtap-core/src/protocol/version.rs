@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A tmux version. Ordered by age; a build that names no release (`master`, `openbsd-7.5`) counts
-/// as newer than all.
+/// A tmux version. Ordered by age, a preview right after the release that it leads to, as it has what is new there; a
+/// build that names no release (`master`, `openbsd-7.5`) counts as newer than all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// 3 of `3.3a`.
@@ -12,7 +12,8 @@ pub struct Version {
     pub minor: u32,
     /// `a` of `3.3a`; `None` for a release without letter.
     pub suffix: Option<char>,
-    /// Whether it is no release: `next-3.9`, `3.4-rc2`. It counts as its release but where a release was compared.
+    /// Whether this is a preview of the release: `next-3.9`, `3.4-rc2`. What was proven by comparing a release is not
+    /// proven for its previews; all else is as in the release.
     pub is_preview: bool,
 }
 
@@ -42,7 +43,7 @@ impl Version {
 
     /// Reads what `tmux -V` prints (`tmux 3.3a`, `tmux next-3.9`, `tmux openbsd-7.5`), or the value
     /// of `#{version}`, which is the same without `tmux `. Release candidates (`3.4-rc2`) and
-    /// `next-` builds count as their release, but for what was compared with a release.
+    /// `next-` builds are previews ([`Self::is_preview`]).
     pub fn parse(text: &[u8]) -> Result<Self, NotAVersion> {
         let text = text.trim_ascii();
         let error = || NotAVersion(String::from_utf8_lossy(text).into_owned());
@@ -119,7 +120,8 @@ impl fmt::Display for Version {
         if *self == Self::UNKNOWN {
             return f.write_str("(unnumbered)");
         }
-        write!(f, "{}.{}", self.major, self.minor)?;
+        // As a text it is read again, by `muxtap doctor` for one.
+        write!(f, "{}{}.{}", if self.is_preview { "next-" } else { "" }, self.major, self.minor)?;
         self.suffix.map_or(Ok(()), |suffix| write!(f, "{suffix}"))
     }
 }
@@ -142,7 +144,9 @@ mod tests {
         assert_eq!(version("tmux-3.2a 3.2a"), version("3.2a"));
         assert_eq!(version("tmux openbsd-7.5"), Version::UNKNOWN);
         assert_eq!(version("tmux master"), Version::UNKNOWN);
-        assert_eq!(version("tmux 3.3a").to_string(), "3.3a");
+        for text in ["3.3a", "3.8", "next-3.9"] {
+            assert_eq!(version(text).to_string(), text);
+        }
         for bad in ["", "tmux", "tmux 3", "screen 4.9", "tmux x.y", "tmux 3.", "\u{e9}"] {
             assert!(Version::parse(bad.as_bytes()).is_err(), "{bad:?}");
         }
