@@ -186,33 +186,59 @@ test("history is there when it is scrolled to, and is found", async () => {
     await page.locator(".note", { hasText: "That pane is gone" }).waitFor();
 });
 
-test("scrolled up step by step nothing is left out, and what is read stays where it is while the pane prints", async () => {
+/** In the page: resolves when its pane has been scrolled and rests, for so many frames. */
+const scrolled = () =>
+    new Promise((resolve) => {
+        const scroller = document.querySelector(".front .scroller");
+        let [at, moved, still] = [scroller.scrollTop, false, 0];
+        const frame = () => {
+            still = scroller.scrollTop === at ? still + 1 : 0;
+            moved ||= still === 0;
+            at = scroller.scrollTop;
+            if ((moved && still > 10) || still > 600) {
+                resolve(moved);
+            } else {
+                requestAnimationFrame(frame);
+            }
+        };
+        frame();
+    });
+
+/** Scrolls a pane of many lines up to its first one, while it prints more. */
+async function readsUp(page) {
     const pane = await world.window("i=1; while :; do while [ $i -le ${to:=900} ]; do echo line-$i; i=$((i+1)); done; read -r to; done");
     await until(async () => (await world.capture(pane)).includes("line-900"), "900 lines");
     await front(page, world, pane);
-    await same(pane);
+    await same(pane, page);
     await page.locator(".front .scroller").hover();
-    // The lines that are seen, by their numbers.
-    const seen = () =>
+    // The lines that are seen, by their numbers, and how much is empty above them.
+    const view = () =>
         page.evaluate(() => {
-            const room = document.querySelector(".front .scroller").getBoundingClientRect();
-            const rows = [...document.querySelectorAll(".front .row")].filter((row) => {
-                const { top, bottom } = row.getBoundingClientRect();
-                return top >= room.top && bottom <= room.bottom && /^line-\d+$/.test(row.textContent);
-            });
-            return rows.map((row) => [row.getBoundingClientRect().top, Number(row.textContent.slice(5))]).sort(([one], [other]) => one - other).map(([, number]) => number);
+            const scroller = document.querySelector(".front .scroller");
+            const room = scroller.getBoundingClientRect();
+            const rows = [...document.querySelectorAll(".front .row")]
+                .map((row) => ({ text: row.textContent, ...row.getBoundingClientRect().toJSON() }))
+                .filter(({ text, top, bottom }) => top >= room.top && bottom <= room.bottom && /^line-\d+$/.test(text))
+                .sort((one, other) => one.top - other.top);
+            return {
+                numbers: rows.map(({ text }) => Number(text.slice(5))),
+                full: rows.length > 5 && rows[0].top - room.top < rows[0].height,
+                at: scroller.scrollTop,
+            };
         });
-    const whole = (numbers) => numbers.length > 5 && numbers.every((number, at) => at === 0 || number === numbers[at - 1] + 1);
+    const seen = async () => (await view()).numbers;
+    const whole = (numbers) => numbers.every((number, at) => at === 0 || number === numbers[at - 1] + 1);
     let last = await seen();
     let printed = 900;
-    for (let step = 0; last[0] > 1; step += 1) {
-        const ended = page.evaluate(() => new Promise((resolve) => document.querySelector(".front .scroller").addEventListener("scrollend", resolve, { once: true })));
+    for (let step = 0, { at } = await view(); at > 0; step += 1) {
+        const rest = page.evaluate(scrolled);
         await page.mouse.wheel(0, -300);
-        await ended;
+        await rest;
         let now = [];
         await until(async () => {
-            now = await seen();
-            return whole(now) && now[0] < last[0];
+            const shown = await view();
+            [now, at] = [shown.numbers, shown.at];
+            return shown.full && whole(now) && now[0] < last[0];
         }, `lines before ${last}`);
         assert.ok(now.at(-1) >= last[0] - 1, `${now} and then ${last}`);
         if (step === 3) {
@@ -224,13 +250,22 @@ test("scrolled up step by step nothing is left out, and what is read stays where
         }
         last = now;
     }
+    assert.equal(last[0], 1, "the first line");
     await page.locator(".front .down").click();
-    await same(pane);
+    await same(pane, page);
     await until(async () => (await seen()).at(-1) === printed, "the end");
     // The tile beside it, which is drawn less often.
     await page.locator(".tile.current .row", { hasText: `line-${printed}` }).waitFor();
     await world.tmux("kill-pane", "-t", pane);
     await page.locator(".note", { hasText: "That pane is gone" }).waitFor();
+}
+
+test("scrolled up step by step nothing is left out, and what is read stays where it is while the pane prints", () => readsUp(page));
+
+test("the same over a slow link", async () => {
+    const own = await world.page({ delay: 300 });
+    await readsUp(own);
+    await own.context().close();
 });
 
 test("a program on the alternate screen, its colours, and the mouse that it asked for", async () => {

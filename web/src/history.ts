@@ -32,6 +32,7 @@ export class History {
     /** Drawn lines whose numbers are void, so many rows above the screen: they stay until all visible lines have come again. */
     private void: { element: HTMLElement; above: number }[] = [];
     private epoch = -1;
+    private numbering = -1;
     private top = 0;
     private askedAt = Number.NEGATIVE_INFINITY;
     private timer: ReturnType<typeof setTimeout> | undefined;
@@ -50,10 +51,12 @@ export class History {
      */
     show(from: number, to: number, origin: number, rowPixels: number, pass = false): void {
         const screen = this.feed.screen;
-        if (this.epoch !== screen.epoch) {
-            this.epoch = screen.epoch;
+        if (this.numbering !== screen.numbering) {
             this.forget();
+        } else if (this.epoch !== screen.epoch) {
+            this.doubt();
         }
+        [this.epoch, this.numbering] = [screen.epoch, screen.numbering];
         const top = screen.top;
         const first = Math.max(screen.first, from);
         const last = Math.min(top, to);
@@ -121,6 +124,14 @@ export class History {
             }
         }
         this.chunks.clear();
+        this.asked.clear();
+    }
+
+    /** Has each line asked for again when it is looked at: until then, and until the answer, it stays as it is. */
+    private doubt(): void {
+        for (const chunk of this.chunks.values()) {
+            chunk.asked = Number.POSITIVE_INFINITY;
+        }
         this.asked.clear();
     }
 

@@ -31,6 +31,13 @@ export class KeptLines {
         this.to = next;
     }
 
+    /** Takes lines in the place of those that have their numbers; not where dropped ones have left holes. */
+    again(lines: Line[], from: number): void {
+        if (this.lines.length === this.to - this.from) {
+            this.lines.splice(from - this.from, lines.length, ...lines);
+        }
+    }
+
     /** Lets go of the newest lines beyond the bound. */
     letNewest(): void {
         const over = this.lines.length - this.most;

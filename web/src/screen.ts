@@ -51,6 +51,8 @@ export class Screen {
     /** Rows that ever moved up, and how often all was void: a drawing compares them with what it drew. */
     scrolled = 0;
     epoch = 0;
+    /** How often the numbers of history's lines were void. */
+    numbering = 0;
 
     apply(message: ScreenMessage): void {
         this.columns = message.columns ?? this.columns;
@@ -65,6 +67,7 @@ export class Screen {
         if (message.whole === true) {
             this.lines = new Array<Line>(this.rows).fill(EMPTY);
             this.epoch += 1;
+            this.numbering += message.same_numbers === true ? 0 : 1;
         }
         const up = Math.min(message.up ?? 0, this.lines.length);
         if (up > 0) {

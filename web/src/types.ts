@@ -55,6 +55,7 @@ export interface ScreenMessage {
     type: "screen";
     view: number;
     whole?: boolean;
+    same_numbers?: boolean;
     cursor: string;
     columns?: number;
     rows?: number;

@@ -83,6 +83,7 @@ test("lines whose numbers are void stay above the screen until the new ones have
     assert.deepEqual(before.map((one) => one.style.top), ["0px", "2000px"]);
     // The screen was read anew, with fewer lines above it.
     screen.epoch += 1;
+    screen.numbering += 1;
     screen.history = 290;
     show();
     assert.deepEqual(shown(), before);
@@ -91,6 +92,27 @@ test("lines whose numbers are void stay above the screen until the new ones have
     assert.deepEqual(shown().map((one) => [one.style.top, before.includes(one)]), [["0px", false], ["2000px", false]]);
     // Another program's screen has nothing above it.
     screen.epoch += 1;
+    screen.numbering += 1;
     history.show(screen.top, screen.top, 0, 10);
     assert.deepEqual(shown(), []);
+});
+
+test("lines that were told anew under their numbers stay where they are, and are asked for again", async () => {
+    const { asked, screen, history, settle, came } = world(300);
+    const shown = () => (history.element as unknown as Element).children;
+    screen.history = 300;
+    const show = () => history.show(100, 220, 0, 10);
+    came(show);
+    show();
+    await settle();
+    const before = [...shown()];
+    asked.length = 0;
+    screen.epoch += 1;
+    screen.history = 600;
+    show();
+    assert.deepEqual(shown(), before);
+    assert.deepEqual(before.map((one) => one.style.top), ["0px", "2000px"]);
+    await settle();
+    assert.deepEqual(asked, [[0, 200], [200, 200]]);
+    assert.deepEqual(shown().map((one) => [one.style.top, before.includes(one)]), [["0px", false], ["2000px", false]]);
 });

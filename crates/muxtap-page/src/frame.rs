@@ -15,6 +15,8 @@ use muxtap_core::screen::{Modes, RowRuns, Screen};
 pub(super) struct Frame {
     /// Which screen it is of: of another one nothing can be kept.
     made: u64,
+    /// How often that one was told anew: what was sent of it before may look otherwise.
+    told: u64,
     cursor: Cursor,
     columns: u16,
     rows: Vec<Box<str>>,
@@ -43,7 +45,7 @@ impl Shot {
         // What an ended program left is not drawn anew by anybody.
         match look.screen.filter(|_| look.is_followed || look.exit.is_some()) {
             Some(screen) => {
-                let frame = Frame::of(screen, look.made, look.cursor, look.title, runs);
+                let frame = Frame::of(screen, look, look.cursor, runs);
                 Self::Frame(Box::new(Frame { exit: look.exit, ..frame }))
             }
             None => Self::Stale,
@@ -52,7 +54,7 @@ impl Shot {
 }
 
 impl Frame {
-    fn of(screen: &Screen, made: u64, cursor: Cursor, title: &str, runs: &mut RowRuns) -> Self {
+    fn of(screen: &Screen, look: &PaneLook<'_>, cursor: Cursor, runs: &mut RowRuns) -> Self {
         let size = screen.size();
         let mut text = String::new();
         let rows = (0..size.rows).map(|y| {
@@ -65,13 +67,14 @@ impl Frame {
         let rows = rows.collect();
         let place = screen.cursor();
         Self {
-            made,
+            made: look.made,
+            told: look.told,
             cursor,
             columns: size.columns,
             rows,
             at: (place.column, place.row),
             modes: screen.modes(),
-            title: title.chars().take(TITLE).collect(),
+            title: look.title.chars().take(TITLE).collect(),
             history: screen.history_size(),
             first: screen.history_start(),
             stale: false,
@@ -88,23 +91,20 @@ impl Frame {
         let first = look.screen.map_or(0, Screen::history_start);
         let frame = match said {
             Some((screen, cursor, history)) => {
-                let frame = Self::of(screen, look.made, *cursor, look.title, runs);
+                let frame = Self::of(screen, look, *cursor, runs);
                 Self { history: *history, first, ..frame }
             }
-            None => Self::of(look.screen?, look.made, look.cursor, look.title, runs),
+            None => Self::of(look.screen?, look, look.cursor, runs),
         };
         Some(Self { stale: true, exit: look.exit, ..frame })
     }
 
     /// Returns the message that makes a view of `last` show this; `None` if it does already.
     pub(super) fn message(&self, view: u32, last: Option<&Self>) -> Option<String> {
-        let same_screen = |last: &&Self| {
-            last.made == self.made
-                && last.columns == self.columns
-                && last.rows.len() == self.rows.len()
-                && last.modes.alternate == self.modes.alternate
-        };
-        let kept = last.filter(same_screen);
+        let same_numbers =
+            |last: &&Self| last.made == self.made && last.columns == self.columns && last.rows.len() == self.rows.len();
+        let numbered = last.filter(same_numbers);
+        let kept = numbered.filter(|last| last.told == self.told && last.modes.alternate == self.modes.alternate);
         let up = kept.map_or(0, |kept| self.up_from(kept));
         let below = |y: usize| kept.and_then(|kept| kept.rows.get(y + up)).map_or(EMPTY, |row| &**row);
         let rows = self.rows.iter().map(|row| &**row).enumerate();
@@ -125,6 +125,7 @@ impl Frame {
         }
         let _ = write!(out, r#"}},"at":[{},{}]"#, self.at.0, self.at.1);
         if whole {
+            let _ = write!(out, r#","same_numbers":{}"#, numbered.is_some());
             let _ = write!(out, r#","columns":{},"rows":{}"#, self.columns, self.rows.len());
         }
         if kept.is_none_or(|kept| kept.modes != self.modes) {
@@ -229,6 +230,7 @@ mod tests {
     struct View {
         screen: Screen,
         last: Option<Frame>,
+        told: u64,
         /// The screen that a viewer has.
         rows: Vec<Value>,
     }
@@ -237,12 +239,21 @@ mod tests {
         fn new(columns: u16, rows: u16) -> Self {
             let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
             let screen = Screen::new(Size { columns, rows }, rules, Settings::default());
-            Self { screen, last: None, rows: Vec::new() }
+            Self { screen, last: None, told: 0, rows: Vec::new() }
         }
 
         fn frame(&self) -> Frame {
             let cursor = Cursor { epoch: Epoch::default(), pane: PaneId(1), offset: 0 };
-            Frame::of(&self.screen, 1, cursor, "t", &mut RowRuns::default())
+            let look = PaneLook {
+                screen: Some(&self.screen),
+                is_followed: true,
+                made: 1,
+                told: self.told,
+                title: "t",
+                cursor,
+                exit: None,
+            };
+            Frame::of(&self.screen, &look, cursor, &mut RowRuns::default())
         }
 
         /// Draws as a viewer does.
@@ -285,6 +296,10 @@ mod tests {
         assert_eq!((&second["at"][0], second.get("modes"), second.get("columns")), (&4.into(), None, None));
         let moved = view.step("\x1b[1;1H").unwrap();
         assert_eq!((moved["lines"].as_object().unwrap().len(), &moved["at"][1]), (0, &0.into()));
+        assert_eq!(first["same_numbers"], false);
+        view.told += 1;
+        let anew = view.step("").unwrap();
+        assert_eq!((&anew["whole"], &anew["same_numbers"]), (&true.into(), &true.into()), "told anew");
         let other = view.step("\x1b[?1049h").unwrap();
         assert_eq!((&other["whole"], &other["modes"]["alternate"]), (&true.into(), &true.into()));
     }

@@ -50,7 +50,7 @@ export class PaneView {
     private following = true;
     private lastFirst = 0;
     private lastAbove = 0;
-    private lastEpoch = 0;
+    private lastNumbering = 0;
     /** The oldest lines that cannot be scrolled to yet: while the end is followed, that there are more is not to move all. */
     private beyond = 0;
     private reading: Reading | null = null;
@@ -375,8 +375,8 @@ export class PaneView {
         const [column, row] = screen.at;
         this.input.field.style.transform = `translate(${Math.min(column, screen.columns - 1) * this.fontSize * cellRatio()}px, ${top + row * this.rowPixels}px)`;
         // Where the lines have other numbers than before, what is read is as far above the screen as it was.
-        const behind = screen.epoch === this.lastEpoch ? origin - this.lastFirst : this.lastAbove - this.above;
-        [this.lastFirst, this.lastAbove, this.lastEpoch] = [origin, this.above, screen.epoch];
+        const behind = screen.numbering === this.lastNumbering ? origin - this.lastFirst : this.lastAbove - this.above;
+        [this.lastFirst, this.lastAbove, this.lastNumbering] = [origin, this.above, screen.numbering];
         if (this.following) {
             this.showPast(origin);
             // Last, and only where it moves: it has the page laid out.
@@ -422,7 +422,7 @@ export class PaneView {
             this.reachAll();
         }
         // A screen that is not drawn yet has other numbers: its frame shows what is above it.
-        if (this.lastEpoch === this.feed.screen.epoch && this.lastFirst === this.feed.screen.top - this.above) {
+        if (this.lastNumbering === this.feed.screen.numbering && this.lastFirst === this.feed.screen.top - this.above) {
             this.showPast(this.lastFirst);
         }
     }

@@ -19,6 +19,9 @@ export class Reading {
     private readonly now = h("div", { cls: "reading-now" });
     private readonly kept = new KeptLines(MOST);
     private epoch = -1;
+    private numbering = -1;
+    /** From this number on what is held is asked for again: it may have another style. */
+    private doubtful = Number.POSITIVE_INFINITY;
     private asking = false;
     private frame = 0;
 
@@ -51,11 +54,14 @@ export class Reading {
         const { kept, element } = this;
         const atEnd = element.scrollTop + element.clientHeight >= element.scrollHeight - 40;
         // A flood that leaves no line of what is held is not read through.
-        if (this.epoch !== screen.epoch || (atEnd && !kept.behind && screen.top - kept.to > MOST)) {
-            this.epoch = screen.epoch;
+        if (this.numbering !== screen.numbering || (atEnd && !kept.behind && screen.top - kept.to > MOST)) {
             kept.begin(screen.top);
             this.past.replaceChildren();
+            this.doubtful = Number.POSITIVE_INFINITY;
+        } else if (this.epoch !== screen.epoch) {
+            this.doubtful = kept.from;
         }
+        [this.epoch, this.numbering] = [screen.epoch, screen.numbering];
         const lines = [...screen.lines];
         while (lines.length > 0 && lines[lines.length - 1]?.runs.length === 0) {
             lines.pop();
@@ -68,6 +74,7 @@ export class Reading {
             this.ask(kept.to, screen.top, false);
         } else {
             this.more();
+            this.askAgain();
         }
         if (atEnd && !kept.behind) {
             element.scrollTop = element.scrollHeight;
@@ -128,6 +135,34 @@ export class Reading {
                 if (lines.length > 0) {
                     this.frame = requestAnimationFrame(() => this.draw());
                 }
+            },
+            () => {
+                this.asking = false;
+            },
+        );
+    }
+
+    private askAgain(): void {
+        const { epoch, kept } = this;
+        const [start, end] = [kept.from, kept.to];
+        const from = Math.max(this.doubtful, start);
+        if (this.asking || from >= end) {
+            return;
+        }
+        this.asking = true;
+        const to = Math.min(end, from + PART);
+        const { screen } = this.feed;
+        this.connection.history(this.feed.view, from, to - from).then(
+            (answer) => {
+                this.asking = false;
+                if (epoch === this.epoch && start === kept.from && end === kept.to) {
+                    const { below } = this;
+                    kept.again(answer.lines.map((row) => lineOf(row, screen.columns)), answer.from);
+                    this.write();
+                    this.element.scrollTop = this.element.scrollHeight - below;
+                    this.doubtful = to;
+                }
+                this.frame = requestAnimationFrame(() => this.draw());
             },
             () => {
                 this.asking = false;

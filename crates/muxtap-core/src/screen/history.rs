@@ -46,6 +46,12 @@ impl History {
         self.first
     }
 
+    /// Gives the lines the numbers of those of `other`, which has as many.
+    pub(super) fn take_numbers(&mut self, other: &Self) {
+        debug_assert_eq!(self.lines, other.lines);
+        self.first = other.first;
+    }
+
     /// Drops all lines. Those that come have later numbers.
     pub(super) fn clear(&mut self) {
         *self = Self { first: self.first + self.lines as u64, ..Self::default() };

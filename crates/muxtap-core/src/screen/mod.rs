@@ -175,6 +175,11 @@ impl Screen {
         self.parser = before.parser.clone();
     }
 
+    /// Gives the history's lines the numbers that they have in a screen whose history is as long.
+    pub fn take_numbers(&mut self, before: &Self) {
+        self.terminal.grid.history.take_numbers(&before.terminal.grid.history);
+    }
+
     /// Takes output of the pane. How it is cut into pieces changes nothing.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.seeded {

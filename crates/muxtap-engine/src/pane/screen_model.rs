@@ -104,8 +104,10 @@ pub(crate) struct ScreenModel {
     /// How often the screen became stale or was replaced. A resync that began in an earlier
     /// generation proves nothing.
     generation: u64,
-    /// How often the screen was replaced.
+    /// How often the screen was replaced by another one.
     made: u64,
+    /// How often the same screen was told anew, with more that is certain.
+    told: u64,
     /// Whether the screen came from a seed taken while the alternate screen was shown.
     covered: bool,
     /// Whether the screen is the program's last one, and tmux draws a row of its own below it (N65).
@@ -153,8 +155,12 @@ impl ScreenModel {
     }
 
     fn set(&mut self, screen: Option<Screen>) {
-        self.generation += 1;
         self.made += 1;
+        self.replace(screen);
+    }
+
+    fn replace(&mut self, screen: Option<Screen>) {
+        self.generation += 1;
         self.staleness = None;
         self.candidate = None;
         (self.kept, self.held) = (false, false);
@@ -385,10 +391,16 @@ impl ScreenModel {
         self.generation
     }
 
-    /// Returns how often the screen was replaced so far: the numbers of its history's lines are those of
-    /// this screen.
+    /// Returns how often the screen was replaced by another one so far: the numbers of its history's lines are
+    /// those of this screen.
     pub(crate) fn made(&self) -> u64 {
         self.made
+    }
+
+    /// Returns how often the same screen was told anew so far: a line that stands in it, or in its history, has its
+    /// number as before, though it may look otherwise.
+    pub(crate) fn told(&self) -> u64 {
+        self.told
     }
 
     /// Reconciles the screen with tmux's. Keeps a screen that is the same, with all that tmux does
@@ -411,9 +423,13 @@ impl ScreenModel {
             && let Some((ours, theirs)) = ours.zip(theirs.as_mut())
         {
             theirs.take_parser(ours);
+            theirs.take_numbers(ours);
         }
-        if outcome != Reconciled::Same || knows_less {
+        if outcome != Reconciled::Same {
             self.set(theirs);
+        } else if knows_less {
+            self.told += 1;
+            self.replace(theirs);
         }
         self.settle();
         outcome
@@ -739,8 +755,10 @@ mod tests {
         model.feed(b"c", false);
         assert_eq!(shown(&model).as_deref(), Some("abc"));
         assert!(model.capture(&styled).is_none() && model.is_unsure());
+        let made = model.made();
         assert_eq!(model.reconcile(&told(3, "ab\x1b[31mc"), rules), Reconciled::Same);
         assert!(!model.is_unsure());
+        assert_eq!((model.made(), model.told()), (made, 1), "its lines have their numbers");
         // The pen is that of what was printed with it.
         model.feed(b"d\x1b[1me", false);
         assert!(!model.is_unsure());
