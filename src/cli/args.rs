@@ -44,8 +44,9 @@ use super::{
         tail::Tail,
         wait_for::WaitFor,
     },
-    output,
+    output::{self, Failure},
 };
+use crate::api::Error;
 
 /// Follow tmux panes, wait for what they print, read, capture and type: without polling.
 ///
@@ -207,7 +208,6 @@ impl Command {
     async fn dispatch(self, caller: &Caller) -> Outcome {
         match self {
             Self::Demo(args) => args.run(caller).await,
-            Self::Serve(args) => args.run(),
             Self::Status(args) => args.run(caller).await,
             #[cfg(feature = "top")]
             Self::Top(args) => args.run(caller).await,
@@ -216,7 +216,6 @@ impl Command {
             Self::Config(args) => args.run(caller).await,
             Self::Token(args) => args.run(caller).await,
             Self::AuditCheck(args) => args.run(caller).await,
-            Self::Doctor(args) => args.run(caller).await,
             Self::ListSessions(args) => args.run(caller).await,
             Self::ListWindows(args) => args.run(caller).await,
             Self::ListPanes(args) => args.run(caller).await,
@@ -255,11 +254,17 @@ impl Command {
             Self::Mcp(args) => args.run(caller).await,
             Self::Stdio(args) => args.run(caller).await,
             Self::Capability(args) => args.run(caller).await,
-            #[cfg(feature = "bridge")]
-            Self::Bridge(args) => args.run(&ServerChoice::default()),
             Self::Completions(args) => args.run(tree()),
+            #[cfg(feature = "bridge")]
+            Self::Bridge(_) => Err(needs_engine()),
+            Self::Serve(_) | Self::Doctor(_) => Err(needs_engine()),
         }
     }
+}
+
+/// `with_engine` runs those before all others.
+fn needs_engine() -> Failure {
+    Error::internal("this command is one of muxtapd's").into()
 }
 
 /// A parsed command line.

@@ -18,6 +18,7 @@ mod sse;
 mod terminal;
 mod url;
 mod watch;
+mod with_engine;
 
 use std::process::ExitCode;
 
@@ -45,15 +46,27 @@ const EXIT_TIMEOUT: u8 = 124;
 /// Exit status after Ctrl-C.
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// Runs the program with this process's arguments and environment; returns its exit status.
+/// What runs a command: gives it back where it is for the next.
+type Runner = fn(Invocation) -> Result<Outcome, Box<Invocation>>;
+
+/// Runs `muxtap` with this process's arguments and environment; returns its exit status. What needs more than a request
+/// to the daemon is handed to `muxtapd`.
 pub fn main() -> ExitCode {
+    run_first(with_engine::hand_over)
+}
+
+/// Runs `muxtapd`, which can do everything. `muxtap` never names this function, and so has none of what it reaches: a
+/// program that is small starts fast.
+pub fn main_with_engine() -> ExitCode {
+    crate::daemon::start::note_engine();
+    run_first(with_engine::run)
+}
+
+fn run_first(first_runner: Runner) -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let first = arguments.next();
     if first.as_ref().is_some_and(|first| first == complete::WORD) {
         return complete::run(arguments);
-    }
-    if first.as_ref().is_some_and(|first| first == muxtap_sessions::GUARD) {
-        return muxtap_sessions::run_guard(arguments);
     }
     let invocation = match args::parse(std::env::args_os()) {
         Ok(invocation) => invocation,
@@ -80,7 +93,8 @@ pub fn main() -> ExitCode {
         }
     };
     let json = invocation.json;
-    ExitCode::from(match run(invocation) {
+    let outcome = first_runner(invocation).unwrap_or_else(|invocation| run(*invocation));
+    ExitCode::from(match outcome {
         Ok(status) => status,
         // The reader of the output has seen enough (`muxtap tail | head`).
         Err(Failure::OutputClosed) => 0,
@@ -92,15 +106,16 @@ pub fn main() -> ExitCode {
 }
 
 fn run(invocation: Invocation) -> Outcome {
-    let Invocation { json, via, no_peer, server, command } = invocation;
-    match command {
-        // These need neither a daemon nor this thread's runtime.
-        Command::Serve(args) => return args.run(),
-        #[cfg(feature = "bridge")]
-        Command::Bridge(args) => return args.run(&server),
-        Command::Completions(completions) => return completions.run(args::tree()),
-        _ => {}
+    if let Command::Completions(completions) = invocation.command {
+        // It needs neither a daemon nor this thread's runtime.
+        return completions.run(args::tree());
     }
+    run_as_caller(invocation, async |command, caller| command.run(&caller).await)
+}
+
+/// Runs a command with a runtime, in its surroundings.
+fn run_as_caller(invocation: Invocation, run: impl AsyncFnOnce(Command, Caller) -> Outcome) -> Outcome {
+    let Invocation { json, via, no_peer, server, command } = invocation;
     let mut caller = Caller::new(&server, json)?;
     // One thread: a runtime with a thread for each core takes longer to start than most commands
     // take.
@@ -113,7 +128,7 @@ fn run(invocation: Invocation) -> Outcome {
         if let Some(via) = via {
             caller.reach(via, !no_peer, &server).await?;
         }
-        command.run(&caller).await
+        run(command, caller).await
     });
     // A thread that still reads stdin ends with the process, and is not waited for.
     runtime.shutdown_background();

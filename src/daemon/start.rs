@@ -21,6 +21,7 @@ use std::{
         },
     },
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
     process::{Child, Command, Stdio},
     sync::mpsc,
     time::{Duration, Instant},
@@ -49,6 +50,10 @@ const RETURN_LIMIT: Duration = Duration::from_secs(5);
 /// How long a new daemon waits for commands that read the lock file, and how often it looks.
 const READERS_LIMIT: Duration = Duration::from_secs(1);
 const READERS_PAUSE: Duration = Duration::from_millis(5);
+/// The program that can be the daemon.
+const PROGRAM: &str = "muxtapd";
+/// Whether this process's program can be the daemon.
+static HAS_ENGINE: AtomicBool = AtomicBool::new(false);
 /// The prefix of a warning with which the daemon is ready all the same.
 const WARNING: &str = "ready, but ";
 /// The prefix of the error with which the daemon could not start.
@@ -277,9 +282,28 @@ pub fn spawn_private(paths: &Paths, settings: &[(&str, &OsStr)]) -> Result<Child
     launch(command, paths, &mut |_| {})
 }
 
+/// Notes that this process's program can be the daemon, whatever its file is called.
+pub fn note_engine() {
+    HAS_ENGINE.store(true, Ordering::Relaxed);
+}
+
+/// Returns the program that can be the daemon: this process's, or else `muxtapd` beside it.
+pub fn muxtapd() -> Result<PathBuf> {
+    let own = std::env::current_exe()
+        .map_err(|error| Error::internal(format!("cannot find muxtap's own program: {error}")))?;
+    if HAS_ENGINE.load(Ordering::Relaxed) {
+        return Ok(own);
+    }
+    // A link is followed; the file of a program that was replaced meanwhile is not there any more, its folder is.
+    let beside = std::fs::canonicalize(&own).unwrap_or(own).with_file_name(PROGRAM);
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    Err(Error::unavailable(format!("there is no {}, which muxtap needs: install both, side by side", beside.display())))
+}
+
 fn background_command() -> Result<Command> {
-    let program = std::env::current_exe()
-        .map_err(|error| Error::internal(format!("cannot find muxtap's own program to start the daemon: {error}")))?;
+    let program = muxtapd()?;
     let mut command = Command::new(&program);
     command
         .args(["serve", "--background"])

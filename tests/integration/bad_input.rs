@@ -127,7 +127,8 @@ fn a_tmux_socket_of_another_user_is_refused_with_words() {
     fs::set_permissions(home.join("run"), fs::Permissions::from_mode(0o700)).unwrap();
     fs::set_permissions(world.dir(), fs::Permissions::from_mode(0o711)).unwrap();
     let binary = world.path("muxtap");
-    fs::copy(world.plain_muxtap_command().get_program(), &binary).unwrap();
+    // One file, that does all.
+    fs::copy(world.muxtapd(), &binary).unwrap();
     let nobody = |args: &[&str]| {
         let mut command = world.command("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary).current_dir(&home);

@@ -480,6 +480,11 @@ impl World {
         self.command(std::env::var_os("MUXTAP_TEST_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_muxtap").into()))
     }
 
+    /// The file of `muxtapd`, which can do all by itself.
+    pub fn muxtapd(&self) -> PathBuf {
+        Path::new(self.plain_muxtap_command().get_program()).with_file_name("muxtapd")
+    }
+
     /// The start of a muxtap command line for this world's tmux server.
     pub fn muxtap_command(&self, args: &[&str]) -> Command {
         let mut command = self.plain_muxtap_command();

@@ -232,7 +232,7 @@ fn a_user_who_is_not_root_is_told_the_same() {
     }
     fs::set_permissions(world.dir(), fs::Permissions::from_mode(0o711)).unwrap();
     let program = world.path("muxtap");
-    fs::copy(world.plain_muxtap_command().get_program(), &program).unwrap();
+    fs::copy(world.muxtapd(), &program).unwrap();
     for suffix in ["", ".lock", ".start", ".log", ".audit.jsonl", ".audit.jsonl.1", ".token"] {
         for kind in [Kind::File, Kind::Fifo, Kind::Link] {
             let sticky = Sticky::new(&world, &format!("as-user{suffix}-{kind:?}"));

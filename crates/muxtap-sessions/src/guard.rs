@@ -16,7 +16,7 @@ use std::{
 use super::process::{SWEEP_LIMIT, began, mark_of, sweep_until};
 
 /// The argument that makes the program a guard; what follows is the beginning of the daemon's marks.
-pub const ARGUMENT: &str = "__agent-guard";
+const ARGUMENT: &str = "__agent-guard";
 
 /// The guard of this daemon; it works when the daemon has ended.
 #[derive(Debug)]
@@ -36,8 +36,13 @@ impl Guard {
     }
 }
 
-/// Waits for the daemon's end, and ends what its agents have left.
-pub fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+/// Is the guard, where a process's arguments say so: waits for the daemon's end, and ends what its agents have left.
+/// `None`: they mean something else.
+pub fn run_if_guard(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    arguments.next().filter(|first| first == ARGUMENT).map(|_| run(arguments))
+}
+
+fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(marks) = arguments.next().and_then(|marks| marks.into_string().ok()).filter(|marks| !marks.is_empty())
     else {
         return ExitCode::FAILURE;

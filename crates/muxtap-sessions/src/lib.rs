@@ -38,7 +38,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
     elsewhere::Elsewhere,
-    guard::{ARGUMENT as GUARD, run as run_guard},
+    guard::run_if_guard,
 };
 use self::{
     guard::Guard,

@@ -72,10 +72,12 @@ impl Tools {
 }
 
 impl Mcp {
+    /// Whether the tools are served by this process, and not by the daemon.
+    pub(in crate::cli) fn serves_by_itself(&self) -> bool {
+        self.tools == [Tools::ManageTmuxSessions]
+    }
+
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        if self.tools == [Tools::ManageTmuxSessions] {
-            return serve_supervisor_only(caller).await;
-        }
         let tools = self.tools.into_iter().map(Tools::set).collect::<Result<Vec<_>>>()?;
         let stream = caller.stream()?;
         let hello = McpHello {
@@ -102,7 +104,7 @@ impl Mcp {
 
 /// Serves `manage_tmux_sessions` alone. A missing variable is reported as the first implementation
 /// did.
-async fn serve_supervisor_only(caller: &Caller) -> Outcome {
+pub(in crate::cli) async fn serve_supervisor_only(caller: &Caller) -> Outcome {
     let environment = match PlatformEnvironment::read(&|name| std::env::var(name).ok()) {
         Ok(environment) => environment,
         Err(missing) => {
