@@ -21,8 +21,8 @@ use std::{
         },
     },
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
     sync::mpsc,
     time::{Duration, Instant},
 };

@@ -87,6 +87,7 @@ mod targets;
 mod tmux_habits;
 #[cfg(feature = "top")]
 mod top;
+mod two_programs;
 mod unheld;
 mod unnoticed;
 mod unresponsive;

@@ -2,7 +2,7 @@
 
 use std::{sync::OnceLock, time::Instant};
 
-use muxtap_api::{Error, ErrorCode, Result, Tier};
+use muxtap_api::{Error, ErrorCode, Operation, Result, Tier};
 
 use super::{Engine, Host, audit::Entry, authority::Caller};
 
@@ -70,17 +70,11 @@ impl Engine {
     }
 
     /// Authorizes a change to tmux and begins its record. Error: `READ_ONLY`, which is recorded.
-    pub(super) fn audit<'a>(
-        &'a self,
-        tier: Tier,
-        action: &'static str,
-        host: &'a Host,
-        target: &'a str,
-    ) -> Result<AuditScope<'a>> {
+    pub(super) fn audit<'a>(&'a self, operation: Operation, host: &'a Host, target: &'a str) -> Result<AuditScope<'a>> {
         let resolved = OnceLock::new();
         let audit = AuditScope {
             engine: self,
-            action,
+            action: operation.name(),
             host,
             target,
             resolved,
@@ -88,7 +82,7 @@ impl Engine {
             started: Instant::now(),
             finished: false,
         };
-        match self.check_tier(tier) {
+        match self.check_tier(operation.tier()) {
             Ok(()) => Ok(audit),
             Err(refused) => audit.finish(Err(refused)),
         }

@@ -1,6 +1,6 @@
 //! Changing and killing panes, windows and sessions.
 
-use muxtap_api::{Error, PatchRequest, Result, Tier};
+use muxtap_api::{Error, Operation, PatchRequest, Result};
 use muxtap_core::protocol::{
     command::{Command, CommandLine},
     ids::WindowId,
@@ -18,17 +18,17 @@ use super::{
 impl Server {
     /// Kills a pane.
     pub async fn kill_pane(&self, target: &str) -> Result<()> {
-        self.kill_pane_as(Tier::Kill, target).await
+        self.kill_pane_as(Operation::KillPane, target).await
     }
 
     /// Kills a pane that the caller itself has made: who may make it may close it.
     pub(crate) async fn kill_own_pane(&self, target: &str) -> Result<()> {
-        self.kill_pane_as(Tier::Create, target).await
+        self.kill_pane_as(Operation::KillOwnPane, target).await
     }
 
-    async fn kill_pane_as(&self, tier: Tier, target: &str) -> Result<()> {
+    async fn kill_pane_as(&self, operation: Operation, target: &str) -> Result<()> {
         let host = &self.host;
-        let audit = self.engine.audit(tier, "kill-pane", host, target)?;
+        let audit = self.engine.audit(operation, host, target)?;
         let done = async {
             let pane = self.locate_pane(target).await?;
             audit.resolved(pane);
@@ -52,7 +52,7 @@ impl Server {
     /// ```
     pub async fn kill_window(&self, target: &str) -> Result<()> {
         let host = &self.host;
-        let audit = self.engine.audit(Tier::Kill, "kill-window", host, target)?;
+        let audit = self.engine.audit(Operation::KillWindow, host, target)?;
         let done = async {
             let window = self.window(target).await?;
             audit.resolved(window.id);
@@ -77,7 +77,7 @@ impl Server {
     /// ```
     pub async fn kill_session(&self, target: &str) -> Result<()> {
         let host = &self.host;
-        let audit = self.engine.audit(Tier::Kill, "kill-session", host, target)?;
+        let audit = self.engine.audit(Operation::KillSession, host, target)?;
         let done = async {
             let session = self.session(target).await?;
             audit.resolved(session.id);
@@ -94,7 +94,7 @@ impl Server {
     /// Changes a session: its name.
     pub async fn patch_session(&self, target: &str, patch: &PatchRequest) -> Result<()> {
         let host = &self.host;
-        let audit = self.engine.audit(Tier::Create, "change-session", host, target)?;
+        let audit = self.engine.audit(Operation::ChangeSession, host, target)?;
         let done = async {
             only(patch, "a session", &["name"])?;
             let session = self.session(target).await?;
@@ -111,7 +111,7 @@ impl Server {
     /// Changes a window: its name, layout and size, and whether it is the current one.
     pub async fn patch_window(&self, target: &str, patch: &PatchRequest) -> Result<()> {
         let host = &self.host;
-        let audit = self.engine.audit(Tier::Create, "change-window", host, target)?;
+        let audit = self.engine.audit(Operation::ChangeWindow, host, target)?;
         let done = async {
             only(patch, "a window", &["name", "layout", "width", "height", "select"])?;
             let row = self.window(target).await?;
@@ -145,12 +145,7 @@ impl Server {
     /// Changes a pane: its title, size, program and mode, and whether it is active or fills its window.
     pub async fn patch_pane(&self, target: &str, patch: &PatchRequest) -> Result<()> {
         let host = &self.host;
-        let (tier, action) = match &patch.respawn {
-            Some(respawn) if respawn.kill => (Tier::Kill, "respawn-pane"),
-            Some(_) => (Tier::Create, "respawn-pane"),
-            None => (Tier::Create, "change-pane"),
-        };
-        let audit = self.engine.audit(tier, action, host, target)?;
+        let audit = self.engine.audit(Operation::of_pane_patch(patch), host, target)?;
         let done = async {
             only(patch, "a pane", &["name", "width", "height", "respawn", "select", "zoom", "leave_mode"])?;
             let pane = self.locate_pane(target).await?;

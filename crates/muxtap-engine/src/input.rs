@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 pub use key_names::check_keys;
 
-use muxtap_api::{Cursor, Error, ErrorCode, InputAnswer, InputRequest, Result, Tier};
+use muxtap_api::{Cursor, Error, ErrorCode, InputAnswer, InputRequest, Operation, Result};
 use muxtap_core::protocol::{
     command::{Command, CommandLine, hex_keys},
     ids::PaneId,
@@ -151,7 +151,7 @@ impl Server {
     /// Sends input to a pane. The answer's cursor is the end of the output just before it arrived.
     pub async fn input(&self, target: &str, request: &InputRequest) -> Result<InputAnswer> {
         let host = &self.host;
-        let audit = self.engine.audit(Tier::Input, "input", host, target)?.input(|| audited_input(request));
+        let audit = self.engine.audit(Operation::Input, host, target)?.input(|| audited_input(request));
         let done = async {
             let kinds = [request.keys.is_some(), request.text.is_some(), request.hex.is_some()];
             if kinds.iter().filter(|given| **given).count() != 1 && !(request.submit && kinds == [false; 3]) {
@@ -185,7 +185,7 @@ impl Server {
     /// Sends text and then keys, with no other caller's input between them.
     pub async fn text_and_keys(&self, target: &str, text: &str, keys: &[String]) -> Result<InputAnswer> {
         let host = &self.host;
-        let audit = self.engine.audit(Tier::Input, "input", host, target)?;
+        let audit = self.engine.audit(Operation::Input, host, target)?;
         let audit = audit.input(|| {
             let text = Some(text).filter(|text| !text.is_empty());
             text.into_iter().chain(keys.iter().map(String::as_str)).collect::<Vec<_>>().join(" ").into_bytes()

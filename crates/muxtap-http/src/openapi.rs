@@ -123,7 +123,7 @@ struct DeviceRoutes;
 ))]
 struct PageRoutes;
 
-static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+pub(super) static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     let routes = Routes::openapi();
     let routes = routes.merge_from(DeviceRoutes::openapi());
     let routes = routes.merge_from(super::sessions::AgentSessionRoutes::openapi());

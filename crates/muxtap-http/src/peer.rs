@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use super::{App, BODY_BYTES, again::Again, error::Body as Requested, error::Result, openapi_parts::Failures};
 
 use muxtap_api::{
-    Error, ErrorCode, HostInfo, HostState, PeerState, Tier, ToolCallAnswer,
+    Error, ErrorCode, HostInfo, HostState, Operation, PeerState, Tier, ToolCallAnswer,
     wire::{self, HAND_OVER, PEER_PROTOCOL},
 };
 use muxtap_mcp::call_tool;
@@ -185,15 +185,19 @@ pub(super) async fn forward(
     let Ok(caller) = App::from_request_parts(&mut parts, app).await;
     let whole = to_bytes(body, BODY_BYTES).await;
     let body = whole.map_err(|_| Error::new(ErrorCode::ResourceLimit, "the request's body is too large"))?;
+    let Some(operation) = route.operation(&body) else {
+        // The handler's own error says so.
+        return Ok(Err(Request::from_parts(parts, body.into())));
+    };
     // What is not allowed here is not asked for there.
-    let tier = route.tier(&body);
+    let tier = operation.tier();
     caller.engine.authorize(tier)?;
     // Each of them, since it is the other side that picks one.
     for (_, socket) in pairs_of(&parts.uri).iter().filter(|(name, _)| name == "socket") {
         caller.engine.socket_named(socket)?;
     }
     if !body.is_empty() && parts.headers.get(header::CONTENT_TYPE).is_none_or(|kind| !is_json(kind)) {
-        // The handler's own error says so.
+        // Likewise.
         return Ok(Err(Request::from_parts(parts, body.into())));
     }
     let resume = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
@@ -267,9 +271,38 @@ fn without_caller(body: &Bytes) -> Bytes {
     if known.contains(&true) { Value::Object(fields).to_string().into() } else { body.clone() }
 }
 
+/// Routes that a peer answers, by their method, first word and action: what else is asked is answered here, as what is
+/// kept here is (recordings, snapshots). A patch does what its body says, at least this.
+const ROUTES: [(Method, &str, Option<&str>, Operation); 23] = [
+    (Method::GET, "sessions", None, Operation::Look),
+    (Method::POST, "sessions", None, Operation::NewSession),
+    (Method::PATCH, "sessions", None, Operation::ChangeSession),
+    (Method::DELETE, "sessions", None, Operation::KillSession),
+    (Method::GET, "windows", None, Operation::Look),
+    (Method::POST, "windows", None, Operation::NewWindow),
+    (Method::PATCH, "windows", None, Operation::ChangeWindow),
+    (Method::DELETE, "windows", None, Operation::KillWindow),
+    (Method::GET, "panes", None, Operation::Look),
+    (Method::POST, "panes", None, Operation::SplitWindow),
+    (Method::PATCH, "panes", None, Operation::ChangePane),
+    (Method::DELETE, "panes", None, Operation::KillPane),
+    (Method::GET, "panes", Some("capture"), Operation::Look),
+    (Method::GET, "panes", Some("output"), Operation::Look),
+    (Method::GET, "panes", Some("format"), Operation::Format),
+    (Method::POST, "panes", Some("input"), Operation::Input),
+    (Method::POST, "panes", Some("run"), Operation::Run),
+    (Method::GET, "format", None, Operation::Format),
+    (Method::GET, "waits", None, Operation::Look),
+    (Method::POST, "waits", None, Operation::Look),
+    (Method::DELETE, "waits", None, Operation::Look),
+    (Method::GET, "agents", None, Operation::Look),
+    (Method::GET, "events", None, Operation::Look),
+];
+
 /// A route that a peer answers.
 struct Route {
-    method: Method,
+    /// What it does, as far as its line tells.
+    operation: Operation,
     /// Its first word behind `/v1/`.
     what: String,
     /// The target behind it, without a host.
@@ -279,38 +312,29 @@ struct Route {
 }
 
 impl Route {
-    /// Returns the route of a request. `None`: it is answered here, as what is kept here is: recordings, snapshots.
+    /// Returns the route of a request. `None`: it is answered here.
     fn of(method: &Method, uri: &Uri, host: &str) -> Option<Self> {
         let mut segments = uri.path().strip_prefix("/v1/")?.split('/');
         let what = segments.next()?;
-        if !matches!(what, "sessions" | "windows" | "panes" | "format" | "waits" | "agents" | "events") {
-            return None;
-        }
         let target = segments.next().map(|target| {
             let target = percent_decode_str(target).decode_utf8_lossy().into_owned();
             let stripped = target.strip_prefix(host).and_then(|rest| rest.strip_prefix('/')).map(str::to_owned);
             stripped.unwrap_or(target)
         });
         let action = segments.next().map(str::to_owned);
-        // It is a WebSocket.
-        if action.as_deref() == Some("alis") {
-            return None;
-        }
-        Some(Self { method: method.clone(), what: what.into(), target, action })
+        let asked = if method == Method::HEAD { &Method::GET } else { method };
+        let is_asked = |(method, word, name, _): &&(Method, &str, Option<&str>, Operation)| {
+            (method, *word, *name) == (asked, what, action.as_deref())
+        };
+        let operation = ROUTES.iter().find(is_asked)?.3;
+        Some(Self { operation, what: what.into(), target, action })
     }
 
-    /// Returns what the request must be allowed to do.
-    fn tier(&self, body: &[u8]) -> Tier {
-        match (&self.method, self.what.as_str(), self.action.as_deref()) {
-            (&Method::GET | &Method::HEAD, ..) | (_, "waits", _) => Tier::Read,
-            (_, "panes", Some("input" | "run")) => Tier::Input,
-            (&Method::DELETE, ..) => Tier::Kill,
-            (&Method::PATCH, ..) => {
-                let kills = serde_json::from_slice::<Value>(body)
-                    .is_ok_and(|body| body.pointer("/respawn/kill") == Some(&true.into()));
-                if kills { Tier::Kill } else { Tier::Create }
-            }
-            _ => Tier::Create,
+    /// Returns what the request does. `None`: its body cannot be read.
+    fn operation(&self, body: &[u8]) -> Option<Operation> {
+        match self.operation {
+            Operation::ChangePane => serde_json::from_slice(body).ok().map(|patch| Operation::of_pane_patch(&patch)),
+            operation => Some(operation),
         }
     }
 
@@ -348,7 +372,7 @@ mod tests {
     fn there(method: &Method, uri: &str, body: &str) -> Option<(String, Tier)> {
         let uri: Uri = uri.parse().unwrap();
         let route = Route::of(method, &uri, "box")?;
-        Some((route.path_there(&uri).unwrap(), route.tier(body.as_bytes())))
+        Some((route.path_there(&uri).unwrap(), route.operation(body.as_bytes())?.tier()))
     }
 
     #[test]
@@ -374,6 +398,10 @@ mod tests {
     fn what_a_request_does_is_known_before_it_is_passed_on() {
         let tier = |method, uri, body| there(&method, uri, body).unwrap().1;
         assert_eq!(tier(Method::GET, "/v1/panes", ""), Tier::Read);
+        for path in ["/v1/format?format=x", "/v1/panes/%250/format?format=x"] {
+            assert_eq!(tier(Method::GET, path, ""), Tier::Input, "a format may run a program");
+        }
+        assert_eq!(there(&Method::PATCH, "/v1/panes/%250", "{\"respawn\":1}"), None, "it cannot be read");
         assert_eq!(tier(Method::POST, "/v1/waits", "{}"), Tier::Read);
         assert_eq!(tier(Method::DELETE, "/v1/waits/w0", ""), Tier::Read);
         assert_eq!(tier(Method::POST, "/v1/panes/%250/input", "{}"), Tier::Input);
@@ -383,5 +411,26 @@ mod tests {
         assert_eq!(tier(Method::PATCH, "/v1/panes/%250", "{\"respawn\":{}}"), Tier::Create);
         assert_eq!(tier(Method::PATCH, "/v1/panes/%250", "{\"respawn\":{\"kill\":true}}"), Tier::Kill);
         assert_eq!(tier(Method::DELETE, "/v1/windows/%401", ""), Tier::Kill);
+    }
+
+    /// What is passed on is decided here for each route: a new one is in the table, or among these.
+    #[test]
+    fn each_route_of_a_server_is_in_the_table_or_answered_here() {
+        // A WebSocket.
+        const HERE: [&str; 1] = ["/v1/panes/{pane}/alis"];
+        let document = &*crate::openapi::DOCUMENT;
+        let mut wrong = Vec::new();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            let word = path.split('/').nth(2).unwrap_or_default();
+            for method in methods.as_object().unwrap().keys() {
+                let method: Method = method.to_uppercase().parse().unwrap();
+                let is_passed_on = Route::of(&method, &path.parse().unwrap(), "box").is_some();
+                let is_of_a_server = ROUTES.iter().any(|(_, known, ..)| *known == word);
+                if is_passed_on != (is_of_a_server && !HERE.contains(&path.as_str())) {
+                    wrong.push(format!("{method} {path}"));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:?}");
     }
 }

@@ -10,23 +10,32 @@ use serde_json::Value;
 
 use super::{CallContext, ClientContext, output::ToolOutput, tools};
 
-use muxtap_api::{Error, Result, Tier, ToolCallAnswer};
+use muxtap_api::{Error, Operation, Result, Tier, ToolCallAnswer};
 
-/// Tools that a peer answers, what each does, and whether it may be called twice where the link was lost. All others
-/// keep something here.
-const TOOLS: [(&str, Tier, bool); 11] = [
-    ("list", Tier::Read, true),
-    ("capture_pane", Tier::Read, true),
-    ("read_since", Tier::Read, true),
-    ("search", Tier::Read, true),
-    ("wait_for", Tier::Read, false),
-    ("watch", Tier::Read, false),
-    ("send_keys", Tier::Input, false),
-    ("run", Tier::Input, false),
-    ("create", Tier::Create, false),
-    ("change", Tier::Create, false),
-    ("kill", Tier::Kill, false),
+/// Tools that a peer answers, what each does at least, and whether it may be called twice where the link was lost. All
+/// others keep something here.
+const TOOLS: [(&str, Operation, bool); 11] = [
+    ("list", Operation::Look, true),
+    ("capture_pane", Operation::Look, true),
+    ("read_since", Operation::Look, true),
+    ("search", Operation::Look, true),
+    ("wait_for", Operation::Look, false),
+    ("watch", Operation::Look, false),
+    ("send_keys", Operation::Input, false),
+    ("run", Operation::Run, false),
+    ("create", Operation::SplitWindow, false),
+    ("change", Operation::ChangePane, false),
+    ("kill", Operation::KillPane, false),
 ];
+
+/// Returns what a call does. What is asked again by its id types nothing.
+fn meant(operation: Operation, arguments: &JsonObject) -> Operation {
+    match operation {
+        Operation::Run if arguments.get("id").is_some_and(Value::is_string) => Operation::Look,
+        Operation::ChangePane if arguments.get("kill") == Some(&true.into()) => Operation::Respawn { kill: true },
+        operation => operation,
+    }
+}
 
 /// Takes the host from the id of a wait or a run that goes on over there.
 pub(super) fn take_from_id(call: &CallContext, arguments: &mut JsonObject) -> Option<String> {
@@ -44,17 +53,13 @@ pub(super) async fn call(
     name: &str,
     arguments: &JsonObject,
 ) -> Result<Option<ToolOutput>> {
-    let Some(&(_, tier, again)) = TOOLS.iter().find(|(tool, ..)| *tool == name) else { return Ok(None) };
+    let Some(&(_, operation, again)) = TOOLS.iter().find(|(tool, ..)| *tool == name) else { return Ok(None) };
     let Some(peer) = call.rooms.peers.of(&call.engine, host) else { return Ok(None) };
     if !peer.is_there().await? {
         return Ok(None);
     }
-    // What is asked again by its id types nothing.
-    let asks_only = tier == Tier::Read || name == "run" && arguments.get("id").is_some_and(Value::is_string);
-    let tier = match tier {
-        Tier::Create if arguments.get("kill") == Some(&true.into()) => Tier::Kill,
-        tier => tier,
-    };
+    let tier = meant(operation, arguments).tier();
+    let asks_only = tier == Tier::Read;
     if asks_only {
         call.engine.authorize(Tier::Read)?;
     } else {

@@ -36,10 +36,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use self::{
-    elsewhere::Elsewhere,
-    guard::run_if_guard,
-};
+pub use self::{elsewhere::Elsewhere, guard::run_if_guard};
 use self::{
     guard::Guard,
     process::Agent,

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{AgentInfo, AgentOption, Cursor, Error, ErrorCode, InputRequest, Result, Tier};
+use muxtap_api::{AgentInfo, AgentOption, Cursor, Error, ErrorCode, InputRequest, Operation, Result};
 use muxtap_core::{protocol::ids::PaneId, stream::render};
 
 use crate::{PaneState, Server, limits, pane::Typing};
@@ -40,7 +40,7 @@ impl Server {
     /// Gives one of the answers that the agent in a pane offers, by its key or label. Error: `CONFLICT`
     /// where it asks nothing, or another question than `question_id`; then no key was pressed.
     pub async fn answer(&self, target: &str, question_id: &str, answer: &str) -> Result<AgentAnswered> {
-        let audit = self.engine.audit(Tier::Input, "answer", &self.host, target)?;
+        let audit = self.engine.audit(Operation::Answer, &self.host, target)?;
         let audit = audit.input(|| answer.as_bytes().to_vec());
         let done = async {
             let pane = self.resolve_pane(target).await?;

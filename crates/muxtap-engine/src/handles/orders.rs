@@ -1,6 +1,6 @@
 //! Commands of tmux's own, for parts that are built on the handles.
 
-use muxtap_api::{Result, Tier};
+use muxtap_api::{Operation, Result, Tier};
 use muxtap_base::nonce;
 use muxtap_core::protocol::{
     command::{Command, CommandLine},
@@ -79,7 +79,7 @@ impl Server {
         target: &str,
         commands: impl IntoIterator<Item = Command>,
     ) -> Result<Vec<String>> {
-        let audit = self.engine.audit(Tier::Create, action, &self.host, target)?;
+        let audit = self.engine.audit(Operation::Arrange(action), &self.host, target)?;
         let done = async {
             let line = CommandLine::of(commands);
             let answer = self.host.server().write(None, Request::Plain(line)).await?;

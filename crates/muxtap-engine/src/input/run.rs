@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{Error, ErrorCode, Result, RunAnswer, RunMethod, RunRequest, Tier};
+use muxtap_api::{Error, ErrorCode, Operation, Result, RunAnswer, RunMethod, RunRequest};
 use muxtap_core::{
     protocol::command::{Command, CommandLine},
     stream::render,
@@ -94,7 +94,7 @@ impl Server {
     /// the command goes on.
     pub async fn run(&self, target: &str, request: &RunRequest) -> Result<RunAnswer> {
         let host = &self.host;
-        let audit = self.engine.audit(Tier::Input, "run", host, target)?.input(|| request.command.as_bytes().to_vec());
+        let audit = self.engine.audit(Operation::Run, host, target)?.input(|| request.command.as_bytes().to_vec());
         let done = async {
             let deadline = run_deadline(request)?;
             let run = self.start_run(target, request, deadline, &audit).await?;

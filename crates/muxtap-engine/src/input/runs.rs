@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{Cursor, Error, ErrorCode, Result, RunRequest, Tier};
+use muxtap_api::{Cursor, Error, ErrorCode, Operation, Result, RunRequest, Tier};
 use muxtap_core::{
     protocol::ids::PaneId,
     stream::render::{self, TextHead},
@@ -223,7 +223,7 @@ impl Server {
     /// Types the command and watches it to its end.
     async fn watch_run(&self, target: &str, request: &RunRequest, run: &WatchedRun) -> EndedRun {
         let started = async {
-            let audit = self.engine.audit(Tier::Input, "run", &self.host, target)?;
+            let audit = self.engine.audit(Operation::Run, &self.host, target)?;
             let audit = audit.input(|| request.command.as_bytes().to_vec());
             let started = self.start_run(target, request, run.deadline, &audit).await;
             audit.finish(started)

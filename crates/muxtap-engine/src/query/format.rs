@@ -2,7 +2,7 @@
 //!
 //! A format can run a program (`#(…)`), so it is not looking: it counts as input.
 
-use muxtap_api::{FormatListQuery, ListQuery, Listed, PaneInfo, Result, Tier};
+use muxtap_api::{FormatListQuery, ListQuery, Listed, Operation, PaneInfo, Result};
 use muxtap_base::nonce;
 use muxtap_core::protocol::command::Command;
 use muxtap_tmux::{Request, unreadable};
@@ -12,7 +12,7 @@ use crate::{Server, spawn::create::tmux_error};
 impl Server {
     /// Returns what `display-message -p` prints for a pane, line by line.
     pub async fn format(&self, target: &str, format: &str) -> Result<Vec<String>> {
-        let audit = self.engine.audit(Tier::Input, "format", &self.host, target)?;
+        let audit = self.engine.audit(Operation::Format, &self.host, target)?;
         let done = async {
             let pane = self.locate_pane(target).await?;
             audit.resolved(pane);
@@ -31,7 +31,7 @@ impl Server {
     /// muxtap's own and of what the targets name.
     pub async fn format_list(&self, query: &FormatListQuery) -> Result<Vec<String>> {
         let targets = query.targets.as_deref().unwrap_or_default();
-        let audit = self.engine.audit(Tier::Input, "format", &self.host, targets)?;
+        let audit = self.engine.audit(Operation::Format, &self.host, targets)?;
         let done = async {
             // The ids stand in front of each entry, behind a word that no name can hold.
             let mark = nonce::hex64();

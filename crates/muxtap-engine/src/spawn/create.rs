@@ -8,8 +8,8 @@
 use std::{path::PathBuf, sync::Arc};
 
 use muxtap_api::{
-    CreatedAnswer, Cursor, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest,
-    Tier,
+    CreatedAnswer, Cursor, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Operation, Result, SpawnRequest,
+    SplitRequest, Tier,
 };
 use muxtap_base::nonce;
 use muxtap_core::protocol::{
@@ -105,7 +105,7 @@ impl Server {
             Ok(Creation { command, link: self.host.server().clone(), size, start: Some(start) })
         };
         let name = request.name.as_deref().unwrap_or_default();
-        self.make_audited("new-session", name, &request.spawn, policy, command).await
+        self.make_audited(Operation::NewSession, name, &request.spawn, policy, command).await
     }
 
     /// Refuses to make a session on a server that would destroy it before anything is done in it: without a client
@@ -140,7 +140,7 @@ impl Server {
             }
             Ok(Creation { command, link: self.host.server().clone(), size: [None; 2], start: None })
         };
-        self.make_audited("new-window", &request.session, &request.spawn, ExitPolicy::Managed, command).await
+        self.make_audited(Operation::NewWindow, &request.session, &request.spawn, ExitPolicy::Managed, command).await
     }
 
     /// Splits a pane.
@@ -164,19 +164,19 @@ impl Server {
             }
             Ok(Creation { command, link: self.host.server_of(&pane), size: [None; 2], start: None })
         };
-        self.make_audited("split-window", &request.pane, &request.spawn, ExitPolicy::Managed, command).await
+        self.make_audited(Operation::SplitWindow, &request.pane, &request.spawn, ExitPolicy::Managed, command).await
     }
 
     /// Runs `command` when the request was checked, and records what came of it.
     async fn make_audited(
         &self,
-        action: &'static str,
+        operation: Operation,
         target: &str,
         spawn: &SpawnRequest,
         policy: ExitPolicy,
         command: impl Future<Output = Result<Creation>>,
     ) -> Result<CreatedAnswer> {
-        let audit = self.engine.audit(Tier::Create, action, &self.host, target)?;
+        let audit = self.engine.audit(operation, &self.host, target)?;
         let mut spawn = spawn.clone();
         if self.host.server().spec().is_local() {
             spawn.cwd = spawn.cwd.or(spawn.caller_cwd.take());

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
-use muxtap_api::{Error, ErrorCode, Result, Tier};
+use muxtap_api::{Error, ErrorCode, Operation, Result};
 use muxtap_core::protocol::ids::{SessionId, WindowId};
 use muxtap_tmux::make_socket_dir;
 
@@ -46,7 +46,7 @@ impl Server {
     /// tmux made nothing, `INCONSISTENT_STATE` where it was made and has ended at once.
     pub async fn spawn_unmanaged(&self, spawn: &UnmanagedSpawn<'_>) -> Result<()> {
         let host = &self.host;
-        let audit = self.engine.audit(Tier::Create, "spawn", host, spawn.name)?;
+        let audit = self.engine.audit(Operation::Spawn, host, spawn.name)?;
         let done = async {
             let mut args = match spawn.place {
                 UnmanagedPlace::Session => vec!["new-session".to_owned()],

@@ -1,0 +1,52 @@
+//! `muxtap`, which people type, and `muxtapd`, which it needs.
+
+use std::{fs, path::Path};
+
+use crate::common::{World, run};
+
+/// Puts copies of these programs into a folder under these names; returns the path of the first one.
+fn installed(world: &World, folder: &str, programs: &[(&Path, &str)]) -> std::path::PathBuf {
+    fs::create_dir(world.path(folder)).unwrap();
+    for (program, name) in programs {
+        fs::copy(program, world.path(folder).join(name)).unwrap();
+    }
+    world.path(folder).join(programs[0].1)
+}
+
+#[test]
+fn each_does_what_it_can_where_it_is_found_and_says_what_is_missing() {
+    let world = World::with_server();
+    let (muxtap, muxtapd) = (world.plain_muxtap_command().get_program().to_owned(), world.muxtapd());
+    let sessions = |program: &Path| {
+        let answer = run(world.command(program).arg("-S").arg(world.socket()).args(["ls", "-F", "#{session_name}"]));
+        let _stops = run(world.command(program).arg("stop"));
+        answer
+    };
+    // Beside each other, also where a link leads there.
+    let both = installed(&world, "both", &[(Path::new(&muxtap), "muxtap"), (&muxtapd, "muxtapd")]);
+    std::os::unix::fs::symlink(&both, world.path("link")).unwrap();
+    for program in [both, world.path("link")] {
+        let answer = sessions(&program);
+        assert_eq!((answer.status, answer.text().as_str()), (0, "main\n"), "{answer:?}");
+    }
+    // One file, by whatever name.
+    let one = installed(&world, "one", &[(&muxtapd, "muxtap")]);
+    assert_eq!(sessions(&one).text(), "main\n");
+    // Without the daemon's program there is no daemon to ask.
+    let alone = installed(&world, "alone", &[(Path::new(&muxtap), "muxtap")]);
+    let missing = world.path("alone/muxtapd").display().to_string();
+    let answer = sessions(&alone);
+    assert!(answer.status == 1 && answer.stderr.contains(&missing), "{answer:?}");
+    let answer = run(world.command(&alone).args(["--json", "doctor"]));
+    let error = answer.error();
+    assert!(answer.status == 1 && error["message"].as_str().unwrap().contains(&missing), "{answer:?}");
+}
+
+/// What the small one reaches is what it carries: a call that leads into the engine would double it.
+#[test]
+fn what_people_type_carries_no_engine() {
+    let world = World::new();
+    let size = |program: &Path| fs::metadata(program).unwrap().len();
+    let (small, whole) = (size(Path::new(world.plain_muxtap_command().get_program())), size(&world.muxtapd()));
+    assert!(small * 3 < whole * 2, "{small} and {whole} bytes");
+}
