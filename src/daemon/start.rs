@@ -295,11 +295,19 @@ pub fn muxtapd() -> Result<PathBuf> {
         return Ok(own);
     }
     // A link is followed; the file of a program that was replaced meanwhile is not there any more, its folder is.
-    let beside = std::fs::canonicalize(&own).unwrap_or(own).with_file_name(PROGRAM);
-    if beside.is_file() {
+    let own = fs::canonicalize(&own).unwrap_or(own);
+    let beside = own.with_file_name(PROGRAM);
+    let found = fs::metadata(&beside).ok().filter(fs::Metadata::is_file).ok_or_else(|| {
+        let place = beside.display();
+        Error::unavailable(format!("there is no {place}, which muxtap needs: install both, side by side"))
+    })?;
+    // In a folder for all anybody may have put it there.
+    let owners = [Some(0), Some(uid()), fs::metadata(&own).ok().map(|own| own.uid())];
+    if owners.contains(&Some(found.uid())) {
         return Ok(beside);
     }
-    Err(Error::unavailable(format!("there is no {}, which muxtap needs: install both, side by side", beside.display())))
+    let message = format!("{} belongs to user {}, and is not run", beside.display(), found.uid());
+    Err(Error::new(ErrorCode::Unauthorized, message))
 }
 
 fn background_command() -> Result<Command> {

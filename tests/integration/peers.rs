@@ -149,6 +149,14 @@ fn agents_use_a_host_by_its_muxtap() {
     assert!(ok(&world, &["capture-pane", "-t", &pane]).contains("end 4"));
     let refused = call(&world, &["--json", "send-keys", "-t", &pane, "5", "Enter"]);
     assert_eq!(refused.error()["code"], "READ_ONLY", "{refused:?}");
+    // A format can run a program.
+    let ran = far.world.path("ran");
+    let format = format!("#(touch {})", ran.display());
+    for asks in [&["display-message", "-p", &format, "-t", &pane][..], &["list-panes", "-F", &format, "-t", &pane]] {
+        let refused = call(&world, &[&["--json"], asks].concat());
+        assert_eq!(refused.error()["code"], "READ_ONLY", "{refused:?}");
+    }
+    assert!(!ran.exists());
     let mut client = Client::started(world.spawn(&["mcp"]));
     client.fails("READ_ONLY", "send_keys", &json!({ "target": pane, "text": "5" }));
     // A client that names each field asks for nothing by its id.

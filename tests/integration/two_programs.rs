@@ -37,6 +37,14 @@ fn each_does_what_it_can_where_it_is_found_and_says_what_is_missing() {
     let missing = world.path("alone/muxtapd").display().to_string();
     let answer = sessions(&alone);
     assert!(answer.status == 1 && answer.stderr.contains(&missing), "{answer:?}");
+    // Nor is one run that another user has put there.
+    if rustix::process::geteuid().is_root() {
+        fs::copy(&muxtapd, &missing).unwrap();
+        std::os::unix::fs::chown(&missing, Some(65534), None).unwrap();
+        let answer = sessions(&alone);
+        assert!(answer.status == 1 && answer.stderr.contains("belongs to user 65534"), "{answer:?}");
+        fs::remove_file(&missing).unwrap();
+    }
     let answer = run(world.command(&alone).args(["--json", "doctor"]));
     let error = answer.error();
     assert!(answer.status == 1 && error["message"].as_str().unwrap().contains(&missing), "{answer:?}");
