@@ -255,7 +255,7 @@ impl Client {
         query: &impl Serialize,
         resume: Option<&str>,
     ) -> Result<EventStream> {
-        let resume = resume.map(|id| ("last-event-id", id));
+        let resume = resume.map(|id| (wire::LAST_EVENT_ID, id));
         let sent = self.send(Method::GET, path, &url::query(query), Bytes::new(), resume).await;
         let response = match sent {
             Ok(response) => response?,

@@ -4,6 +4,8 @@
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// A request's header that says how long its answer may take (RFC 7240).
 pub const PREFER: &str = "prefer";
+/// A request's header with the id of the last event that was seen, behind which a stream goes on (as an `EventSource` sends it).
+pub const LAST_EVENT_ID: &str = "last-event-id";
 /// The header of each answer that names the daemon's version.
 pub const VERSION: &str = "muxtap-version";
 /// The header of an answer that names the host on which its ids are.
@@ -12,6 +14,8 @@ pub const HOST: &str = "muxtap-host";
 pub const PEER: &str = "muxtap-peer";
 /// A value of [`PEER`]: stdin and stdout are handed over.
 pub const HAND_OVER: &str = "hand-over";
+/// A value of [`PEER`]: asked again under its key, a wait is not begun again.
+pub const KEYS: &str = "keys";
 /// In `Upgrade`: HTTP/2, for the muxtap of another host.
 pub const PEER_PROTOCOL: &str = "muxtap-peer-1";
 /// In `Upgrade`: MCP as over stdin and stdout, for `muxtap mcp`.

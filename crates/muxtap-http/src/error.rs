@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, StatusCode, Uri, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use muxtap_api::{Error, ErrorCode, decode};
+use muxtap_api::{Error, ErrorCode, decode, wire};
 use serde::de::DeserializeOwned;
 
 use super::hosts::OnHost;
@@ -30,6 +30,12 @@ impl IntoResponse for Failure {
         let status = StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         (status, Json(self.0)).into_response()
     }
+}
+
+/// Returns the id behind which a stream goes on, if the request has one.
+pub fn last_event_id(headers: &HeaderMap) -> Result<Option<String>> {
+    let id = headers.get(wire::LAST_EVENT_ID).map(|id| id.to_str().map(str::to_owned)).transpose();
+    id.map_err(|_| Error::invalid("Last-Event-ID: not an id that an event had").into())
 }
 
 /// Builds the error for a path without a route.

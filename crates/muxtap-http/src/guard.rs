@@ -79,7 +79,7 @@ pub fn with_guard(router: Router, guard: Guard) -> Router {
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::list(listed))
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
-        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("last-event-id")])
+        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static(wire::LAST_EVENT_ID)])
         .expose_headers([HeaderName::from_static(wire::VERSION)])
         .max_age(PREFLIGHT_LIFE);
     let guard = Arc::new(Guarding { guard, failures: Failures::default() });

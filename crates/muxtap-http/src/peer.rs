@@ -31,7 +31,7 @@ use super::{App, BODY_BYTES, again::Again, error::Body as Requested, error::Resu
 
 use muxtap_api::{
     Error, ErrorCode, HostInfo, HostState, Operation, PeerState, Tier, ToolCallAnswer,
-    wire::{self, HAND_OVER, PEER_PROTOCOL},
+    wire::{self, HAND_OVER, KEYS, PEER_PROTOCOL},
 };
 use muxtap_mcp::call_tool;
 use muxtap_net::{
@@ -39,7 +39,7 @@ use muxtap_net::{
     handed::{self, READY},
     unix_socket,
 };
-use muxtap_peer::{KEYS, Question};
+use muxtap_peer::Question;
 
 /// How long it may take to hand stdin and stdout over.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(10);
@@ -200,7 +200,7 @@ pub(super) async fn forward(
         // Likewise.
         return Ok(Err(Request::from_parts(parts, body.into())));
     }
-    let resume = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let resume = parts.headers.get(wire::LAST_EVENT_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
     let path = route.path_there(&parts.uri)?;
     let again = Again::of(&parts.headers)?;
     let hold = again.hold.map(|hold| Instant::now() + hold.min(POLL_LONGEST));

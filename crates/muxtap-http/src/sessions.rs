@@ -17,7 +17,7 @@ use utoipa::OpenApi;
 
 use super::{
     App,
-    error::{Body, Failure, Params, Result, Target},
+    error::{Body, Failure, Params, Result, Target, last_event_id},
     openapi_parts::{Failures, PathAgentQuestion, PathAgentSession},
     server,
 };
@@ -145,9 +145,8 @@ pub async fn stream(
     if app.engine.is_stopping() {
         return Err(Error::unavailable("muxtap is stopping").into());
     }
-    let last = headers.get("last-event-id").map(|last| last.to_str().map(str::to_owned));
-    let last = last.transpose().map_err(|_| Error::invalid("Last-Event-ID: not an id that an event had"))?;
-    let reader = sessions(&app).attach(&app.engine, &id, last.or(query.since).as_deref())?;
+    let since = last_event_id(&headers)?.or(query.since);
+    let reader = sessions(&app).attach(&app.engine, &id, since.as_deref())?;
     let first = Event::default().id(reader.cursor().to_string());
     let events = stream::unfold((reader, Some(first), app.engine), |(mut reader, first, engine)| async move {
         let event = match first {

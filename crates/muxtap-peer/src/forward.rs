@@ -35,7 +35,7 @@ use super::{
 
 use muxtap_api::{
     Error, ErrorCode, Result, WaitOutcome,
-    wire::{IDEMPOTENCY_KEY, PREFER},
+    wire::{IDEMPOTENCY_KEY, LAST_EVENT_ID, PREFER},
 };
 use muxtap_net::Streaming;
 
@@ -117,7 +117,7 @@ impl Question {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         if let Some(resume) = &self.resume {
-            request = request.header("last-event-id", resume);
+            request = request.header(LAST_EVENT_ID, resume);
         }
         if let Some(key) = &self.key {
             request = request.header(IDEMPOTENCY_KEY, key);

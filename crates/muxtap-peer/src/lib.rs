@@ -13,10 +13,7 @@ use std::{
 
 use muxtap_tmux::PeerChoice;
 
-pub use self::{
-    forward::Question,
-    link::{KEYS, PeerHost},
-};
+pub use self::{forward::Question, link::PeerHost};
 use muxtap_engine::Engine;
 
 use muxtap_api::PeerInfo;

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use muxtap_api::{Error, PeerInfo, PeerState, Result};
+use muxtap_api::{Error, PeerInfo, PeerState, Result, wire::KEYS};
 use muxtap_base::plain;
 use muxtap_engine::Engine;
 use muxtap_tmux::{FIRST_ANSWER_LIMIT, NO_PEER, PEER_GREETING, Transport};
@@ -47,9 +47,6 @@ const CONTROL_PATH_BYTES: usize = 88;
 const STREAM_WINDOW: u32 = 1 << 20;
 /// Bytes that may be under way for all: readers that stand still must not hold up the others.
 const LINK_WINDOW: u32 = i32::MAX as u32;
-
-/// The word in a greeting of a muxtap that takes keys: asked again under its key, a wait is not begun again.
-pub const KEYS: &str = "keys";
 
 type Sender = http2::SendRequest<Full<Bytes>>;
 type Connection = http2::Connection<TokioIo<Pipes>, Full<Bytes>, TokioExecutor>;

@@ -15,12 +15,12 @@ use muxtap_engine::{Delivery, Subscription};
 
 use super::{OpenStreamGauge, YIELD_BYTES};
 
-use muxtap_api::{Error, Event, EventKind, EventsRequest, ServerQuery, SubscribeRequest};
+use muxtap_api::{Event, EventKind, EventsRequest, ServerQuery, SubscribeRequest};
 use muxtap_net::Streaming;
 
 use crate::{
     App,
-    error::{Params, Result},
+    error::{Params, Result, last_event_id},
     openapi_parts::Failures,
     server,
 };
@@ -50,9 +50,8 @@ pub async fn stream(
     headers: HeaderMap,
 ) -> Result<Response> {
     let mut request = SubscribeRequest::try_from(request)?;
-    if let Some(last) = headers.get("last-event-id") {
-        let last = last.to_str().map_err(|_| Error::invalid("Last-Event-ID: not an id that an event had"))?;
-        request.resume = Some(last.to_owned());
+    if let Some(last) = last_event_id(&headers)? {
+        request.resume = Some(last);
     }
     let subscription = server(&app, &at)?.subscribe(&request).await?;
     let body = Body::from_stream(stream::unfold(SseReader::new(subscription), SseReader::step));
