@@ -256,15 +256,15 @@ impl Command {
             Self::Capability(args) => args.run(caller).await,
             Self::Completions(args) => args.run(tree()),
             #[cfg(feature = "bridge")]
-            Self::Bridge(_) => Err(needs_engine()),
-            Self::Serve(_) | Self::Doctor(_) => Err(needs_engine()),
+            Self::Bridge(_) => Err(not_here()),
+            Self::Serve(_) | Self::Doctor(_) => Err(not_here()),
         }
     }
 }
 
-/// `with_engine` runs those before all others.
-fn needs_engine() -> Failure {
-    Error::internal("this command is one of muxtapd's").into()
+/// For commands that `cli::with_engine` takes before they come here.
+fn not_here() -> Failure {
+    Error::internal("this command needs muxtapd").into()
 }
 
 /// A parsed command line.

@@ -46,7 +46,7 @@ const EXIT_TIMEOUT: u8 = 124;
 /// Exit status after Ctrl-C.
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// What runs a command: gives it back where it is for the next.
+/// Runs a command, or returns it for the next runner.
 type Runner = fn(Invocation) -> Result<Outcome, Box<Invocation>>;
 
 /// Runs `muxtap` with this process's arguments and environment; returns its exit status. What needs more than a request

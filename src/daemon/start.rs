@@ -22,8 +22,10 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     time::{Duration, Instant},
 };
 
@@ -297,17 +299,21 @@ pub fn muxtapd() -> Result<PathBuf> {
     // A link is followed; the file of a program that was replaced meanwhile is not there any more, its folder is.
     let own = fs::canonicalize(&own).unwrap_or(own);
     let beside = own.with_file_name(PROGRAM);
-    let found = fs::metadata(&beside).ok().filter(fs::Metadata::is_file).ok_or_else(|| {
+    let found = fs::metadata(&beside).ok().filter(fs::Metadata::is_file).zip(fs::symlink_metadata(&beside).ok());
+    let Some((file, entry)) = found else {
         let place = beside.display();
-        Error::unavailable(format!("there is no {place}, which muxtap needs: install both, side by side"))
-    })?;
-    // In a folder for all anybody may have put it there.
-    let owners = [Some(0), Some(uid()), fs::metadata(&own).ok().map(|own| own.uid())];
-    if owners.contains(&Some(found.uid())) {
-        return Ok(beside);
+        return Err(Error::unavailable(format!("there is no {place}: install `muxtapd` beside `muxtap`")));
+    };
+    // Whoever can write to the folder may have put it there, or a link to it.
+    let running = if cfg!(target_os = "linux") { Path::new("/proc/self/exe") } else { &own };
+    let trusted = [Some(0), Some(uid()), fs::metadata(running).ok().map(|own| own.uid())];
+    match [entry.uid(), file.uid()].into_iter().find(|owner| !trusted.contains(&Some(*owner))) {
+        None => Ok(beside),
+        Some(owner) => {
+            let message = format!("{} belongs to user {owner}: it is not run", beside.display());
+            Err(Error::new(ErrorCode::Unauthorized, message))
+        }
     }
-    let message = format!("{} belongs to user {}, and is not run", beside.display(), found.uid());
-    Err(Error::new(ErrorCode::Unauthorized, message))
 }
 
 fn background_command() -> Result<Command> {

@@ -65,12 +65,14 @@ export class History {
         for (let number = Math.floor(first / CHUNK); first < last && number * CHUNK < last; number += 1) {
             seen.add(number);
             const chunk = this.chunks.get(number);
-            const begin = pass ? Math.max(first, number * CHUNK) : number * CHUNK;
+            // Of what is there already no part is asked for by itself: the rest would go.
+            const part = pass && chunk?.asked !== Number.POSITIVE_INFINITY;
+            const begin = part ? Math.max(first, number * CHUNK) : number * CHUNK;
             const end = Math.min(top, (number + 1) * CHUNK);
             // Where memory ends before the screen that tmux shows, the same question has the same answer.
             const short = (have: Chunk) => have.from + have.lines.length < end && have.top !== top;
             if (chunk === undefined || chunk.asked > begin || short(chunk)) {
-                this.ask(number, begin, pass ? end : (number + 1) * CHUNK, pass);
+                this.ask(number, begin, part ? end : (number + 1) * CHUNK, pass);
             }
             missing ||= chunk === undefined;
         }

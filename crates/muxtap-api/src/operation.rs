@@ -2,8 +2,8 @@
 
 use crate::{PatchRequest, Tier};
 
-/// Something that a caller has done, whichever face asks, and whether this muxtap does it or that of another host.
-/// Its tier is said here and nowhere else.
+/// Something that a caller has done to a tmux server, whichever face asks, and whether this muxtap does it or that of
+/// another host. This is where its tier is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Lists, captures, reads, searches, waits, events.

@@ -12,7 +12,7 @@ use super::{CallContext, ClientContext, output::ToolOutput, tools};
 
 use muxtap_api::{Error, Operation, Result, Tier, ToolCallAnswer};
 
-/// Tools that a peer answers, what each does at least, and whether it may be called twice where the link was lost. All
+/// Tools that a peer answers, an operation of the tier that each takes at least, and whether it may be called twice where the link was lost. All
 /// others keep something here.
 const TOOLS: [(&str, Operation, bool); 11] = [
     ("list", Operation::Look, true),

@@ -29,8 +29,8 @@ use super::{
 
 use muxtap_api::{
     CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest,
-    PatchRequest, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier, ToolSet,
-    WaitAnswer,
+    Operation, PatchRequest, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier,
+    ToolSet, WaitAnswer,
 };
 
 /// A tool's effect on the world, for `annotations`.
@@ -477,9 +477,9 @@ async fn change(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
         None if args.zoom.is_some() || args.leave_mode || args.respawn => args::TargetKind::Pane,
         None => kind(&args.target, None)?,
     };
-    let (mut target, mut tier) = (args.target.clone(), Tier::Create);
+    let operation = if args.kill { Operation::Respawn { kill: true } } else { Operation::ChangePane };
+    let (mut target, tier) = (args.target.clone(), operation.tier());
     if args.kill {
-        tier = Tier::Kill;
         target = call.resolve_target(&server, tier, &target, kind, None).await?;
     }
     call.confirm(tier, &format!("Change {}", args.target)).await?;

@@ -101,10 +101,14 @@ impl Frame {
 
     /// Returns the message that makes a view of `last` show this; `None` if it does already.
     pub(super) fn message(&self, view: u32, last: Option<&Self>) -> Option<String> {
-        let same_numbers =
-            |last: &&Self| last.made == self.made && last.columns == self.columns && last.rows.len() == self.rows.len();
-        let numbered = last.filter(same_numbers);
-        let kept = numbered.filter(|last| last.told == self.told && last.modes.alternate == self.modes.alternate);
+        let same_screen = |last: &&Self| {
+            last.made == self.made
+                && last.columns == self.columns
+                && last.rows.len() == self.rows.len()
+                && last.modes.alternate == self.modes.alternate
+        };
+        let numbered = last.filter(same_screen);
+        let kept = numbered.filter(|last| last.told == self.told);
         let up = kept.map_or(0, |kept| self.up_from(kept));
         let below = |y: usize| kept.and_then(|kept| kept.rows.get(y + up)).map_or(EMPTY, |row| &**row);
         let rows = self.rows.iter().map(|row| &**row).enumerate();

@@ -36,8 +36,8 @@ impl Guard {
     }
 }
 
-/// Is the guard, where a process's arguments say so: waits for the daemon's end, and ends what its agents have left.
-/// `None`: they mean something else.
+/// Runs as the guard if the arguments ask for it: waits for the daemon's end, and ends what its agents have left.
+/// `None`: they ask for something else.
 pub fn run_if_guard(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     arguments.next().filter(|first| first == ARGUMENT).map(|_| run(arguments))
 }

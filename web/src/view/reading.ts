@@ -20,7 +20,7 @@ export class Reading {
     private readonly kept = new KeptLines(MOST);
     private epoch = -1;
     private numbering = -1;
-    /** From this number on what is held is asked for again: it may have another style. */
+    /** From this number on, what is held is asked for again: it may look different. */
     private doubtful = Number.POSITIVE_INFINITY;
     private asking = false;
     private frame = 0;
@@ -59,7 +59,7 @@ export class Reading {
             this.past.replaceChildren();
             this.doubtful = Number.POSITIVE_INFINITY;
         } else if (this.epoch !== screen.epoch) {
-            this.doubtful = kept.from;
+            this.doubtful = kept.from < kept.to ? kept.from : Number.POSITIVE_INFINITY;
         }
         [this.epoch, this.numbering] = [screen.epoch, screen.numbering];
         const lines = [...screen.lines];
@@ -146,7 +146,7 @@ export class Reading {
         const { epoch, kept } = this;
         const [start, end] = [kept.from, kept.to];
         const from = Math.max(this.doubtful, start);
-        if (this.asking || from >= end) {
+        if (this.asking || from >= end || this.element.clientHeight === 0) {
             return;
         }
         this.asking = true;
@@ -160,7 +160,7 @@ export class Reading {
                     kept.again(answer.lines.map((row) => lineOf(row, screen.columns)), answer.from);
                     this.write();
                     this.element.scrollTop = this.element.scrollHeight - below;
-                    this.doubtful = to;
+                    this.doubtful = to < end ? to : Number.POSITIVE_INFINITY;
                 }
                 this.frame = requestAnimationFrame(() => this.draw());
             },
