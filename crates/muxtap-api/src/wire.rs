@@ -4,7 +4,8 @@
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// A request's header that says how long its answer may take (RFC 7240).
 pub const PREFER: &str = "prefer";
-/// A request's header with the id of the last event that was seen, behind which a stream goes on (as an `EventSource` sends it).
+/// A request's header with the id of the last event that was seen, as an `EventSource` sends it: the stream continues
+/// behind that event.
 pub const LAST_EVENT_ID: &str = "last-event-id";
 /// The header of each answer that names the daemon's version.
 pub const VERSION: &str = "muxtap-version";
@@ -14,7 +15,7 @@ pub const HOST: &str = "muxtap-host";
 pub const PEER: &str = "muxtap-peer";
 /// A value of [`PEER`]: stdin and stdout are handed over.
 pub const HAND_OVER: &str = "hand-over";
-/// A value of [`PEER`]: asked again under its key, a wait is not begun again.
+/// A value of [`PEER`]: a wait that is asked for again under its key continues.
 pub const KEYS: &str = "keys";
 /// In `Upgrade`: HTTP/2, for the muxtap of another host.
 pub const PEER_PROTOCOL: &str = "muxtap-peer-1";

@@ -15,8 +15,8 @@ use muxtap_core::screen::{Modes, RowRuns, Screen};
 pub(super) struct Frame {
     /// Which screen it is of: of another one nothing can be kept.
     made: u64,
-    /// How often that one was told anew: what was sent of it before may look otherwise.
-    told: u64,
+    /// How often that screen was refreshed from tmux: what was sent of it before may look different.
+    refreshed: u64,
     cursor: Cursor,
     columns: u16,
     rows: Vec<Box<str>>,
@@ -68,7 +68,7 @@ impl Frame {
         let place = screen.cursor();
         Self {
             made: look.made,
-            told: look.told,
+            refreshed: look.refreshed,
             cursor,
             columns: size.columns,
             rows,
@@ -108,7 +108,7 @@ impl Frame {
                 && last.modes.alternate == self.modes.alternate
         };
         let numbered = last.filter(same_screen);
-        let kept = numbered.filter(|last| last.told == self.told);
+        let kept = numbered.filter(|last| last.refreshed == self.refreshed);
         let up = kept.map_or(0, |kept| self.up_from(kept));
         let below = |y: usize| kept.and_then(|kept| kept.rows.get(y + up)).map_or(EMPTY, |row| &**row);
         let rows = self.rows.iter().map(|row| &**row).enumerate();
@@ -234,7 +234,7 @@ mod tests {
     struct View {
         screen: Screen,
         last: Option<Frame>,
-        told: u64,
+        refreshed: u64,
         /// The screen that a viewer has.
         rows: Vec<Value>,
     }
@@ -243,7 +243,7 @@ mod tests {
         fn new(columns: u16, rows: u16) -> Self {
             let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
             let screen = Screen::new(Size { columns, rows }, rules, Settings::default());
-            Self { screen, last: None, told: 0, rows: Vec::new() }
+            Self { screen, last: None, refreshed: 0, rows: Vec::new() }
         }
 
         fn frame(&self) -> Frame {
@@ -252,7 +252,7 @@ mod tests {
                 screen: Some(&self.screen),
                 is_followed: true,
                 made: 1,
-                told: self.told,
+                refreshed: self.refreshed,
                 title: "t",
                 cursor,
                 exit: None,
@@ -301,9 +301,9 @@ mod tests {
         let moved = view.step("\x1b[1;1H").unwrap();
         assert_eq!((moved["lines"].as_object().unwrap().len(), &moved["at"][1]), (0, &0.into()));
         assert_eq!(first["same_numbers"], false);
-        view.told += 1;
+        view.refreshed += 1;
         let anew = view.step("").unwrap();
-        assert_eq!((&anew["whole"], &anew["same_numbers"]), (&true.into(), &true.into()), "told anew");
+        assert_eq!((&anew["whole"], &anew["same_numbers"]), (&true.into(), &true.into()), "refreshed");
         let other = view.step("\x1b[?1049h").unwrap();
         assert_eq!((&other["whole"], &other["modes"]["alternate"]), (&true.into(), &true.into()));
     }

@@ -113,7 +113,7 @@ impl Pane {
             screen: followed.or_else(|| state.screen.last()),
             is_followed: followed.is_some(),
             made: state.screen.made(),
-            told: state.screen.told(),
+            refreshed: state.screen.refreshed(),
             title: &state.metadata.title,
             cursor: self.state.cursor(state.ring.end()),
             exit: state.exit.map(|(exit, _)| exit),
@@ -399,8 +399,8 @@ pub struct PaneLook<'a> {
     pub is_followed: bool,
     /// Which screen it is: another number is another screen, whose history's lines have other numbers.
     pub made: u64,
-    /// How often this screen was told anew: its lines may look otherwise, and have their numbers.
-    pub told: u64,
+    /// How often this screen was refreshed from tmux: line numbers stay valid, though a line may look different.
+    pub refreshed: u64,
     /// The title, as tmux has it.
     pub title: &'a str,
     /// The end of the output that the screen shows.

@@ -106,8 +106,8 @@ pub(crate) struct ScreenModel {
     generation: u64,
     /// How often the screen was replaced by another one.
     made: u64,
-    /// How often the same screen was told anew, with more that is certain.
-    told: u64,
+    /// How often the same screen was refreshed from tmux, which knew more about it.
+    refreshed: u64,
     /// Whether the screen came from a seed taken while the alternate screen was shown.
     covered: bool,
     /// Whether the screen is the program's last one, and tmux draws a row of its own below it (N65).
@@ -397,10 +397,10 @@ impl ScreenModel {
         self.made
     }
 
-    /// Returns how often the same screen was told anew so far: a line that stands in it, or in its history, has its
-    /// number as before, though it may look otherwise.
-    pub(crate) fn told(&self) -> u64 {
-        self.told
+    /// Returns how often the same screen was refreshed from tmux so far: line numbers stay valid, though a line may
+    /// look different.
+    pub(crate) fn refreshed(&self) -> u64 {
+        self.refreshed
     }
 
     /// Reconciles the screen with tmux's. Keeps a screen that is the same, with all that tmux does
@@ -428,7 +428,7 @@ impl ScreenModel {
         if outcome != Reconciled::Same {
             self.set(theirs);
         } else if knows_less {
-            self.told += 1;
+            self.refreshed += 1;
             self.replace(theirs);
         }
         self.settle();
@@ -758,7 +758,7 @@ mod tests {
         let made = model.made();
         assert_eq!(model.reconcile(&told(3, "ab\x1b[31mc"), rules), Reconciled::Same);
         assert!(!model.is_unsure());
-        assert_eq!((model.made(), model.told()), (made, 1), "its lines have their numbers");
+        assert_eq!((model.made(), model.refreshed()), (made, 1), "its lines have their numbers");
         // The pen is that of what was printed with it.
         model.feed(b"d\x1b[1me", false);
         assert!(!model.is_unsure());
