@@ -97,7 +97,7 @@ test("lines whose numbers are void stay above the screen until the new ones have
     assert.deepEqual(shown(), []);
 });
 
-test("lines that were told anew under their numbers stay where they are, and are asked for again", async () => {
+test("refreshed lines keep their place and are asked for again", async () => {
     const { asked, screen, history, settle, came } = world(300);
     const shown = () => (history.element as unknown as Element).children;
     screen.history = 300;

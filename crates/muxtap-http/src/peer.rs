@@ -209,7 +209,7 @@ pub(super) async fn forward(
     if !peer.is_there().await? {
         return Ok(Err(Request::from_parts(parts, body.into())));
     }
-    let mut record = (tier != Tier::Read).then(|| caller.engine.record_elsewhere(tier.as_str(), host));
+    let mut record = (tier != Tier::Read).then(|| caller.engine.record_elsewhere(operation.name(), host));
     let answered = peer.ask(question).await;
     if let Some(record) = &mut record {
         record.finish(match &answered {

@@ -12,8 +12,8 @@ use super::{CallContext, ClientContext, output::ToolOutput, tools};
 
 use muxtap_api::{Error, Operation, Result, Tier, ToolCallAnswer};
 
-/// Tools that a peer answers, an operation of the tier that each takes at least, and whether it may be called twice where the link was lost. All
-/// others keep something here.
+/// Tools that a peer answers, an operation of the tier that each needs at least, and whether it may be called twice
+/// where the link was lost. All others keep something here.
 const TOOLS: [(&str, Operation, bool); 11] = [
     ("list", Operation::Look, true),
     ("capture_pane", Operation::Look, true),

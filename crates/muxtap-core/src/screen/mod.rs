@@ -535,6 +535,15 @@ mod tests {
             screen.clear_history();
             assert_eq!((screen.history_start(), screen.history_size()), (4, 0));
             assert!(!screen.read_line(3, &mut RowRuns::default()));
+            // The same screen, as a seed tells it: without numbers.
+            let mut seeded = screen_of(version, 12, 4);
+            for screen in [&mut screen, &mut seeded] {
+                screen.feed(b"\x1b[H\x1b[Jone\r\ntwo\r\n\r\n\r\n\r\n");
+            }
+            assert_eq!((screen.history_size(), seeded.history_size()), (2, 2));
+            seeded.take_numbers(&screen);
+            assert_eq!(seeded.history_start(), 4);
+            assert_eq!(runs(&seeded, |row| seeded.read_line(5, row)), "two:3");
         }
     }
 
