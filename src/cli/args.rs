@@ -22,8 +22,8 @@ use super::{
         capability::CapabilityArgs,
         capture::CapturePane,
         change::{
-            KillPane, KillSession, KillWindow, RenameSession, RenameWindow, ResizePane, ResizeWindow, RespawnPane,
-            SelectLayout, SelectPane, SelectWindow,
+            CopyMode, KillPane, KillSession, KillWindow, RenameSession, RenameWindow, ResizePane, ResizeWindow,
+            RespawnPane, SelectLayout, SelectPane, SelectWindow,
         },
         completions::Completions,
         create::{NewSession, NewWindow, SplitWindow},
@@ -154,6 +154,7 @@ pub(super) enum Command {
     SelectPane(SelectPane),
     #[command(visible_alias = "selectl")]
     SelectLayout(SelectLayout),
+    CopyMode(CopyMode),
     #[command(visible_alias = "send")]
     SendKeys(SendKeys),
     #[command(visible_alias = "capturep")]
@@ -235,6 +236,7 @@ impl Command {
             Self::SelectWindow(args) => args.run(caller).await,
             Self::SelectPane(args) => args.run(caller).await,
             Self::SelectLayout(args) => args.run(caller).await,
+            Self::CopyMode(args) => args.run(caller).await,
             Self::SendKeys(args) => args.run(caller).await,
             Self::CapturePane(args) => args.run(caller).await,
             Self::Read(args) => args.run(caller).await,

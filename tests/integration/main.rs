@@ -48,6 +48,7 @@ mod hosts;
 mod http_port;
 mod hub;
 mod input;
+mod interfaces;
 mod judges;
 mod library;
 mod lifecycle;

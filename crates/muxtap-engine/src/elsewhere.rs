@@ -4,12 +4,14 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use futures_util::future::join_all;
 use muxtap_api::{Error, ErrorCode, HostInfo, HostState, Result, Unreachable};
 use muxtap_tmux::{
     Address, CoverageMode, DEFAULT_SOCKET, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile, Transport,
+    is_absent,
 };
 use serde_json::{Map, Value};
 
@@ -21,6 +23,9 @@ pub(crate) struct Transports(Mutex<BTreeMap<String, Arc<Transport>>>);
 
 /// Other hosts that are known at most.
 const MOST_HOSTS: usize = 256;
+
+/// How long a list of all hosts waits for one of them.
+const LIST_LIMIT: Duration = Duration::from_secs(3);
 
 /// Fields of a request that hold targets.
 const TARGETS: [&str; 7] = ["pane", "panes", "target", "targets", "session", "sessions", "window"];
@@ -216,6 +221,58 @@ impl Engine {
             }
         });
         join_all(looks).await
+    }
+
+    /// Lists something here, and on the default servers of all other hosts; also returns the hosts that gave nothing.
+    ///
+    /// `named`: the server that `here` lists, where it was named: it is not listed twice. `there`: lists a host's
+    /// default server.
+    pub async fn list_everywhere<T, F>(
+        &self,
+        named: Option<&str>,
+        here: impl Future<Output = Result<Vec<T>>>,
+        there: impl Fn(String) -> F,
+    ) -> Result<(Vec<T>, Vec<HostInfo>)>
+    where
+        F: Future<Output = Result<Vec<T>>>,
+    {
+        let mut hosts = self.hosts_elsewhere();
+        hosts.retain(|host| !named.is_some_and(|socket| is_on(socket.as_ref(), &host.name)));
+        let there = join_all(hosts.into_iter().map(|mut host| async {
+            let listed = async {
+                // A host that was not reached lately is tried by itself, and when a request names it.
+                if host.state == HostState::Down {
+                    return Err(Error::unavailable(host.error.clone().unwrap_or_default()));
+                }
+                there(host.name.clone()).await
+            };
+            let late = || Err(Error::unavailable(format!("host {}: it has not answered yet", host.name)));
+            match tokio::time::timeout(LIST_LIMIT, listed).await.unwrap_or_else(|_| late()) {
+                Ok(items) => Ok(items),
+                Err(error) => {
+                    host.error = Some(error.message);
+                    Err(host)
+                }
+            }
+        }));
+        let (here, there) = tokio::join!(here, there);
+        let mut unreachable = Vec::new();
+        let mut items = Vec::new();
+        for listed in there {
+            match listed {
+                Ok(listed) => items.extend(listed),
+                Err(host) => unreachable.push(host),
+            }
+        }
+        match here {
+            Ok(mut listed) => {
+                listed.extend(items);
+                Ok((listed, unreachable))
+            }
+            // No server runs here, but elsewhere.
+            Err(error) if !items.is_empty() && is_absent(&error) => Ok((items, unreachable)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns each host that is known, and what is known of it.

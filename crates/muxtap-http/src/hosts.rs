@@ -1,7 +1,5 @@
 //! Other hosts: listing and adding them, and requests whose targets name one.
 
-use std::time::Duration;
-
 use axum::{
     Json,
     body::{Body, Bytes, HttpBody, to_bytes},
@@ -10,12 +8,11 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use futures_util::future::join_all;
 use muxtap_engine::{
     Server,
     elsewhere::{TakenHost, default_server, is_on},
 };
-use muxtap_tmux::{PeerChoice, Transport, is_absent};
+use muxtap_tmux::{PeerChoice, Transport};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -27,8 +24,8 @@ use super::{
 };
 
 use muxtap_api::{
-    AddHostAnswer, AddHostRequest, Error, ErrorCode, EverywhereQuery, HostInfo, HostList, HostState, HostsQuery,
-    ServerQuery, Tier, wire,
+    AddHostAnswer, AddHostRequest, Error, ErrorCode, EverywhereQuery, HostInfo, HostList, HostsQuery, ServerQuery,
+    Tier, wire,
 };
 
 /// The host that a request's targets named; `HOST/` still stands in its path.
@@ -89,55 +86,19 @@ pub(super) async fn everywhere<T: DeserializeOwned + Send + 'static, F>(
 where
     F: Future<Output = muxtap_api::Result<Vec<T>>> + Send,
 {
-    let mut hosts = if all.everywhere { app.engine.hosts_elsewhere() } else { Vec::new() };
-    // The server that is named is not listed twice.
-    hosts.retain(|host| !at.socket.as_ref().is_some_and(|socket| is_on(socket.as_ref(), &host.name)));
-    if hosts.is_empty() {
-        return Ok((list(super::server(app, at)?).await?, Vec::new()));
-    }
     let here = async { list(super::server(app, at)?).await };
-    let there = join_all(hosts.into_iter().map(|mut host| async {
-        let listed = async {
-            // One that was not reached lately is tried by itself, and when somebody asks for it.
-            if host.state == HostState::Down {
-                return Err(Error::unavailable(host.error.clone().unwrap_or_default()));
-            }
-            if let Some(items) = list_by_peer(app, &host.name, field, targets).await? {
-                return Ok(items);
-            }
-            list(app.engine.server_named(Some(&default_server(&host.name)))?).await
-        };
-        let late = || Err(Error::unavailable(format!("host {}: it has not answered yet", host.name)));
-        match tokio::time::timeout(LIST_LIMIT, listed).await.unwrap_or_else(|_| late()) {
-            Ok(items) => Ok(items),
-            Err(error) => {
-                host.error = Some(error.message);
-                Err(host)
-            }
-        }
-    }));
-    let (here, there) = tokio::join!(here, there);
-    let mut unreachable = Vec::new();
-    let mut items = Vec::new();
-    for listed in there {
-        match listed {
-            Ok(listed) => items.extend(listed),
-            Err(host) => unreachable.push(host),
-        }
+    if !all.everywhere {
+        return Ok((here.await?, Vec::new()));
     }
-    match here {
-        Ok(mut listed) => {
-            listed.extend(items);
-            Ok((listed, unreachable))
+    let list = &list;
+    let there = |host: String| async move {
+        match list_by_peer(app, &host, field, targets).await? {
+            Some(items) => Ok(items),
+            None => list(app.engine.server_named(Some(&default_server(&host)))?).await,
         }
-        // No server runs here, but elsewhere.
-        Err(error) if !items.is_empty() && is_absent(&error) => Ok((items, unreachable)),
-        Err(error) => Err(error),
-    }
+    };
+    app.engine.list_everywhere(at.socket.as_deref(), here, there).await
 }
-
-/// How long a list waits for another host.
-const LIST_LIMIT: Duration = Duration::from_secs(3);
 
 /// Takes the host from the targets of a request, `NAME/%3`, in its path, its query and its body, and has the
 /// request mean the server there.

@@ -17,7 +17,7 @@ use hyper_util::{
 };
 use memchr::memmem;
 use muxtap_engine::limits::POLL_LONGEST;
-use muxtap_tmux::{Address, DEFAULT_SOCKET};
+use muxtap_tmux::Address;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -221,16 +221,14 @@ pub(super) async fn forward(
     Ok(answered?.ok_or_else(|| Request::from_parts(parts, body.into())))
 }
 
-/// Has the muxtap of a host list what is on its default server. `None`: it is listed from here.
+/// Lists what is on a host's default server by the muxtap there. `None`: it is listed from here.
 pub(super) async fn list<T: DeserializeOwned>(
     app: &App,
     host: &str,
     field: &str,
     targets: &[String],
 ) -> muxtap_api::Result<Option<Vec<T>>> {
-    let Some(peer) = app.rooms().peers.of(&app.engine, host) else { return Ok(None) };
-    let targets = utf8_percent_encode(&targets.join(","), NON_ALPHANUMERIC).to_string();
-    peer.list(format!("/v1/{field}?socket={DEFAULT_SOCKET}&targets={targets}"), field).await
+    app.rooms().peers.list(&app.engine, host, (field, targets)).await
 }
 
 /// Looks for the muxtap of each host.

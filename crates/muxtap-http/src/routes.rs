@@ -144,16 +144,25 @@ pub async fn list_servers(app: App) -> Answer<ServerList> {
 /// Lists sessions.
 #[utoipa::path(
     get, path = "/v1/sessions", tag = "sessions",
-    params(ServerQuery, EverywhereQuery),
+    params(ServerQuery, ListQuery, EverywhereQuery),
     responses((status = 200, description = "The answer", body = SessionList), Failures)
 )]
 pub async fn list_sessions(
     app: App,
     Params(at): Params<ServerQuery>,
+    Params(list): Params<ListQuery>,
     Params(all): Params<EverywhereQuery>,
 ) -> Answer<SessionList> {
-    let (sessions, unreachable) =
-        everywhere(&app, &at, all, ("sessions", &[]), |server: Server| async move { server.sessions().await }).await?;
+    let fitting = |server: Server| {
+        let targets = list.items();
+        async move {
+            let scopes = server.session_scopes(&targets).await?;
+            let mut sessions = server.sessions().await?;
+            sessions.retain(|one| scopes.include(one));
+            Ok(sessions)
+        }
+    };
+    let (sessions, unreachable) = everywhere(&app, &at, all, ("sessions", &list.items()), fitting).await?;
     Ok(Json(SessionList { sessions, unreachable }))
 }
 

@@ -1,8 +1,11 @@
 //! The arguments of each tool. Their doc comments are what a model reads.
+//!
+//! A tool takes every field of the request that it stands for. Rare ones are left out of its schema, which every model
+//! reads (`#[schema(ignore)]`); docs/mcp.md lists them, and so does the error for an unknown argument.
 
 use std::{collections::BTreeMap, fmt};
 
-use muxtap_api::{Result, decode};
+use muxtap_api::{Error, EventKind, ReadFormat, Result, ScreenFormat, decode};
 use rmcp::model::JsonObject;
 use serde::{
     Deserialize, Deserializer,
@@ -52,6 +55,10 @@ pub struct List {
     pub what: ListKind,
     /// Only in this session, window or pane; names may hold *
     pub target: Option<String>,
+    /// Also on the default servers of all other hosts
+    #[serde(default)]
+    #[schema(ignore)]
+    pub everywhere: bool,
     /// tmux server: name (tmux -L) or path of a followed one (default: the caller's)
     pub server: Option<String>,
 }
@@ -74,6 +81,7 @@ pub enum ListKind {
 /// Captures.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
 pub struct Capture {
     /// %3, session:window.pane, or a session (its active pane)
     #[serde(alias = "pane")]
@@ -86,6 +94,20 @@ pub struct Capture {
     /// Join wrapped lines
     #[serde(default)]
     pub join: bool,
+    /// First line, as for `capture-pane -S`
+    #[schema(ignore)]
+    pub start: Option<String>,
+    /// Last line, as for `capture-pane -E`
+    #[schema(ignore)]
+    pub end: Option<String>,
+    /// Keep trailing spaces
+    #[serde(default)]
+    #[schema(ignore)]
+    pub trailing: bool,
+    /// Compare with what tmux has
+    #[serde(default)]
+    #[schema(ignore)]
+    pub verify: bool,
     /// Default 16000
     pub max_chars: Option<usize>,
     /// As in list
@@ -104,6 +126,16 @@ pub struct Read {
     pub since: Option<String>,
     /// Wait so long for something new, at most 50000
     pub wait_ms: Option<u64>,
+    /// End here: a cursor or a time
+    #[schema(ignore)]
+    pub until: Option<String>,
+    /// text, ansi or raw (base64)
+    #[serde(default)]
+    #[schema(ignore)]
+    pub format: ReadFormat,
+    /// Raw bytes of the page at most
+    #[schema(ignore)]
+    pub max_bytes: Option<u64>,
     /// Page's size (default 16000)
     pub max_chars: Option<usize>,
     /// As in list
@@ -153,6 +185,10 @@ pub struct Wait {
     pub since: Option<String>,
     /// Default 30000, at most a day
     pub timeout_ms: Option<u64>,
+    /// Answer at once with the wait's id
+    #[serde(default)]
+    #[schema(ignore)]
+    pub detach: bool,
     /// Go on with this wait
     pub id: Option<String>,
     /// As in list
@@ -175,6 +211,9 @@ pub struct Run {
     /// Clear what is typed at the prompt; else that is refused
     #[serde(default)]
     pub clear_line: bool,
+    /// How long to wait for the end of what runs in the pane
+    #[schema(ignore)]
+    pub prompt_ms: Option<u64>,
     /// Default 16000
     pub max_chars: Option<usize>,
     /// Even your own pane
@@ -196,6 +235,9 @@ pub struct Send {
     /// Keys by tmux's names: C-c, Enter, Up
     #[serde(default, deserialize_with = "one_or_many")]
     pub keys: Vec<String>,
+    /// Bytes in hexadecimal, in place of text and keys
+    #[schema(ignore)]
+    pub hex: Option<String>,
     /// An answer (key or label) that the pane's agent offers, with its `question_id` from list
     pub answer: Option<String>,
     /// The question that is answered; refused if another one stands there
@@ -216,6 +258,7 @@ pub struct Send {
 /// Makes.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
 pub struct Create {
     /// Default session
     #[serde(default)]
@@ -224,8 +267,10 @@ pub struct Create {
     pub target: Option<String>,
     /// Name of the session or window
     pub name: Option<String>,
-    /// Shell command line (default: a shell)
-    pub command: Option<String>,
+    /// Shell command line (default: a shell), or a program and its arguments
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schema(value_type = Option<String>)]
+    pub command: Vec<String>,
     /// Working directory
     pub cwd: Option<String>,
     /// Variables
@@ -237,12 +282,68 @@ pub struct Create {
     /// Split side by side
     #[serde(default)]
     pub horizontal: bool,
+    /// Name of a new session's window
+    #[schema(ignore)]
+    pub window_name: Option<String>,
+    /// Columns of a new session
+    #[schema(ignore)]
+    pub width: Option<u16>,
+    /// Rows of a new session
+    #[schema(ignore)]
+    pub height: Option<u16>,
+    /// Answer the session of that name where there is one
+    #[serde(default)]
+    #[schema(ignore)]
+    pub or_existing: bool,
+    /// Index of a new window
+    #[schema(ignore)]
+    pub index: Option<u32>,
+    /// Put a new pane to the left, or above
+    #[serde(default)]
+    #[schema(ignore)]
+    pub before: bool,
+    /// Give a new pane the window's whole height or width
+    #[serde(default)]
+    #[schema(ignore)]
+    pub full: bool,
+    /// Size of a new pane: cells, or a percentage as `30%`
+    #[schema(ignore)]
+    pub size: Option<String>,
+    /// Make the new window or pane the current one
+    #[serde(default)]
+    #[schema(ignore)]
+    pub select: bool,
     /// As in list
     pub server: Option<String>,
 }
 
+impl Create {
+    /// Error: `INVALID_ARGUMENT` for an argument that what is made does not take.
+    pub(super) fn check(&self) -> Result<()> {
+        use CreateKind::{Pane, Session, Window};
+        let given: [(&str, bool, &[CreateKind]); 9] = [
+            ("window_name", self.window_name.is_some(), &[Session]),
+            ("width", self.width.is_some(), &[Session]),
+            ("height", self.height.is_some(), &[Session]),
+            ("or_existing", self.or_existing, &[Session]),
+            ("index", self.index.is_some(), &[Window]),
+            ("before", self.before, &[Pane]),
+            ("full", self.full, &[Pane]),
+            ("size", self.size.is_some(), &[Pane]),
+            ("select", self.select, &[Window, Pane]),
+        ];
+        match given.iter().find(|(_, given, of)| *given && !of.contains(&self.what)) {
+            Some((name, ..)) => {
+                let what = format!("{:?}", self.what).to_lowercase();
+                Err(Error::invalid(format!("{name}: a new {what} takes none")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 /// Kind to make.
-#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CreateKind {
     /// A session.
@@ -308,7 +409,20 @@ pub struct Change {
     #[serde(default)]
     pub respawn: bool,
     /// With respawn: this shell command line
-    pub command: Option<String>,
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schema(value_type = Option<String>)]
+    pub command: Vec<String>,
+    /// With respawn: working directory
+    #[schema(ignore)]
+    pub cwd: Option<String>,
+    /// With respawn: variables
+    #[serde(default)]
+    #[schema(ignore)]
+    pub env: BTreeMap<String, String>,
+    /// With respawn: keep the pane when its program ends
+    #[serde(default)]
+    #[schema(ignore)]
+    pub keep: bool,
     /// With respawn: end what runs first
     #[serde(default)]
     pub kill: bool,
@@ -346,6 +460,21 @@ pub struct Watch {
     pub resume: Option<String>,
     /// Wait so long for something (default 10000, at most 50000)
     pub wait_ms: Option<u64>,
+    /// Kinds of events, as of GET /v1/events
+    #[serde(default)]
+    #[schema(ignore)]
+    pub types: Vec<EventKind>,
+    /// Form of output: text, ansi or raw (base64)
+    #[serde(default)]
+    #[schema(ignore)]
+    pub format: ReadFormat,
+    /// With types `screen`: rows, text or ansi
+    #[serde(default)]
+    #[schema(ignore)]
+    pub screen: ScreenFormat,
+    /// Begin the panes' output here
+    #[schema(ignore)]
+    pub since: Option<String>,
     /// As in list
     pub server: Option<String>,
 }

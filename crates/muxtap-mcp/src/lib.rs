@@ -1,6 +1,7 @@
 //! MCP: the engine for agents, over stdio (`muxtap mcp`) and streamable HTTP (`/mcp`).
 //! `docs/mcp.md` describes what a client sees.
 
+mod accepted;
 mod args;
 mod capability;
 mod devices;
@@ -44,7 +45,7 @@ use rmcp::{
 use tokio_util::sync::CancellationToken;
 
 use self::elicitation::{Elicitation, ElicitationOutcome};
-pub use self::there::call_tool;
+pub use self::{accepted::accepted_arguments, there::call_tool};
 use muxtap_api::{Error, ErrorCode, Result, Tier, ToolSet};
 use muxtap_engine::{Engine, Server};
 use muxtap_rooms::Rooms;

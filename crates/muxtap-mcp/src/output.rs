@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, fmt::Write as _};
 
-use muxtap_api::{AgentInfo, Error, Gap, PaneInfo, SessionInfo, SubmitSeen, WindowInfo};
+use muxtap_api::{AgentInfo, Error, Gap, HostInfo, PaneInfo, SessionInfo, SubmitSeen, Verified, WindowInfo};
 use muxtap_engine::RunReport;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,6 +28,16 @@ impl ToolOutput {
         let note = format!("\n(on host {host}: its ids are {host}/%3, {host}/@1, {host}/$0 here)");
         self.text.push_str(&note);
         self
+    }
+}
+
+/// Names the ids of each item of a list by the host that the item names.
+pub(super) fn name_ids_of_items(answer: &mut Value) {
+    let lists = answer.as_object_mut().into_iter().flat_map(|fields| fields.values_mut());
+    for item in lists.filter_map(Value::as_array_mut).flatten() {
+        if let Some(host) = item.get("host").and_then(Value::as_str).map(str::to_owned) {
+            name_ids(item, &host);
+        }
     }
 }
 
@@ -78,20 +88,44 @@ pub struct ListOutput {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Vec<Object>, required = false)]
     pub agents: Option<Vec<AgentInfo>>,
+    /// The other hosts that gave nothing, with `everywhere`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(ignore)]
+    pub unreachable: Vec<HostInfo>,
 }
 
 impl ListOutput {
-    /// Formats one line for each item.
-    pub fn text(&self) -> String {
+    /// Formats one line for each item. `everywhere`: ids begin with the item's host.
+    pub fn text(&self, everywhere: bool) -> String {
         let mut text = String::new();
+        let at = |host: &Option<String>| match host {
+            Some(host) if everywhere => format!("{host}/"),
+            _ => String::new(),
+        };
         // Writing to a String cannot fail.
         for one in self.sessions.iter().flatten() {
-            let _ = writeln!(text, "{} {}: {} windows, {} attached", one.id, one.name, one.windows, one.attached);
+            let _ = writeln!(
+                text,
+                "{}{} {}: {} windows, {} attached",
+                at(&one.host),
+                one.id,
+                one.name,
+                one.windows,
+                one.attached
+            );
         }
         for one in self.windows.iter().flatten() {
             let active = if one.active { " (active)" } else { "" };
-            let _ =
-                writeln!(text, "{} {}:{} {}, {} panes{active}", one.id, one.session, one.index, one.name, one.panes);
+            let _ = writeln!(
+                text,
+                "{}{} {}:{} {}, {} panes{active}",
+                at(&one.host),
+                one.id,
+                one.session,
+                one.index,
+                one.name,
+                one.panes
+            );
         }
         for one in self.panes.iter().flatten() {
             let state = match (one.dead, one.exit_status) {
@@ -101,7 +135,7 @@ impl ListOutput {
             };
             let state = if one.earlier_server { " (ended, on an earlier server)".to_owned() } else { state };
             let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
-            let _ = writeln!(text, "{} {place} {} in {}{state}", one.id, one.command, one.path);
+            let _ = writeln!(text, "{}{} {place} {} in {}{state}", at(&one.host), one.id, one.command, one.path);
         }
         for one in self.agents.iter().flatten() {
             let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
@@ -123,6 +157,9 @@ impl ListOutput {
                 );
             }
         }
+        for host in &self.unreachable {
+            let _ = writeln!(text, "host {} was not listed: {}", host.name, host.error.as_deref().unwrap_or_default());
+        }
         if text.is_empty() { "nothing is there".to_owned() } else { text }
     }
 }
@@ -139,6 +176,10 @@ pub struct CaptureOutput {
     /// Characters that were cut out of the text's middle.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cut: usize,
+    /// How it compares with what tmux has, where `verify` was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub verified: Option<Verified>,
 }
 
 /// Answers `read_since`.

@@ -4,8 +4,8 @@ use muxtap_base::plain;
 use muxtap_snapshot::{
     Store,
     answers::{
-        DiffQuery, GroupRequest, ImportRequest, LayoutRequest, LayoutRestoreRequest, RestoreRequest, SaveRequest,
-        ShowQuery,
+        DiffQuery, GroupRequest, ImportFormat, ImportRequest, LayoutRequest, LayoutRestoreRequest, RestoreRequest,
+        SaveRequest, ShowQuery,
     },
     groups, layouts,
 };
@@ -98,6 +98,24 @@ pub struct Snapshot {
     /// `set_group`: tmux's synchronize-panes, too
     #[serde(default)]
     pub synchronize: bool,
+    /// `import`: whose file it is (default: its keys tell)
+    #[schema(ignore)]
+    pub format: Option<ImportFormat>,
+    /// `restore_layout`: also give the window the size that was saved
+    #[serde(default)]
+    #[schema(ignore)]
+    pub size: bool,
+    /// `send_to_group`: bytes in hexadecimal, in place of text and keys
+    #[schema(ignore)]
+    pub hex: Option<String>,
+    /// `send_to_group`: paste the text
+    #[serde(default)]
+    #[schema(ignore)]
+    pub paste: bool,
+    /// `send_to_group`: then press Enter, once the text is taken in
+    #[serde(default)]
+    #[schema(ignore)]
+    pub submit: bool,
     /// tmux server: name (tmux -L) or socket path (default: the caller's)
     pub server: Option<String>,
 }
@@ -177,7 +195,7 @@ pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutpu
         }
         Action::Import => {
             let text = args.text.clone().ok_or_else(|| Error::invalid("text: the file's text is needed"))?;
-            let request = ImportRequest { text, format: None, replace: args.replace };
+            let request = ImportRequest { text, format: args.format, replace: args.replace };
             output(store()?.import(&name()?, &request).await)
         }
         Action::SaveLayout => {
@@ -186,7 +204,7 @@ pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutpu
         }
         Action::ListLayouts => output(layouts::list(&store()?).await),
         Action::RestoreLayout => {
-            let request = LayoutRestoreRequest { window: window()?, size: false };
+            let request = LayoutRestoreRequest { window: window()?, size: args.size };
             output(layouts::restore(&store()?, &server()?, &name()?, &request).await)
         }
         Action::RemoveLayout => {
@@ -216,21 +234,25 @@ async fn send(call: &CallContext, args: &Snapshot, name: &str) -> Result<ToolOut
     {
         return Err(Error::invalid(format!("{own} of group {name:?} is where you run yourself; nothing was sent")));
     }
-    if args.text.is_none() && args.keys.is_empty() {
-        return Err(Error::invalid("text or keys: say what to type"));
+    let keys = (!args.keys.is_empty()).then(|| args.keys.clone());
+    let Snapshot { text, hex, paste, submit, .. } = args;
+    let (first, then) = match (text, &keys, hex) {
+        (None, None, None) => return Err(Error::invalid("text or keys: say what to type")),
+        // Text, and keys behind it: two inputs, as two calls would be.
+        (Some(text), Some(_), None) if !submit => {
+            (InputRequest { text: Some(text.clone()), paste: *paste, ..InputRequest::default() }, keys)
+        }
+        _ => {
+            let (text, hex) = (text.clone(), hex.clone());
+            (InputRequest { text, keys, hex, paste: *paste, submit: *submit }, None)
+        }
+    };
+    // What is printed in answer to the text counts, too.
+    let answer = groups::input(&server, name, &first).await?;
+    if then.is_some() {
+        groups::input(&server, name, &InputRequest { keys: then, ..InputRequest::default() }).await?;
     }
-    let mut answer = None;
-    if let Some(text) = &args.text {
-        let request = InputRequest { text: Some(text.clone()), ..InputRequest::default() };
-        answer = Some(groups::input(&server, name, &request).await?);
-    }
-    if !args.keys.is_empty() {
-        let request = InputRequest { keys: Some(args.keys.clone()), ..InputRequest::default() };
-        let keyed = groups::input(&server, name, &request).await?;
-        // What is printed in answer to the text counts, too.
-        answer = answer.or(Some(keyed));
-    }
-    output(Ok(answer.unwrap_or_default()))
+    output(Ok(answer))
 }
 
 fn output(answer: Result<impl Serialize>) -> Result<ToolOutput> {

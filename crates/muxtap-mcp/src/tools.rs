@@ -6,10 +6,9 @@ use muxtap_base::plain;
 use muxtap_engine::{
     Names, Server, SessionPart, Target, check_keys,
     elsewhere::{default_server, is_on},
-    is_number,
 };
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use utoipa::ToSchema;
@@ -21,16 +20,16 @@ use super::{
     capability,
     output::{
         CaptureOutput, ListOutput, ReadOutput, RunOutput, SearchOutput, SendOutput, ToolOutput, WatchOutput,
-        matching_lines,
+        matching_lines, name_ids_of_items,
     },
     schema, snapshot,
     truncate::{MAX_CHARS, MOST_CHARS, truncate_middle},
 };
 
 use muxtap_api::{
-    CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest,
-    Operation, PatchRequest, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier,
-    ToolSet, WaitAnswer,
+    CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, HostInfo, InputRequest, NewSessionRequest,
+    NewWindowRequest, Operation, PatchRequest, ReadFormat, ReadRequest, RespawnRequest, Result, RunRequest,
+    SpawnRequest, SplitRequest, Tier, ToolSet, WaitAnswer,
 };
 
 /// A tool's effect on the world, for `annotations`.
@@ -190,57 +189,107 @@ async fn call_here(call: &CallContext, name: &str, arguments: JsonObject) -> Opt
 }
 
 async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+    use args::ListKind::{Agents, Panes, Sessions, Windows};
     let args: args::List = parse(arguments)?;
-    let server = call.server(args.server.as_deref())?;
-    let scopes = match &args.target {
-        None => server.scopes(&[]).await?,
-        // Where sessions are listed a number can be nothing else.
-        Some(number) if args.what == args::ListKind::Sessions && is_number(number) => {
-            server.scopes(&[format!("{number}:")]).await?
-        }
-        Some(target) => server.scopes(std::slice::from_ref(target)).await?,
-    };
-    let wanted = |named: Names<'_>| scopes.include(named);
-    let mut listed = ListOutput::default();
+    let mut output = ListOutput::default();
     match args.what {
-        args::ListKind::Sessions => {
-            let mut sessions = server.sessions().await?;
-            sessions.retain(|one| wanted(one.into()));
-            listed.sessions = Some(sessions);
+        Sessions => {
+            let sessions = listed(call, &args, "sessions", |server| async move { server.sessions().await }).await?;
+            (output.sessions, output.unreachable) = (Some(sessions.0), sessions.1);
         }
-        args::ListKind::Windows => {
-            let mut windows = server.windows().await?;
-            windows.retain(|one| wanted(one.into()));
-            listed.windows = Some(windows);
+        Windows => {
+            let windows = listed(call, &args, "windows", |server| async move { server.windows().await }).await?;
+            (output.windows, output.unreachable) = (Some(windows.0), windows.1);
         }
-        args::ListKind::Panes => {
-            let mut panes = server.panes().await?;
-            panes.retain(|one| wanted(one.into()));
-            listed.panes = Some(panes);
+        Panes => {
+            let panes = listed(call, &args, "panes", |server| async move { server.panes().await }).await?;
+            (output.panes, output.unreachable) = (Some(panes.0), panes.1);
         }
-        args::ListKind::Agents => {
-            let mut agents = server.agents().await?.agents;
-            agents.retain(|one| wanted(one.into()));
-            listed.agents = Some(agents);
+        Agents if args.everywhere => {
+            return Err(Error::invalid("everywhere: not for agents; name a host with `server`, as in box/"));
+        }
+        Agents => {
+            let agents = |server: Server| async move { Ok(server.agents().await?.agents) };
+            output.agents = Some(listed(call, &args, "agents", agents).await?.0);
         }
     }
-    Ok(ToolOutput::new(listed.text(), &listed))
+    let mut answer = ToolOutput::new(output.text(args.everywhere), &output);
+    if args.everywhere {
+        name_ids_of_items(&mut answer.answer);
+    }
+    Ok(answer)
+}
+
+/// Lists what the target of `args` includes, on all hosts where that is asked for; also returns the hosts that gave
+/// nothing. `field`: the list's name over HTTP.
+async fn listed<T, F>(
+    call: &CallContext,
+    args: &args::List,
+    field: &'static str,
+    list: impl Fn(Server) -> F,
+) -> Result<(Vec<T>, Vec<HostInfo>)>
+where
+    T: DeserializeOwned,
+    for<'t> &'t T: Into<Names<'t>>,
+    F: Future<Output = Result<Vec<T>>>,
+{
+    let (list, targets) = (&list, args.target.as_slice());
+    let fitting = |server: Result<Server>| async move {
+        let server = server?;
+        let scopes = match args.what {
+            args::ListKind::Sessions => server.session_scopes(targets).await?,
+            _ => server.scopes(targets).await?,
+        };
+        let mut items = list(server).await?;
+        items.retain(|item| scopes.include(item));
+        Ok(items)
+    };
+    if !args.everywhere {
+        return Ok((fitting(call.server(args.server.as_deref())).await?, Vec::new()));
+    }
+    if args.server.is_some() {
+        return Err(Error::invalid("everywhere: it lists this host and all others; leave out server"));
+    }
+    let there = |host: String| async move {
+        match call.rooms.peers.list(&call.engine, &host, (field, targets)).await? {
+            Some(items) => Ok(items),
+            None => fitting(call.server(Some(&default_server(&host)))).await,
+        }
+    };
+    call.engine.list_everywhere(None, fitting(call.server(None)), there).await
 }
 
 async fn capture(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Capture = parse(arguments)?;
     let server = call.server(args.server.as_deref())?;
-    let start = args.history.filter(|lines| *lines > 0).map(|lines| format!("-{lines}"));
-    let request = CaptureRequest { start, escapes: args.escapes, join: args.join, ..CaptureRequest::default() };
+    if args.history.is_some() && args.start.is_some() {
+        return Err(Error::invalid("history: give it or `start`, not both"));
+    }
+    let history = args.history.filter(|lines| *lines > 0).map(|lines| format!("-{lines}"));
+    let request = CaptureRequest {
+        start: args.start.or(history),
+        end: args.end,
+        join: args.join,
+        escapes: args.escapes,
+        trailing: args.trailing,
+        verify: args.verify,
+    };
     let answer = server.capture(&args.target, &request).await?;
-    let shown = truncate_middle(answer.text.trim_end(), args.max_chars);
+    let text = if args.trailing { &answer.text } else { answer.text.trim_end() };
+    let shown = truncate_middle(text, args.max_chars);
     let output = CaptureOutput {
         pane: answer.pane.to_string(),
         text: shown.text,
         cursor: answer.cursor.to_string(),
         cut: shown.cut,
+        verified: answer.verified,
     };
-    Ok(ToolOutput::new(format!("{}\n[cursor {}]", output.text, output.cursor), &output))
+    let verified = match &output.verified {
+        Some(verified) if verified.same => "; tmux has the same",
+        Some(_) => "; tmux has other text (`verified`)",
+        None => "",
+    };
+    Ok(ToolOutput::new(format!("{}\n[cursor {}{verified}]", output.text, output.cursor), &output))
 }
 
 /// Raw bytes of one read: of longer output `more` says that there is a rest.
@@ -250,11 +299,20 @@ async fn read(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Read = parse(arguments)?;
     let server = call.server(args.server.as_deref())?;
     let wait_ms = args.wait_ms.map(|wait| u64::try_from(call.capped(wait).as_millis()).unwrap_or(u64::MAX));
-    let request = ReadRequest { since: args.since, max_bytes: Some(READ_BYTES), wait_ms, ..ReadRequest::default() };
-    let answer = server.read_page(&args.target, &request, limit(args.max_chars)).await?;
+    let max_bytes = Some(args.max_bytes.unwrap_or(READ_BYTES));
+    let request = ReadRequest { since: args.since, until: args.until, format: args.format, max_bytes, wait_ms };
+    let answer = match args.format {
+        ReadFormat::Text => server.read_page(&args.target, &request, limit(args.max_chars)).await?,
+        // Cut in the middle of a sequence or of base64 it would be worth nothing.
+        ReadFormat::Ansi | ReadFormat::Raw => {
+            let fits = u64::try_from(limit(args.max_chars)).unwrap_or(u64::MAX);
+            let max_bytes = Some(args.max_bytes.unwrap_or(fits));
+            server.read(&args.target, &ReadRequest { max_bytes, ..request }).await?
+        }
+    };
     let output = ReadOutput {
         pane: answer.pane.to_string(),
-        text: answer.text.unwrap_or_default(),
+        text: answer.text.or(answer.data).unwrap_or_default(),
         cursor: answer.cursor.to_string(),
         more: answer.more,
         gap: answer.gap,
@@ -280,8 +338,12 @@ async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
             let meant = call.resolve_target(&server, Tier::Input, &target, args::TargetKind::Pane, Some(args.force));
             let meant = meant.await?;
             call.confirm(Tier::Input, &format!("Run a command in {target}")).await?;
-            let request =
-                RunRequest { command, timeout_ms: args.timeout_ms, clear_line: args.clear_line, prompt_ms: None };
+            let request = RunRequest {
+                command,
+                timeout_ms: args.timeout_ms,
+                clear_line: args.clear_line,
+                prompt_ms: args.prompt_ms,
+            };
             let run = server.begin_run(&meant, &request)?;
             let report = call.engine.run_result(run.id(), call.max_hold(), chars).await;
             let id = run.id().to_owned();
@@ -314,7 +376,9 @@ async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     check_keys(&args.keys)?;
     let answers = match (args.question_id, args.answer) {
         (None, None) => None,
-        (Some(question), Some(answer)) if args.text.is_none() && args.keys.is_empty() && !args.submit => {
+        (Some(question), Some(answer))
+            if args.text.is_none() && args.keys.is_empty() && args.hex.is_none() && !args.submit =>
+        {
             Some((question, answer))
         }
         (Some(_), Some(_)) => return Err(Error::invalid("answer: give it without text, keys and submit")),
@@ -347,14 +411,12 @@ async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
         return Ok(ToolOutput::new(text, &output));
     }
     let keys = (!args.keys.is_empty()).then_some(args.keys);
-    let (first, then) = match (args.text, keys) {
+    let (first, then) = match (args.text, keys, args.hex) {
         // Text, and keys behind it: two inputs, as two calls would be.
-        (Some(text), Some(keys)) if !args.submit => {
+        (Some(text), Some(keys), None) if !args.submit => {
             (InputRequest { text: Some(text), paste: args.paste, ..InputRequest::default() }, Some(keys))
         }
-        (text, keys) => {
-            (InputRequest { text, keys, paste: args.paste, submit: args.submit, ..InputRequest::default() }, None)
-        }
+        (text, keys, hex) => (InputRequest { text, keys, hex, paste: args.paste, submit: args.submit }, None),
     };
     let answer = server.input(&target, &first).await?;
     if let Some(keys) = then {
@@ -404,8 +466,9 @@ async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     let args: args::Create = parse(arguments)?;
     let server = call.server(args.server.as_deref())?;
     call.confirm(Tier::Create, &format!("Make a {:?}", args.what)).await?;
+    args.check()?;
     let spawn = SpawnRequest {
-        command: args.command.map(|line| vec![line]),
+        command: (!args.command.is_empty()).then_some(args.command),
         cwd: args.cwd,
         caller_cwd: call.client.cwd.clone(),
         env: args.env,
@@ -419,17 +482,32 @@ async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     };
     let made = match args.what {
         args::CreateKind::Session => {
-            let request = NewSessionRequest { name: args.name, spawn, ..NewSessionRequest::default() };
+            let request = NewSessionRequest {
+                name: args.name,
+                window_name: args.window_name,
+                spawn,
+                width: args.width,
+                height: args.height,
+                or_existing: args.or_existing,
+            };
             server.create_session(&request).await?
         }
         args::CreateKind::Window => {
-            let request =
-                NewWindowRequest { session: target("window")?, name: args.name, spawn, ..NewWindowRequest::default() };
+            let session = target("window")?;
+            let request = NewWindowRequest { session, index: args.index, name: args.name, spawn, select: args.select };
             server.create_window(&request).await?
         }
         args::CreateKind::Pane => {
             let pane = target("pane")?;
-            let request = SplitRequest { pane, horizontal: args.horizontal, spawn, ..SplitRequest::default() };
+            let request = SplitRequest {
+                pane,
+                horizontal: args.horizontal,
+                before: args.before,
+                full: args.full,
+                size: args.size,
+                spawn,
+                select: args.select,
+            };
             server.create_split(&request).await?
         }
     };
@@ -469,8 +547,11 @@ async fn kill(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
 async fn change(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Change = parse(arguments)?;
     let server = call.server(args.server.as_deref())?;
-    if !args.respawn && (args.command.is_some() || args.kill) {
-        return Err(Error::invalid("command and kill: only with respawn: true; run types a command into a shell"));
+    let spawns = !args.command.is_empty() || args.cwd.is_some() || !args.env.is_empty() || args.keep;
+    if !args.respawn && (spawns || args.kill) {
+        return Err(Error::invalid(
+            "command, cwd, env, keep and kill: only with respawn: true; run types a command into a shell",
+        ));
     }
     let kind = match args.layout {
         Some(_) => args::TargetKind::Window,
@@ -485,7 +566,13 @@ async fn change(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     call.confirm(tier, &format!("Change {}", args.target)).await?;
     let respawn = args.respawn.then(|| RespawnRequest {
         kill: args.kill,
-        spawn: SpawnRequest { command: args.command.map(|line| vec![line]), ..SpawnRequest::default() },
+        spawn: SpawnRequest {
+            command: (!args.command.is_empty()).then_some(args.command),
+            cwd: args.cwd,
+            env: args.env,
+            keep: args.keep,
+            ..SpawnRequest::default()
+        },
     });
     let patch = PatchRequest {
         name: args.name,

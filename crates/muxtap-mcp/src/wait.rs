@@ -38,6 +38,7 @@ impl Drop for CancelOnDrop<'_> {
 /// Waits as long as no client gives up; then returns `pending`, and the next call goes on.
 pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Wait = parse(arguments)?;
+    let detach = args.detach;
     let begun = Instant::now();
     let id = match args.id {
         Some(id) if args.panes.is_empty() && args.patterns.is_empty() => id,
@@ -65,7 +66,7 @@ pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<To
         }
     };
     let mut cancel_on_drop = CancelOnDrop { call, id: call.wait_id.is_none().then(|| id.clone()) };
-    let hold = call.max_hold();
+    let hold = if detach { Duration::ZERO } else { call.max_hold() };
     let answer = loop {
         let left = hold.saturating_sub(begun.elapsed());
         let look = if call.progress.is_some() { left.min(PROGRESS) } else { left };

@@ -35,7 +35,10 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
     use EventKind::{Agent, Bell, Output, PaneExited, PaneOpened, Title};
     let args: args::Watch = parse(arguments)?;
     let server = call.server(args.server.as_deref())?;
-    let types = vec![Output, PaneOpened, PaneExited, Bell, Title, Agent];
+    let types = match args.types {
+        types if types.is_empty() => vec![Output, PaneOpened, PaneExited, Bell, Title, Agent],
+        types => types,
+    };
     let (resume, since) = match &args.resume {
         None => (None, None),
         Some(resume) => {
@@ -45,7 +48,15 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
         }
     };
     let scopes = server.scopes(&args.targets).await?;
-    let request = SubscribeRequest { panes: args.targets, types, resume, ..SubscribeRequest::default() };
+    let request = SubscribeRequest {
+        panes: args.targets,
+        types,
+        format: args.format,
+        screen: args.screen,
+        since: args.since,
+        resume,
+        ..SubscribeRequest::default()
+    };
     let begun = now_ms();
     let mut events = server.subscribe(&request).await?;
     let mut output = WatchOutput { resume: events.resume_token(), ..WatchOutput::default() };
@@ -85,6 +96,8 @@ impl WatchOutput {
         let is_output = |event: &Value| of(event, "type") == "output";
         if is_output(&event)
             && of(&event, "gap").is_null()
+            // Bytes in base64 are not joined.
+            && of(&event, "text").is_string()
             && let Some(Value::Object(before)) = self
                 .events
                 .iter_mut()

@@ -11,12 +11,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use muxtap_tmux::PeerChoice;
+use muxtap_tmux::{DEFAULT_SOCKET, PeerChoice};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
 
 pub use self::{forward::Question, link::PeerHost};
 use muxtap_engine::Engine;
 
-use muxtap_api::PeerInfo;
+use muxtap_api::{PeerInfo, Result};
 
 /// The hosts whose muxtap was asked for.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +44,21 @@ impl Peers {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || Arc::new(PeerHost::new(engine.clone(), transport, self.sockets.as_deref()));
         Some(hosts.entry(host.into()).or_insert_with(new).clone())
+    }
+
+    /// Lists what is on a host's default server by the muxtap there. `None`: there is no muxtap, or it is not to be
+    /// used. `field`: the list's name, in its path and in its answer; `targets`: those that it is asked for.
+    ///
+    /// Error: the host cannot be reached.
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        engine: &Engine,
+        host: &str,
+        (field, targets): (&str, &[String]),
+    ) -> Result<Option<Vec<T>>> {
+        let Some(peer) = self.of(engine, host) else { return Ok(None) };
+        let targets = utf8_percent_encode(&targets.join(","), NON_ALPHANUMERIC).to_string();
+        peer.list(format!("/v1/{field}?socket={DEFAULT_SOCKET}&targets={targets}"), field).await
     }
 
     /// Returns what is known of the muxtap of a host. `None`: it was not asked for.

@@ -5,9 +5,10 @@ use clap::{ArgGroup, Args};
 use super::{
     Caller, Outcome,
     create::{MAX_CELLS, Spawn},
+    list::format_query,
     output, path_named,
 };
-use crate::api::{DoneAnswer, PatchRequest, RespawnRequest};
+use crate::api::{DoneAnswer, FormatAnswer, PatchRequest, RespawnRequest};
 
 /// End a pane and what runs in it
 #[derive(Debug, Args)]
@@ -83,34 +84,53 @@ pub(in crate::cli) struct RenameWindow {
 
 /// Resize a pane within its window
 #[derive(Debug, Args)]
-#[command(after_long_help = "Example:
-  muxtap resize-pane -t %3 -x 120")]
+#[command(
+    group(ArgGroup::new("size").args(["width", "height", "zoom"]).required(true).multiple(true)),
+    after_long_help = "Examples:
+  muxtap resize-pane -t %3 -x 120
+  muxtap resize-pane -Z -t %3"
+)]
 pub(in crate::cli) struct ResizePane {
     /// The pane (default: the one this runs in)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    #[command(flatten)]
-    size: NewSize,
+    /// Columns
+    #[arg(short = 'x', value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(1..=MAX_CELLS))]
+    width: Option<u16>,
+    /// Rows
+    #[arg(short = 'y', value_name = "ROWS", value_parser = clap::value_parser!(u16).range(1..=MAX_CELLS))]
+    height: Option<u16>,
+    /// Let the pane fill its window; a pane that does so gets its old size
+    #[arg(short = 'Z', conflicts_with_all = ["width", "height"])]
+    zoom: bool,
+}
+
+/// Leave copy mode, and tmux's other modes, in a pane
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  muxtap copy-mode -q -t %3")]
+pub(in crate::cli) struct CopyMode {
+    /// The pane (default: the one this runs in)
+    #[arg(short = 't', value_name = "PANE")]
+    target: Option<String>,
+    /// Leave the mode; to enter one is a person's to do
+    #[arg(short = 'q', required = true)]
+    quit: bool,
 }
 
 /// Resize a window
 ///
 /// tmux then keeps that size, whatever clients attach, until `tmux resize-window -A`.
 #[derive(Debug, Args)]
-#[command(after_long_help = "Example:
-  muxtap resize-window -t work:1 -x 200 -y 50")]
+#[command(
+    group(ArgGroup::new("size").args(["width", "height"]).required(true).multiple(true)),
+    after_long_help = "Example:
+  muxtap resize-window -t work:1 -x 200 -y 50"
+)]
 pub(in crate::cli) struct ResizeWindow {
     /// The window (default: the one this runs in)
     #[arg(short = 't', value_name = "WINDOW")]
     target: Option<String>,
-    #[command(flatten)]
-    size: NewSize,
-}
-
-/// The new size; at least one of the two.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
-struct NewSize {
     /// Columns
     #[arg(short = 'x', value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(1..=MAX_CELLS))]
     width: Option<u16>,
@@ -240,13 +260,31 @@ impl RenameWindow {
 
 impl ResizePane {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        patch(caller, "panes", self.target, &self.size.request()).await
+        let target = caller.target(self.target)?;
+        let mut change = PatchRequest { width: self.width, height: self.height, ..PatchRequest::default() };
+        if self.zoom {
+            let path = format!("{}/format", path_named("panes", &target)?);
+            let answer: FormatAnswer = caller.client().await?.get(&path, &format_query(IS_ZOOMED)).await?;
+            change.zoom = Some(answer.lines != ["1"]);
+        }
+        patch(caller, "panes", Some(target), &change).await
+    }
+}
+
+/// Whether a pane fills its window.
+const IS_ZOOMED: &str = "#{&&:#{window_zoomed_flag},#{pane_active}}";
+
+impl CopyMode {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let change = PatchRequest { leave_mode: self.quit, ..PatchRequest::default() };
+        patch(caller, "panes", self.target, &change).await
     }
 }
 
 impl ResizeWindow {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        patch(caller, "windows", self.target, &self.size.request()).await
+        let change = PatchRequest { width: self.width, height: self.height, ..PatchRequest::default() };
+        patch(caller, "windows", self.target, &change).await
     }
 }
 
@@ -285,12 +323,6 @@ impl SelectPane {
 /// Returns the target that a flag stands for.
 fn named_place(flags: &[(bool, &str)]) -> Option<String> {
     flags.iter().find(|(given, _)| *given).map(|(_, place)| (*place).to_owned())
-}
-
-impl NewSize {
-    fn request(self) -> PatchRequest {
-        PatchRequest { width: self.width, height: self.height, ..PatchRequest::default() }
-    }
 }
 
 async fn kill(caller: &Caller, kind: &str, target: Option<String>) -> Outcome {

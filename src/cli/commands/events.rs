@@ -1,10 +1,10 @@
 //! `events`.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::{Caller, Outcome, output, read::Format, since};
 use crate::{
-    api::{Error, EventsRequest},
+    api::{Error, EventsRequest, ScreenFormat},
     cli::{
         EXIT_ERROR,
         follow::{FollowedEvents, Recovery},
@@ -37,6 +37,34 @@ pub(in crate::cli) struct Events {
     /// (`90s`, `10m`); of one pane, by its id, also a cursor
     #[arg(long, value_name = "now|start|lines:N|TIME", value_parser = since)]
     since: Option<String>,
+    /// What events of type `screen` hold: which rows changed, also their text, or also their colors
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    screen: Screen,
+    /// Go on after the event that had this `id` over HTTP
+    #[arg(long, value_name = "ID", conflicts_with = "since")]
+    resume: Option<String>,
+}
+
+/// What an event of type `screen` holds.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Screen {
+    /// Which rows changed
+    #[default]
+    Rows,
+    /// Their text, too
+    Text,
+    /// Their text with its escape sequences
+    Ansi,
+}
+
+impl From<Screen> for ScreenFormat {
+    fn from(screen: Screen) -> Self {
+        match screen {
+            Screen::Rows => Self::Rows,
+            Screen::Text => Self::Text,
+            Screen::Ansi => Self::Ansi,
+        }
+    }
 }
 
 impl Events {
@@ -45,8 +73,9 @@ impl Events {
             panes: join_targets(&self.targets)?,
             types: self.types,
             format: self.format.into(),
+            screen: self.screen.into(),
             since: self.since,
-            ..EventsRequest::default()
+            resume: self.resume,
         };
         let mut followed = FollowedEvents::begin(caller, &request).await?;
         loop {

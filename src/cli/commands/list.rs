@@ -37,6 +37,9 @@ pub(in crate::cli) struct ListSessions {
     /// Print this format of tmux's for each, and nothing else
     #[arg(short = 'F', value_name = "FORMAT")]
     format: Option<String>,
+    /// Only the session with this name, which may hold `*`, or this id, `$0`
+    #[arg(short = 't', value_name = "SESSION")]
+    target: Option<String>,
     /// Go on: show the list again whenever it has changed
     #[arg(short, long)]
     watch: bool,
@@ -217,17 +220,24 @@ impl ListSessions {
         self.watch
     }
 
-    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+    pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
+        // Where only a session can be meant a number is one.
+        self.target = self.target.map(|target| if is_number(&target) { format!("{target}:") } else { target });
         let watched = self.watch.then_some(("topology,server", [].as_slice()));
         print_or_watch(caller, watched, async |caller: &Caller| self.look(caller).await).await
     }
 
     async fn look(&self, caller: &Caller) -> Result<View, Error> {
+        let target = self.target.as_slice();
         if let Some(format) = &self.format {
-            return formatted(caller, Listed::Sessions, format, &[]).await;
+            return formatted(caller, Listed::Sessions, format, target).await;
         }
-        let list: SessionList = caller.client().await?.get("/v1/sessions", &everywhere(caller, &[])).await?;
+        let path = format!("/v1/sessions?{}", url::query(&everywhere(caller, target)));
+        let list: SessionList = caller.client().await?.get(&path, &listed(target)?).await?;
         note_unreachable(&list.unreachable);
+        if let Some(error) = nothing_there(target, list.sessions.is_empty()) {
+            return Err(error);
+        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         let mut table = Table::new(&["ID", "NAME", "WINDOWS", "ATTACHED", "AGE", "IDLE"]);
         for session in &list.sessions {

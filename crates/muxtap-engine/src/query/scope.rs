@@ -231,6 +231,13 @@ impl Server {
         Ok(Scopes(scopes))
     }
 
+    /// Reads the targets of a list of sessions as [`Self::scopes`] does. Nothing but a session is meant there, so a
+    /// number is the name of one.
+    pub async fn session_scopes(&self, targets: &[String]) -> Result<Scopes> {
+        let named = |target: &String| if crate::is_number(target) { format!("{target}:") } else { target.clone() };
+        self.scopes(&targets.iter().map(named).collect::<Vec<_>>()).await
+    }
+
     /// Reads one target from where the caller is.
     async fn scope(&self, text: &str) -> Result<Scope> {
         let named = |session: &str| Scope::Named { session: session.to_owned(), window: None, pane: None };

@@ -1,0 +1,246 @@
+//! Every field of a request can be given on every interface that offers the operation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::common::World;
+
+/// Where a field is given, but over HTTP: the operation's id and the field in the OpenAPI document; the command and its
+/// flag; the tool and its argument. Behind a `-` stands why an interface lacks the field, or the operation.
+const FIELDS: &[(&str, &str, &str, &str)] = &[
+    ("list_sessions", "targets", "list-sessions -t", "list target"),
+    ("list_sessions", "everywhere", "- where neither server nor target is named", "list everywhere"),
+    ("list_windows", "targets", "list-windows -t", "list target"),
+    ("list_windows", "everywhere", "- where neither server nor target is named", "list everywhere"),
+    ("list_panes", "targets", "list-panes -t", "list target"),
+    ("list_panes", "everywhere", "- where neither server nor target is named", "list everywhere"),
+    ("list_agents", "targets", "agents -t", "list target"),
+    ("format_list", "each", "- list-sessions, list-windows, list-panes", "- no tool evaluates formats"),
+    ("format_list", "format", "list-panes -F", "- no tool evaluates formats"),
+    ("format_list", "targets", "list-panes -t", "- no tool evaluates formats"),
+    ("format_pane", "format", "display-message [FORMAT]", "- no tool evaluates formats"),
+    ("capture_pane", "start", "capture-pane -S", "capture_pane start"),
+    ("capture_pane", "end", "capture-pane -E", "capture_pane end"),
+    ("capture_pane", "join", "capture-pane -J", "capture_pane join"),
+    ("capture_pane", "escapes", "capture-pane -e", "capture_pane escapes"),
+    ("capture_pane", "trailing", "capture-pane -N", "capture_pane trailing"),
+    ("capture_pane", "verify", "capture-pane --verify", "capture_pane verify"),
+    ("read_pane", "since", "read --since", "read_since since"),
+    ("read_pane", "until", "read --until", "read_since until"),
+    ("read_pane", "format", "read --format", "read_since format"),
+    ("read_pane", "max_bytes", "read --max-bytes", "read_since max_bytes"),
+    ("read_pane", "wait_ms", "read --wait", "read_since wait_ms"),
+    ("send_input", "keys", "send-keys [KEYS]", "send_keys keys"),
+    ("send_input", "text", "send-keys --literal", "send_keys text"),
+    ("send_input", "hex", "send-keys --hex", "send_keys hex"),
+    ("send_input", "paste", "send-keys --paste", "send_keys paste"),
+    ("send_input", "submit", "send-keys --submit", "send_keys submit"),
+    ("run_command", "command", "run <COMMAND>", "run command"),
+    ("run_command", "timeout_ms", "run --timeout", "run timeout_ms"),
+    ("run_command", "clear_line", "run --clear-line", "run clear_line"),
+    ("run_command", "prompt_ms", "- all of the time that --timeout gives", "run prompt_ms"),
+    ("begin_wait", "panes", "wait-for -t", "wait_for panes"),
+    ("begin_wait", "mode", "wait-for --all", "wait_for all"),
+    ("begin_wait", "patterns", "wait-for --pattern", "wait_for patterns"),
+    ("begin_wait", "screen", "wait-for --screen", "wait_for screen"),
+    ("begin_wait", "gone", "wait-for --gone", "wait_for gone"),
+    ("begin_wait", "stable_ms", "wait-for --stable", "wait_for stable_ms"),
+    ("begin_wait", "exit", "wait-for --exit", "wait_for exit"),
+    ("begin_wait", "prompt", "wait-for --prompt", "wait_for prompt"),
+    ("begin_wait", "bell", "wait-for --bell", "wait_for bell"),
+    ("begin_wait", "title", "wait-for --title", "wait_for title"),
+    ("begin_wait", "fail", "wait-for --fail", "wait_for fail"),
+    ("begin_wait", "since", "wait-for --since", "wait_for since"),
+    ("begin_wait", "settle_ms", "wait-for --settle", "wait_for settle_ms"),
+    ("begin_wait", "timeout_ms", "wait-for --timeout", "wait_for timeout_ms"),
+    ("begin_wait", "detach", "- a shell's `&`", "wait_for detach"),
+    ("get_wait", "timeout_ms", "- the command awaits its own wait", "wait_for timeout_ms"),
+    ("new_session", "name", "new-session -s", "create name"),
+    ("new_session", "window_name", "new-session -n", "create window_name"),
+    ("new_session", "width", "new-session -x", "create width"),
+    ("new_session", "height", "new-session -y", "create height"),
+    ("new_session", "or_existing", "new-session -A", "create or_existing"),
+    ("new_session", "command", "new-session [COMMAND]", "create command"),
+    ("new_session", "cwd", "new-session -c", "create cwd"),
+    ("new_session", "env", "new-session -e", "create env"),
+    ("new_session", "keep", "new-session --keep", "create keep"),
+    ("new_session", "caller_cwd", "- always given", "- given by the client's process"),
+    ("new_session", "caller_env", "- always given", "- given by the client's process"),
+    ("new_window", "session", "new-window -t", "create target"),
+    ("new_window", "index", "new-window -t", "create index"),
+    ("new_window", "name", "new-window -n", "create name"),
+    ("new_window", "select", "new-window --select", "create select"),
+    ("new_window", "command", "new-window [COMMAND]", "create command"),
+    ("new_window", "cwd", "new-window -c", "create cwd"),
+    ("new_window", "env", "new-window -e", "create env"),
+    ("new_window", "keep", "new-window --keep", "create keep"),
+    ("new_window", "caller_cwd", "- always given", "- given by the client's process"),
+    ("new_window", "caller_env", "- for a server that must be started", "- for a server that must be started"),
+    ("split_pane", "pane", "split-window -t", "create target"),
+    ("split_pane", "horizontal", "split-window -h", "create horizontal"),
+    ("split_pane", "before", "split-window -b", "create before"),
+    ("split_pane", "full", "split-window -f", "create full"),
+    ("split_pane", "size", "split-window -l", "create size"),
+    ("split_pane", "select", "split-window --select", "create select"),
+    ("split_pane", "command", "split-window [COMMAND]", "create command"),
+    ("split_pane", "cwd", "split-window -c", "create cwd"),
+    ("split_pane", "env", "split-window -e", "create env"),
+    ("split_pane", "keep", "split-window --keep", "create keep"),
+    ("split_pane", "caller_cwd", "- always given", "- given by the client's process"),
+    ("split_pane", "caller_env", "- for a server that must be started", "- for a server that must be started"),
+    ("patch_session", "name", "rename-session <NAME>", "change name"),
+    ("patch_window", "name", "rename-window <NAME>", "change name"),
+    ("patch_window", "layout", "select-layout <LAYOUT>", "change layout"),
+    ("patch_window", "width", "resize-window -x", "change width"),
+    ("patch_window", "height", "resize-window -y", "change height"),
+    ("patch_window", "select", "select-window -t", "change select"),
+    ("patch_pane", "name", "select-pane -T", "change name"),
+    ("patch_pane", "width", "resize-pane -x", "change width"),
+    ("patch_pane", "height", "resize-pane -y", "change height"),
+    ("patch_pane", "select", "select-pane -t", "change select"),
+    ("patch_pane", "zoom", "resize-pane -Z", "change zoom"),
+    ("patch_pane", "leave_mode", "copy-mode -q", "change leave_mode"),
+    ("patch_pane", "respawn", "respawn-pane -t", "change respawn"),
+    ("patch_pane", "respawn.kill", "respawn-pane -k", "change kill"),
+    ("patch_pane", "respawn.command", "respawn-pane [COMMAND]", "change command"),
+    ("patch_pane", "respawn.cwd", "respawn-pane -c", "change cwd"),
+    ("patch_pane", "respawn.env", "respawn-pane -e", "change env"),
+    ("patch_pane", "respawn.keep", "respawn-pane --keep", "change keep"),
+    ("patch_pane", "respawn.caller_cwd", "- the directory stays the pane's", "- the directory stays the pane's"),
+    ("patch_pane", "respawn.caller_env", "- the server runs", "- the server runs"),
+    ("stream_events", "panes", "events -t", "watch targets"),
+    ("stream_events", "types", "events --types", "watch types"),
+    ("stream_events", "format", "events --format", "watch format"),
+    ("stream_events", "screen", "events --screen", "watch screen"),
+    ("stream_events", "since", "events --since", "watch since"),
+    ("stream_events", "resume", "events --resume", "watch resume"),
+    ("start_recording", "pane", "record -t", "record target"),
+    ("start_recording", "since", "record --since", "record since"),
+    ("start_recording", "file", "record -o", "record file"),
+    ("start_recording", "dir", "record --dir", "- the directory is the daemon's own"),
+    ("start_recording", "max_bytes", "record --max-size", "record max_bytes"),
+    ("start_recording", "max_ms", "record --max-time", "record max_ms"),
+    ("start_recording", "redact", "record --redact", "record redact"),
+    ("start_recording", "input", "record --input", "record input"),
+    ("start_recording", "format", "record --format", "record format"),
+    ("start_recording", "attend", "record --detach", "- a recording outlives the call"),
+    ("get_recording", "attach", "- record without --detach", "- a recording outlives the call"),
+    ("open_alis", "redact", "- a player opens the stream", "- a player opens the stream"),
+    ("save_snapshot", "name", "snapshot save <NAME>", "snapshot name"),
+    ("save_snapshot", "sessions", "snapshot save -t", "snapshot targets"),
+    ("save_snapshot", "history", "snapshot save --history", "snapshot history"),
+    ("save_snapshot", "env", "snapshot save --env", "snapshot env"),
+    ("save_snapshot", "replace", "snapshot save --replace", "snapshot replace"),
+    ("get_snapshot", "session", "snapshot show --tmuxp", "- a file for another program"),
+    ("get_snapshot", "run", "snapshot show --run", "- a file for another program"),
+    ("diff_snapshot", "with", "snapshot diff [OTHER]", "snapshot with"),
+    ("restore_snapshot", "sessions", "snapshot restore -t", "snapshot targets"),
+    ("restore_snapshot", "name", "snapshot restore --name", "snapshot new_name"),
+    ("restore_snapshot", "run", "snapshot restore --run", "snapshot run"),
+    ("restore_snapshot", "caller_env", "- always given", "- given by the client's process"),
+    ("import_snapshot", "text", "snapshot import <FILE>", "snapshot text"),
+    ("import_snapshot", "format", "snapshot import --format", "snapshot format"),
+    ("import_snapshot", "replace", "snapshot import --replace", "snapshot replace"),
+    ("save_layout", "name", "layout save <NAME>", "snapshot name"),
+    ("save_layout", "window", "layout save -t", "snapshot targets"),
+    ("save_layout", "replace", "layout save --replace", "snapshot replace"),
+    ("restore_layout", "window", "layout restore -t", "snapshot targets"),
+    ("restore_layout", "size", "layout restore --size", "snapshot size"),
+    ("set_group", "targets", "group set <TARGET>", "snapshot targets"),
+    ("set_group", "synchronize", "group set --synchronize", "snapshot synchronize"),
+    ("send_group_input", "keys", "send-keys [KEYS]", "snapshot keys"),
+    ("send_group_input", "text", "send-keys --literal", "snapshot text"),
+    ("send_group_input", "hex", "send-keys --hex", "snapshot hex"),
+    ("send_group_input", "paste", "send-keys --paste", "snapshot paste"),
+    ("send_group_input", "submit", "send-keys --submit", "snapshot submit"),
+];
+
+/// Tags of operations on a tmux server, and of what is kept of one.
+const TAGS: [&str; 8] = ["sessions", "windows", "panes", "waits", "agents", "events", "recordings", "snapshots"];
+/// Parameters that pick the server, for every operation.
+const SERVER: [&str; 2] = ["socket", "from"];
+/// Fields of a patch that are for another kind.
+const OF_ANOTHER_KIND: [(&str, &[&str]); 3] = [
+    ("patch_session", &["layout", "width", "height", "respawn", "select", "zoom", "leave_mode"]),
+    ("patch_window", &["respawn", "zoom", "leave_mode"]),
+    ("patch_pane", &["layout"]),
+];
+
+/// Returns the fields of a schema; those of a respawn by its name and theirs.
+fn fields(document: &Value, schema: &Value) -> BTreeSet<String> {
+    let named = |reference: &str| document["components"]["schemas"][reference.rsplit('/').next().unwrap()].clone();
+    let schema = match schema["$ref"].as_str() {
+        Some(reference) => named(reference),
+        None => schema.clone(),
+    };
+    let mut found = BTreeSet::new();
+    for part in schema["allOf"].as_array().into_iter().flatten() {
+        found.extend(fields(document, part));
+    }
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        found.insert(name.clone());
+        if name == "respawn" {
+            let one_of = field["oneOf"].as_array().into_iter().flatten();
+            for inner in one_of.filter(|schema| schema["$ref"].is_string()).flat_map(|one| fields(document, one)) {
+                found.insert(format!("respawn.{inner}"));
+            }
+        }
+    }
+    found
+}
+
+/// Returns what the OpenAPI document offers: operation and field.
+fn offered(document: &Value) -> BTreeSet<(String, String)> {
+    let mut offered = BTreeSet::new();
+    let methods = document["paths"].as_object().unwrap().values().flat_map(|path| path.as_object().unwrap().values());
+    for operation in methods.filter(|operation| TAGS.iter().any(|tag| operation["tags"][0] == **tag)) {
+        let id = operation["operationId"].as_str().unwrap();
+        let parameters = operation["parameters"].as_array().into_iter().flatten();
+        let query = parameters.filter(|parameter| parameter["in"] == "query");
+        let mut names: BTreeSet<String> = query.map(|field| field["name"].as_str().unwrap().to_owned()).collect();
+        names.extend(fields(document, &operation["requestBody"]["content"]["application/json"]["schema"]));
+        let others = OF_ANOTHER_KIND.iter().find(|(kind, _)| *kind == id).map_or(&[][..], |(_, others)| others);
+        let is_own = |name: &String| {
+            let first = name.split('.').next().unwrap();
+            !SERVER.contains(&first) && !others.contains(&first)
+        };
+        offered.extend(names.into_iter().filter(is_own).map(|name| (id.to_owned(), name)));
+    }
+    offered
+}
+
+#[test]
+fn every_field_of_a_request_can_be_given_on_every_interface_that_offers_it() {
+    let world = World::with_server();
+    let document = world.http("GET", "/openapi.json", None).json();
+    let offered = offered(&document);
+    let listed: BTreeSet<_> = FIELDS.iter().map(|(id, field, ..)| ((*id).to_owned(), (*field).to_owned())).collect();
+    assert_eq!(listed.len(), FIELDS.len(), "a row stands twice");
+    let missing: Vec<_> = offered.difference(&listed).collect();
+    let unknown: Vec<_> = listed.difference(&offered).collect();
+    assert!(missing.is_empty() && unknown.is_empty(), "not in the table: {missing:?}; not over HTTP: {unknown:?}");
+
+    let tools: BTreeMap<_, _> = muxtap_mcp::accepted_arguments().into_iter().collect();
+    let mut helps = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for (id, field, on_command, on_tool) in FIELDS {
+        if !on_command.starts_with('-') {
+            let (command, flag) = on_command.rsplit_once(' ').unwrap();
+            let words: Vec<_> = command.split(' ').chain(["--help"]).collect();
+            let help = helps.entry(command).or_insert_with(|| world.ok(&words));
+            // Flags in the synopsis and in the list of options; positional arguments in either.
+            let has_flag = help.split([' ', ',', '\n']).any(|word| word.trim_end_matches("...") == flag);
+            if !has_flag {
+                wrong.push(format!("{id} {field}: no `{on_command}` in --help"));
+            }
+        }
+        if !on_tool.starts_with('-') {
+            let (tool, argument) = on_tool.split_once(' ').unwrap();
+            if !tools.get(tool).is_some_and(|arguments| arguments.contains(&argument)) {
+                wrong.push(format!("{id} {field}: the tool {tool} takes no `{argument}`"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
