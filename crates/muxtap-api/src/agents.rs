@@ -1,4 +1,4 @@
-//! Agents in panes: which, and what they do.
+//! Agents in panes: their kind and their state.
 
 use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
@@ -8,22 +8,22 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentState {
-    /// Works.
+    /// It works.
     Working,
-    /// Waits for permission to do something.
+    /// It waits for permission to do something.
     Permission,
-    /// Waits for an answer to a question.
+    /// It waits for an answer to a question.
     Question,
-    /// Waits for its user.
+    /// It waits for its user.
     Idle,
-    /// Says that something went wrong.
+    /// It reports an error.
     Errored,
     /// Its process has ended.
     Ended,
 }
 
 impl AgentState {
-    /// The word on the wire.
+    /// Returns the word used on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Working => "working",
@@ -36,26 +36,26 @@ impl AgentState {
     }
 }
 
-/// One of the answers that an agent offers.
+/// An answer that an agent offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentOption {
-    /// The number or letter that chooses it, as it stands on the screen, else its place in the
-    /// list, from 1.
+    /// The number or letter that selects it, as shown on the screen, else its place in the list,
+    /// from 1.
     pub key: String,
     /// Its text.
     pub label: String,
     /// The text under it: a description, or the rest of a long label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The cursor stands on it.
+    /// Whether the cursor is on it.
     pub selected: bool,
-    /// Whether the key stands on the screen.
+    /// Whether the screen shows the key.
     #[serde(skip)]
     pub key_shown: bool,
 }
 
 impl AgentOption {
-    /// Returns whether one key gives this answer.
+    /// Returns whether a single key gives this answer.
     pub fn has_own_key(&self) -> bool {
         self.key_shown && self.key.chars().count() == 1
     }
@@ -64,21 +64,22 @@ impl AgentOption {
 /// A row of a screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentRow {
-    /// Which, from the top, from 0.
+    /// Its number from the top, from 0.
     pub row: u16,
     /// The text that it showed.
     pub text: String,
 }
 
-/// Why an agent is taken to be in a state.
+/// The evidence for an agent's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentEvidence {
-    /// The name of the rule that applied; `none` where none did, `process` where its process ended.
+    /// The name of the rule that applied; `none` if no rule did, `process` if the agent's process
+    /// ended.
     pub rule: String,
-    /// The rows of the screen that fitted it.
+    /// The rows of the screen that matched the rule.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<AgentRow>,
-    /// The title, where that fitted it.
+    /// The title, if it matched the rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
 }
@@ -104,36 +105,36 @@ pub struct AgentInfo {
     pub index: u32,
     /// The tmux server's socket.
     pub socket: String,
-    /// Which agent, by its rules' id: `claude`, `codex` …
+    /// The id of the agent's rules: `claude`, `codex` …
     pub agent: String,
     /// The name that people use.
     pub name: String,
-    /// Its process; none where the system does not tell.
+    /// Its process; absent if the system does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// Its state.
     pub state: AgentState,
-    /// Since when, in milliseconds since 1970.
+    /// When this state began, in milliseconds since 1970.
     pub since_ms: u64,
-    /// The question that it asks (`permission` and `question`), with what it is about: the text of its dialog above the
-    /// answers, line by line. `…` stands for what is not there.
+    /// The open question (`permission` and `question`), with its subject: the text of the dialog
+    /// above the answers, line by line. `…` marks omitted text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
-    /// Names this question, where it offers answers: another one, and the same one asked again, has
-    /// another name.
+    /// The id of this question, if it offers answers: another question, and the same one asked
+    /// again, gets another id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question_id: Option<String>,
     /// The answers that it offers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<AgentOption>,
-    /// Why it is taken to be so.
+    /// The evidence for its state.
     pub evidence: AgentEvidence,
 }
 
-/// Answers `GET /v1/agents`.
+/// The response to `GET /v1/agents`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentList {
-    /// Those whose process lives, by pane; then those that ended in the last ten minutes.
+    /// Agents whose process is alive, by pane; then those that ended in the last ten minutes.
     pub agents: Vec<AgentInfo>,
     /// Why the user's own rules are not in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! The answers that callers receive.
+//! Responses that callers receive.
 
 use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
@@ -20,18 +20,18 @@ pub struct Size {
 pub struct SessionInfo {
     /// `$0`.
     pub id: String,
-    /// The host on which it is, where that is another one.
+    /// The host that the session is on, if not the local one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// Its name.
     pub name: String,
-    /// How many windows it has.
+    /// The number of its windows.
     pub windows: u32,
-    /// How many clients are attached, muxtap's own left out.
+    /// The number of attached clients, without muxtap's own.
     pub attached: u32,
-    /// When it was made, seconds since 1970.
+    /// When it was created, in seconds since 1970.
     pub created: u64,
-    /// When it was last active, seconds since 1970.
+    /// When it was last active, in seconds since 1970.
     pub activity: u64,
 }
 
@@ -40,7 +40,7 @@ pub struct SessionInfo {
 pub struct WindowInfo {
     /// `@1`.
     pub id: String,
-    /// The host on which it is, where that is another one.
+    /// The host that the window is on, if not the local one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// The session's id.
@@ -53,7 +53,7 @@ pub struct WindowInfo {
     pub name: String,
     /// Whether it is that session's current window.
     pub active: bool,
-    /// How many panes it has.
+    /// The number of its panes.
     pub panes: u32,
     /// tmux's layout string.
     pub layout: String,
@@ -66,7 +66,7 @@ pub struct WindowInfo {
 pub struct PaneInfo {
     /// `%3`.
     pub id: PaneId,
-    /// The host on which it is, where that is another one.
+    /// The host that the pane is on, if not the local one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// A session that shows it.
@@ -89,30 +89,30 @@ pub struct PaneInfo {
     pub command: String,
     /// Its working directory.
     pub path: String,
-    /// The process tmux started in it.
+    /// The process that tmux started in it.
     pub pid: u32,
     /// Its size.
     pub size: Size,
-    /// Its process has ended.
+    /// Whether its process has ended.
     pub dead: bool,
-    /// A tmux server that ran there before had it. Its id may be another pane's by now: what it
-    /// printed is read by a cursor of its own.
+    /// Whether the pane belonged to an earlier tmux server on this socket. Its id may now be
+    /// another pane's; its output is read with its own cursor.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub earlier_server: bool,
-    /// With which status, where that is known.
+    /// The exit status, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
-    /// By which signal, where that is known.
+    /// The signal that ended it, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_signal: Option<i32>,
-    /// The end of its output so far; an empty text where it is not followed yet.
+    /// The end of its output so far; an empty string if the pane is not followed yet.
     #[serde(default, with = "optional_cursor")]
     #[schema(value_type = String)]
     pub cursor: Option<Cursor>,
 }
 
 impl PaneInfo {
-    /// A pane of which nothing but its id is known.
+    /// Returns a pane of which only the id is known.
     pub fn of(id: PaneId) -> Self {
         Self {
             id,
@@ -138,7 +138,7 @@ impl PaneInfo {
     }
 }
 
-/// A cursor that may be missing, as a text that may be empty.
+/// An optional cursor as a string that may be empty.
 mod optional_cursor {
     use std::borrow::Cow;
 
@@ -162,42 +162,42 @@ mod optional_cursor {
     }
 }
 
-/// Answer of the formats: what tmux prints, line by line.
+/// The response of the format routes: tmux's output, line by line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FormatAnswer {
-    /// The lines; of a list at least one for each entry, in tmux's order.
+    /// The lines, in tmux's order; a list has at least one for each entry.
     pub lines: Vec<String>,
 }
 
-/// Answers `GET /v1/sessions`.
+/// The response to `GET /v1/sessions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionList {
-    /// In tmux's order.
+    /// The sessions, in tmux's order.
     pub sessions: Vec<SessionInfo>,
-    /// The other hosts that gave nothing, where all were asked for.
+    /// The hosts that returned nothing, if all hosts were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreachable: Vec<HostInfo>,
 }
-/// Answers `GET /v1/windows`.
+/// The response to `GET /v1/windows`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WindowList {
-    /// In tmux's order; a window that several sessions link stands once for each.
+    /// The windows, in tmux's order; a window linked into several sessions is listed once for each.
     pub windows: Vec<WindowInfo>,
-    /// The other hosts that gave nothing, where all were asked for.
+    /// The hosts that returned nothing, if all hosts were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreachable: Vec<HostInfo>,
 }
-/// Answers `GET /v1/panes`.
+/// The response to `GET /v1/panes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PaneList {
-    /// In tmux's order; each pane once. Ended panes that are still readable come last.
+    /// The panes, in tmux's order, each once. Ended panes that can still be read come last.
     pub panes: Vec<PaneInfo>,
-    /// The other hosts that gave nothing, where all were asked for.
+    /// The hosts that returned nothing, if all hosts were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreachable: Vec<HostInfo>,
 }
 
-/// Where a capture came from.
+/// The source of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CaptureSource {
@@ -205,12 +205,12 @@ pub enum CaptureSource {
     Model,
     /// tmux, over the open connection.
     Tmux,
-    /// The copy kept of a pane that has ended.
+    /// The retained copy of a pane that has ended.
     Kept,
 }
 
 impl CaptureSource {
-    /// The word on the wire.
+    /// Returns the word used on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Model => "model",
@@ -220,41 +220,41 @@ impl CaptureSource {
     }
 }
 
-/// Answers a capture.
+/// The response to a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CaptureAnswer {
     /// The pane.
     pub pane: PaneId,
     /// The text that `tmux capture-pane -p` prints.
     pub text: String,
-    /// Where it came from.
+    /// The source of the text.
     pub source: CaptureSource,
     /// The pane's size.
     pub size: Size,
     /// The end of the output that the capture shows.
     pub cursor: Cursor,
-    /// How it compares with what tmux has, where that was asked for.
+    /// The comparison with tmux's own capture, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<Verified>,
 }
 
-/// How a capture from memory compares with tmux's.
+/// The comparison of a capture from memory with tmux's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Verified {
-    /// They are the same, byte for byte.
+    /// Whether the two are the same, byte for byte.
     pub same: bool,
-    /// The first line that differs, from 0.
+    /// The number of the first line that differs, from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// The line that memory has there.
+    /// That line in memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The line that tmux has there.
+    /// That line in tmux.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tmux: Option<String>,
 }
 
-/// Answers a since-read.
+/// The response to a read since a cursor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReadAnswer {
     /// The pane.
@@ -265,21 +265,21 @@ pub struct ReadAnswer {
     /// The bytes, base64 (format `raw`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// Where the next read goes on.
+    /// Where the next read continues.
     pub cursor: Cursor,
-    /// More is there already: read again.
+    /// Whether more output is available: read again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
-    /// Something is missing before this text.
+    /// The output that is missing before this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
-    /// The pane's process has ended and this is the last of its output.
+    /// Whether the pane's process has ended and this is its last output.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exited: bool,
-    /// With which status, where that is known.
+    /// The exit status, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
-    /// By which signal, where that is known.
+    /// The signal that ended it, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_signal: Option<i32>,
 }
@@ -287,25 +287,25 @@ pub struct ReadAnswer {
 /// Observations of a verified submit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SubmitSeen {
-    /// The text's echo was seen before Enter was pressed.
+    /// Whether the text's echo was seen before Enter was pressed.
     pub echoed: bool,
-    /// The pane printed something after Enter.
+    /// Whether the pane printed something after Enter.
     pub changed: bool,
 }
 
-/// Answers an input.
+/// The response to an input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InputAnswer {
     /// The pane.
     pub pane: PaneId,
     /// The end of the output just before the input arrived.
     pub cursor: Cursor,
-    /// With `submit`: what was seen.
+    /// With `submit`: what was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submit: Option<SubmitSeen>,
 }
 
-/// How `run` knew where the output ended.
+/// How `run` determined the end of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RunMethod {
@@ -313,35 +313,36 @@ pub enum RunMethod {
     Sentinel,
 }
 
-/// Answers a run.
+/// The response to a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunAnswer {
     /// The pane.
     pub pane: PaneId,
     /// The command's output.
     pub output: String,
-    /// Its exit status; absent where the shell ended with it and nobody knows.
+    /// Its exit status; absent if the shell ended with the command and the status is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
-    /// How long it took, in milliseconds.
+    /// The duration in milliseconds.
     pub duration_ms: u64,
     /// The end of its output.
     pub cursor: Cursor,
-    /// The beginning of the output was dropped.
+    /// Whether the beginning of the output was dropped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
-    /// The shell ended with it.
+    /// Whether the shell ended with the command.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shell_ended: bool,
-    /// How its end was known.
+    /// How the command's end was determined.
     pub method: RunMethod,
 }
 
-/// How a wait ended, or that it goes on.
+/// How a wait ended, or that it continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitOutcome {
-    /// The wait goes on (an answer to `detach`, or to a look that timed out).
+    /// The wait continues (the response with `detach`, or to a request for the result that timed
+    /// out).
     Pending,
     /// All predicates were satisfied.
     Matched,
@@ -349,7 +350,7 @@ pub enum WaitOutcome {
     Failed,
     /// The pane ended first.
     Ended,
-    /// The time ran out.
+    /// The timeout expired.
     Timeout,
     /// The wait was cancelled.
     Cancelled,
@@ -363,9 +364,9 @@ pub enum PredicateKind {
     Pattern,
     /// A regex on the screen.
     Screen,
-    /// A regex that nothing on the screen matches any more.
+    /// A regex that no longer matches anything on the screen.
     Gone,
-    /// Quiet.
+    /// No output for a while.
     Stable,
     /// The process ended.
     Exit,
@@ -379,27 +380,26 @@ pub enum PredicateKind {
     Fail,
 }
 
-/// Where a pattern stood that was waited for in vain: before the wait began to count. The last such
-/// place.
+/// The last match of a pattern in output before the point from which a timed-out wait counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StandsBefore {
-    /// The line in which it matches.
+    /// The line with the match.
     pub line: String,
-    /// The raw offset at which the match begins, where it stands in the output.
+    /// The raw offset at which the match begins, if it is in the output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// The `since` that counts it: `screen` where it is on the screen, else `start`.
+    /// The `since` that counts the match: `screen` if it is on the screen, else `start`.
     pub since: String,
 }
 
 /// One predicate of a wait on one pane, and what satisfied it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PredicateReport {
-    /// Which kind.
+    /// Its kind.
     pub kind: PredicateKind,
     /// The pane it watches.
     pub pane: PaneId,
-    /// The regex, where it has one.
+    /// The regex, if the kind has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
     /// Whether it was satisfied.
@@ -410,66 +410,66 @@ pub struct PredicateReport {
     /// The line in which it matched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
-    /// The whole match, then the groups; a group that took no part is null.
+    /// The whole match, then the groups; a group that did not participate is null.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub captures: Vec<Option<String>>,
     /// Named groups.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub groups: std::collections::BTreeMap<String, String>,
-    /// When it was satisfied: milliseconds after the wait was asked (0 when it already was).
+    /// When it was satisfied: milliseconds after the wait's request (0 if it already was).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<f64>,
-    /// The output that satisfied it had been printed before the wait was asked.
+    /// Whether the output that satisfied it was printed before the wait's request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub before: bool,
-    /// For a `pattern` of a wait that timed out: it stood there before the wait began to count.
+    /// For a `pattern` of a wait that timed out: its match before the wait began to count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands_before: Option<StandsBefore>,
     /// For `prompt`: `osc133` or `rule`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub how: Option<String>,
-    /// For `exit`: the pane's exit status, where it is known.
+    /// For `exit`: the pane's exit status, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
-    /// For `exit`: the signal that ended it.
+    /// For `exit`: the signal that ended the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_signal: Option<i32>,
 }
 
-/// Answers a wait.
+/// The response to a wait.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WaitAnswer {
-    /// The wait's id; its result can be asked for again for ten minutes.
+    /// The wait's id; its result can be requested again for ten minutes.
     pub id: String,
-    /// How it ended.
+    /// How the wait ended.
     pub outcome: WaitOutcome,
-    /// The pane that decided it (absent while pending, on a timeout over several panes, and for
-    /// `all`).
+    /// The pane that decided the wait (absent while pending, on a timeout over several panes, and
+    /// for `all`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pane: Option<PaneId>,
     /// Each predicate on each pane.
     pub predicates: Vec<PredicateReport>,
-    /// Where to go on reading: after the last match on the pane that decided it.
+    /// Where to continue reading: after the last match on the pane that decided the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<Cursor>,
-    /// How long it took, in milliseconds.
+    /// The duration in milliseconds.
     pub duration_ms: f64,
-    /// Output was missing while it watched.
+    /// Output that was missing during the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
     /// On a timeout: the last lines of the screen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screen: Option<String>,
-    /// The exit status, where the pane ended and it is known.
+    /// The exit status, if the pane ended and it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
-    /// The signal, where the pane ended by one.
+    /// The signal, if one ended the pane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_signal: Option<i32>,
 }
 
 impl WaitAnswer {
-    /// Returns what the first pattern matched: the whole match, then its groups; nothing where no
+    /// Returns what the first pattern matched: the whole match, then its groups; empty if no
     /// pattern has matched.
     pub fn captures(&self) -> &[Option<String>] {
         let latched = self.predicates.iter().find(|report| !report.captures.is_empty());
@@ -480,9 +480,9 @@ impl WaitAnswer {
 /// A condition of an open wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaitCondition {
-    /// Which kind.
+    /// Its kind.
     pub kind: PredicateKind,
-    /// The regex, where it has one.
+    /// The regex, if the kind has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
 }
@@ -500,31 +500,32 @@ pub struct WaitInfo {
     pub mode: WaitMode,
     /// Its conditions; those of the kind `fail` end it as failed.
     pub conditions: Vec<WaitCondition>,
-    /// When it was asked for, in milliseconds since 1970.
+    /// When it was requested, in milliseconds since 1970.
     pub since_ms: u64,
-    /// When its time is up, in milliseconds since 1970.
+    /// When its timeout expires, in milliseconds since 1970.
     pub until_ms: u64,
-    /// The way by which its caller came: `unix`, `http`, `mcp`, or `engine` within a program of one's own.
+    /// The interface that its caller uses: `unix`, `http`, `mcp`, or `engine` inside an embedding
+    /// program.
     pub face: String,
-    /// The caller's process or address; empty where it is not known.
+    /// The caller's process or address; empty if unknown.
     pub who: String,
 }
 
-/// Answers `GET /v1/waits`.
+/// The response to `GET /v1/waits`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaitList {
-    /// The open waits, the oldest first.
+    /// The open waits, oldest first.
     pub waits: Vec<WaitInfo>,
 }
 
-/// Answers `GET /v1/servers`.
+/// The response to `GET /v1/servers`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ServerList {
-    /// The tmux servers that are followed, and sockets that were asked for on which none runs; by socket.
+    /// The followed tmux servers, and requested sockets without a running server; by socket.
     pub servers: Vec<ServerStatus>,
 }
 
-/// Answers what makes a session, window or pane.
+/// The response to a request that creates a session, window or pane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreatedAnswer {
     /// The new pane.
@@ -535,51 +536,51 @@ pub struct CreatedAnswer {
     pub session: String,
     /// The session's name.
     pub session_name: String,
-    /// Its stream's beginning.
+    /// The beginning of its stream.
     pub cursor: Cursor,
 }
 
-/// Answers what has nothing else to say.
+/// The response to a request that has no other result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DoneAnswer {
-    /// Always true: what failed is an error.
+    /// Always true: a failure is an error.
     pub ok: bool,
 }
 
-/// Answers `GET /v1/status`.
+/// The response to `GET /v1/status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StatusAnswer {
     /// muxtap's version.
     pub version: String,
     /// The daemon's process.
     pub pid: u32,
-    /// How long it has run, in seconds.
+    /// How long the daemon has run, in seconds.
     pub uptime_s: u64,
-    /// The socket it answers on.
+    /// The socket that the daemon listens on.
     pub socket: String,
-    /// The addresses it answers on besides, with their scheme.
+    /// Further addresses that the daemon listens on, with their scheme.
     #[serde(default)]
     pub http: Vec<String>,
     /// Its log file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
-    /// The tmux servers it follows.
+    /// The tmux servers that the daemon follows.
     pub servers: Vec<ServerStatus>,
-    /// Waits that are open.
+    /// The number of open waits.
     pub waits: u64,
-    /// Faults of the daemon itself, and what to do: its log cannot be written, it is out of file
+    /// Problems of the daemon itself, and the way out: its log cannot be written, it is out of file
     /// descriptors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// The daemon's settings, and where they came from.
+/// The daemon's settings, and the source of each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ConfigAnswer {
     /// The configuration file that was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Every setting there is.
+    /// All settings.
     pub settings: Vec<Setting>,
 }
 
@@ -588,40 +589,39 @@ pub struct ConfigAnswer {
 pub struct Setting {
     /// Its name.
     pub key: String,
-    /// The value in force: a text, true or false, a list of texts, or null.
+    /// The value in force: a string, a boolean, a list of strings, or null.
     pub value: serde_json::Value,
-    /// Where it came from: `default`, a file's path, a variable (`$MUXTAP_TMUX`) or a flag
-    /// (`--tmux`).
+    /// The source: `default`, a file's path, a variable (`$MUXTAP_TMUX`) or a flag (`--tmux`).
     pub source: String,
 }
 
-/// The daemon's view of what it needs: the surroundings that it was started in, not the caller's.
+/// The environment as the daemon sees it: the one it was started in, not the caller's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EnvironmentAnswer {
-    /// Its `PATH`, in which it looks for tmux.
+    /// Its `PATH`, which it searches for tmux.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Its `TMUX_TMPDIR`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tmux_tmpdir: Option<String>,
-    /// The directory in which it looks for tmux servers by their names.
+    /// The directory that it searches for tmux servers by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_dir: Option<String>,
-    /// The tmux program that it starts servers with.
+    /// The tmux program that starts servers.
     pub program: TmuxProgram,
-    /// The files that it read when it began, and those that it looked for and that were not there.
+    /// The files that the daemon read at its start, and those that it looked for in vain.
     #[serde(default)]
     pub files: Vec<ConfigFile>,
-    /// The tmux servers that run, of those that it follows and the one that `socket` names.
+    /// The running tmux servers among the followed ones and the one that `socket` names.
     pub servers: Vec<ServerProgram>,
 }
 
-/// A tmux program, as a process finds it.
+/// A tmux program, as a process finds it in its environment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TmuxProgram {
     /// The value of the setting `tmux`.
     pub name: String,
-    /// The file that this is; absent: there is none.
+    /// The program's file; absent if it was not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// Its version.
@@ -632,18 +632,18 @@ pub struct TmuxProgram {
     pub error: Option<String>,
 }
 
-/// A file that is read when a daemon begins.
+/// A file that a daemon reads at its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ConfigFile {
     /// The file.
     pub path: String,
-    /// Whether it was there.
+    /// Whether it existed and was read.
     pub read: bool,
-    /// Whether it is another one since: changed, made or removed.
+    /// Whether it has changed since: edited, created or removed.
     pub changed: bool,
 }
 
-/// A running tmux server, and the program that speaks to it.
+/// A running tmux server, and the program that connects to it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ServerProgram {
     /// Its socket.
@@ -654,14 +654,14 @@ pub struct ServerProgram {
     /// Its version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The program that speaks to it.
+    /// The program that connects to it.
     pub program: String,
-    /// Whether that is the server's own one.
+    /// Whether that is the program that the server itself runs.
     pub own: bool,
-    /// What is set on the server by which a person may notice muxtap while a pane is in use.
+    /// Options of the server by which a person may notice muxtap while a pane is in use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub noticed: Vec<String>,
-    /// Why it cannot be spoken to.
+    /// Why the server cannot be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -673,7 +673,7 @@ pub struct ServerStatus {
     pub socket: String,
     /// `connected`, `connecting`, `gone` or `absent`.
     pub state: String,
-    /// Its process, while it is connected.
+    /// Its process, while connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// Its tmux version.
@@ -682,15 +682,15 @@ pub struct ServerStatus {
     /// How the server is followed: `used`, `sessions` or `hub` (`docs/unnoticed.md`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<String>,
-    /// Control clients that are attached.
+    /// The number of attached control clients.
     pub clients: u32,
-    /// Sessions, without muxtap's own.
+    /// The number of sessions, without muxtap's own.
     pub sessions: u32,
-    /// Panes that are followed.
+    /// The number of followed panes.
     pub panes: u32,
-    /// Bytes their rings hold.
+    /// The number of bytes in their rings.
     pub ring_bytes: u64,
-    /// Why it is not connected; or, where it is, what is wrong with its socket.
+    /// Why it is not connected; if it is, what is wrong with its socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -1,8 +1,9 @@
-//! Requests that cannot be read, explained in plain words: the field, what is expected there, what was given.
+//! Parses requests and explains in plain words those that do not fit: the field, the expected and
+//! the given value.
 //!
-//! A request is read by serde, whose errors are written for programmers. Only when it is refused is it
-//! read again, into a tree ([`Node`]), and the type is asked once more with an error of our own
-//! (`Problem`), which keeps the facts that serde only prints.
+//! A request is parsed by serde, whose errors are written for programmers. Only when it is rejected
+//! is it parsed again, into a tree ([`Node`]), and the type is read from the tree with an error of
+//! our own (`Problem`), which keeps the facts that serde only prints.
 
 mod problem;
 mod value;
@@ -17,18 +18,19 @@ use self::{
 };
 use super::{Error, Result};
 
-/// The longest request, in bytes, in which a wrong field is sought by leaving out one after the other.
+/// The longest request, in bytes, in which a wrong field is sought by leaving out one after the
+/// other.
 const SEARCHED_BYTES: usize = 16 * 1024;
-/// Fields or items that are left out at each level of such a search.
+/// The number of fields or items that are left out at each level of such a search.
 const SEARCHED_FIELDS: usize = 64;
-/// Levels of such a search.
+/// The number of levels of such a search.
 const SEARCHED_LEVELS: usize = 4;
 
-/// Reads a request from JSON. `whole` is what an error calls it: `body`.
+/// Parses a request from JSON. `whole` is its name in errors: `body`.
 ///
 /// Error: `INVALID_ARGUMENT`, whose message begins with the field.
 pub fn from_json<T: DeserializeOwned>(whole: &str, bytes: &[u8]) -> Result<T> {
-    // serde would take a list for an object, field by field.
+    // serde would accept a list as an object, field by field.
     let is_object = bytes.trim_ascii_start().starts_with(b"{");
     match serde_json::from_slice(bytes) {
         Ok(request) if is_object => Ok(request),
@@ -36,7 +38,7 @@ pub fn from_json<T: DeserializeOwned>(whole: &str, bytes: &[u8]) -> Result<T> {
     }
 }
 
-/// Reads a request from the pairs of a query.
+/// Parses a request from the pairs of a query.
 ///
 /// Error: `INVALID_ARGUMENT`, whose message begins with the parameter.
 pub fn from_pairs<T: DeserializeOwned>(pairs: Vec<(String, String)>) -> Result<T> {
@@ -45,7 +47,7 @@ pub fn from_pairs<T: DeserializeOwned>(pairs: Vec<(String, String)>) -> Result<T
     Node { value: Value::Object(pairs), length }.read("query")
 }
 
-/// Reads a request from JSON that was parsed already. `whole` is what an error calls it: `arguments`.
+/// Parses a request from JSON that is already parsed. `whole` is its name in errors: `arguments`.
 ///
 /// Error: `INVALID_ARGUMENT`, whose message begins with the field.
 pub fn from_value<T: DeserializeOwned>(whole: &str, value: &serde_json::Value) -> Result<T> {
@@ -55,7 +57,7 @@ pub fn from_value<T: DeserializeOwned>(whole: &str, value: &serde_json::Value) -
     }
 }
 
-/// A request as it was written, before it is known whether it fits its type.
+/// A request as it was written, before it is checked against its type.
 #[derive(Clone, Debug)]
 pub struct Node {
     value: Value,
@@ -64,27 +66,27 @@ pub struct Node {
 }
 
 impl Node {
-    /// Reads JSON. Error: `INVALID_ARGUMENT` for what is no JSON.
+    /// Parses JSON. Error: `INVALID_ARGUMENT` if it is invalid.
     pub fn parse(whole: &str, bytes: &[u8]) -> Result<Self> {
         let value = serde_json::from_slice(bytes).map_err(|error| no_json(whole, bytes, &error))?;
         Ok(Self { value, length: bytes.len() })
     }
 
-    /// Takes JSON that was parsed already.
+    /// Converts JSON that is already parsed.
     fn of(whole: &str, value: &serde_json::Value) -> Result<Self> {
         let length = value.to_string().len();
         let value = Value::deserialize(value).map_err(|error| Error::invalid(format!("{whole}: {error}")))?;
         Ok(Self { value, length })
     }
 
-    /// Takes a field out of an object; `None` where there is none.
+    /// Removes a field from an object and returns it; `None` if it is missing.
     pub fn take(&mut self, name: &str) -> Option<Self> {
         let Value::Object(fields) = &mut self.value else { return None };
         let at = fields.iter().position(|(known, _)| known == name)?;
         Some(Self { value: fields.remove(at).1, length: self.length })
     }
 
-    /// Returns a field's number; `None` where there is none.
+    /// Returns a field's number; `None` if it is missing.
     pub fn number(&self, name: &str) -> Option<u64> {
         match self.value.at(&[Step::Field(name.to_owned())])? {
             Value::Number(number) => number.as_u64(),
@@ -92,7 +94,7 @@ impl Node {
         }
     }
 
-    /// Returns a text's characters.
+    /// Returns the characters of a string.
     pub fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
@@ -105,7 +107,7 @@ impl Node {
         self.value.shown()
     }
 
-    /// Reads a request of this type. Error: `INVALID_ARGUMENT`.
+    /// Parses a request of this type. Error: `INVALID_ARGUMENT`.
     pub fn read<T: DeserializeOwned>(mut self, whole: &str) -> Result<T> {
         let problem = match T::deserialize(&self.value) {
             Ok(request) => return Ok(request),
@@ -115,8 +117,8 @@ impl Node {
         Err(problem.into_error(whole, &self.value))
     }
 
-    /// Finds the place of a wrong value that serde does not name, since it stands in a flattened part:
-    /// the field without which the request has another problem, or none.
+    /// Finds the place of a wrong value that serde does not name because it is in a flattened part:
+    /// the field without which the request has another problem or no problem.
     fn narrow<T: DeserializeOwned>(&mut self, problem: Problem) -> Problem {
         let mut path = problem.path.clone();
         for _ in 0..SEARCHED_LEVELS {
@@ -138,13 +140,14 @@ impl Node {
             *self.value.at_mut(path)? = part;
             match T::deserialize(&self.value) {
                 Ok(_) => Some(()),
-                // Without a field that is needed nothing else is known.
+                // Without a required field nothing else is known.
                 Err(other) => (other != *problem && !matches!(other.what, What::Missing(_))).then_some(()),
             }
         };
         let mut place = (0..count).find(|place| solves(whole.without(*place..place + 1)).is_some());
         if place.is_none() {
-            // Of several wrong ones the first: the one that is left when nothing behind it is.
+            // Of several wrong ones, the first: the one that remains when everything after it is
+            // left out.
             place = (0..count).rev().find(|place| solves(whole.without(*place..whole.len())).is_some());
         }
         *self.value.at_mut(path)? = whole;
@@ -152,7 +155,7 @@ impl Node {
     }
 }
 
-/// Explains what is no JSON.
+/// Explains invalid JSON.
 fn no_json(whole: &str, bytes: &[u8], error: &serde_json::Error) -> Error {
     if bytes.trim_ascii().is_empty() {
         return Error::invalid(format!("{whole}: expected a JSON object, got nothing"));
@@ -161,7 +164,7 @@ fn no_json(whole: &str, bytes: &[u8], error: &serde_json::Error) -> Error {
         return Error::invalid(format!("{whole}: this is no whole JSON: it ends in the middle of a value"));
     }
     let line = bytes.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
-    // The column is that of the byte which does not fit, from 1.
+    // The column is that of the byte that does not fit, from 1.
     let rest = line.get(error.column().saturating_sub(1)..).filter(|rest| !rest.is_empty()).unwrap_or(line);
     let rest = shortened(&String::from_utf8_lossy(rest.get(..4 * SHOWN).unwrap_or(rest)));
     let (line, byte) = (error.line(), error.column());
@@ -229,7 +232,7 @@ mod tests {
         assert_eq!(error.details, Some(json!({ "field": "keys[0]" })));
     }
 
-    /// serde keeps no path to what stands in a flattened part.
+    /// serde does not keep the path to a value in a flattened part.
     #[test]
     fn a_wrong_field_of_a_flattened_part_is_found() {
         for (message, says) in [

@@ -1,4 +1,5 @@
-//! Devices, their workspaces and their sessions: what is asked and answered. `docs/devices.md` describes them.
+//! Devices, their workspaces and their sessions: requests and responses. `docs/devices.md`
+//! describes them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -14,7 +15,7 @@ pub enum DeviceType {
 }
 
 impl DeviceType {
-    /// The word on the wire.
+    /// Returns the word used on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Browser => "browser",
@@ -27,7 +28,7 @@ impl DeviceType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RemoteControl {
-    /// No: the relay refuses.
+    /// No: the relay rejects the request.
     Never,
     /// The device decides about each caller.
     #[default]
@@ -46,15 +47,15 @@ pub struct DeviceInfo {
     pub device_label: String,
     /// Its kind.
     pub device_type: DeviceType,
-    /// Whether it is connected and answers.
+    /// Whether it is connected and responds.
     pub online: bool,
-    /// When it was heard last, in milliseconds since 1970.
+    /// When it was last active, in milliseconds since 1970.
     pub last_seen_at: u64,
-    /// The revision of its workspace, as it said last.
+    /// The revision of its workspace that it last reported.
     pub workspace_revision: u64,
 }
 
-/// Answers `GET /v1/devices`.
+/// The response to `GET /v1/devices`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeviceList {
     /// The devices, by their ids.
@@ -65,22 +66,22 @@ pub struct DeviceList {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct WorkspaceQuery {
-    /// Where the device is not connected: answer with what it published last.
+    /// If the device is not connected, return what it last published.
     #[serde(default)]
     pub allow_stale: bool,
 }
 
-/// Where an answer about a workspace comes from.
+/// The source of a response about a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkspaceSource {
-    /// The device answered.
+    /// The device replied.
     Live,
-    /// The device published it, and is not connected.
+    /// The device published it and is not connected.
     Cache,
 }
 
-/// A workspace, and how fresh this is.
+/// A workspace, and how current it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceAnswer {
@@ -91,23 +92,23 @@ pub struct WorkspaceAnswer {
     /// The active tab.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_tab_id: Option<String>,
-    /// The tabs, as their owner has them.
+    /// The tabs, as the owner reports them.
     #[schema(value_type = Vec<Object>)]
     pub tabs: Vec<serde_json::Value>,
-    /// The panes of all tabs, as their owner has them.
+    /// The panes of all tabs, as the owner reports them.
     #[schema(value_type = Vec<Object>)]
     pub panes: Vec<serde_json::Value>,
-    /// Where this comes from.
+    /// The source of this workspace.
     pub source: WorkspaceSource,
-    /// When the device made it, in milliseconds since 1970.
+    /// When the device created it, in milliseconds since 1970.
     pub captured_at: u64,
     /// Whether the device is connected.
     pub owner_online: bool,
-    /// When it was heard last, in milliseconds since 1970.
+    /// When the device was last active, in milliseconds since 1970.
     pub owner_last_seen_at: u64,
 }
 
-/// `PUT /v1/devices/{id}/workspace`: what a device without a socket publishes.
+/// `PUT /v1/devices/{id}/workspace`: publishes the workspace of a device without a socket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PublishRequest {
@@ -124,15 +125,15 @@ pub struct PublishRequest {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RpcRequest {
-    /// `layout.rpc.request`; over HTTP it may be left out.
+    /// `layout.rpc.request`; may be omitted over HTTP.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The request's id; over HTTP one is made where there is none.
+    /// The request's id; over HTTP it is generated if absent.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request_id: String,
-    /// The device that asks.
+    /// The requesting device.
     pub caller_device_id: String,
-    /// The device that is asked.
+    /// The device that owns the workspace.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub target_device_id: String,
     /// The command: `new-tab`, `split-pane` and so on, or `get-workspace`.
@@ -141,10 +142,11 @@ pub struct RpcRequest {
     #[serde(default)]
     #[schema(value_type = Object)]
     pub args: serde_json::Value,
-    /// The workspace's revision that the caller saw; every change needs it.
+    /// The workspace's revision that the caller saw; required for every change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_revision: Option<u64>,
-    /// The key under which the owner remembers the answer; commands that create need it.
+    /// The key under which the owner remembers the response; required for commands that create
+    /// something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     /// How long the owner may take, in milliseconds (default 10,000; at most 60,000).
@@ -152,19 +154,19 @@ pub struct RpcRequest {
     pub timeout_ms: Option<u64>,
 }
 
-/// An owner's answer.
+/// An owner's response.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RpcResponse {
     /// The request's id.
     pub request_id: String,
-    /// True.
+    /// Always true.
     pub ok: bool,
     /// The owner's result.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub result: serde_json::Value,
-    /// The workspace's revision with the change in it.
+    /// The workspace's revision that includes the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_revision: Option<u64>,
 }
@@ -173,11 +175,11 @@ pub struct RpcResponse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceScope {
-    /// Publishing and changing the device's own workspace; every token has it.
+    /// Publish and change the device's own workspace; every token has it.
     LayoutWrite,
-    /// Asking other devices for changes.
+    /// Request changes on other devices.
     RemoteControl,
-    /// All other routes: terminals, waits and so on.
+    /// Use all other routes: terminals, waits and so on.
     Terminals,
 }
 
@@ -200,7 +202,7 @@ pub struct DeviceSessionRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RefreshRequest {
-    /// The refresh token; it works once.
+    /// The refresh token; valid once.
     pub refresh_token: String,
 }
 
@@ -208,13 +210,13 @@ pub struct RefreshRequest {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceSession {
-    /// The device to which it is bound.
+    /// The device that the session belongs to.
     pub device_id: String,
     /// The token, for `Authorization: Bearer`.
     pub token: String,
     /// The token for the next session.
     pub refresh_token: String,
-    /// When the token ends, in milliseconds since 1970.
+    /// When the token expires, in milliseconds since 1970.
     pub expires_at: u64,
     /// The scopes of the token.
     pub scopes: Vec<DeviceScope>,

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::{AgentInfo, Cursor, Error, Gap, PaneInfo, Size};
 
-/// The kinds of events, by the word that stands in an event's `type`.
+/// The kinds of events, by the word in an event's `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
@@ -24,9 +24,9 @@ pub enum EventKind {
     Bell,
     /// A pane's title changed.
     Title,
-    /// An agent in a pane does something else than before.
+    /// An agent's state in a pane changed.
     Agent,
-    /// Sessions, windows or panes were made, closed, moved or renamed.
+    /// Sessions, windows or panes were created, closed, moved or renamed.
     Topology,
     /// A stream has a gap.
     Gap,
@@ -35,7 +35,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Every kind there is; the first two have to be asked for.
+    /// All kinds; the first two must be requested.
     pub const ALL: [Self; 10] = [
         Self::Output,
         Self::Screen,
@@ -49,7 +49,7 @@ impl EventKind {
         Self::Server,
     ];
 
-    /// The word on the wire.
+    /// Returns the word used on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Output => "output",
@@ -91,35 +91,34 @@ pub enum Event {
         /// Its bytes, base64 (format `raw`; not in binary frames).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         data: Option<String>,
-        /// The end of it.
+        /// The end of the text.
         cursor: Cursor,
-        /// Something is missing before it.
+        /// The output that is missing before it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gap: Option<Gap>,
     },
-    /// A pane's screen shows something new. Comes once for all that changed since the last one;
-    /// with `screen=text` or `screen=ansi` the first one has all rows.
+    /// A pane's screen changed. One event covers all changes since the last one; with `screen=text`
+    /// or `screen=ansi` the first event has all rows.
     Screen {
         /// The pane.
         pane: PaneId,
-        /// The rows that changed, from the top, from 0.
+        /// The rows that changed, in order, from 0 at the top.
         rows: Vec<u16>,
-        /// The text of each of `rows`, where that was asked for: as `capture-pane -p` prints it, or
-        /// as `capture-pane -p -e` prints that row alone.
+        /// The text of each of `rows`, if requested: as `capture-pane -p` prints it, or as
+        /// `capture-pane -p -e` prints that row alone.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lines: Option<Vec<String>>,
         /// The pane's size.
         size: Size,
-        /// The cursor's column, from 0; as many as there are columns where the next character
-        /// wraps.
+        /// The cursor's column, from 0; equal to the number of columns if the next character wraps.
         cursor_x: u32,
         /// The cursor's row, from 0.
         cursor_y: u32,
-        /// The cursor is shown.
+        /// Whether the cursor is shown.
         cursor_visible: bool,
-        /// The alternate screen is shown.
+        /// Whether the alternate screen is shown.
         alternate: bool,
-        /// The end of the output that it shows.
+        /// The end of the output that the screen shows.
         cursor: Cursor,
     },
     /// A pane appeared.
@@ -131,10 +130,10 @@ pub enum Event {
     PaneExited {
         /// The pane.
         pane: PaneId,
-        /// With which status, where that is known.
+        /// The exit status, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exit_status: Option<i32>,
-        /// By which signal, where that is known.
+        /// The signal that ended it, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exit_signal: Option<i32>,
     },
@@ -150,7 +149,7 @@ pub enum Event {
         /// The new title.
         title: String,
     },
-    /// Sessions, windows or panes were made, closed, moved or renamed.
+    /// Sessions, windows or panes were created, closed, moved or renamed.
     Topology {
         /// The server's socket.
         socket: String,
@@ -159,10 +158,10 @@ pub enum Event {
     Gap {
         /// The pane.
         pane: PaneId,
-        /// The output that is missing.
+        /// The missing output.
         gap: Gap,
     },
-    /// An agent does something else than before: what it does now.
+    /// An agent's state changed: its new state.
     Agent(Box<AgentInfo>),
     /// A tmux server was lost or found.
     Server {
@@ -174,7 +173,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Its `type`.
+    /// Returns its `type`.
     pub const fn kind(&self) -> EventKind {
         match self {
             Self::Output { .. } => EventKind::Output,

@@ -1,18 +1,19 @@
-//! Other hosts: how each is reached, and why not.
+//! Remote hosts: how each is reached, and why one is not.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// Whether the hosts are looked at.
+/// Whether unconnected hosts are tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct HostsQuery {
-    /// Look now at those that are not reached: a command is run there, and no client attached. It takes up to 20 s.
+    /// Try unconnected hosts now: this runs a command on each and attaches no client. It takes up
+    /// to 20 s.
     #[serde(default)]
     pub look: bool,
 }
 
-/// `GET /v1/hosts`: the hosts whose tmux servers can be named, besides this one.
+/// `GET /v1/hosts`: the remote hosts whose tmux servers can be named.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HostList {
     /// The hosts, by their names.
@@ -24,28 +25,29 @@ pub struct HostList {
 pub struct HostInfo {
     /// Its name, as in the target `NAME/%3`.
     pub name: String,
-    /// The command that runs programs there, as for a shell.
+    /// The command that runs programs on it, as for a shell.
     pub command: String,
-    /// The state of the way to it.
+    /// The state of the connection to it.
     pub state: HostState,
-    /// Its servers that are followed or were asked for, by their addresses.
+    /// Its followed or requested servers, by their addresses.
     #[serde(default)]
     pub servers: Vec<String>,
-    /// The muxtap over there, where it was looked for.
+    /// The host's own muxtap, if it was looked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerInfo>,
-    /// Why it was not reached the last time.
+    /// Why the last attempt failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Unreachable>,
-    /// The reason in words, and what to do.
+    /// The reason in words, and the way out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// The muxtap of another host: where it is there, its daemon answers for the tmux servers there.
+/// The muxtap on a remote host: if it is installed, its daemon handles requests for the host's tmux
+/// servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PeerInfo {
-    /// Whether it is there.
+    /// The state of the link to it.
     pub state: PeerState,
     /// Its version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,23 +65,23 @@ pub enum PeerState {
     Connecting,
     /// The link is up.
     Connected,
-    /// There is none that can be used.
+    /// No usable muxtap is installed.
     Absent,
-    /// Not reached now; whether it is there was known before, or is not known.
+    /// Not reached now; whether muxtap is installed may be known from before.
     Down,
 }
 
-/// The state of the way to a host.
+/// The state of the connection to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostState {
-    /// Nobody has asked for it yet, so nothing was run.
+    /// No caller has requested the host yet, so no command was run.
     Unasked,
     /// An attempt is under way.
     Connecting,
-    /// A server there is followed.
+    /// A server on it is followed.
     Connected,
-    /// Not reached, or no server runs there.
+    /// Not reached, or no server runs on it.
     Down,
 }
 
@@ -87,51 +89,52 @@ pub enum HostState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unreachable {
-    /// There is no connection to it, or its command cannot be run here.
+    /// The connection failed, or the command cannot be run on this host.
     NoConnection,
-    /// Its host key is not known, or is another one now.
+    /// The host key is unknown or has changed.
     HostKey,
-    /// A password is asked for, or no key that there is taken.
+    /// The host requires a password, or accepts none of the keys.
     Login,
-    /// There is no container of that name.
+    /// No container has that name.
     NoContainer,
-    /// The container does not run.
+    /// The container is not running.
     ContainerStopped,
-    /// The container runtime does not answer, or is not installed here.
+    /// The container runtime does not respond, or is not installed on this host.
     NoRuntime,
-    /// No tmux is there.
+    /// The host has no tmux.
     NoTmux,
-    /// The tmux there is too old.
+    /// The host's tmux is too old.
     TooOld,
 }
 
-/// `POST /v1/hosts`: makes another host's tmux servers reachable until the daemon ends.
+/// `POST /v1/hosts`: makes a remote host's tmux servers reachable until the daemon exits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AddHostRequest {
-    /// The command that runs programs there: `ssh box`, `docker exec -i web`; `NAME=COMMAND` names the host, too.
+    /// The command that runs programs on the host: `ssh box`, `docker exec -i web`; `NAME=COMMAND`
+    /// also names the host.
     pub via: String,
     /// Its name in targets. Default: the command's last word, without a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The tmux program there. Default: `tmux`, or where a login shell there finds it.
+    /// The tmux program on the host. Default: `tmux`, or the one that a login shell on it finds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tmux: Option<String>,
-    /// Whether the muxtap over there answers where there is one (default true).
+    /// Whether the host's own muxtap handles requests, if it has one (default true).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<bool>,
 }
 
-/// `POST /v1/tools/{name}`: the answer of a tool of MCP.
+/// `POST /v1/tools/{name}`: the result of an MCP tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ToolCallAnswer {
-    /// Its text for a model.
+    /// The text for a model.
     pub text: String,
-    /// The answer as JSON, by the tool's output schema.
+    /// The result as JSON, by the tool's output schema.
     #[schema(value_type = Object)]
     pub answer: serde_json::Value,
 }
 
-/// The answer to [`AddHostRequest`].
+/// The response to [`AddHostRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AddHostAnswer {
     /// The host's name in targets.

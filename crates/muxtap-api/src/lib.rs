@@ -1,5 +1,5 @@
-//! Requests and answers on every face: the same fields in HTTP's JSON, MCP's structured content and
-//! `--json`.
+//! Requests and responses of every interface: the same fields in HTTP's JSON, MCP's structured
+//! content and `--json`.
 
 mod agents;
 mod answers;

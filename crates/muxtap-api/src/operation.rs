@@ -1,9 +1,9 @@
-//! What can be done with a tmux server, and what it takes to be allowed to.
+//! Operations on a tmux server, and the tier that each requires.
 
 use crate::{PatchRequest, Tier};
 
-/// Something that a caller has done to a tmux server, whichever face asks, and whether this muxtap does it or that of
-/// another host. This is where its tier is decided.
+/// An operation that a caller requests on a tmux server, over whichever interface, and whether this
+/// muxtap or one on another host performs it. Its tier is decided in this type alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Lists, captures, reads, searches, waits, events.
@@ -14,15 +14,15 @@ pub enum Operation {
     Input,
     /// Answers an agent's question.
     Answer,
-    /// Runs a command in a shell that is there.
+    /// Runs a command in an existing shell.
     Run,
-    /// Makes a session.
+    /// Creates a session.
     NewSession,
-    /// Makes a window.
+    /// Creates a window.
     NewWindow,
     /// Splits a pane.
     SplitWindow,
-    /// Makes a pane whose end nobody holds.
+    /// Creates a pane that no caller is bound to end.
     Spawn,
     /// Changes a session.
     ChangeSession,
@@ -30,16 +30,16 @@ pub enum Operation {
     ChangeWindow,
     /// Changes a pane.
     ChangePane,
-    /// Starts a program in a pane; one that runs there is ended only where `kill` says so.
+    /// Starts a program in a pane; a running one is ended only if `kill` is set.
     Respawn {
-        /// Whether a program that runs there is ended.
+        /// Whether a running program is ended.
         kill: bool,
     },
-    /// Moves what is there: the action that the audit log names.
+    /// Rearranges existing things: the action that the audit log names.
     Arrange(&'static str),
     /// Ends a pane.
     KillPane,
-    /// Ends a pane that the caller itself has made.
+    /// Ends a pane that the caller itself created.
     KillOwnPane,
     /// Ends a window.
     KillWindow,
@@ -48,7 +48,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Returns what a caller must be allowed to do.
+    /// Returns the tier that a caller needs.
     pub const fn tier(self) -> Tier {
         match self {
             Self::Look => Tier::Read,
@@ -62,7 +62,7 @@ impl Operation {
             | Self::ChangePane
             | Self::Respawn { kill: false }
             | Self::Arrange(_)
-            // Who may make it may close it.
+            // A caller that may create a pane may end it.
             | Self::KillOwnPane => Tier::Create,
             Self::Respawn { kill: true } | Self::KillPane | Self::KillWindow | Self::KillSession => Tier::Kill,
         }
@@ -91,7 +91,7 @@ impl Operation {
         }
     }
 
-    /// Returns what a patch of a pane does.
+    /// Returns the operation that a patch of a pane is.
     pub fn of_pane_patch(patch: &PatchRequest) -> Self {
         match &patch.respawn {
             Some(respawn) => Self::Respawn { kill: respawn.kill },

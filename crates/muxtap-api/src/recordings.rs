@@ -1,4 +1,4 @@
-//! Recordings: what is asked for, and what became of it. `docs/recordings.md` describes them.
+//! Recordings: requests and states. `docs/recordings.md` describes them.
 
 use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
@@ -25,34 +25,34 @@ pub enum RecordFormat {
 pub struct RecordRequest {
     /// The pane.
     pub pane: String,
-    /// Begin here: `now` (default), `start` (all that is kept), `input`, `lines:N`, how long ago
+    /// Begin here: `now` (default), `start` (everything retained), `input`, `lines:N`, how long ago
     /// (`90s`, `10m`), or a cursor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// Record into this one file, which is made: a name in the directory of recordings, or, over the
-    /// Unix socket, an absolute path. At a limit the recording ends.
+    /// Record into this one file, which is created: a name in the recordings directory, or, over
+    /// the Unix socket, an absolute path. The recording ends at a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Record into files in this directory, an absolute path; only over the Unix socket. Absent, and
-    /// no `file`: into the directory of recordings. At a limit the next file begins.
+    /// Record into files in this directory, an absolute path; only over the Unix socket. Without
+    /// `dir` and `file`: into the recordings directory. At a limit the next file begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dir: Option<String>,
-    /// Bytes of a file, at least 4096.
+    /// The maximum number of bytes in a file, at least 4096.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
-    /// Milliseconds of a file, at least 1000.
+    /// The maximum duration of a file in milliseconds, at least 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_ms: Option<u64>,
-    /// Regexes of secrets, which are replaced by `*` before anything is written; at most 64.
+    /// Regexes of secrets, replaced by `*` before anything is written; at most 64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redact: Vec<String>,
-    /// Record what muxtap types, too. What a terminal does not echo is never recorded.
+    /// Also record what muxtap types. What a terminal does not echo is never recorded.
     #[serde(default)]
     pub input: bool,
     /// The form of the files.
     #[serde(default)]
     pub format: RecordFormat,
-    /// End it unless `GET /v1/recordings/{id}?attach=true` comes within ten seconds.
+    /// End the recording unless `GET /v1/recordings/{id}?attach=true` comes within ten seconds.
     #[serde(default)]
     pub attend: bool,
 }
@@ -61,10 +61,10 @@ pub struct RecordRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RecordState {
-    /// Going on.
+    /// It continues.
     #[default]
     Recording,
-    /// Stopped, or whoever waited for it has gone.
+    /// It was stopped, or the connection that was attached to it ended.
     Stopped,
     /// The pane's program has ended.
     PaneEnded,
@@ -87,24 +87,24 @@ pub struct RecordingInfo {
     pub socket: String,
     /// The form of the files.
     pub format: RecordFormat,
-    /// Whether it goes on, or why it has ended.
+    /// Whether it continues, or why it has ended.
     pub state: RecordState,
-    /// The files, in their order; the last 1000 of them.
+    /// The files, in order; the last 1000.
     pub files: Vec<String>,
-    /// Bytes written to all of them.
+    /// The number of bytes written to all files.
     pub bytes: u64,
-    /// When it was begun, in milliseconds since 1970.
+    /// When it began, in milliseconds since 1970.
     pub started_ms: u64,
     /// When it ended, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-    /// The end of the pane's output that was taken.
+    /// The end of the recorded output of the pane.
     pub cursor: Cursor,
-    /// Places where output is missing.
+    /// The number of places with missing output.
     pub gaps: u64,
-    /// Characters, and strings such as titles, that were replaced.
+    /// The number of characters, and strings such as titles, that were replaced.
     pub redacted: u64,
-    /// The pane's exit status, where that is known.
+    /// The pane's exit status, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
     /// Why it failed.
@@ -112,10 +112,10 @@ pub struct RecordingInfo {
     pub error: Option<String>,
 }
 
-/// Answers `GET /v1/recordings`.
+/// The response to `GET /v1/recordings`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RecordingList {
-    /// Those that go on and those that have ended, the oldest first.
+    /// The active and the ended recordings, oldest first.
     pub recordings: Vec<RecordingInfo>,
 }
 
@@ -123,7 +123,7 @@ pub struct RecordingList {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct RecordingQuery {
-    /// Answer when it has ended, and end it when this connection ends first.
+    /// Respond when the recording has ended, and end it if this connection ends first.
     #[serde(default)]
     pub attach: bool,
 }
@@ -132,7 +132,7 @@ pub struct RecordingQuery {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct AlisQuery {
-    /// A regex of secrets, which are replaced by `*`.
+    /// A regex of secrets, replaced by `*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redact: Option<String>,
 }

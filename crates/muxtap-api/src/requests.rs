@@ -1,4 +1,4 @@
-//! The requests that callers send.
+//! Requests that callers send.
 
 use std::collections::BTreeMap;
 
@@ -8,36 +8,37 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::streams::items;
 
-/// Picks the tmux server; on every route.
+/// Selects the tmux server; on every route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct ServerQuery {
-    /// The tmux server: its name as for `tmux -L`, or the absolute path of its socket (over TCP: of one that is
-    /// followed, configured, or in the folder of the user's tmux). Absent: the
-    /// only server that is followed, else the one named `default` of the daemon's user.
+    /// The tmux server: its name as for `tmux -L`, or the absolute path of its socket (over TCP: of
+    /// a server that is followed, configured, or in the directory of the user's tmux sockets).
+    /// Absent: the only followed server, else the one named `default` of the daemon's user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
-    /// The caller's own pane, by its id: targets such as `:2`, `.1` and `+` count from there.
+    /// The caller's own pane, by its id: targets such as `:2`, `.1` and `+` count from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<String>)]
     pub from: Option<PaneId>,
 }
 
-/// Whether a list shows other hosts, too.
+/// Whether a list includes other hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct EverywhereQuery {
-    /// List the default servers of all other hosts, too; which of them cannot be reached is in `unreachable`.
+    /// Also list the default servers of all other hosts; `unreachable` lists the hosts that
+    /// returned nothing.
     #[serde(default)]
     pub everywhere: bool,
 }
 
-/// Picks what a list shows.
+/// Selects the entries of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct ListQuery {
-    /// Only what these targets name, with commas between them: a pane, all of a window or a session;
-    /// a `*` in a name stands for any run of characters. Default: everything.
+    /// Only what these targets name, separated by commas: a pane, or everything in a window or a
+    /// session; a `*` in a name stands for any characters. Default: everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets: Option<String>,
 }
@@ -49,7 +50,7 @@ impl ListQuery {
     }
 }
 
-/// `GET /v1/panes/{pane}/format`: what tmux makes of a format for one pane, as `display-message -p`.
+/// `GET /v1/panes/{pane}/format`: expands a format for one pane, as `display-message -p` does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct FormatQuery {
@@ -57,20 +58,20 @@ pub struct FormatQuery {
     pub format: String,
 }
 
-/// `GET /v1/format`: what tmux makes of a format for each session, window or pane.
+/// `GET /v1/format`: expands a format for each session, window or pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct FormatListQuery {
-    /// The kind of what is listed.
+    /// What is listed.
     pub each: Listed,
     /// The format, as in FORMATS of tmux's manual page: `#{session_name} #{session_windows}`.
     pub format: String,
-    /// As for the list itself: only what these targets name, with commas between them.
+    /// As for the list itself: only what these targets name, separated by commas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets: Option<String>,
 }
 
-/// A kind of what tmux lists.
+/// What tmux lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Listed {
@@ -83,7 +84,7 @@ pub enum Listed {
     Panes,
 }
 
-/// `GET /v1/panes/{pane}/capture`: as `tmux capture-pane -p`.
+/// `GET /v1/panes/{pane}/capture`: captures a pane, as `tmux capture-pane -p` does.
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
@@ -98,51 +99,51 @@ pub struct CaptureRequest {
     /// Join wrapped lines and keep trailing spaces (`-J`).
     #[serde(default)]
     pub join: bool,
-    /// Keep colours and attributes as escape sequences (`-e`).
+    /// Keep colors and attributes as escape sequences (`-e`).
     #[serde(default)]
     pub escapes: bool,
     /// Keep trailing spaces (`-N`).
     #[serde(default)]
     pub trailing: bool,
-    /// Answer from memory, ask tmux too, and tell how they compare. The pane must rest meanwhile.
+    /// Capture from memory, also query tmux, and compare the two. The pane must rest meanwhile.
     #[serde(default)]
     pub verify: bool,
 }
 
-/// How a read gives what a pane printed.
+/// The form in which a read returns output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReadFormat {
     /// Escapes removed, `\r` and backspaces applied, `\n` line ends.
     #[default]
     Text,
-    /// Text with its escape sequences as they came, as (lossy) UTF-8.
+    /// Text with its original escape sequences, as (lossy) UTF-8.
     Ansi,
-    /// The bytes as they came, base64 in JSON (`data`).
+    /// The original bytes, base64 in JSON (`data`).
     Raw,
 }
 
-/// `GET /v1/panes/{pane}/output`: what was printed since a point.
+/// `GET /v1/panes/{pane}/output`: reads output since a point.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct ReadRequest {
-    /// A cursor, or `input` (default: muxtap's last input, or where muxtap made or respawned the
-    /// pane; else `start`), `start`, `now`, `lines:N` (the last N lines of what is retained), or how
-    /// long ago it was printed, with a unit (`90s`, `10m`, `1h30m`), or `@` and seconds since 1970, both
-    /// to about a second.
+    /// A cursor, or `input` (default: muxtap's last input, or where muxtap created or respawned the
+    /// pane; else `start`), `start`, `now`, `lines:N` (the last N retained lines), how long ago the
+    /// output was printed, with a unit (`90s`, `10m`, `1h30m`), or `@` and seconds since 1970; both
+    /// times are accurate to about a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// End here: a cursor or a time, as for `since`. Not with `wait_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// How to give it.
+    /// The form of the output.
     #[serde(default)]
     pub format: ReadFormat,
-    /// At most this many raw bytes (default 262,144; at most 8 MiB); what does not fit is left for
-    /// the next read.
+    /// The maximum number of raw bytes (default 262,144; at most 8 MiB); the next read returns the
+    /// rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
-    /// When there is nothing new: wait this long for it (long poll; at most 300,000).
+    /// If nothing is new, wait this long for output (long poll; at most 300,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
 }
@@ -151,8 +152,8 @@ pub struct ReadRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InputRequest {
-    /// Keys by tmux's names (`C-c`, `Enter`, `Up`); what is no key name is typed as text, as
-    /// `tmux send-keys` does.
+    /// Keys by tmux's names (`C-c`, `Enter`, `Up`); anything else is typed as text, as `tmux
+    /// send-keys` does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<String>>,
     /// Text, typed literally.
@@ -161,28 +162,29 @@ pub struct InputRequest {
     /// Bytes in hexadecimal, white space allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hex: Option<String>,
-    /// With `text`: paste it (bracketed where the program asked for it) in place of typing it.
+    /// With `text`: paste it (bracketed if the program requested that) instead of typing it.
     #[serde(default)]
     pub paste: bool,
-    /// Then press Enter, in a way that terminal programs take as Enter, and see that something
+    /// Then press Enter in a way that terminal programs accept as Enter, and check that something
     /// happened.
     #[serde(default)]
     pub submit: bool,
 }
 
-/// `POST /v1/panes/{pane}/run`: a command typed in a shell.
+/// `POST /v1/panes/{pane}/run`: runs a command in a shell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunRequest {
     /// The command, one or more lines.
     pub command: String,
-    /// Give up after this long (default 30,000; at most 86,400,000). The command goes on.
+    /// The timeout in milliseconds (default 30,000; at most 86,400,000). The command continues
+    /// after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Clear what is typed at the prompt; without it a prompt with something typed is a `CONFLICT`.
+    /// Clear text typed at the prompt; without this, typed text is a `CONFLICT`.
     #[serde(default)]
     pub clear_line: bool,
-    /// How long what runs in the pane may take to end before it is a `CONFLICT` (default 1000).
+    /// How long a program in the pane may take to end before it is a `CONFLICT` (default 1000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_ms: Option<u64>,
 }
@@ -194,12 +196,12 @@ pub enum WaitMode {
     /// The first pane that satisfies all predicates ends the wait.
     #[default]
     Any,
-    /// Every pane must.
+    /// Every pane must satisfy all predicates.
     All,
 }
 
-/// `POST /v1/waits`. At least one predicate: patterns, screen, gone, `stable_ms`, exit, prompt, bell or
-/// title. Several are AND.
+/// `POST /v1/waits`. At least one predicate: patterns, screen, gone, `stable_ms`, exit, prompt,
+/// bell or title. All of them must be satisfied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 // Reasons: each is a field of the JSON that callers write.
@@ -216,13 +218,14 @@ pub struct WaitRequest {
     /// Regexes on the rendered screen; each must match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub screen: Vec<String>,
-    /// Regexes that nothing on the rendered screen matches, now or later; for each.
+    /// Regexes that no longer match anything on the rendered screen, now or later; each must be
+    /// gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<String>,
     /// No output for this long, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stable_ms: Option<u64>,
-    /// The pane's process ended.
+    /// The pane's process has ended.
     #[serde(default)]
     pub exit: bool,
     /// A shell's prompt rests.
@@ -242,13 +245,13 @@ pub struct WaitRequest {
     /// `screen`, or a cursor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// After all latched: quiet for this long more.
+    /// After all predicates are satisfied: no output for this much longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settle_ms: Option<u64>,
-    /// Give up after this long (default 30,000; at most 86,400,000).
+    /// The timeout in milliseconds (default 30,000; at most 86,400,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Answer at once with the wait's id; ask for its result with `GET /v1/waits/{id}`.
+    /// Respond at once with the wait's id; its result is at `GET /v1/waits/{id}`.
     #[serde(default)]
     pub detach: bool,
 }
@@ -259,7 +262,7 @@ pub struct NewSessionRequest {
     /// The session's name; absent: tmux numbers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its window's name; absent: tmux names it after what runs.
+    /// Its window's name; absent: tmux names it after the running program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_name: Option<String>,
     /// The program in its pane; absent: the shell.
@@ -271,33 +274,34 @@ pub struct NewSessionRequest {
     /// Rows (default 24).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub height: Option<u16>,
-    /// Where a session of that name is there already, answer its active pane and make nothing
-    /// (`-A`); default: that is an error.
+    /// If a session of that name exists, return its active pane and create nothing (`-A`); default:
+    /// that is an error.
     #[serde(default)]
     pub or_existing: bool,
 }
 
-/// The program to start in a pane, and how; common to sessions, windows, splits and respawns.
+/// The program to start in a pane, and its environment; common to sessions, windows, splits and
+/// respawns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SpawnRequest {
-    /// The program and its arguments; one item alone is a shell command line, as for tmux. Absent:
+    /// The program and its arguments; a single item is a shell command line, as for tmux. Absent:
     /// the shell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// Working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// The caller's own directory, where none is asked for; it means nothing on another host.
+    /// The caller's own directory, used if `cwd` is absent; it means nothing on another host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller_cwd: Option<String>,
     /// Environment variables set in the pane, over the session's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Keep the pane when its process has ended (tmux's `remain-on-exit`).
+    /// Keep the pane after its process has ended (tmux's `remain-on-exit`).
     #[serde(default)]
     pub keep: bool,
-    /// The caller's whole environment; used only where a tmux server must be started for it, and
-    /// for the variables that tmux's `update-environment` names.
+    /// The caller's whole environment; used only if the request starts a tmux server, and for the
+    /// variables that tmux's `update-environment` names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller_env: Option<BTreeMap<String, String>>,
 }
@@ -305,9 +309,9 @@ pub struct SpawnRequest {
 /// `POST /v1/windows`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NewWindowRequest {
-    /// The session it goes to.
+    /// The session to create the window in.
     pub session: String,
-    /// Its index there, which must be free; absent: the first free one.
+    /// Its index in the session, which must be free; absent: the first free one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
     /// The window's name.
@@ -316,12 +320,12 @@ pub struct NewWindowRequest {
     /// The program that runs in it.
     #[serde(flatten)]
     pub spawn: SpawnRequest,
-    /// Make it the session's current window (default: leave the focus where it is).
+    /// Make it the session's current window (default: the focus does not change).
     #[serde(default)]
     pub select: bool,
 }
 
-/// `POST /v1/panes`: a split.
+/// `POST /v1/panes`: splits a pane.
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SplitRequest {
@@ -336,18 +340,19 @@ pub struct SplitRequest {
     /// The new pane takes the window's whole height or width (`-f`).
     #[serde(default)]
     pub full: bool,
-    /// Size of the new pane in cells, or a percentage as `30%`.
+    /// The new pane's size in cells, or a percentage, such as `30%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
     /// The program that runs in it.
     #[serde(flatten)]
     pub spawn: SpawnRequest,
-    /// Make it the active pane (default: leave the focus where it is).
+    /// Make it the active pane (default: the focus does not change).
     #[serde(default)]
     pub select: bool,
 }
 
-/// `PATCH /v1/sessions/{id}`, `/v1/windows/{id}` and `/v1/panes/{id}`: what is present is changed.
+/// `PATCH /v1/sessions/{id}`, `/v1/windows/{id}` and `/v1/panes/{id}`: changes what the given
+/// fields name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PatchRequest {
@@ -363,13 +368,13 @@ pub struct PatchRequest {
     /// Rows (windows and panes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub height: Option<u16>,
-    /// Start the pane's program anew, or another one (panes).
+    /// Restart the pane's program, or start another one (panes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub respawn: Option<RespawnRequest>,
-    /// Make it its session's current window, or its window's active pane.
+    /// Make it its session's current window or its window's active pane.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub select: bool,
-    /// Let the pane fill its window, or no more (panes).
+    /// Zoom the pane to fill its window, or unzoom it (panes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zoom: Option<bool>,
     /// Leave copy mode and tmux's other modes (panes).
@@ -377,23 +382,23 @@ pub struct PatchRequest {
     pub leave_mode: bool,
 }
 
-/// As `tmux respawn-pane`.
+/// Options of a respawn, as for `tmux respawn-pane`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RespawnRequest {
-    /// End what runs first (`-k`).
+    /// End the running program first (`-k`).
     #[serde(default)]
     pub kill: bool,
-    /// The program to run; absent: the one that ran before.
+    /// The program to run; absent: the previous one.
     #[serde(flatten)]
     pub spawn: SpawnRequest,
 }
 
-/// The first line of a connection of `muxtap mcp`: who calls.
+/// The first line of a connection of `muxtap mcp`: describes the caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct McpHello {
-    /// The socket of the tmux server that is meant.
+    /// The socket of the selected tmux server.
     pub server: String,
-    /// The pane in which the caller runs, and its server's socket.
+    /// The caller's own pane, and its server's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pane: Option<(String, String)>,
     /// Its working directory.
@@ -405,16 +410,17 @@ pub struct McpHello {
     /// The directory of its user's named tmux sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sockets: Option<String>,
-    /// Whether the server was named, by `-L`, `-S` or `--via`: the capability is there then, and in no container.
+    /// Whether `-L`, `-S` or `--via` named the server: the capability then uses that server, and no
+    /// container.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub server_is_named: bool,
-    /// The sets of tools that it is offered; absent: the native one.
+    /// The sets of tools that the client is offered; absent: the native one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSet>,
 }
 
-/// A set of MCP tools. Each costs a model some of its attention, so only the native ones are
-/// offered to all.
+/// A set of MCP tools. Each costs a model some of its attention, so only the native set is offered
+/// to every client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToolSet {

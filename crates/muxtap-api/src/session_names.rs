@@ -1,4 +1,4 @@
-//! Names of agent sessions, and places among their events.
+//! Names of agent sessions, and positions in their events.
 
 use std::{fmt, str::FromStr};
 
@@ -14,17 +14,17 @@ use super::{Error, ErrorCode, Result};
 /// The name of an agent session, `session:PROVIDER:ID`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionName {
-    /// The provider, as the configuration calls it.
+    /// The provider, as the configuration names it.
     pub provider: String,
     /// The agent's own id of the session.
     pub id: String,
 }
 
-/// Bytes of a session's id at most.
+/// The maximum number of bytes in a session's id.
 pub const SESSION_ID_BYTES: usize = 128;
 
 impl SessionName {
-    /// Returns whether this can stand in a session's name: letters, digits, `-`, `_` and `.`.
+    /// Returns whether the text can be part of a session's name: letters, digits, `-`, `_` and `.`.
     pub fn is_part(text: &str) -> bool {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         !text.is_empty() && text.len() <= SESSION_ID_BYTES && text.bytes().all(fits)
@@ -40,7 +40,7 @@ impl fmt::Display for SessionName {
 impl FromStr for SessionName {
     type Err = Error;
 
-    /// Reads `session:PROVIDER:ID`, or `PROVIDER:ID`.
+    /// Parses `session:PROVIDER:ID` or `PROVIDER:ID`.
     fn from_str(text: &str) -> Result<Self> {
         let named = text.strip_prefix("session:").unwrap_or(text);
         match named.split_once(':') {
@@ -79,14 +79,14 @@ impl PartialSchema for SessionName {
 
 impl ToSchema for SessionName {}
 
-/// A place among a session's events: all before it has been read.
+/// A position in a session's events: everything before it has been read.
 ///
-/// As text it is one token with check digits, as a pane's cursor is.
+/// The text form is one token with check digits, like a pane's cursor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EventCursor {
-    /// Tells runs of the daemon, and agents in it, apart.
+    /// Distinguishes runs of the daemon, and agents within a run.
     pub run: u64,
-    /// How many events stand before it.
+    /// The number of events before it.
     pub offset: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Agent sessions: what is asked of a coding agent, and what it does. `docs/agent-sessions.md` describes them.
+//! Agent sessions: requests to a coding agent, and its events. `docs/agent-sessions.md` describes
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +13,20 @@ use super::{EventCursor, GapReason, SessionName};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentSessionRequest {
-    /// The provider: a name of the configuration, or `sdk` for its default.
+    /// The provider: a name from the configuration, or `sdk` for its default.
     pub provider: String,
     /// The directory in which the agent works, an absolute path.
     pub cwd: String,
     /// The first prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Go on with this earlier session of the agent (`session/load`), by its id or its name.
+    /// The earlier session of the agent to continue (`session/load`), by its id or its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
-    /// The mode to begin in, as the agent calls it.
+    /// The initial mode, as the agent names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Variables of the agent's environment, besides the daemon's own.
+    /// Environment variables for the agent, in addition to the daemon's own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
 }
@@ -34,14 +35,15 @@ pub struct AgentSessionRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentSessionStatus {
-    /// No prompt runs.
+    /// No prompt is running.
     #[default]
     Idle,
-    /// A prompt runs.
+    /// A prompt is running.
     Running,
-    /// A permission question waits for its answer.
+    /// A permission question is open.
     Asking,
-    /// A prompt has its outcome, but the agent has not replied yet: the next one waits for that.
+    /// A prompt has its outcome, but the agent has not replied yet; the next prompt waits for the
+    /// reply.
     Unresponsive,
     /// The agent has ended.
     Ended,
@@ -60,18 +62,18 @@ pub struct AgentSessionInfo {
     pub status: AgentSessionStatus,
     /// The directory in which it works.
     pub cwd: String,
-    /// The mode, where the agent has said which.
+    /// The mode, if the agent has reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// The agent's process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The prompt that runs.
+    /// The running prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<u64>,
-    /// How many prompts wait for their turn.
+    /// The number of queued prompts.
     pub queued: u64,
-    /// The permission questions that wait for an answer.
+    /// The open permission questions.
     #[serde(default)]
     pub questions: Vec<AgentQuestion>,
     /// The panes of the agent's terminals, `%3`, and their server's socket.
@@ -83,21 +85,21 @@ pub struct AgentSessionInfo {
     pub created_ms: u64,
     /// When something last happened, in milliseconds since 1970.
     pub updated_ms: u64,
-    /// The agent's exit status, where it has ended by itself.
+    /// The agent's exit status, if it ended by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_signal: Option<i32>,
-    /// Why muxtap ended it, where it did.
+    /// Why muxtap ended the agent, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// A terminal that an agent has made.
+/// A terminal that an agent has created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentTerminal {
-    /// The agent's id of it.
+    /// The agent's id for it.
     pub id: String,
     /// Its pane.
     pub pane: muxtap_core::protocol::ids::PaneId,
@@ -106,25 +108,25 @@ pub struct AgentTerminal {
 }
 
 impl AgentTerminal {
-    /// A terminal with this id, in this pane of this server.
+    /// Creates a terminal with this id, in this pane of this server.
     pub fn new(id: String, pane: muxtap_core::protocol::ids::PaneId, socket: String) -> Self {
         Self { id, pane, socket }
     }
 }
 
-/// Which sessions are listed.
+/// Selects the sessions that are listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct AgentSessionsQuery {
-    /// Only those of this provider.
+    /// Only sessions of this provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
 }
 
-/// Answers `GET /v1/agent-sessions`.
+/// The response to `GET /v1/agent-sessions`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AgentSessionList {
-    /// Those that run and the last ones that have ended, the oldest first.
+    /// The running sessions and the last ended ones, oldest first.
     pub sessions: Vec<AgentSessionInfo>,
 }
 
@@ -134,10 +136,10 @@ pub struct AgentSessionList {
 pub struct PromptRequest {
     /// The text.
     pub text: String,
-    /// Its outcome is `timeout` after this long from now (default one hour; at most a day).
+    /// The outcome is `timeout` after this long from now (default one hour; at most a day).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Answer when it has its outcome, not when it is queued.
+    /// Respond when the prompt has its outcome, not when it is queued.
     #[serde(default)]
     pub wait: bool,
 }
@@ -150,22 +152,22 @@ pub enum PromptOutcome {
     EndTurn,
     /// The agent refused.
     Refusal,
-    /// The model's tokens were used up.
+    /// The model's tokens are used up.
     MaxTokens,
-    /// The turns that a prompt may have were used up.
+    /// The turns that a prompt may have are used up.
     MaxTurns,
-    /// Interrupted.
+    /// The prompt was interrupted.
     Cancelled,
     /// The agent ended, or was killed.
     AgentExited,
-    /// The time ran out.
+    /// The timeout expired.
     Timeout,
-    /// The agent answered with an error, which says why.
+    /// The agent replied with an error, which says why.
     Failed,
 }
 
 impl PromptOutcome {
-    /// The word on the wire.
+    /// Returns the word used on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::EndTurn => "end_turn",
@@ -180,26 +182,26 @@ impl PromptOutcome {
     }
 }
 
-/// Answers a prompt, and an interrupt.
+/// The response to a prompt, and to an interrupt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PromptAnswer {
     /// The session.
     pub session: SessionName,
-    /// The prompt's number in the session; absent where an interrupt found none.
+    /// The prompt's number in the session; absent if an interrupt found no prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<u64>,
-    /// The place among the events just before the prompt.
+    /// The position in the events just before the prompt.
     pub cursor: EventCursor,
-    /// Its outcome, where that was waited for.
+    /// Its outcome, if the request waited for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<PromptOutcome>,
-    /// The agent's message in words, where it failed.
+    /// The agent's error message, if the prompt failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl PromptAnswer {
-    /// An answer about a session, with the place at which it was given.
+    /// Creates a response about a session at this position.
     pub fn new(session: SessionName, prompt: Option<u64>, cursor: EventCursor) -> Self {
         Self { session, prompt, cursor, outcome: None, error: None }
     }
@@ -210,34 +212,34 @@ impl PromptAnswer {
 pub struct AgentQuestion {
     /// Its id in the session.
     pub id: String,
-    /// The agent's words for what it wants to do.
+    /// The agent's own description of what it wants to do.
     pub title: String,
-    /// The kind of the tool (`edit`, `execute` …), where the agent said it.
+    /// The kind of the tool (`edit`, `execute` …), if the agent reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The command or the input, as far as it is short.
+    /// The command or the input, shortened if long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The answers it takes.
+    /// The answers that it accepts.
     pub options: Vec<PermissionOption>,
-    /// When it counts as denied, in milliseconds since 1970.
+    /// When it is denied by default, in milliseconds since 1970.
     pub deadline_ms: u64,
 }
 
 impl AgentQuestion {
-    /// A question with these answers, denied at this time.
+    /// Creates a question with these answers that is denied by default at this time.
     pub fn new(id: String, title: String, options: Vec<PermissionOption>, deadline_ms: u64) -> Self {
         Self { id, title, kind: None, detail: None, options, deadline_ms }
     }
 
-    /// Returns the option that a plain yes or no means: once before always.
+    /// Returns the option that a plain yes or no selects: once before always.
     pub fn plain_option(&self, allow: bool) -> Option<&PermissionOption> {
         let kinds = if allow { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
         kinds.iter().find_map(|kind| self.options.iter().find(|option| option.kind == *kind))
     }
 }
 
-/// An answer that a question takes.
+/// An answer that a question accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PermissionOption {
     /// Its id.
@@ -249,16 +251,16 @@ pub struct PermissionOption {
 }
 
 impl PermissionOption {
-    /// Returns whether it allows what is asked.
+    /// Returns whether the option allows the request.
     pub fn allows(&self) -> bool {
         self.kind.starts_with("allow")
     }
 }
 
-/// Answers `GET /v1/agent-sessions/{id}/questions`.
+/// The response to `GET /v1/agent-sessions/{id}/questions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentQuestionList {
-    /// The questions that wait for an answer, the oldest first.
+    /// The open questions, oldest first.
     pub questions: Vec<AgentQuestion>,
 }
 
@@ -269,7 +271,8 @@ pub struct AgentAnswerRequest {
     /// The id of an option.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub option: Option<String>,
-    /// Yes or no: the option that says so once, or else always; a no without an option cancels.
+    /// Yes or no: selects the option for once, else the one for always; a no without such an option
+    /// cancels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<bool>,
 }
@@ -294,9 +297,9 @@ pub enum AgentEvent {
     Outcome {
         /// Its number.
         prompt: u64,
-        /// How.
+        /// The outcome.
         outcome: PromptOutcome,
-        /// The agent's error, where it failed.
+        /// The agent's error, if the prompt failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
@@ -310,12 +313,12 @@ pub enum AgentEvent {
         /// The text.
         text: String,
     },
-    /// A part of an earlier prompt, where a session goes on.
+    /// A part of an earlier prompt, when a session is continued.
     User {
         /// The text.
         text: String,
     },
-    /// A tool is called, or something is new about it.
+    /// A tool is called, or its call has news.
     Tool {
         /// The call's id.
         id: String,
@@ -332,68 +335,68 @@ pub enum AgentEvent {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         text: String,
     },
-    /// The mode is another one.
+    /// The mode has changed.
     Mode {
         /// The mode.
         mode: String,
     },
-    /// An update of another kind, as the agent gave it.
+    /// An update of another kind, as the agent sent it.
     Update {
-        /// The update; of one that is long only its kind and its length.
+        /// The update; a long one is reduced to its kind and its length.
         #[schema(value_type = Object)]
         update: Value,
     },
-    /// A permission question was asked.
+    /// A permission question was opened.
     Question {
         /// The question.
         question: AgentQuestion,
     },
-    /// A permission question has its answer.
+    /// A permission question was answered.
     Answered {
         /// The question's id.
         question: String,
-        /// Whether it was allowed.
+        /// Whether the request was allowed.
         allowed: bool,
-        /// The option that was chosen; absent: cancelled.
+        /// The selected option; absent if cancelled.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         option: Option<String>,
-        /// The face and the caller that answered; `deadline`, `interrupt` or `end` where none did.
+        /// The interface and the caller that answered; otherwise `deadline`, `interrupt` or `end`.
         by: String,
     },
-    /// A terminal was made.
+    /// A terminal was created.
     Terminal {
         /// The terminal.
         terminal: AgentTerminal,
     },
-    /// The agent said something that is not the protocol.
+    /// The agent sent something that violates the protocol.
     Fault {
-        /// The fault, in words.
+        /// A description of the fault.
         message: String,
     },
-    /// The agent has ended; nothing follows.
+    /// The agent has ended; no event follows.
     Exited {
         /// Its exit status.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exit_status: Option<i32>,
-        /// The signal that ended it.
+        /// The signal that ended the agent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exit_signal: Option<i32>,
-        /// Why muxtap ended it, where it did.
+        /// Why muxtap ended the agent, if it did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
 }
 
-/// An event and its place.
+/// An event and its position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AgentEventEntry {
     /// The session.
     pub session: SessionName,
-    /// The place just behind it: a reader that gives it goes on after this event.
+    /// The position just after the event: a read from here continues after it.
     pub cursor: EventCursor,
     /// When it happened, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Events are missing just before this one.
+    /// The events that are missing just before this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<AgentGap>,
     /// The event.
@@ -401,24 +404,24 @@ pub struct AgentEventEntry {
 }
 
 impl AgentEventEntry {
-    /// An event of a session, with the place behind it and its time.
+    /// Creates an entry for an event of a session, with the position after it and its time.
     pub fn new(session: SessionName, cursor: EventCursor, at_ms: u64, event: AgentEvent) -> Self {
         Self { session, cursor, at_ms, gap: None, event }
     }
 }
 
-/// Events that are missing.
+/// Missing events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentGap {
-    /// Why.
+    /// Why they are missing.
     pub reason: GapReason,
-    /// How many, where that is known.
+    /// Their number, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<u64>,
 }
 
 impl AgentGap {
-    /// A gap of so many events, for a reason.
+    /// Creates a gap of this many events, for a reason.
     pub const fn new(reason: GapReason, events: Option<u64>) -> Self {
         Self { reason, events }
     }
@@ -431,60 +434,61 @@ pub struct AgentEventsQuery {
     /// Begin here: `start` (default), `now`, `prompt` (the last one), or a cursor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// At most so many (default 256, at most 1024).
+    /// The maximum number of events (default 256, at most 1024).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// Where there is nothing new, wait this long for it (default 0, at most 60,000).
+    /// If nothing is new, wait this long for an event (default 0, at most 60,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
 }
 
-/// Answers `GET /v1/agent-sessions/{id}/events`.
+/// The response to `GET /v1/agent-sessions/{id}/events`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AgentEventsAnswer {
     /// The events.
     pub events: Vec<AgentEventEntry>,
-    /// Where to go on.
+    /// Where to continue reading.
     pub cursor: EventCursor,
-    /// Whether there are more already.
+    /// Whether more events are available.
     pub more: bool,
-    /// Events are missing before the first of these.
+    /// The events that are missing before the first of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<AgentGap>,
-    /// Whether the agent has ended: after the last of these nothing follows.
+    /// Whether the agent has ended: no event follows the last of these.
     pub ended: bool,
 }
 
 impl AgentEventsAnswer {
-    /// A page of events, and where to go on.
+    /// Creates a page of events, with the position at which to continue.
     pub fn new(events: Vec<AgentEventEntry>, cursor: EventCursor, more: bool, ended: bool) -> Self {
         Self { events, cursor, more, gap: None, ended }
     }
 }
 
-/// `POST /v1/agent-sessions/{id}/wait`: conditions that must all come true; each stays so once it has.
+/// `POST /v1/agent-sessions/{id}/wait`: conditions that must all be met; a condition once met stays
+/// met.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentWaitRequest {
-    /// Regexes on lines of what the agent says and its tools show; each must match.
+    /// Regexes on lines of the agent's messages and its tools' content; each must match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<String>,
-    /// Nothing happened for this long, in milliseconds.
+    /// No event for this long, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stable_ms: Option<u64>,
-    /// The agent ended.
+    /// The agent has ended.
     #[serde(default)]
     pub exit: bool,
-    /// No prompt runs or is queued.
+    /// No prompt is running or queued.
     #[serde(default)]
     pub idle: bool,
-    /// Answer also when a permission question is open: the outcome is `asking` then.
+    /// Also respond when a permission question is open, with the outcome `asking`.
     #[serde(default)]
     pub question: bool,
     /// Where patterns begin: `prompt` (default: the last one), `start`, `now`, or a cursor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// Give up after this long (default 30,000; at most 86,400,000).
+    /// The timeout in milliseconds (default 30,000; at most 86,400,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
@@ -493,13 +497,13 @@ pub struct AgentWaitRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentWaitOutcome {
-    /// All conditions came true.
+    /// All conditions were met.
     Matched,
     /// The agent ended first.
     Ended,
-    /// A permission question is open, which was to be told.
+    /// A permission question is open, and `question` was set.
     Asking,
-    /// The time ran out.
+    /// The timeout expired.
     Timeout,
 }
 
@@ -508,47 +512,47 @@ pub enum AgentWaitOutcome {
 pub struct AgentCondition {
     /// `pattern`, `stable`, `exit` or `idle`.
     pub kind: String,
-    /// The regex, where it is one.
+    /// The regex of a `pattern`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
-    /// Whether it came true.
+    /// Whether it was met.
     pub met: bool,
     /// The line that matched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
-    /// The text that matched, and then its groups.
+    /// The text that matched, then its groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub captures: Vec<Option<String>>,
 }
 
 impl AgentCondition {
-    /// A condition of a kind that has not come true yet.
+    /// Creates a condition of a kind that is not met yet.
     pub fn new(kind: &str, pattern: Option<String>) -> Self {
         Self { kind: kind.into(), pattern, met: false, line: None, captures: Vec::new() }
     }
 }
 
-/// Answers a wait for an agent session.
+/// The response to a wait for an agent session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentWaitAnswer {
     /// The session.
     pub session: SessionName,
-    /// How it ended.
+    /// How the wait ended.
     pub outcome: AgentWaitOutcome,
     /// Each condition.
     pub conditions: Vec<AgentCondition>,
-    /// The place up to which it has read.
+    /// The position up to which the wait has read.
     pub cursor: EventCursor,
-    /// Events are missing in what it read.
+    /// Events that were missing during the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<AgentGap>,
-    /// The questions that wait for an answer.
+    /// The open questions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<AgentQuestion>,
 }
 
 impl AgentWaitAnswer {
-    /// An answer that says how a wait ended and what came true.
+    /// Creates a response that says how a wait ended and what was met.
     pub fn new(
         session: SessionName,
         outcome: AgentWaitOutcome,

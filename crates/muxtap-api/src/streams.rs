@@ -1,5 +1,5 @@
-//! Requests of subscribers, and the messages of the WebSocket `GET /v1/stream`. `docs/http.md` has
-//! the protocol.
+//! Requests of subscribers, and the messages of the WebSocket `GET /v1/stream`. `docs/http.md`
+//! describes the protocol.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -10,10 +10,10 @@ use super::{Error, Event, EventKind, InputAnswer, InputRequest, ReadFormat, Resu
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ScreenFormat {
-    /// Which rows changed.
+    /// The numbers of the changed rows.
     #[default]
     Rows,
-    /// The rows' text too, as `capture-pane -p` prints it.
+    /// Also the rows' text, as `capture-pane -p` prints it.
     Text,
     /// The rows' text with colours and attributes, as `capture-pane -p -e` prints each row alone.
     Ansi,
@@ -23,8 +23,8 @@ pub enum ScreenFormat {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct EventsRequest {
-    /// Comma-separated targets (at most 256); a `*` in a session's or window's name matches any;
-    /// absent: all panes.
+    /// Comma-separated targets (at most 256); a `*` in a session's or window's name stands for any
+    /// characters; absent: all panes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub panes: Option<String>,
     /// Comma-separated event types; absent: all but `output` and `screen`.
@@ -33,30 +33,31 @@ pub struct EventsRequest {
     /// For `output` events: the form of their payload.
     #[serde(default)]
     pub format: ReadFormat,
-    /// For `screen` events: what they hold.
+    /// For `screen` events: their contents.
     #[serde(default)]
     pub screen: ScreenFormat,
     /// Begin each pane's output here: `now` (default), `start`, `input`, `lines:N`, how long ago
-    /// (`90s`, `10m`), or, with one pane's id as `panes`, a cursor. A pane that is named and has ended
-    /// gives what is left and then `pane-exited`, so that who follows it comes to an end.
+    /// (`90s`, `10m`), or, with one pane's id as `panes`, a cursor. A named pane that has ended
+    /// yields its remaining output and then `pane-exited`, which ends the stream of a follower.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// Go on after the event that had this `id`. The header `Last-Event-ID` counts more.
+    /// Continue after the event with this `id`. The header `Last-Event-ID` takes precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
 }
 
-/// The events that a subscriber wants; in a query its lists are separated by commas.
+/// Selects a subscriber's events; in a query its lists are separated by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubscribeRequest {
-    /// The subscription's number: events name it as `sub`.
+    /// The subscription's number: `sub` in its events.
     pub id: u64,
     /// The tmux server, by the absolute path of its socket; absent: the one in the request that
     /// opened the WebSocket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
-    /// Targets (at most 256); a `*` in a session's or window's name matches any; empty: all panes.
+    /// Targets (at most 256); a `*` in a session's or window's name stands for any characters;
+    /// empty: all panes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub panes: Vec<String>,
     /// Event types; empty: all but `output` and `screen`.
@@ -65,16 +66,16 @@ pub struct SubscribeRequest {
     /// For `output` events: the form of their payload.
     #[serde(default)]
     pub format: ReadFormat,
-    /// With `format: raw`: output comes in binary frames.
+    /// With `format: raw`: output is sent in binary frames.
     #[serde(default)]
     pub binary: bool,
-    /// For `screen` events: what they hold.
+    /// For `screen` events: their contents.
     #[serde(default)]
     pub screen: ScreenFormat,
     /// Begin each pane's output here, as for `GET /v1/events`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// Go on where this word was told.
+    /// Continue at the position of this `resume` token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
 }
@@ -103,11 +104,11 @@ pub struct UnsubscribeRequest {
     pub id: u64,
 }
 
-/// Types into a pane: as `POST /v1/panes/{pane}/input`.
+/// Types into a pane, as `POST /v1/panes/{pane}/input` does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamInput {
-    /// The answer has the same.
+    /// The number that the response repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
     /// The tmux server; absent: the one in the request that opened the WebSocket.
@@ -127,28 +128,28 @@ pub struct StreamInput {
     /// With `text`: paste it.
     #[serde(default)]
     pub paste: bool,
-    /// Then press Enter, and see that something happened.
+    /// Then press Enter, and check that something happened.
     #[serde(default)]
     pub submit: bool,
 }
 
 impl StreamInput {
-    /// Returns the input to be typed.
+    /// Returns the input to type.
     pub fn into_request(self) -> InputRequest {
         let Self { keys, text, hex, paste, submit, .. } = self;
         InputRequest { keys, text, hex, paste, submit }
     }
 }
 
-/// Begins a wait: as `POST /v1/waits`. It ends with the connection.
+/// Begins a wait, as `POST /v1/waits` does. The wait ends with the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StreamWait {
-    /// The wait's number: its result names it as `wait`.
+    /// The wait's number: `wait` in its result.
     pub id: u64,
     /// The tmux server; absent: the one in the request that opened the WebSocket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
-    /// The panes and what is waited for; without `detach`.
+    /// The panes and the predicates; without `detach`.
     #[serde(flatten)]
     pub request: WaitRequest,
 }
@@ -161,11 +162,11 @@ pub struct CancelRequest {
     pub id: u64,
 }
 
-/// Asks for an answer and nothing else.
+/// Requests a response, and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PingRequest {
-    /// The answer has the same.
+    /// The number that the response repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
 }
@@ -184,12 +185,12 @@ pub enum StreamRequest {
     Wait(Box<StreamWait>),
     /// Cancels a wait.
     Cancel(CancelRequest),
-    /// Asks for an answer.
+    /// Requests a response.
     Ping(PingRequest),
 }
 
-/// A message of the daemon on `GET /v1/stream`: the answer to a request (`ok` or `error`, with the
-/// request's `id`), an event of a subscription (`sub`), or a wait's result (`wait`).
+/// A message of the daemon on `GET /v1/stream`: the response to a request (`ok` or `error`, with
+/// the request's `id`), an event of a subscription (`sub`), or a wait's result (`wait`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum StreamMessage {
@@ -200,11 +201,11 @@ pub enum StreamMessage {
         sub: u64,
         /// The event.
         event: Event,
-        /// Where to go on after it, if that is another place than before it.
+        /// The position at which to continue after the event, if the event changes it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         resume: Option<String>,
     },
-    /// A subscription cannot go on.
+    /// A subscription ended with an error.
     #[schema(title = "Ended")]
     Ended {
         /// The subscription's number.
@@ -217,13 +218,13 @@ pub enum StreamMessage {
     Waited {
         /// The wait's number.
         wait: u64,
-        /// How it ended: as `POST /v1/waits` answers.
+        /// Its result, as the response to `POST /v1/waits`.
         result: Box<WaitAnswer>,
     },
     /// A request was carried out.
     #[schema(title = "Done")]
     Done {
-        /// The request's.
+        /// The request's number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<u64>,
         /// The result.
@@ -232,7 +233,7 @@ pub enum StreamMessage {
     /// A request failed.
     #[schema(title = "Failed")]
     Failed {
-        /// The request's.
+        /// The request's number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<u64>,
         /// Why.
@@ -244,7 +245,7 @@ pub enum StreamMessage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum StreamAnswer {
-    /// Of `subscribe`.
+    /// The result of `subscribe`.
     #[schema(title = "Subscribed")]
     Subscribed {
         /// The panes that are followed from now on.
@@ -252,15 +253,15 @@ pub enum StreamAnswer {
         /// Where the subscription begins.
         resume: String,
     },
-    /// Of `wait`: it has begun.
+    /// The result of `wait`: the wait has begun.
     #[schema(title = "Waiting")]
     Waiting {
-        /// The wait's id, by which `GET /v1/waits` and `GET /v1/waits/{id}` know it.
+        /// The wait's id for `GET /v1/waits` and `GET /v1/waits/{id}`.
         wait: String,
     },
-    /// Of `input`.
+    /// The result of `input`.
     Typed(InputAnswer),
-    /// Of the others.
+    /// The result of the other requests.
     #[schema(title = "Nothing")]
     Nothing {},
 }

@@ -1,4 +1,4 @@
-//! Permissions: what a daemon lets its callers do.
+//! Tiers: the permissions of a daemon's callers.
 
 use std::{fmt, str::FromStr};
 
@@ -15,7 +15,7 @@ pub enum Tier {
     Read,
     /// Type: input and `run`.
     Input,
-    /// Make and change: sessions, windows, panes, their names, sizes and layouts; respawn a pane
+    /// Create and change: sessions, windows, panes, their names, sizes and layouts; respawn a pane
     /// whose program has ended.
     Create,
     /// End: sessions, windows, panes, the program of a pane that is respawned, and the daemon.
@@ -23,10 +23,10 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// All of them, from the harmless to the final.
+    /// All tiers, from the most harmless to the most destructive.
     pub const ALL: [Self; 4] = [Self::Read, Self::Input, Self::Create, Self::Kill];
 
-    /// Its name.
+    /// Returns its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -54,27 +54,27 @@ impl FromStr for Tier {
     }
 }
 
-/// The kinds that are allowed.
+/// The set of allowed tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tiers(u8);
 
 impl Tiers {
-    /// Everything.
+    /// All tiers.
     pub const ALL: Self = Self(0b1111);
-    /// Nothing but looking.
+    /// Only `read`.
     pub const READ_ONLY: Self = Self(1 << Tier::Read as u8);
 
-    /// Whether this kind is among them.
+    /// Returns whether this tier is allowed.
     pub const fn has(self, tier: Tier) -> bool {
         self.0 & (1 << tier as u8) != 0
     }
 
-    /// Without these.
+    /// Returns the set without these tiers.
     pub fn without(self, tiers: &[Tier]) -> Self {
         Self(tiers.iter().fold(self.0, |all, tier| all & !(1 << *tier as u8)))
     }
 
-    /// Their names.
+    /// Returns the names of the allowed tiers.
     pub fn names(self) -> Vec<&'static str> {
         Tier::ALL.into_iter().filter(|tier| self.has(*tier)).map(Tier::as_str).collect()
     }

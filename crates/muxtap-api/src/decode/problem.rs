@@ -1,4 +1,5 @@
-//! Reasons why a request does not fit its type: the facts that serde only prints, and their words.
+//! Reasons why a request does not fit its type: the facts that serde only prints, and their
+//! wording.
 
 use std::fmt;
 
@@ -8,7 +9,7 @@ use serde_json::json;
 use super::value::Value;
 use crate::Error;
 
-/// A step on the way to a value.
+/// A step on the path to a value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     Field(String),
@@ -18,7 +19,7 @@ pub(super) enum Step {
 /// A reason why a request does not fit its type.
 #[derive(Debug, PartialEq)]
 pub(super) struct Problem {
-    /// The way to the value, from its end to its beginning.
+    /// The path to the value, innermost step first.
     pub(super) path: Vec<Step>,
     pub(super) what: What,
 }
@@ -33,7 +34,7 @@ pub(super) enum What {
         known: &'static [&'static str],
     },
     Twice(&'static str),
-    /// Words of the type itself.
+    /// The type's own message.
     Other(String),
 }
 
@@ -77,7 +78,7 @@ impl Problem {
         Error::invalid(format!("{field}: {message}")).with_details(json!({ "field": field }))
     }
 
-    /// Writes the way to the value: `env.PATH`, `keys[2]`.
+    /// Writes the path to the value: `env.PATH`, `keys[2]`.
     fn place(&self) -> String {
         let mut place = String::new();
         for step in self.path.iter().rev() {
@@ -133,7 +134,7 @@ impl de::Error for Problem {
     }
 }
 
-/// How like a field's name is to be (Jaro-Winkler, of 1) so that it may have been meant.
+/// How similar a field's name must be (Jaro-Winkler, of 1) to be suggested.
 const LIKE: f64 = 0.8;
 
 /// Returns the field that was probably meant.
@@ -143,7 +144,7 @@ fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
     alike.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, known)| known)
 }
 
-/// Returns the words for what serde calls a type.
+/// Returns the plain words for a type that serde names.
 fn plain(expected: &str) -> String {
     let whole = |least: i128, most: i128| format!("a whole number from {least} to {most}");
     match expected {

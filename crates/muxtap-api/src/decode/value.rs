@@ -1,4 +1,4 @@
-//! The tree of a request, from which a type can be read as often as it takes to find what is wrong.
+//! The tree of a request, from which a type can be read repeatedly, until the wrong value is found.
 
 use std::{fmt, ops::Range};
 
@@ -10,7 +10,7 @@ use serde_json::Number;
 
 use super::problem::{Problem, Step, What, one_of};
 
-/// Characters of a wrong value that an error repeats.
+/// The number of characters of a wrong value that an error repeats.
 pub(super) const SHOWN: usize = 40;
 
 /// A value of a request.
@@ -20,10 +20,10 @@ pub(super) enum Value {
     Bool(bool),
     Number(Number),
     Text(String),
-    /// A value of a query: a text, a number, true or false, whichever is wanted.
+    /// A value of a query: read as a string, a number or a boolean, whichever the type expects.
     Word(String),
     List(Vec<Value>),
-    /// The fields in their order; a name may stand there twice.
+    /// The fields in their order; a name may occur twice.
     Object(Vec<(String, Value)>),
 }
 
@@ -49,7 +49,7 @@ impl Value {
         })
     }
 
-    /// Returns how many fields or items it has.
+    /// Returns the number of its fields or items.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Object(fields) => fields.len(),
@@ -106,7 +106,7 @@ impl Value {
     }
 }
 
-/// Returns a text between quotes, without its end where it is long.
+/// Returns a text between quotes, cut off if it is long.
 pub(super) fn shortened(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{:?}…", text.get(..end).unwrap_or_default()),
@@ -174,7 +174,7 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// Calls the visitor with a value of a query that is to be a number.
+/// Calls the visitor with a value of a query that is parsed as a number.
 macro_rules! numbers {
     ($($method:ident $visit:ident $number:ty;)*) => {
         $(fn $method<V: Visitor<'de>>(self, visitor: V) -> std::result::Result<V::Value, Problem> {
@@ -241,7 +241,8 @@ impl<'de> Deserializer<'de> for &'de Value {
         visitor.visit_newtype_struct(self)
     }
 
-    /// Reads an object. serde's own readers take a list for one too; a caller that sends a list meant something else.
+    /// Reads an object. serde's own readers also accept a list; a caller that sends a list meant
+    /// something else.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -254,7 +255,7 @@ impl<'de> Deserializer<'de> for &'de Value {
         }
     }
 
-    /// Reads a word of a list of words; all enums in requests are such.
+    /// Reads a word from a fixed set; all enums in requests are such sets.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
