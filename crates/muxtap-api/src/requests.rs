@@ -240,7 +240,7 @@ pub struct WaitRequest {
     /// Regexes that end the wait as failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fail: Vec<String>,
-    /// Where to begin: `input` (default: muxtap's last input, where muxtap made or respawned the
+    /// Where to begin: `input` (default: muxtap's last input, where muxtap created or respawned the
     /// pane, or the last match of the same pattern, whichever is last; else now), `now`, `start`,
     /// `screen`, or a cursor.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,7 +15,7 @@ pub enum ScreenFormat {
     Rows,
     /// Also the rows' text, as `capture-pane -p` prints it.
     Text,
-    /// The rows' text with colours and attributes, as `capture-pane -p -e` prints each row alone.
+    /// The rows' text with colors and attributes, as `capture-pane -p -e` prints each row alone.
     Ansi,
 }
 

@@ -1,9 +1,9 @@
-//! Remote addresses as limits count them.
+//! Remote addresses, as limits count them.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Returns the address for which a remote address counts: one for all of this machine's, and one for each network of
-/// IPv6 (/64), of which a host has all.
+/// Returns the address that a remote address counts as: one for all addresses of this machine, and
+/// one for each IPv6 network (/64), because a host has a whole network.
 pub fn group(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(v4) if v4.is_loopback() => Ipv6Addr::LOCALHOST.into(),
@@ -12,7 +12,8 @@ pub fn group(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns the name for which a caller counts: an address as [`group`] has it, else the name itself.
+/// Returns the name that a caller counts as: an address is mapped by [`group`], any other name is
+/// unchanged.
 pub fn shared_name(who: &str) -> String {
     who.parse().map_or_else(|_| who.to_owned(), |address| group(address).to_string())
 }

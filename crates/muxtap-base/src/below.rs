@@ -1,7 +1,9 @@
-//! Files below a directory, and no others: an agent's below its session's, a page's below the folders that are allowed.
+//! Access to files below a directory, and to no others: an agent's files below its session's
+//! directory, a page's below the configured folders.
 //!
-//! A path is opened from the directory's own descriptor, and the kernel is told to stay below it (openat2(2),
-//! `RESOLVE_BENEATH`); where it cannot be told that, no link is followed at all.
+//! A path is opened from the directory's own descriptor, and the kernel keeps it below the
+//! directory (openat2(2), `RESOLVE_BENEATH`); where the kernel lacks openat2, no link is followed
+//! at all.
 
 use std::{
     fs::File,
@@ -17,18 +19,18 @@ use rustix::{
 
 use crate::nonce;
 
-/// Bytes of a file's text that are read or written at once, at most.
+/// The maximum number of bytes of a file's text that are read or written at once.
 pub const FILE_BYTES: u64 = 4 << 20;
-/// Bytes of a file that are passed over to find the lines that were asked for, at most.
+/// The maximum number of bytes of a file that are skipped to find the requested lines.
 pub const SCAN_BYTES: u64 = 64 << 20;
-/// Flags with which everything is opened: a FIFO or a terminal must not hold anybody up.
+/// The flags for every open: a FIFO or a terminal must not block the caller.
 const SAFE: OFlags = OFlags::CLOEXEC.union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
 /// A directory below which files are read and written.
 #[derive(Debug)]
 pub struct Below {
     root: OwnedFd,
-    /// Its path as it was given, and without links.
+    /// Its path as given, and its path without links.
     paths: [PathBuf; 2],
 }
 
@@ -40,8 +42,8 @@ impl Below {
         Ok(Self { root, paths: [cwd.to_owned(), real] })
     }
 
-    /// Reads a file's text; from this line on, the first being 1, and at most so many lines. Error: words for who
-    /// asked.
+    /// Reads a file's text, from this line (the first is 1), and at most this many lines. Error: a
+    /// message for the caller.
     pub fn read(&self, path: &str, line: Option<u64>, limit: Option<u64>) -> Result<String, String> {
         let wrong = |error: &dyn std::fmt::Display| format!("{path}: {error}");
         let file = self.open_at(&self.relative(path)?, OFlags::RDONLY).map_err(|error| wrong(&error))?;
@@ -72,7 +74,7 @@ impl Below {
                     return Err(too_large());
                 }
             }
-            // Where that ends the file goes on.
+            // If the limit ended the read, the file continues.
             if reader.buffer().is_empty() && reader.get_ref().limit() == 0 {
                 return Err(wrong(&format_args!("those lines are not within its first {SCAN_BYTES} bytes")));
             }
@@ -80,8 +82,8 @@ impl Below {
         String::from_utf8(bytes).map_err(|_| wrong(&"it is not UTF-8"))
     }
 
-    /// Writes a file: readers find the old text or the new one, never a part. Missing folders are made. Error: words
-    /// for who asked.
+    /// Writes a file: readers find the old text or the new one, never a part. Missing directories
+    /// are created. Error: a message for the caller.
     pub fn write(&self, path: &str, text: &str) -> Result<(), String> {
         let wrong = |error: &dyn std::fmt::Display| format!("{path}: {error}");
         if text.len() as u64 > FILE_BYTES {
@@ -106,35 +108,36 @@ impl Below {
         let written = file
             .write_all(text.as_bytes())
             .and_then(|()| match mode {
-                // As it was, whatever the daemon's umask is.
+                // The mode stays as it was, whatever the daemon's umask is.
                 Some(mode) => Ok(rustix::fs::fchmod(&file, mode)?),
                 None => Ok(()),
             })
             .and_then(|()| file.sync_all())
             .and_then(|()| Ok(rustix::fs::renameat(&dir, &fresh, &dir, name)?));
         if written.is_err() {
-            // What could not be made whole is not left behind.
+            // An incomplete file is not left behind.
             let _ = rustix::fs::unlinkat(&dir, &fresh, AtFlags::empty());
         }
         written.map_err(|error| wrong(&error))
     }
 
-    /// Whether this path is below the directory, as it is written.
+    /// Returns whether a path, as written, is below the directory.
     pub fn holds(&self, path: &str) -> bool {
         self.relative(path).is_ok()
     }
 
-    /// Whether something is there.
+    /// Returns whether a path exists.
     pub fn has(&self, path: &str) -> bool {
         self.relative(path).is_ok_and(|relative| !matches!(self.open_at(&relative, OFlags::RDONLY), Err(Errno::NOENT)))
     }
 
-    /// Whether [`Self::write`] may write this file, which is there.
+    /// Returns whether [`Self::write`] may write this existing file.
     pub fn is_writable(&self, path: &str) -> bool {
         self.relative(path).is_ok_and(|relative| self.open_without_links(&relative, OFlags::WRONLY, false).is_ok())
     }
 
-    /// Returns a path's part below the directory. Error: it is not absolute, not below, or holds `..`.
+    /// Returns a path's part below the directory. Error: the path is not absolute, not below the
+    /// directory, or contains `..`.
     fn relative(&self, path: &str) -> Result<PathBuf, String> {
         let given = Path::new(path);
         if !given.is_absolute() || path.contains('\0') {
@@ -147,19 +150,19 @@ impl Below {
         if is_plain { Ok(below.components().collect()) } else { Err(outside()) }
     }
 
-    /// Opens what is there, below the directory.
+    /// Opens an existing path below the directory.
     fn open_at(&self, relative: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         #[cfg(target_os = "linux")]
         {
             use rustix::fs::{ResolveFlags, openat2};
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
             let path = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
-            // A rename at the same time makes the kernel unsure, and it says so.
+            // A concurrent rename makes the kernel unsure; it then returns EAGAIN.
             for _ in 0..8 {
                 match openat2(&self.root, path, flags | SAFE, Mode::empty(), resolve) {
                     Err(Errno::AGAIN) => {}
                     Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => break,
-                    // Of the answers that there are this is the one that says so.
+                    // EACCES describes this error best.
                     Err(Errno::XDEV) => return Err(Errno::ACCESS),
                     opened => return opened,
                 }
@@ -168,7 +171,7 @@ impl Below {
         self.open_without_links(relative, flags, false)
     }
 
-    /// Opens a folder below the directory; makes what is missing of it.
+    /// Opens a subdirectory; creates its missing parts.
     fn folder(&self, relative: &Path) -> rustix::io::Result<OwnedFd> {
         match self.open_at(relative, OFlags::RDONLY | OFlags::DIRECTORY) {
             Err(Errno::NOENT) => self.open_without_links(relative, OFlags::RDONLY | OFlags::DIRECTORY, true),
@@ -176,7 +179,7 @@ impl Below {
         }
     }
 
-    /// Opens part by part, following no link; makes the folders that are missing if asked.
+    /// Opens a path part by part without following links; creates missing directories if requested.
     fn open_without_links(&self, relative: &Path, flags: OFlags, make: bool) -> rustix::io::Result<OwnedFd> {
         let mut at = self
             .root
@@ -277,13 +280,14 @@ mod tests {
         let secret = fs::read_to_string(place.root.parent().unwrap().join("secret")).unwrap();
         assert_eq!(secret, "secret");
         assert!(!place.root.parent().unwrap().join("x").exists());
-        // A link that stays below is one for reading where the kernel can be asked, and never for writing.
+        // A link that stays below is followed for reading if the kernel has openat2, and never for
+        // writing.
         assert!(
             place.below.read(&place.at("in"), None, None).is_ok_and(|text| text.starts_with("one"))
                 || cfg!(not(target_os = "linux"))
         );
         assert!(place.below.write(&place.at("in"), "x").unwrap_err().contains("link"));
-        // Without openat2 no link at all is followed.
+        // Without openat2 no link is followed at all.
         let read = |path: &str| place.below.open_without_links(Path::new(path), OFlags::RDONLY, false);
         assert!(read("a.txt").is_ok() && read("in").is_err() && read("up/secret").is_err());
     }

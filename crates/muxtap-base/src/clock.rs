@@ -10,20 +10,20 @@ pub fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the time so many milliseconds ago, in milliseconds since 1970.
+/// Returns the time this many milliseconds ago, in milliseconds since 1970.
 pub fn ago_ms(ago: u64) -> u64 {
     now_ms().saturating_sub(ago)
 }
 
-/// Returns half to all of `pause`, so that many clients that lost the same server do not come back
-/// in step.
+/// Returns half to all of `pause`, at random: many clients that lost the same server then reconnect
+/// at different times.
 pub fn jittered(pause: Duration) -> Duration {
     let random = nonce::number() % 1000;
     pause / 2 + pause / 2 * random as u32 / 1000
 }
 
-/// Returns what some work costs: this thread's time on a processor, the least of three tries. Other load does not
-/// count, and machines differ, so costs are compared with each other.
+/// Returns the cost of some work: this thread's processor time, the least of three attempts. Other
+/// load does not count, and machines differ, so costs are only compared with each other.
 #[doc(hidden)]
 pub fn cost(work: impl Fn()) -> std::time::Duration {
     let now = || {

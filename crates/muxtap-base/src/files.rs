@@ -1,4 +1,4 @@
-//! Files that belong to the user alone, and files that are compared with what they were.
+//! Files that belong to the user alone, and detection of changed files.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,7 @@ use rustix::{
 
 use crate::nonce;
 
-/// A file as it was when it was read: it is another one when any of this differs.
+/// A file's identity when it was read: if any part differs, the file has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStamp {
     device: u64,
@@ -26,7 +26,7 @@ pub struct FileStamp {
 }
 
 impl FileStamp {
-    /// Returns the stamp of the file on this path; `None` where there is none.
+    /// Returns the stamp of the file at this path; `None` if it does not exist.
     pub fn of(path: &Path) -> Option<Self> {
         fs::metadata(path).ok().map(|found| Self {
             device: found.dev(),
@@ -37,16 +37,17 @@ impl FileStamp {
     }
 }
 
-/// A file that was read, or looked for, when a process began.
+/// A file that was read, or looked for, when a process started.
 #[derive(Clone, Debug)]
 pub struct ReadFile {
     path: PathBuf,
-    /// `None`: it was not there.
+    /// `None` if it did not exist.
     stamp: Option<FileStamp>,
 }
 
 impl ReadFile {
-    /// Takes a file's stamp. Called before the file is read: a change in between is a change since.
+    /// Takes a file's stamp. Must be called before the file is read: a change in between then
+    /// counts as a change since.
     pub fn now(path: &Path) -> Self {
         Self { path: path.to_owned(), stamp: FileStamp::of(path) }
     }
@@ -56,36 +57,36 @@ impl ReadFile {
         &self.path
     }
 
-    /// Returns whether it was there.
+    /// Returns whether the file existed.
     pub fn was_there(&self) -> bool {
         self.stamp.is_some()
     }
 
-    /// Returns whether it was written, made or removed since.
+    /// Returns whether the file was written, created or removed since.
     pub fn has_changed(&self) -> bool {
         FileStamp::of(&self.path) != self.stamp
     }
 }
 
-/// What becomes of a file of the user's that others may read or write.
+/// The treatment of a file of the user's that others may read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenToOthers {
-    /// It is refused: what it holds may be known to others.
+    /// It is rejected: its contents may be known to others.
     Refused,
     /// Its mode becomes 0600.
     Closed,
-    /// Its mode stays: another program keeps it, too.
+    /// Its mode stays: another program also uses it.
     Kept,
 }
 
-/// Why a file is not used, in words that follow its path.
+/// The reason why a file is not used, in words that follow its path.
 #[derive(Debug)]
 pub enum FileError {
     /// Others may read or write it.
     Open(String),
-    /// It belongs to another user, or has another name that may be somebody else's.
+    /// It belongs to another user, or has another name that may be another user's.
     Foreign(String),
-    /// It cannot be opened, or the user's own folder, link or FIFO is in its place.
+    /// It cannot be opened, or the user's own directory, link or FIFO is in its place.
     Io(io::Error),
 }
 
@@ -107,14 +108,16 @@ impl From<FileError> for io::Error {
     }
 }
 
-/// How often a file that comes or goes while it is opened is looked for again.
+/// The maximum number of attempts to open a file that appears or disappears meanwhile.
 const TRIES: u32 = 16;
 
-/// Opens a file that muxtap keeps: a regular file that belongs to the user and has one name. In a folder that others
-/// can write to (`/tmp`) somebody else may have put a file, a link, a FIFO or a socket in its place; that is neither
-/// written to, nor read, nor waited for. `access`: how it is opened; with `CREATE` a missing file is made, mode 0600.
+/// Opens a file that muxtap keeps: a regular file that belongs to the user and has one name. In a
+/// directory that others can write to (`/tmp`), another user may have put a file, a link, a FIFO or
+/// a socket in its place; such a thing is neither written to, nor read, nor waited for. `access`
+/// says how the file is opened; with `CREATE` a missing file is created with mode 0600.
 pub fn open_private(path: &Path, access: OFlags, others: OpenToOthers) -> Result<File, FileError> {
-    // NONBLOCK: a FIFO that takes the file's place after the first look is opened at once, and refused by the second.
+    // NONBLOCK: a FIFO that takes the file's place after the first check is opened at once, and
+    // rejected by the second.
     let flags =
         access.difference(OFlags::CREATE) | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let open = |flags| rustix::fs::open(path, flags, Mode::from_raw_mode(0o600));
@@ -126,7 +129,7 @@ pub fn open_private(path: &Path, access: OFlags, others: OpenToOthers) -> Result
                 check_owned_file(&found)?;
                 open(flags)
             }
-            // EXCL: what comes just now is looked at first.
+            // EXCL: a file that appears just now is checked first.
             Err(error) if error.kind() == io::ErrorKind::NotFound && access.contains(OFlags::CREATE) => {
                 open(flags | OFlags::CREATE | OFlags::EXCL)
             }
@@ -153,7 +156,7 @@ pub fn open_private(path: &Path, access: OFlags, others: OpenToOthers) -> Result
     Ok(file)
 }
 
-/// Checks that this is a regular file of the user's, under one name.
+/// Checks that this is a regular file of the user's with one name.
 fn check_owned_file(found: &fs::Metadata) -> Result<(), FileError> {
     let kind = found.file_type();
     let what = if kind.is_symlink() {
@@ -172,7 +175,7 @@ fn check_owned_file(found: &fs::Metadata) -> Result<(), FileError> {
     let owner = found.uid();
     if !what.is_empty() {
         let of = |whose: &str| format!("is {what}{whose}, not a regular file: remove it, or choose another folder");
-        // The user's own doing is no attack: what is done without the file is for the caller to say.
+        // The user's own mistake is no attack: the caller decides what is done without the file.
         return Err(if owner == own_uid() {
             FileError::Io(io::Error::other(of("")))
         } else {
@@ -192,7 +195,7 @@ fn check_owned_file(found: &fs::Metadata) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Whether there is something on this path, and it is the user's own; of a link, the link itself.
+/// Returns whether this path exists and belongs to the user; a link is not followed.
 pub fn is_own(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.uid() == own_uid())
 }
@@ -201,14 +204,15 @@ fn own_uid() -> u32 {
     rustix::process::getuid().as_raw()
 }
 
-/// Makes a folder that muxtap keeps files in, mode 0700, and checks it where it is there: it belongs to the user or
-/// root, a link to it does, too, and nobody else can rename what is in it. Error: words that follow the folder's path.
+/// Creates a directory for muxtap's files, mode 0700. Checks an existing one: it belongs to the
+/// user or root, so does a link to it, and no other user can rename files in it. Error: words that
+/// follow the directory's path.
 pub fn make_private_folder(folder: &Path) -> Result<(), FileError> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(FileError::Io)?;
     check_private_folder(folder)
 }
 
-/// Checks a folder as [`make_private_folder`] does, and makes nothing.
+/// Checks a directory as [`make_private_folder`] does, and creates nothing.
 pub fn check_private_folder(folder: &Path) -> Result<(), FileError> {
     let link = fs::symlink_metadata(folder).map_err(FileError::Io)?;
     let found = fs::metadata(folder).map_err(FileError::Io)?;
@@ -225,13 +229,14 @@ pub fn check_private_folder(folder: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Returns who else decides what this path leads to, or what stands in that folder, in words that begin with the path
-/// at fault. `None`: this user and root alone, now and until they change it.
+/// Returns which other users decide what this path leads to, or what is in that directory, in words
+/// that begin with the path at fault. `None`: only this user and root do, now and until they change
+/// that.
 ///
-/// Each step is looked at as the kernel takes it, links one by one. So at no step can another user put something else
-/// in the place of what was looked at.
+/// Each step is checked as the kernel resolves it, links one by one. So at no step can another user
+/// replace what was checked.
 ///
-/// `also_new`: counts those who can only make files that are missing, as in a sticky folder.
+/// `also_new`: also counts users that can only create missing files, as in a sticky directory.
 pub fn open_to_others(folder: &Path, also_new: bool) -> Option<String> {
     let Ok(path) = std::path::absolute(folder) else { return Some(format!("{} is no path", folder.display())) };
     let mut walked = PathBuf::from("/");
@@ -271,16 +276,16 @@ pub fn open_to_others(folder: &Path, also_new: bool) -> Option<String> {
     }
 }
 
-/// Links that a path may go through, as for the kernel.
+/// The maximum number of links in a path, as for the kernel.
 const LINKS: usize = 40;
 
-/// Returns the steps of a path, `..` among them.
+/// Returns the steps of a path, including `..`.
 fn steps(path: &Path) -> VecDeque<OsString> {
     let steps = path.components().filter(|step| matches!(step, Component::Normal(_) | Component::ParentDir));
     steps.map(|step| step.as_os_str().to_owned()).collect()
 }
 
-/// Returns who else can put another file in the place of one in this folder, which is reached by no link.
+/// Returns which other users can replace a file in this directory, whose path has no link.
 fn folder_open_to_others(folder: &Path, also_new: bool) -> Option<String> {
     let found = match fs::symlink_metadata(folder) {
         Ok(found) => found,
@@ -295,44 +300,45 @@ fn folder_open_to_others(folder: &Path, also_new: bool) -> Option<String> {
     is_open.then(|| format!("{} can be written by others (mode {mode:04o})", folder.display()))
 }
 
-/// Whether an owner is neither this user nor root. `at_the_end`: an owner that this user namespace does not know is
-/// another user, too.
+/// Returns whether an owner is neither this user nor root. `at_the_end`: an owner that this user
+/// namespace does not know is also another user.
 fn is_foreign(owner: u32, at_the_end: bool) -> bool {
     owner != own_uid() && owner != 0 && (at_the_end || !is_unmapped(owner))
 }
 
-/// Returns the bits of a mode by which other users can write. Where each user has a group of the same number, the user
-/// is its only member.
+/// Returns the bits of a mode with which other users can write. Where each user has a group of the
+/// same number, the user is its only member.
 fn others_of(found: &fs::Metadata) -> u32 {
     if found.gid() == own_uid() { 0o002 } else { 0o022 }
 }
 
-/// Whether this is how a user namespace shows owners that it does not know, such as the system's root.
+/// Returns whether this is how a user namespace shows owners that it does not know, such as the
+/// system's root.
 fn is_unmapped(owner: u32) -> bool {
     const OVERFLOW: u32 = 65534;
     let maps_all = |map: String| map.split_whitespace().eq(["0", "0", "4294967295"]);
     owner == OVERFLOW && !fs::read_to_string("/proc/self/uid_map").map_or(true, maps_all)
 }
 
-/// Makes a file that is not there, mode 0600. What is there in its place, a link too, is an error.
+/// Creates a file that does not exist, mode 0600. Anything in its place, even a link, is an error.
 pub fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Whether there is a file already that a secret must not replace.
+/// The treatment of an existing file when a secret is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// It stays.
     Keep,
     /// It is replaced.
     Replace,
-    /// A file that is there is an error.
+    /// It is an error.
     Refuse,
 }
 
-/// Writes a secret to a file with mode 0600, in a folder that is made where it is missing. Readers find the old
-/// secret or the new one, never a part; of several processes that make the first one, one wins. What somebody else put
-/// in the file's place is not replaced.
+/// Writes a secret to a file with mode 0600, in a directory that is created if missing. Readers
+/// find the old secret or the new one, never a part; of several processes that create the first
+/// one, one wins. A file that another user put in its place is not replaced.
 pub fn write_secret(path: &Path, secret: &str, existing: Existing) -> io::Result<()> {
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         make_private_folder(dir).map_err(|error| match error {
@@ -369,23 +375,23 @@ pub fn write_secret(path: &Path, secret: &str, existing: Existing) -> io::Result
     written
 }
 
-/// Gives a file another name, which is not there yet.
+/// Renames a file to a name that does not exist yet.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "macos"))]
     {
         use rustix::fs::{CWD, RenameFlags, renameat_with};
         match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-            // Not of this file system (NFS), or not of this kernel.
+            // Unsupported by this file system (NFS) or this kernel.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
             renamed => return Ok(renamed?),
         }
     }
-    // For a moment the file has two names, and is refused by a reader that comes then.
+    // For a moment the file has two names; a reader at that moment rejects it.
     fs::hard_link(from, to)?;
     fs::remove_file(from)
 }
 
-/// Reads a secret's file, of which `most` bytes are looked at. Error: in words that follow the file's name.
+/// Reads a secret's file, at most `most` bytes of it. Error: words that follow the file's name.
 pub fn read_secret(path: &Path, most: u64) -> Result<(String, fs::Metadata), SecretError> {
     let unreadable = |error: io::Error| SecretError::Unreadable(format!("cannot be read: {error}"));
     let file = open_private(path, OFlags::RDONLY, OpenToOthers::Refused).map_err(|error| match error {
@@ -399,19 +405,20 @@ pub fn read_secret(path: &Path, most: u64) -> Result<(String, fs::Metadata), Sec
     Ok((text, found))
 }
 
-/// Why a secret's file is not used.
+/// The reason why a secret's file is not used.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SecretError {
     /// Others may read or write it: the secret may be known to them.
     Open(String),
-    /// Somebody else may have put it there.
+    /// Another user may have put it there.
     Foreign(String),
     /// It is missing, or cannot be read.
     Unreadable(String),
 }
 
-/// Reads a file that the user wrote for muxtap, which decides what muxtap runs. `most`: its length in bytes. Error: the
-/// file cannot be read, belongs to another user, or other users can write it, replace it, or move a folder above it.
+/// Reads a file that the user wrote for muxtap and that decides which programs muxtap runs. `most`:
+/// its maximum length in bytes. Error: the file cannot be read, belongs to another user, or other
+/// users can write it, replace it, or move a directory above it.
 pub fn read_configuration(path: &Path, most: u64) -> io::Result<String> {
     let refuse = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     let check = |found: &fs::Metadata| {
@@ -424,7 +431,7 @@ pub fn read_configuration(path: &Path, most: u64) -> io::Result<String> {
         }
         Ok(())
     };
-    // All of this before the file is opened: a FIFO of another user is not waited for.
+    // All checks come before the file is opened: a FIFO of another user must not block.
     let found = fs::metadata(path)?;
     check_way(&std::path::absolute(path)?, &mut 0).map_err(refuse)?;
     check(&found)?;
@@ -438,11 +445,11 @@ pub fn read_configuration(path: &Path, most: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Checks that this user and root alone decide what an absolute path leads to: who owns the links on the way, and who
-/// can put another file in the place of one of them, or of the path's end.
+/// Checks that only this user and root decide what an absolute path leads to: the owners of the
+/// links on the way, and the users that can replace one of them, or the path's end.
 fn check_way(path: &Path, links: &mut usize) -> Result<(), String> {
     for (depth, step) in path.ancestors().enumerate() {
-        // A missing step is an error of the caller, who opens the path.
+        // A missing step is an error when the caller opens the path.
         let Ok(found) = fs::symlink_metadata(step) else { continue };
         let Some(folder) = step.parent() else { continue };
         let is_end = depth == 0;
@@ -527,7 +534,7 @@ mod tests {
         write_secret(&path, "secret", Existing::Keep).unwrap();
         symlink(&path, &link).unwrap();
         assert!(refused(&link).contains("symbolic link"));
-        // A link that leads nowhere is not written through.
+        // A dangling link is not written through.
         let nowhere = dir.path().join("nowhere");
         symlink(dir.path().join("made"), &nowhere).unwrap();
         write_secret(&nowhere, "secret", Existing::Keep).unwrap();

@@ -1,24 +1,24 @@
-//! Patterns in which `*` stands for any run of characters.
+//! Patterns in which `*` stands for any characters.
 
-/// A pattern, cut at its stars.
+/// A pattern, split at its stars.
 ///
 /// A match looks at each character of the text a bounded number of times, whatever the pattern:
-/// parts are found from left to right, each where it stands first, and that choice is never taken
-/// back. (Where a later one would do, the first does too: it leaves more text.)
+/// parts are found from left to right, each at its first occurrence, without backtracking. (If a
+/// later occurrence would match, the first one does too: it leaves more text.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
     /// The beginning of the text.
     head: Box<str>,
-    /// Parts that stand in the text, in this order. None is empty.
+    /// The parts that occur in the text, in this order; each is nonempty.
     parts: Vec<Box<str>>,
-    /// The end of the text; `None` without a star: then the head is all of it.
+    /// The end of the text; `None` without a star: the head is then the whole pattern.
     tail: Option<Box<str>>,
-    /// Bytes of all these.
+    /// The number of bytes of all parts together.
     least: usize,
 }
 
 impl Glob {
-    /// Compiles a pattern, in which `*` stands for any text.
+    /// Compiles a pattern, in which `*` stands for any characters.
     pub fn new(pattern: &str) -> Self {
         let mut parts = pattern.split('*');
         let head = parts.next().unwrap_or_default().into();
@@ -28,10 +28,10 @@ impl Glob {
         Self { head, parts, tail, least }
     }
 
-    /// Whether the pattern stands for the whole of `text`.
+    /// Returns whether the pattern matches the whole of `text`.
     pub fn matches(&self, text: &str) -> bool {
         let Some(tail) = self.tail.as_deref() else { return *text == *self.head };
-        // Shorter texts end here, so that a long pattern costs nothing.
+        // Shorter texts are rejected here, so a long pattern costs nothing.
         if text.len() < self.least {
             return false;
         }
@@ -58,7 +58,7 @@ mod tests {
         Glob::new(pattern).matches(text)
     }
 
-    /// Matches by the definition; takes for ever where stars are many.
+    /// Matches by the definition; exponential in the number of stars.
     fn plainly(pattern: &str, text: &str) -> bool {
         match pattern.split_once('*') {
             None => pattern == text,
@@ -81,8 +81,8 @@ mod tests {
                 assert!(!glob(&stars, &text) && !glob(&stars, "aaaaaaaa") && glob(&stars, &format!("{text}b")));
             })
         };
-        // Sixteen times as much of both. Trying every place of every star would take longer than the universe has
-        // been there, looking at the whole text for each star 256 times as long.
+        // Both are sixteen times as long. Backtracking over every star would take longer than the
+        // age of the universe; a scan of the whole text for each star, 256 times as long.
         let (short, long) = (cost(1), cost(16));
         assert!(long < 64 * short, "{short:?}, {long:?}");
     }

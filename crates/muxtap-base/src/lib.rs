@@ -1,5 +1,5 @@
-//! What every crate of muxtap needs and no domain owns. It knows of tmux, panes and requests nothing
-//! but the errors and gaps of `muxtap-core`.
+//! Utilities that every crate of muxtap needs and that belong to no domain. Of tmux, panes and
+//! requests, only the errors and gaps of `muxtap-core` are known here.
 
 pub mod address;
 pub mod below;

@@ -64,26 +64,26 @@ pub fn gap(reason: GapReason) {
     counter!("muxtap_gaps_total", "reason" => reason.as_str()).increment(1);
 }
 
-/// Counts a request over TCP that was refused before it was looked at, by the reason.
+/// Counts a request over TCP that was rejected before it was parsed, by the reason.
 pub fn refused(reason: &'static str) {
     counter!("muxtap_http_refused_total", "reason" => reason).increment(1);
 }
 
-/// Counts a screen that is to be compared with tmux's, by its reason.
+/// Counts a screen that must be compared with tmux's, by its reason.
 pub fn screen_doubt(reason: &'static str) {
     counter!("muxtap_screen_doubts_total", "reason" => reason).increment(1);
 }
 
-/// Counts a capture by where its answer came from.
+/// Counts a capture by its source.
 pub fn capture(source: &'static str) {
     counter!("muxtap_captures_total", "source" => source).increment(1);
 }
 
-/// Samples of the histogram that are held one by one; then they are counted into its buckets. The
-/// exporter by itself does that only at a scrape.
+/// The number of histogram samples that are held individually before they are counted into buckets.
+/// The exporter by itself counts them only at a scrape.
 const SAMPLES: u32 = 1024;
 
-/// Counts the time from the deciding output of a wait to its answer.
+/// Records the time from the deciding output of a wait to its response.
 pub fn wait_latency(latency: Duration) {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     WAIT_LATENCY.record(latency.as_secs_f64());
@@ -94,7 +94,7 @@ pub fn wait_latency(latency: Duration) {
     }
 }
 
-/// A control client that is attached: it counts for as long as this lives.
+/// An attached control client: it is counted until this is dropped.
 #[derive(Debug)]
 pub struct AttachedClient(());
 
@@ -112,13 +112,13 @@ impl Drop for AttachedClient {
     }
 }
 
-/// Sets the bytes that are held for all panes.
+/// Sets the number of bytes held for all panes.
 #[allow(clippy::cast_precision_loss, reason = "a gauge is a float; nobody has 2^53 bytes")]
 pub fn held_bytes(total: usize) {
     RING_BYTES.set(total as f64);
 }
 
-/// Starts counting. Before it, and in programs that never call it, every metric is a no-op.
+/// Starts counting. Before this call, and in programs without it, every metric is a no-op.
 pub fn install() {
     let recorder = PrometheusBuilder::new()
         .set_buckets_for_metric(
@@ -176,7 +176,7 @@ mod tests {
             wait_latency(Duration::from_micros(70));
         }
         let grown = resident_bytes().saturating_sub(before);
-        // Held one by one they would take 16 MB.
+        // Held individually they would take 16 MB.
         assert!(grown < 6_000_000, "{grown} bytes");
         let text = render();
         assert!(text.contains(&format!("muxtap_wait_latency_seconds_bucket{{le=\"0.0001\"}} {WAITS}\n")), "{text}");

@@ -1,10 +1,11 @@
 //! Nonces: names and marks that are not guessed by accident.
 //!
-//! They are good for what must not coincide with something that is there already (a session's name,
-//! a file's, the mark behind a command's output), and for what a program cannot have printed before
-//! it was made. They are not secrets: their keys come from the operating system once per thread and
-//! are counted up from there ([`RandomState::new`]). Tokens come from `getrandom`. What has to be
-//! computed again from the same input is a keyed hash, not a nonce (`protocol/frame.rs`).
+//! A nonce serves for a thing that must not coincide with an existing one (a session's name, a
+//! file's, the mark after a command's output), and for a thing that a program cannot have printed
+//! before its creation. Nonces are not secrets: their keys come from the operating system once per
+//! thread and are counted up from that ([`RandomState::new`]). Tokens come from `getrandom`. A
+//! value that must be recomputed from the same input is a keyed hash, not a nonce
+//! (`protocol/frame.rs`).
 
 use std::hash::{BuildHasher as _, RandomState};
 

@@ -1,9 +1,8 @@
-//! Text that comes from elsewhere (a pane's output, names, titles, paths), made harmless to the
-//! reader's terminal.
+//! Sanitizing of foreign text (a pane's output, names, titles, paths) for the reader's terminal.
 //!
-//! Harmless means without characters that make a terminal do something: controls (C0, DEL, C1), and
-//! those that change the order in which a line is shown or end it (bidirectional marks, embeddings,
-//! overrides and isolates, U+2028, U+2029).
+//! Sanitized text has no characters that make a terminal act: controls (C0, DEL, C1), and those
+//! that change a line's display order or end it (bidirectional marks, embeddings, overrides and
+//! isolates, U+2028, U+2029).
 
 use std::{
     borrow::Cow,
@@ -11,7 +10,7 @@ use std::{
     io::{self, Write},
 };
 
-/// Whether a terminal may do something else with this character than to show it.
+/// Returns whether a terminal may act on this character instead of showing it.
 pub fn controls(character: char) -> bool {
     character.is_control() || reorders(character)
 }
@@ -27,12 +26,12 @@ fn is_layout(character: char) -> bool {
     matches!(character, '\n' | '\t')
 }
 
-/// Whether there is nothing to look for: all bytes are printable ASCII, line ends or tabs.
+/// Returns whether the text needs no search: all bytes are printable ASCII, line ends or tabs.
 fn is_simple(text: &[u8]) -> bool {
     text.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'))
 }
 
-/// Returns a pane's text without what controls a terminal; line ends and tabs stay.
+/// Returns a pane's text without characters that control a terminal; line ends and tabs stay.
 pub fn text(text: &str) -> Cow<'_, str> {
     let dropped = |character: char| controls(character) && !is_layout(character);
     if is_simple(text.as_bytes()) || !text.contains(dropped) {
@@ -41,13 +40,14 @@ pub fn text(text: &str) -> Cow<'_, str> {
     text.chars().filter(|character| !dropped(*character)).collect::<String>().into()
 }
 
-/// Returns a name, title or path in one line: what controls a terminal is shown as `\u{1b}`, a line
-/// end as `\n`.
+/// Returns a name, title or path as one line: a character that controls a terminal becomes
+/// `\u{1b}`, a line end `\n`.
 pub fn name(name: &str) -> Cow<'_, str> {
     shown(name, controls)
 }
 
-/// Returns a message of several lines, with what controls a terminal shown as in [`name`].
+/// Returns a message of several lines, with characters that control a terminal shown as in
+/// [`name`].
 pub fn message(message: &str) -> Cow<'_, str> {
     shown(message, |character| controls(character) && !is_layout(character))
 }
@@ -67,8 +67,8 @@ fn shown(text: &str, escapes: impl Fn(char) -> bool) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Returns JSON with the same values whose text controls no terminal: serde escapes C0 controls
-/// alone.
+/// Returns JSON with the same values and no characters that control a terminal: serde escapes only
+/// C0 controls.
 pub fn json(json: &str) -> Cow<'_, str> {
     if json.is_ascii() && !json.contains('\u{7f}') || !json.contains(is_escaped) {
         return json.into();
@@ -76,7 +76,7 @@ pub fn json(json: &str) -> Cow<'_, str> {
     let mut escaped = String::with_capacity(json.len() + 16);
     for character in json.chars() {
         if is_escaped(character) {
-            // Writing to a String cannot fail. None of them is beyond U+FFFF.
+            // Writing to a String cannot fail. All of these characters are at most U+FFFF.
             let _ = write!(escaped, "\\u{:04x}", u32::from(character));
         } else {
             escaped.push(character);
@@ -85,17 +85,17 @@ pub fn json(json: &str) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// Whether the character can stand in JSON only within a string. (C0 controls outside of one are
-/// its layout.)
+/// Returns whether the character can occur in JSON only within a string. (C0 controls outside of
+/// one are its layout.)
 fn is_escaped(character: char) -> bool {
     character >= '\u{7f}' && controls(character)
 }
 
-/// A log's writer that writes each record as one line, with names as [`name`] shows them.
+/// A log writer that writes each record as one line, with names as [`name`] shows them.
 pub struct Records<W>(pub W);
 
 impl<W: Write> Write for Records<W> {
-    /// Takes one record with the line end behind it, as `tracing_subscriber` hands it over.
+    /// Writes one record with its line end, as `tracing_subscriber` passes it.
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(record.strip_suffix(b"\n").unwrap_or(record));
         let mut line = name(&text).into_owned();

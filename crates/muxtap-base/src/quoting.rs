@@ -1,14 +1,14 @@
-//! Words of a shell.
+//! Shell words.
 
-/// Quotes a word so that sh, bash, zsh and fish read it back.
+/// Quotes a word that sh, bash, zsh and fish read back unchanged.
 pub fn shell_word(word: &str) -> String {
     let harmless = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(&byte);
-    // A leading `=` is an expansion in zsh, and `%` a job.
+    // A leading `=` is an expansion in zsh, and a leading `%` a job.
     if !word.is_empty() && word.bytes().all(harmless) && !word.starts_with(['=', '%']) {
         return word.to_owned();
     }
-    // In fish a backslash between quotes can escape, so it stands outside of them, as the quote
-    // itself does.
+    // In fish a backslash within quotes can escape, so it is placed outside of them, like the quote
+    // itself.
     let mut quoted = String::from("'");
     for c in word.chars() {
         if c == '\'' || c == '\\' {

@@ -1,4 +1,4 @@
-//! The rooms of one daemon, as a value that its faces share.
+//! The subsystems of one daemon beside its engine, as a value that its interfaces share.
 
 use muxtap_approvals::approvals::Approvals;
 use muxtap_capability::Capability;
@@ -8,21 +8,21 @@ use muxtap_record::Recordings;
 use muxtap_sessions::AgentSessions;
 use muxtap_snapshot::Store;
 
-/// What a daemon has beside its engine. Clones share it.
+/// The subsystems of a daemon beside its engine. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Rooms {
     /// The questions to a person at a terminal (`muxtap approvals`).
     pub approvals: Option<Approvals>,
-    /// The capability, and what it remembers.
+    /// The capability and its state.
     pub capability: Capability,
     /// The devices.
     pub devices: Devices,
-    /// The muxtap of other hosts.
+    /// The connections to muxtap on remote hosts.
     pub peers: Peers,
-    /// The recordings that go on, and those that have ended.
+    /// The active and the ended recordings.
     pub recordings: Recordings,
     /// The agent sessions.
     pub sessions: AgentSessions,
-    /// Where snapshots and layouts are kept.
+    /// The store of snapshots and layouts.
     pub snapshots: Option<Store>,
 }

@@ -1,8 +1,8 @@
-//! The few file descriptors that are kept for when none are left.
+//! The reserve of file descriptors for when all others are in use.
 //!
-//! Every pane's process is watched by a descriptor, and every connection is one. Without a free one
-//! nothing can be accepted, not even in order to refuse it. So some are held open for nothing, and
-//! one of them is closed when a connection has to be accepted all the same.
+//! Each pane's process is watched by a descriptor, and each connection is one. Without a free
+//! descriptor no connection can be accepted, not even to reject it. So some descriptors are held
+//! open without a use, and one of them is closed when a connection has to be accepted all the same.
 
 use std::{
     fs::File,
@@ -12,12 +12,12 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Descriptors that are kept for accepting and refusing.
+/// The number of descriptors reserved for accepting and rejecting connections.
 const RESERVED: usize = 8;
 
-/// The reserve of descriptors. It is the process's, as the limit is.
+/// The reserve of descriptors. It belongs to the process, as the limit does.
 static RESERVE: Mutex<Reserve> = Mutex::new(Reserve { kept: Vec::new(), lent: 0 });
-/// Notified when a lent descriptor is back.
+/// Notified when a lent descriptor is returned.
 static BACK: Notify = Notify::const_new();
 
 struct Reserve {
@@ -25,12 +25,12 @@ struct Reserve {
     lent: usize,
 }
 
-/// A descriptor of the reserve that was closed so that another one can be opened. Its drop opens it
-/// again.
+/// A descriptor of the reserve that was closed to make room for another one. Dropping this reopens
+/// it.
 #[derive(Debug)]
 pub struct Lent(());
 
-/// Closes a descriptor of the reserve. `None`: all of them are lent.
+/// Closes a descriptor of the reserve. `None` if all of them are lent.
 pub fn lend() -> Option<Lent> {
     let mut reserve = reserve();
     reserve.kept.pop()?;
@@ -38,12 +38,12 @@ pub fn lend() -> Option<Lent> {
     Some(Lent(()))
 }
 
-/// Resolves when a lent descriptor came back.
+/// Resolves when a lent descriptor is returned.
 pub async fn back() {
     BACK.notified().await;
 }
 
-/// Opens what is missing in the reserve, as far as that can be done now.
+/// Reopens the missing descriptors of the reserve, if that is possible now.
 pub fn refill() {
     let mut reserve = reserve();
     while reserve.kept.len() + reserve.lent < RESERVED {
