@@ -1,4 +1,4 @@
-//! The arguments that tools accept, rare ones too, as their types name them.
+//! The arguments that tools accept, including rare ones, by the names in their types.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use serde::{
 
 use super::{args, record::Record, snapshot::Snapshot};
 
-/// Returns each tool that stands for requests of HTTP, with every argument that it takes. Some names mean the
-/// same: `pane` is `target`.
+/// Returns each tool that corresponds to HTTP requests, with every argument that it takes. Some
+/// names are aliases: `pane` of `target`.
 pub fn accepted_arguments() -> [(&'static str, &'static [&'static str]); 13] {
     [
         ("list", fields_of::<args::List>()),
@@ -30,12 +30,12 @@ pub fn accepted_arguments() -> [(&'static str, &'static [&'static str]); 13] {
     ]
 }
 
-/// Returns the fields that a type asks its deserializer for.
+/// Returns the fields that a type requests from its deserializer.
 fn fields_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     T::deserialize(AskedFields).map_or_else(|Asked(fields)| fields, |_| &[])
 }
 
-/// A deserializer that gives nothing, and whose error is what it was asked for.
+/// A deserializer that yields nothing, and whose error lists the requested fields.
 struct AskedFields;
 
 /// The fields of a struct.

@@ -1,7 +1,7 @@
-//! The arguments of each tool. Their doc comments are what a model reads.
+//! The arguments of each tool. A model reads their doc comments.
 //!
-//! A tool takes every field of the request that it stands for. Rare ones are left out of its schema, which every model
-//! reads (`#[schema(ignore)]`); docs/mcp.md lists them, and so does the error for an unknown argument.
+//! A tool takes every field of its request. Rare fields are not in its schema, which every model
+//! reads (`#[schema(ignore)]`); docs/mcp.md and the error for an unknown argument list them.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -14,12 +14,12 @@ use serde::{
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// Parses a tool's arguments. The error names the field, what is expected there and what was given.
+/// Parses a tool's arguments. The error names the field, the expected and the given value.
 pub(super) fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T> {
     decode::from_value("arguments", &Value::Object(arguments))
 }
 
-/// Reads a list that may be given as one item.
+/// Reads a list, or a single item as a list of one.
 pub(super) fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
     struct OneOrMany;
 
@@ -46,16 +46,16 @@ pub(super) fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::re
     deserializer.deserialize_any(OneOrMany)
 }
 
-/// Lists.
+/// Arguments of `list`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct List {
     /// Default panes
     #[serde(default)]
     pub what: ListKind,
-    /// Only in this session, window or pane; names may hold *
+    /// Only in this session, window or pane; names may contain *
     pub target: Option<String>,
-    /// Also on the default servers of all other hosts
+    /// Also the default servers of all other hosts
     #[serde(default)]
     #[schema(ignore)]
     pub everywhere: bool,
@@ -63,7 +63,7 @@ pub struct List {
     pub server: Option<String>,
 }
 
-/// Kind to list.
+/// What to list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ListKind {
@@ -78,7 +78,7 @@ pub enum ListKind {
     Agents,
 }
 
-/// Captures.
+/// Arguments of `capture_pane`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
@@ -88,7 +88,7 @@ pub struct Capture {
     pub target: String,
     /// Lines of history above the screen (default 0)
     pub history: Option<u32>,
-    /// Keep colours (escape sequences)
+    /// Keep colors (escape sequences)
     #[serde(default)]
     pub escapes: bool,
     /// Join wrapped lines
@@ -104,7 +104,7 @@ pub struct Capture {
     #[serde(default)]
     #[schema(ignore)]
     pub trailing: bool,
-    /// Compare with what tmux has
+    /// Compare with tmux's own capture
     #[serde(default)]
     #[schema(ignore)]
     pub verify: bool,
@@ -114,17 +114,17 @@ pub struct Capture {
     pub server: Option<String>,
 }
 
-/// Reads.
+/// Arguments of `read_since`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Read {
     /// A pane
     #[serde(alias = "pane")]
     pub target: String,
-    /// A cursor of an answer, input (default: the last input, or when muxtap made the pane), start,
-    /// now or lines:N
+    /// A cursor from a result, input (default: the last input, or the pane's creation), start, now
+    /// or lines:N
     pub since: Option<String>,
-    /// Wait so long for something new, at most 50000
+    /// Wait this long for output, at most 50000
     pub wait_ms: Option<u64>,
     /// End here: a cursor or a time
     #[schema(ignore)]
@@ -133,16 +133,16 @@ pub struct Read {
     #[serde(default)]
     #[schema(ignore)]
     pub format: ReadFormat,
-    /// Raw bytes of the page at most
+    /// Most raw bytes of the page
     #[schema(ignore)]
     pub max_bytes: Option<u64>,
-    /// Page's size (default 16000)
+    /// Page size (default 16000)
     pub max_chars: Option<usize>,
     /// As in list
     pub server: Option<String>,
 }
 
-/// Waits.
+/// Arguments of `wait_for`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 // Reasons: each is a field of the JSON that callers write.
@@ -157,15 +157,15 @@ pub struct Wait {
     /// Regexes on the screen
     #[serde(default, deserialize_with = "one_or_many")]
     pub screen: Vec<String>,
-    /// Regexes not on the screen (any more)
+    /// Regexes no longer on the screen
     #[serde(default, deserialize_with = "one_or_many")]
     pub gone: Vec<String>,
-    /// Regexes that end it as failed
+    /// Regexes that fail the wait
     #[serde(default, deserialize_with = "one_or_many")]
     pub fail: Vec<String>,
-    /// No output for so long
+    /// No output for this long
     pub stable_ms: Option<u64>,
-    /// Then no output for so long
+    /// Then no output for this long
     pub settle_ms: Option<u64>,
     /// A shell's prompt rests
     #[serde(default)]
@@ -178,40 +178,40 @@ pub struct Wait {
     /// The process ended
     #[serde(default)]
     pub exit: bool,
-    /// Every pane must (default: any)
+    /// Every pane must match (default: any)
     #[serde(default)]
     pub all: bool,
     /// As in `read_since`; or screen
     pub since: Option<String>,
     /// Default 30000, at most a day
     pub timeout_ms: Option<u64>,
-    /// Answer at once with the wait's id
+    /// Return at once with the wait's id
     #[serde(default)]
     #[schema(ignore)]
     pub detach: bool,
-    /// Go on with this wait
+    /// Continue this wait
     pub id: Option<String>,
     /// As in list
     pub server: Option<String>,
 }
 
-/// Runs.
+/// Arguments of `run`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// A pane in which a shell rests
+    /// A pane with an idle shell
     #[serde(alias = "pane")]
     pub target: Option<String>,
     /// One or more lines of shell
     pub command: Option<String>,
-    /// Of a run that is pending or timed out: wait for its end, in place of target and command
+    /// Of a pending or timed-out run: wait for its end; without target and command
     pub id: Option<String>,
-    /// Give up after (default 30000); the command goes on
+    /// Timeout (default 30000); the command continues
     pub timeout_ms: Option<u64>,
-    /// Clear what is typed at the prompt; else that is refused
+    /// Clear text typed at the prompt; else it is an error
     #[serde(default)]
     pub clear_line: bool,
-    /// How long to wait for the end of what runs in the pane
+    /// How long the pane's program may take to end
     #[schema(ignore)]
     pub prompt_ms: Option<u64>,
     /// Default 16000
@@ -223,7 +223,7 @@ pub struct Run {
     pub server: Option<String>,
 }
 
-/// Sends.
+/// Arguments of `send_keys`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Send {
@@ -235,12 +235,12 @@ pub struct Send {
     /// Keys by tmux's names: C-c, Enter, Up
     #[serde(default, deserialize_with = "one_or_many")]
     pub keys: Vec<String>,
-    /// Bytes in hexadecimal, in place of text and keys
+    /// Bytes in hexadecimal, instead of text and keys
     #[schema(ignore)]
     pub hex: Option<String>,
     /// An answer (key or label) that the pane's agent offers, with its `question_id` from list
     pub answer: Option<String>,
-    /// The question that is answered; refused if another one stands there
+    /// The question to answer; rejected if another one is open
     pub question_id: Option<String>,
     /// Then press Enter, once the text is taken in
     #[serde(default)]
@@ -255,7 +255,7 @@ pub struct Send {
     pub server: Option<String>,
 }
 
-/// Makes.
+/// Arguments of `create`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
@@ -276,7 +276,7 @@ pub struct Create {
     /// Variables
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Keep the pane when the command ends
+    /// Keep the pane after the command ends
     #[serde(default)]
     pub keep: bool,
     /// Split side by side
@@ -291,14 +291,14 @@ pub struct Create {
     /// Rows of a new session
     #[schema(ignore)]
     pub height: Option<u16>,
-    /// Answer the session of that name where there is one
+    /// Return an existing session of that name
     #[serde(default)]
     #[schema(ignore)]
     pub or_existing: bool,
     /// Index of a new window
     #[schema(ignore)]
     pub index: Option<u32>,
-    /// Put a new pane to the left, or above
+    /// Put a new pane left or above
     #[serde(default)]
     #[schema(ignore)]
     pub before: bool,
@@ -306,10 +306,10 @@ pub struct Create {
     #[serde(default)]
     #[schema(ignore)]
     pub full: bool,
-    /// Size of a new pane: cells, or a percentage as `30%`
+    /// Size of a new pane: cells, or a percentage: `30%`
     #[schema(ignore)]
     pub size: Option<String>,
-    /// Make the new window or pane the current one
+    /// Select the new window or pane
     #[serde(default)]
     #[schema(ignore)]
     pub select: bool,
@@ -318,7 +318,7 @@ pub struct Create {
 }
 
 impl Create {
-    /// Error: `INVALID_ARGUMENT` for an argument that what is made does not take.
+    /// Error: `INVALID_ARGUMENT` for an argument that this kind does not take.
     pub(super) fn check(&self) -> Result<()> {
         use CreateKind::{Pane, Session, Window};
         let given: [(&str, bool, &[CreateKind]); 9] = [
@@ -342,7 +342,7 @@ impl Create {
     }
 }
 
-/// Kind to make.
+/// What to create.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CreateKind {
@@ -355,13 +355,13 @@ pub enum CreateKind {
     Pane,
 }
 
-/// Ends.
+/// Arguments of `kill`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kill {
     /// %3 a pane, @1 or session:window a window, $0 or a name a session
     pub target: String,
-    /// Where the target does not say
+    /// If the target is ambiguous
     pub what: Option<TargetKind>,
     /// Even your own
     #[serde(default)]
@@ -370,7 +370,7 @@ pub struct Kill {
     pub server: Option<String>,
 }
 
-/// Kind to end.
+/// What to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TargetKind {
@@ -382,7 +382,7 @@ pub enum TargetKind {
     Session,
 }
 
-/// Changes.
+/// Arguments of `change`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
@@ -400,12 +400,12 @@ pub struct Change {
     /// Make it the current window, or active pane
     #[serde(default, alias = "focus")]
     pub select: bool,
-    /// Let the pane fill its window, or no more
+    /// Zoom the pane; false: unzoom
     pub zoom: Option<bool>,
     /// Leave copy mode
     #[serde(default)]
     pub leave_mode: bool,
-    /// Start the pane's program anew
+    /// Restart the pane's program
     #[serde(default)]
     pub respawn: bool,
     /// With respawn: this shell command line
@@ -419,27 +419,27 @@ pub struct Change {
     #[serde(default)]
     #[schema(ignore)]
     pub env: BTreeMap<String, String>,
-    /// With respawn: keep the pane when its program ends
+    /// With respawn: keep the pane after its program ends
     #[serde(default)]
     #[schema(ignore)]
     pub keep: bool,
-    /// With respawn: end what runs first
+    /// With respawn: end the running program first
     #[serde(default)]
     pub kill: bool,
     /// As in list
     pub server: Option<String>,
 }
 
-/// Searches.
+/// Arguments of `search`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
     /// Regex, line by line
     pub pattern: String,
-    /// Only these; names may hold *
+    /// Only these; names may contain *
     #[serde(default, deserialize_with = "one_or_many", alias = "target")]
     pub targets: Vec<String>,
-    /// At most so many lines, the last ones (default 50)
+    /// Most lines, the last ones (default 50)
     pub max_lines: Option<usize>,
     /// Lines before and after each
     pub context: Option<usize>,
@@ -449,18 +449,18 @@ pub struct Search {
     pub server: Option<String>,
 }
 
-/// Watches.
+/// Arguments of `watch`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Watch {
-    /// Only these; names may hold *
+    /// Only these; names may contain *
     #[serde(default, deserialize_with = "one_or_many", alias = "target")]
     pub targets: Vec<String>,
-    /// resume of the last answer; without it: now
+    /// resume of the last result; default: now
     pub resume: Option<String>,
-    /// Wait so long for something (default 10000, at most 50000)
+    /// Wait this long for events (default 10000, at most 50000)
     pub wait_ms: Option<u64>,
-    /// Kinds of events, as of GET /v1/events
+    /// Event types, as of GET /v1/events
     #[serde(default)]
     #[schema(ignore)]
     pub types: Vec<EventKind>,
@@ -468,7 +468,7 @@ pub struct Watch {
     #[serde(default)]
     #[schema(ignore)]
     pub format: ReadFormat,
-    /// With types `screen`: rows, text or ansi
+    /// With type `screen`: rows, text or ansi
     #[serde(default)]
     #[schema(ignore)]
     pub screen: ScreenFormat,

@@ -19,32 +19,32 @@ use muxtap_api::Result;
 /// The name of the tool.
 pub const NAME: &str = "tmux";
 
-/// The arguments, as the model sees them; what they mean is for the capability to say.
+/// Arguments of `tmux`, as the model sees them; the capability defines their meaning.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Arguments {
-    /// `init`, `send`, `read`, `split`, `list`, `kill` or `window`.
+    /// `init`, `send`, `read`, `split`, `list`, `kill` or `window`
     pub action: String,
-    /// `0.1`: window 0, pane 1 (default `0.0`).
+    /// `0.1`: window 0, pane 1 (default `0.0`)
     pub pane: Option<String>,
-    /// For `send`: typed, then Enter. Not waited for: read later.
+    /// For `send`: typed, then Enter. Returns at once: read later
     pub command: Option<String>,
-    /// For `send`: clear the screen first.
+    /// For `send`: clear the screen first
     pub clear: Option<bool>,
-    /// For `read`: the last lines (default 100).
+    /// For `read`: the last lines (default 100)
     pub lines: Option<u32>,
-    /// For `read`: the whole history.
+    /// For `read`: the whole history
     pub all: Option<bool>,
-    /// For `read`: only what is new since the last read.
+    /// For `read`: only output since the last read
     pub since: Option<bool>,
-    /// For `split` (default 0) and `kill`.
+    /// For `split` (default 0) and `kill`
     pub window: Option<u32>,
-    /// For `split`: `horizontal` (side by side) or `vertical`.
+    /// For `split`: `horizontal` (side by side) or `vertical`
     pub direction: Option<String>,
-    /// For `split`.
+    /// For `split`
     pub title: Option<String>,
-    /// For `split` and `window`.
+    /// For `split` and `window`
     pub cwd: Option<String>,
-    /// For `window`.
+    /// For `window`
     pub name: Option<String>,
 }
 
@@ -71,7 +71,7 @@ pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutpu
         let action = arguments.get("action").and_then(Value::as_str).unwrap_or_default();
         call.confirm(request.tier(), &format!("{action} in the sandbox")).await?;
     }
-    // The client chose this set of tools, as its user.
+    // The client's user chose this set of tools.
     let answer = call.rooms.capability.run(&call.engine, &settings, true, request).await;
     let text = serde_json::to_string(&answer).unwrap_or_default();
     Ok(ToolOutput::new(text, &answer))

@@ -1,5 +1,5 @@
-//! The tools `devices` and `workspace`, of the set `devices`: a person's screen, for an agent that wants to
-//! show something.
+//! The tools `devices` and `workspace`, of the set `devices`: a person's screen, for an agent that
+//! wants to show something.
 
 use std::sync::LazyLock;
 
@@ -19,22 +19,22 @@ use super::{
 
 use muxtap_api::{DeviceInfo, Error, Result, RpcRequest, Tier};
 
-/// The id under which agents ask.
+/// The caller id of agents' requests.
 const AGENT: &str = "mcp";
 
-/// Lists devices.
+/// Arguments of `devices`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListDevices {}
 
-/// Devices.
+/// Result of `devices`.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct DevicesOutput {
     /// The devices.
     devices: Vec<DeviceInfo>,
 }
 
-/// Reads or changes a workspace.
+/// Arguments of `workspace`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workspace {
@@ -46,23 +46,23 @@ pub struct Workspace {
     /// Its target (tab:ID, pane:ID), direction, url, file, title, to, x, y, source, browser, editor
     #[schema(value_type = Option<Object>)]
     pub args: Option<Value>,
-    /// The workspaceRevision that you saw
+    /// The workspaceRevision you saw
     pub expected_revision: Option<u64>,
-    /// Repeat it to repeat safely
+    /// Retry with the same key
     pub key: Option<String>,
-    /// Read what it published last, where it is offline
+    /// If offline, read what it last published
     #[serde(default)]
     pub allow_stale: bool,
 }
 
-/// A workspace, or what was changed in it.
+/// Result of `workspace`: a workspace, or a change to it.
 #[derive(Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceOutput {
-    /// Revision with the change in it.
+    /// The revision that includes the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     applied_revision: Option<u64>,
-    /// The owner's answer, or the workspace.
+    /// The owner's response, or the workspace.
     #[schema(value_type = Object)]
     result: Value,
 }
@@ -83,7 +83,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     ]
 });
 
-/// The caller that an agent is: the user's, who started it.
+/// Returns the caller that an agent acts as: the user that started the agent.
 fn caller() -> Caller {
     Caller {
         principal: "user".into(),
@@ -126,7 +126,7 @@ pub async fn workspace(call: &CallContext, arguments: JsonObject) -> Result<Tool
         let text = result.to_string();
         return Ok(ToolOutput::new(text, &WorkspaceOutput { applied_revision: None, result }));
     };
-    // Before a person is asked: a device that is not there, or nowhere.
+    // An unknown device is an error before a person is asked.
     relay.get(&caller(), &args.device)?;
     call.confirm(Tier::Create, &format!("{command} on the device {}", args.device)).await?;
     let expected_revision = match args.expected_revision {
@@ -142,7 +142,7 @@ pub async fn workspace(call: &CallContext, arguments: JsonObject) -> Result<Tool
         args: args.args.unwrap_or_default(),
         expected_revision: Some(expected_revision),
         idempotency_key: key,
-        // A person who is asked has 30 s; the call is held no longer than others.
+        // A person has 30 s to answer; the call is held no longer than others.
         ..RpcRequest::default()
     };
     let said = relay.request(&caller(), request).await?;

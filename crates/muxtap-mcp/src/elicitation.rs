@@ -1,7 +1,8 @@
-//! Elicitation: asking the person in front of the client.
-//! Before 2026-07-28 the server sends a request of its own, and the call waits for the answer.
-//! Since then the call's result is the question, and the client calls again with the answer. The
-//! question's name is derived from the call, so that a yes counts for no other.
+//! Elicitation: asks the person at the client.
+//!
+//! Before protocol version 2026-07-28 the server sends a request of its own, and the call waits for
+//! the answer. Since then the call's result is the question, and the client calls again with the
+//! answer. The question's name is derived from the call, so a yes counts for no other call.
 
 use std::{
     collections::BTreeMap,
@@ -21,19 +22,19 @@ use rmcp::{
     service::{Peer, PeerRequestOptions, RequestContext},
 };
 
-/// Asks the client's person, during one call.
+/// Asks the client's person, during a call.
 pub(crate) struct Elicitation {
     method: ElicitationMethod,
-    /// The tool and its arguments: what the person is asked about.
+    /// The tool and its arguments: the subject of the question.
     call: String,
-    /// The question that the client is to ask before it calls again.
+    /// The question that the client must ask before it calls again.
     question: Mutex<Option<String>>,
 }
 
 enum ElicitationMethod {
     /// A request from the server to the client.
     Request(Peer<RoleServer>),
-    /// A result that asks; these are the answers to earlier ones.
+    /// A result that contains the question; these are the answers to earlier ones.
     InputRequired(InputResponses),
     /// The client cannot ask a person.
     Unsupported,
@@ -44,17 +45,17 @@ enum ElicitationMethod {
 pub(super) enum ElicitationOutcome {
     Accepted,
     Declined,
-    /// The client is to ask, and to call again.
+    /// The client must ask, and call again.
     Deferred,
-    /// No person was asked; why.
+    /// No person was asked, for this reason.
     Unavailable(String),
 }
 
 impl Elicitation {
-    /// Prepares to ask about `call`, which brings the answers `said` along.
+    /// Prepares to ask about `call`, which has the answers `said`.
     pub(super) fn of(context: &RequestContext<RoleServer>, call: String, said: Option<InputResponses>) -> Self {
         let can = context.client_capabilities().and_then(|client| client.elicitation);
-        // A client that names no form of asking means the first there was.
+        // A client that names no form of asking supports the original one.
         let method = match can.filter(|can| can.form.is_some() || can.url.is_none()) {
             None => ElicitationMethod::Unsupported,
             Some(_) if context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28) => {
@@ -65,7 +66,7 @@ impl Elicitation {
         Self { method, call, question: Mutex::default() }
     }
 
-    /// Whether the client can ask a person.
+    /// Returns whether the client can ask a person.
     pub(super) fn can_ask(&self) -> bool {
         !matches!(self.method, ElicitationMethod::Unsupported)
     }
@@ -75,7 +76,7 @@ impl Elicitation {
         &self.call
     }
 
-    /// Asks the person. When `withdrawn` resolves the question is withdrawn, and the outcome is
+    /// Asks the person. When `withdrawn` resolves, the question is withdrawn, and the outcome is
     /// [`ElicitationOutcome::Declined`].
     pub(super) async fn ask_user(&self, what: &str, withdrawn: impl Future<Output = ()>) -> ElicitationOutcome {
         match &self.method {
@@ -97,7 +98,7 @@ impl Elicitation {
         }
     }
 
-    /// Takes the question that has to be the call's result, if there is one.
+    /// Takes the question that must be the call's result, if there is one.
     pub(super) fn question(&self) -> Option<InputRequiredResult> {
         let what = self.question.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let question = InputRequest::Elicitation(ElicitRequest::new(form(&what)));
@@ -105,7 +106,7 @@ impl Elicitation {
     }
 }
 
-/// Returns the name of a call's question among the answers.
+/// Returns the name of a call's question in the answers.
 fn name(call: &str) -> String {
     let mut hasher = DefaultHasher::new();
     call.hash(&mut hasher);
@@ -138,7 +139,7 @@ async fn request(peer: &Peer<RoleServer>, what: &str, withdrawn: impl Future<Out
             Err(_) => ElicitationOutcome::Unavailable("the client has gone".into()),
         },
         () = withdrawn => {
-            // If the client has gone it needs no cancellation.
+            // A client that has disconnected needs no cancellation.
             let _ = asked.cancel(Some("nobody waits for the answer any more".into())).await;
             ElicitationOutcome::Declined
         }

@@ -1,5 +1,5 @@
 //! MCP: the engine for agents, over stdio (`muxtap mcp`) and streamable HTTP (`/mcp`).
-//! `docs/mcp.md` describes what a client sees.
+//! `docs/mcp.md` describes it for clients.
 
 mod accepted;
 mod args;
@@ -51,41 +51,41 @@ use muxtap_engine::{Engine, Server};
 use muxtap_rooms::Rooms;
 use muxtap_supervise::Supervisor;
 
-/// The instructions that a client gets with the handshake.
+/// The instructions that a client gets in the handshake.
 const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it answers \
      the moment the pane does and cannot miss it; never sleep and poll. Read with the last answer's cursor to get only \
      what is new. Panes are %3, session:window.pane or a session's name, exactly.";
 
-/// How long a call is held by default: no client gives up on one within this time.
+/// How long a call is held by default: no client times out within this time.
 const HOLD: Duration = Duration::from_secs(50);
 
-/// A client's surroundings, and the configuration that holds for it.
+/// A client's environment, and the configuration that applies to it.
 #[derive(Clone, Debug, Default)]
 pub struct ClientContext {
-    /// The tmux server of calls that name none.
+    /// The tmux server of calls without `server`.
     pub server: Option<PathBuf>,
-    /// The pane that the client runs in, and its server's socket.
+    /// The pane in which the client runs, and its server's socket.
     pub pane: Option<(PathBuf, String)>,
     /// The client's working directory.
     pub cwd: Option<String>,
-    /// The client's environment, for servers that are started for it.
+    /// The client's environment, for servers that its calls start.
     pub env: Option<BTreeMap<String, String>>,
-    /// The folder of the user's tmux sockets, which have names.
+    /// The directory of the user's named tmux sockets.
     pub sockets: Option<PathBuf>,
-    /// The tiers for which a person is asked first.
+    /// The tiers that need a person's consent.
     pub confirm: Vec<Tier>,
-    /// How long a call is held at most; `None`: 50 s.
+    /// The maximum time for which a call is held; `None`: 50 s.
     pub hold: Option<Duration>,
-    /// The sets of tools that the client is offered; none: the native one.
+    /// The sets of tools that the client is offered; empty: the native one.
     pub tools: Vec<ToolSet>,
-    /// The server that a client named for the capability.
+    /// The server that a client selected for the capability.
     pub capability_socket: Option<String>,
-    /// The client's process, where it is known: what it asks a person it does not answer.
+    /// The client's process, if known: it may not answer the questions that it asks a person.
     pub process: Option<muxtap_tmux::Lineage>,
 }
 
 impl ClientContext {
-    /// Returns the pane that the client runs in, if that is on this server, however its socket is
+    /// Returns the client's own pane, if it is on this server, however the socket's path is
     /// written.
     fn own_pane(&self, server: &Path) -> Option<&str> {
         self.pane.as_ref().filter(|(own, _)| same_socket(own, server)).map(|(_, pane)| pane.as_str())
@@ -104,7 +104,7 @@ pub struct Mcp {
     stop: CancellationToken,
 }
 
-/// The context of one call.
+/// The context of a call.
 pub(crate) struct CallContext {
     engine: Engine,
     rooms: Arc<Rooms>,
@@ -112,20 +112,20 @@ pub(crate) struct CallContext {
     peer: Option<Peer<RoleServer>>,
     progress: Option<ProgressToken>,
     elicitation: Option<Arc<Elicitation>>,
-    /// The client's process, of a call over HTTP on the Unix socket.
+    /// The client's process, for a call over HTTP on the Unix socket.
     peer_pid: Option<i32>,
-    /// Whether the call came over TCP, where a token is all that the client has shown.
+    /// Whether the call came over TCP, where the client has shown only a token.
     over_tcp: bool,
-    /// Of a call that may come again, because it came over a link: the id of a wait that it begins, which does not end
-    /// with the call.
+    /// For a call that may be repeated because it came over a link: the id of a wait that it
+    /// begins, which does not end with the call.
     wait_id: Option<String>,
-    /// How long the call may be held, if that is less than usual.
+    /// The maximum time for which the call is held, if shorter than usual.
     hold: Option<Duration>,
 }
 
 impl Mcp {
-    /// Creates the server for a client. Its calls are recorded as the engine's caller's. Must be
-    /// called within a tokio runtime.
+    /// Creates the server for a client. The audit log records its calls as the engine's caller's.
+    /// Must be called within a tokio runtime.
     pub fn new(engine: Engine, rooms: Arc<Rooms>, client: ClientContext, stop: CancellationToken) -> Self {
         let supervisor = supervisor_tool::supervisor(&engine, &rooms, &client);
         let (log_level, subscriptions) = (Arc::default(), Arc::default());
@@ -147,10 +147,10 @@ impl Mcp {
         }
     }
 
-    /// Calls the supervisor's tool, which returns errors as text, too.
+    /// Calls the supervisor's tool, which also returns errors as text.
     async fn supervise(&self, call: &CallContext, arguments: rmcp::model::JsonObject) -> CallToolResult {
         let action = arguments.get("action").and_then(serde_json::Value::as_str).unwrap_or_default();
-        // `spawn` asks by itself, always.
+        // `spawn` always asks for consent by itself.
         let confirmed = match action {
             "approve" | "deny" | "send_input" => call.confirm(Tier::Input, "Answer a Claude session").await,
             "kill" => call.confirm(Tier::Kill, "End a session").await,
@@ -177,12 +177,12 @@ impl Mcp {
     }
 }
 
-/// Returns the other side of a call over HTTP.
+/// Returns the peer of a call over HTTP.
 fn http_peer(context: &RequestContext<RoleServer>) -> Option<&muxtap_net::Peer> {
     context.extensions.get::<axum::http::request::Parts>()?.extensions.get()
 }
 
-/// Returns the process that calls over HTTP on the Unix socket.
+/// Returns the calling process of a call over HTTP on the Unix socket.
 fn peer_pid(context: &RequestContext<RoleServer>) -> Option<i32> {
     match http_peer(context)? {
         muxtap_net::Peer::Unix { pid, .. } => *pid,
@@ -191,23 +191,23 @@ fn peer_pid(context: &RequestContext<RoleServer>) -> Option<i32> {
 }
 
 impl CallContext {
-    /// Returns the client's process, where it is one of this machine and is known.
+    /// Returns the client's process, if it is on this machine and known.
     async fn process(&self) -> Option<muxtap_tmux::Lineage> {
         self.engine.lineage(self.peer_pid).await.or_else(|| self.client.process.clone())
     }
 
-    /// Returns how long this call may be held.
+    /// Returns the maximum time for which this call is held.
     fn max_hold(&self) -> Duration {
         let usual = self.client.hold.unwrap_or(HOLD);
         self.hold.map_or(usual, |hold| hold.min(usual))
     }
 
-    /// Caps a wait that the client asks for at [`Self::max_hold`].
+    /// Caps a wait that the client requests at [`Self::max_hold`].
     fn capped(&self, wait_ms: u64) -> Duration {
         Duration::from_millis(wait_ms).min(self.max_hold())
     }
 
-    /// Returns the tmux server that a call means, as it is seen from the caller's own pane.
+    /// Returns the tmux server that a call selects, as seen from the caller's own pane.
     fn server(&self, server: Option<&str>) -> Result<Server> {
         let server = self.named_server(server)?;
         let own = self.client.own_pane(server.socket()).and_then(|pane| pane.parse().ok());
@@ -223,15 +223,15 @@ impl CallContext {
             None => self.engine.server_at(self.client.server.as_deref().ok_or_else(none)?),
             Some(address) if address.contains('/') => self.engine.server_named(Some(address)),
             Some("." | "..") => Err(none()),
-            // In the folder of the user's tmux, as the user's shell has it.
+            // In the directory of the user's tmux sockets, as in the user's shell.
             Some(name) => self.engine.server_at(&self.client.sockets.as_ref().ok_or_else(none)?.join(name)),
         }
     }
 
-    /// Asks a person for consent, where the configuration says so. Error: `READ_ONLY` where no
-    /// person can be asked, or the person declined.
+    /// Asks a person for consent, if the configuration requires it. Error: `READ_ONLY` if no person
+    /// can be asked, or the person declined.
     async fn confirm(&self, tier: Tier, what: &str) -> Result<()> {
-        // What is refused anyway needs no question.
+        // A call that is rejected anyway needs no question.
         self.engine.authorize(tier)?;
         if !self.client.confirm.contains(&tier) {
             return Ok(());
@@ -266,7 +266,7 @@ impl Mcp {
     }
 }
 
-/// Converts an error into a tool's result: the model is to act on it.
+/// Converts an error into a tool's result: the model must act on it.
 fn failed(error: &Error) -> CallToolResult {
     let mut error = error.clone();
     error.message = words::for_tools(&error.message);
@@ -286,7 +286,7 @@ fn refused(error: &Error) -> ErrorData {
     }
 }
 
-// Reasons: subscriptions of the protocol's earlier versions are what clients use.
+// Reasons: clients use the subscriptions of earlier protocol versions.
 #[allow(deprecated)]
 impl ServerHandler for Mcp {
     fn get_info(&self) -> ServerConfig {
@@ -327,7 +327,7 @@ impl ServerHandler for Mcp {
         let elicitation = Arc::new(Elicitation::of(&context, asked, request.input_responses));
         let call = CallContext { elicitation: Some(elicitation.clone()), ..self.call_context(&context) };
         let called = async {
-            // What was not offered is no tool here.
+            // A tool that was not offered cannot be called.
             self.get_tool(&request.name)?;
             if request.name == muxtap_supervise::NAME {
                 return Some(Ok(self.supervise(&call, arguments).await));
@@ -434,7 +434,7 @@ impl ServerHandler for Mcp {
     async fn listen(&self, context: SubscriptionContext) -> std::result::Result<(), ErrorData> {
         let call = || self.call_context(context.request_context());
         let notifier = || resources::ClientNotifier::Sink(context.sink().clone());
-        // Notifications are sent as long as these guards live.
+        // Notifications are sent while these guards exist.
         let (mut following, mut followed) = (Vec::new(), Vec::new());
         for uri in context.accepted().resource_subscriptions.iter().flatten() {
             // A resource of a pane that does not exist gets no notifications.
@@ -448,8 +448,8 @@ impl ServerHandler for Mcp {
             let list = resources::follow_list(call(), listed, notifier(), self.stop.child_token());
             following.extend(list.ok());
         }
-        // The client was told that it listens before anything was followed; what changed meanwhile
-        // is not known.
+        // The client was notified of its subscription before anything was followed; changes in
+        // between are unknown.
         for uri in followed {
             notifier().updated(uri).await;
         }

@@ -1,6 +1,6 @@
-//! Log messages about a client's calls, where it asks for them: `notifications/message`.
+//! Log messages about a client's calls, if it requests them: `notifications/message`.
 
-// Reasons: newer clients ask for it call by call, older ones once; both are served.
+// Reasons: newer clients request messages for each call, older ones once; both are supported.
 #![allow(deprecated)]
 
 use std::{
@@ -16,7 +16,7 @@ use rmcp::{
 };
 use serde_json::json;
 
-/// The lowest level that is sent to a client; `None`: it asked for no messages.
+/// The lowest level that is sent to a client; `None` if it requested no messages.
 #[derive(Debug, Default)]
 pub(super) struct LogLevel(Mutex<Option<LoggingLevel>>);
 
@@ -25,7 +25,7 @@ impl LogLevel {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
     }
 
-    /// Sends the client a message about a finished call: at `debug` how long it took, at `warning`
+    /// Sends the client a message about a finished call: at `debug` its duration, at `warning`
     /// failures of tmux or muxtap, at `info` other errors.
     pub(super) async fn log_call(
         &self,
@@ -45,7 +45,7 @@ impl LogLevel {
             Some(error) => json!({"tool": tool, "ms": ms, "error": error}),
         };
         let message = LoggingMessageNotificationParam::new(level, data).with_logger("muxtap");
-        // A client that has gone needs no message.
+        // A client that has disconnected needs no message.
         let _ = context.peer.notify_logging_message(message).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Results of tools, where they differ from HTTP's answers.
+//! Results of tools that differ from HTTP's responses.
 
 use std::{collections::VecDeque, fmt::Write as _};
 
@@ -13,16 +13,16 @@ use utoipa::ToSchema;
 pub struct ToolOutput {
     /// The text.
     pub text: String,
-    /// All of it.
+    /// The complete result.
     pub answer: Value,
 }
 
-/// Fields that hold the id of a pane, a window or a session.
+/// Fields that contain the id of a pane, a window or a session.
 const IDS: [&str; 8] = ["id", "pane", "panes", "window", "session", "window_id", "session_id", "pane_id"];
 
 impl ToolOutput {
-    /// Returns the output with ids as they are named from here, `HOST/%3`. The text says it once: it may hold what a
-    /// pane printed.
+    /// Returns the output with ids as named from this host, `HOST/%3`. The text gives the host
+    /// once: it may contain a pane's output.
     pub fn on_host(mut self, host: &str) -> Self {
         name_ids(&mut self.answer, host);
         let note = format!("\n(on host {host}: its ids are {host}/%3, {host}/@1, {host}/$0 here)");
@@ -31,7 +31,7 @@ impl ToolOutput {
     }
 }
 
-/// Names the ids of each item of a list by the host that the item names.
+/// Prefixes the ids of each item of a list with the host that the item names.
 pub(super) fn name_ids_of_items(answer: &mut Value) {
     let lists = answer.as_object_mut().into_iter().flat_map(|fields| fields.values_mut());
     for item in lists.filter_map(Value::as_array_mut).flatten() {
@@ -69,10 +69,10 @@ fn is_id(text: &str) -> bool {
     digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Answers `list`.
+/// The result of `list`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ListOutput {
-    /// Sessions, where they were asked for.
+    /// Sessions, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Vec<Object>, required = false)]
     pub sessions: Option<Vec<SessionInfo>>,
@@ -80,15 +80,15 @@ pub struct ListOutput {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Vec<Object>, required = false)]
     pub windows: Option<Vec<WindowInfo>>,
-    /// Panes; those that have ended and can still be read last.
+    /// Panes; ended ones that can still be read come last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Vec<Object>, required = false)]
     pub panes: Option<Vec<PaneInfo>>,
-    /// Agents; those that ended lately last.
+    /// Agents; those that ended recently come last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Vec<Object>, required = false)]
     pub agents: Option<Vec<AgentInfo>>,
-    /// The other hosts that gave nothing, with `everywhere`.
+    /// With `everywhere`: the hosts that returned nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(ignore)]
     pub unreachable: Vec<HostInfo>,
@@ -140,7 +140,7 @@ impl ListOutput {
         for one in self.agents.iter().flatten() {
             let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
             let _ = writeln!(text, "{} {place} {} {}", one.pane, one.name, one.state.as_str());
-            // Each line with a mark, so that none looks like a row of this list.
+            // Each line has a mark, so none looks like a row of this list.
             for line in one.question.iter().flat_map(|question| question.lines()) {
                 let _ = writeln!(text, "  | {line}");
             }
@@ -164,50 +164,50 @@ impl ListOutput {
     }
 }
 
-/// Answers `capture_pane`.
+/// The result of `capture_pane`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct CaptureOutput {
     /// The pane.
     pub pane: String,
-    /// Text it shows.
+    /// The captured text.
     pub text: String,
-    /// Where the next `read_since` goes on.
+    /// Where the next `read_since` continues.
     pub cursor: String,
-    /// Characters that were cut out of the text's middle.
+    /// The number of characters cut out of the text's middle.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cut: usize,
-    /// How it compares with what tmux has, where `verify` was given.
+    /// With `verify`: the comparison with tmux's own capture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub verified: Option<Verified>,
 }
 
-/// Answers `read_since`.
+/// The result of `read_since`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ReadOutput {
     /// The pane.
     pub pane: String,
-    /// The text, from its beginning on.
+    /// The text, from its beginning.
     pub text: String,
-    /// Where the next `read_since` goes on.
+    /// Where the next `read_since` continues.
     pub cursor: String,
-    /// More is there already.
+    /// Whether more output is available.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
-    /// Something is missing before it.
+    /// The output that is missing before the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object, required = false)]
     pub gap: Option<Gap>,
-    /// The process has ended.
+    /// Whether the process has ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exited: bool,
-    /// With which status.
+    /// The exit status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
 }
 
 impl ReadOutput {
-    /// Formats the text, and below it what else there is to know.
+    /// Formats the text, followed by the other facts.
     pub fn text(&self) -> String {
         let mut text = String::new();
         if let Some(gap) = &self.gap {
@@ -235,46 +235,46 @@ fn push_lines(to: &mut String, text: &str) {
     }
 }
 
-/// Answers `run`.
+/// The result of `run`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct RunOutput {
     /// `ended` or `pending`.
     pub outcome: String,
-    /// Of a pending run: give it to the next call.
+    /// The id of a pending run, for the next call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The pane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pane: Option<String>,
-    /// Its output, from its beginning on.
+    /// The command's output, from its beginning.
     pub output: String,
-    /// Where `output` ends.
+    /// The end of `output`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-    /// `output` is not all: `read_since` with the cursor gives the rest.
+    /// Whether `output` is incomplete: `read_since` with the cursor returns the rest.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
-    /// The last lines of what is more.
+    /// The last lines of the rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<String>,
-    /// Characters between output and tail.
+    /// The number of characters between output and tail.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cut: usize,
-    /// Its exit status, where it is known.
+    /// The exit status, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
-    /// How long it took.
+    /// The duration.
     pub duration_ms: u64,
-    /// The beginning of the output was dropped.
+    /// Whether the beginning of the output was dropped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
-    /// The shell ended with the command.
+    /// Whether the shell ended with the command.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shell_ended: bool,
 }
 
 impl RunOutput {
-    /// Makes the output of a report.
+    /// Converts a report.
     pub(super) fn of(id: &str, report: RunReport) -> Self {
         let RunReport { pending, pane, text, exit_status, duration_ms, shell_ended } = report;
         Self {
@@ -293,7 +293,7 @@ impl RunOutput {
         }
     }
 
-    /// Formats both ends of the output, and below them how it ended.
+    /// Formats both ends of the output, followed by how it ended.
     pub fn text(&self) -> String {
         let mut text = if self.truncated { "[the beginning was dropped]\n".to_owned() } else { String::new() };
         let cursor = self.cursor.as_deref().unwrap_or_default();
@@ -309,7 +309,7 @@ impl RunOutput {
     }
 }
 
-/// Formats the output that the details of an error have, if they do.
+/// Formats the output in an error's details, if it has any.
 pub(super) fn output_so_far(error: &Error) -> String {
     let Some(details) = &error.details else { return String::new() };
     let text = |field: &str| details.get(field).and_then(Value::as_str);
@@ -323,7 +323,7 @@ pub(super) fn output_so_far(error: &Error) -> String {
     so_far
 }
 
-/// Adds both ends of an output, and between them what is left out and where to read it.
+/// Adds both ends of an output, and between them the length of the cut and where to read it.
 fn push_output(to: &mut String, output: &str, tail: Option<&str>, cut: usize, cursor: &str) {
     push_lines(to, output);
     let Some(tail) = tail else { return };
@@ -333,56 +333,56 @@ fn push_output(to: &mut String, output: &str, tail: Option<&str>, cut: usize, cu
     push_lines(to, tail);
 }
 
-/// Answers `send_keys`.
+/// The result of `send_keys`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SendOutput {
     /// The pane.
     pub pane: String,
-    /// The end of the output before it.
+    /// The end of the output before the input.
     pub cursor: String,
-    /// The signs of a submit: its echo, and a change.
+    /// The observations of a submit: its echo, and a change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object, required = false)]
     pub submit: Option<SubmitSeen>,
     /// The answer that was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<String>,
-    /// The question has gone.
+    /// Whether the question has disappeared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<bool>,
 }
 
-/// Answers `watch`.
+/// The result of `watch`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct WatchOutput {
-    /// The events, the output of a pane together.
+    /// The events; output of one pane is joined.
     #[schema(value_type = Vec<Object>)]
     pub events: Vec<Value>,
-    /// Give it to the next call: nothing in between is missed.
+    /// The token for the next call, which misses nothing in between.
     pub resume: String,
 }
 
-/// Answers `search`.
+/// The result of `search`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct SearchOutput {
-    /// Panes that were looked through.
+    /// The number of searched panes.
     pub searched: usize,
-    /// Lines that match, told or not.
+    /// The number of matching lines, on this page or not.
     pub matches: usize,
-    /// A page of them, pane by pane.
+    /// A page of the matching lines, pane by pane.
     #[schema(value_type = Vec<Object>)]
     pub lines: Vec<MatchingLine>,
-    /// The page that has those before, where there are any.
+    /// The page with earlier matches, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_page: Option<usize>,
 }
 
-/// A line that matches.
+/// A matching line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MatchingLine {
     /// The pane.
     pub pane: String,
-    /// Its number among the lines that are kept, from 1.
+    /// Its number among the retained lines, from 1.
     pub number: usize,
     /// The line.
     pub line: String,
@@ -394,11 +394,12 @@ pub struct MatchingLine {
     pub after: Vec<String>,
 }
 
-/// The last matching lines of a pane, and how many match.
+/// The last matching lines of a pane, and the number of all its matching lines.
 pub(super) type Matches = (Vec<MatchingLine>, usize);
 
 impl SearchOutput {
-    /// Takes a page of at most `most` lines, counted from the last ones, so that every pane has some.
+    /// Takes a page of at most `most` lines, counted from the last ones, with some lines of every
+    /// pane.
     pub(super) fn take_page(&mut self, of_panes: Vec<Matches>, most: usize, page: usize) {
         let with_hits = of_panes.iter().filter(|(_, count)| *count > 0).count().max(1);
         let each = most.div_ceil(with_hits);
@@ -418,7 +419,7 @@ impl SearchOutput {
         let mut text = format!("{} matching lines in {} panes\n", self.matches, self.searched);
         let mut last: Option<(&str, usize)> = None;
         for MatchingLine { pane, number, line, before, after } in &self.lines {
-            // Context that stands there already is not repeated.
+            // Context that was already printed is not repeated.
             let told = last.filter(|(of, _)| of == pane).map_or(0, |(_, to)| to);
             for (at, line) in (number - before.len()..).zip(before).filter(|(at, _)| *at > told) {
                 let _ = writeln!(text, "{pane}-{at}- {line}");
@@ -439,8 +440,8 @@ impl SearchOutput {
     }
 }
 
-/// Finds the lines of a pane that match; returns the last `most` of them, with `context` lines before
-/// and after each, and how many match.
+/// Finds the matching lines of a pane; returns the last `most` of them, with `context` lines before
+/// and after each, and the number of matching lines.
 pub(super) fn matching_lines(pane: &str, pattern: &regex::Regex, text: &str, most: usize, context: usize) -> Matches {
     const LINE_CHARS: usize = 500;
     let lines: Vec<&str> = text.lines().collect();

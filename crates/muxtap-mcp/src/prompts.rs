@@ -1,11 +1,11 @@
-//! Prompts: the common jobs, in words that lead to the right tools.
+//! Prompts: common jobs, worded to lead to the right tools.
 
 use muxtap_api::{Error, Result};
 use rmcp::model::{GetPromptResult, Prompt, PromptArgument, PromptMessage, Role};
 use serde_json::{Map, Value};
 
-/// A prompt for a common job: its name, what it is, its arguments (name, what, whether it must be
-/// given) and its text.
+/// A prompt for a common job: its name, its description, its arguments (name, description, whether
+/// it is required) and its text.
 struct PromptTemplate {
     name: &'static str,
     about: &'static str,

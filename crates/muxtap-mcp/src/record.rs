@@ -14,7 +14,7 @@ use super::{
     tools::{Effect, tool},
 };
 
-/// Records.
+/// Arguments of `record`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
@@ -26,9 +26,9 @@ pub struct Record {
     pub target: Option<String>,
     /// stop: the recording
     pub id: Option<String>,
-    /// start: from now (default), start (all that is remembered), 10m, or a cursor
+    /// start: from now (default), start (everything retained), 10m, or a cursor
     pub since: Option<String>,
-    /// start: the file's name, without a directory (default: made from session and time)
+    /// start: file name, without a directory (default: session and time)
     pub file: Option<String>,
     /// start: bytes of a file
     pub max_bytes: Option<u64>,
@@ -37,7 +37,7 @@ pub struct Record {
     /// start: regexes of secrets, replaced by * before anything is written
     #[serde(default, deserialize_with = "one_or_many")]
     pub redact: Vec<String>,
-    /// start: record what is typed by tools, too
+    /// start: also record what tools type
     #[serde(default)]
     pub input: bool,
     /// start: asciicast v3 (default), v2, or text
@@ -47,20 +47,20 @@ pub struct Record {
     pub server: Option<String>,
 }
 
-/// Kind of request.
+/// Actions of `record`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RecordAction {
-    /// Begins one.
+    /// Begins a recording.
     Start,
-    /// Ends one.
+    /// Ends a recording.
     Stop,
-    /// Lists them.
+    /// Lists recordings.
     #[default]
     List,
 }
 
-/// Recordings.
+/// Result of `record`.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RecordOutput {
     /// The recordings.

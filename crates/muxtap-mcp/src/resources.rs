@@ -20,9 +20,9 @@ use muxtap_api::{CaptureRequest, Error, ErrorCode, EventKind, PaneList, Result, 
 
 /// Changes that follow each other within this time are one notification.
 const TOGETHER: Duration = Duration::from_millis(200);
-/// The least time between two notifications of one resource.
+/// The minimum time between two notifications of one resource.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// The most time between two notifications of a resource that keeps changing.
+/// The maximum time between two notifications of a resource that keeps changing.
 const AT_LEAST: Duration = Duration::from_secs(1);
 
 /// A parsed URI.
@@ -34,9 +34,9 @@ enum Uri {
     Panes,
     /// `tmux://agents`
     Agents,
-    /// `tmux://session/work`: it and its panes
+    /// `tmux://session/work`: the session and its panes
     Session(String),
-    /// `tmux://pane/%3`: what it shows
+    /// `tmux://pane/%3`: what the pane shows
     Pane(String),
 }
 
@@ -53,7 +53,7 @@ impl Uri {
             "panes" => Ok(Self::Panes),
             "agents" => Ok(Self::Agents),
             rest => match rest.split_once('/').filter(|(_, named)| !named.is_empty()) {
-                // `%3` in a URI is `%253`, but hardly anybody writes it so.
+                // `%3` in a URI is `%253`, but hardly any client writes it like this.
                 Some(("pane", pane)) => Ok(Self::Pane(pane.replace("%25", "%"))),
                 Some(("session", name)) => Ok(Self::Session(percent_decoded(name))),
                 _ => Err(unknown()),
@@ -86,7 +86,7 @@ pub(super) async fn list(call: &CallContext) -> Result<Vec<Resource>> {
     let server = call.server(None)?;
     let panes = match server.panes().await {
         Ok(panes) => panes,
-        // A server that does not run has no panes.
+        // A server that is not running has no panes.
         Err(error) if error.code == ErrorCode::TmuxUnavailable => Vec::new(),
         Err(error) => return Err(error),
     };
@@ -146,9 +146,9 @@ fn json(uri: &str, value: &impl serde::Serialize) -> ResourceContents {
     ResourceContents::text(serde_json::to_string(value).unwrap_or_default(), uri).with_mime_type("application/json")
 }
 
-/// The key of the list of resources among a client's subscriptions.
+/// The key of the list of resources in a client's subscriptions.
 pub(super) const LIST: &str = "";
-/// Resources that one client may subscribe to.
+/// The maximum number of resources that a client may subscribe to.
 pub(super) const MAX_SUBSCRIPTIONS: usize = 256;
 
 /// A client's subscriptions.
@@ -160,7 +160,7 @@ impl Subscriptions {
         self.0.contains_key(uri)
     }
 
-    /// Adds a subscription. Error: there are too many.
+    /// Adds a subscription. Error: too many subscriptions.
     pub(super) fn add(&mut self, uri: String, following: DropGuard) -> Result<()> {
         if self.0.len() >= MAX_SUBSCRIPTIONS && !self.follows(&uri) {
             return Err(Error::invalid(format!(
@@ -185,7 +185,7 @@ pub(super) enum ClientNotifier {
 }
 
 impl ClientNotifier {
-    /// Notifies that a resource has changed. Returns false when the client has gone.
+    /// Notifies that a resource has changed. Returns false if the client has disconnected.
     pub(super) async fn updated(&self, uri: &str) -> bool {
         match self {
             Self::Peer(peer) => peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await.is_ok(),
@@ -224,8 +224,8 @@ pub(super) async fn follow(
     Ok(spawn_until(stop, async move { notify_changes(&uri, &notifier, events).await }))
 }
 
-/// Notifies the client when the list of resources differs from `listed`, even if there is no tmux
-/// server yet.
+/// Notifies the client when the list of resources differs from `listed`, even if no tmux server is
+/// running yet.
 pub(super) fn follow_list(
     call: CallContext,
     mut listed: Vec<Resource>,
@@ -240,7 +240,7 @@ pub(super) fn follow_list(
         let mut events = loop {
             match server.overhear(&request).await {
                 Ok(events) => break events,
-                // There is no server yet, or one that just begins or goes.
+                // No server is running yet, or one is starting or exiting.
                 Err(error) if matches!(error.code, ErrorCode::TmuxUnavailable | ErrorCode::InconsistentState) => {
                     server.link().reached().await;
                 }
@@ -248,7 +248,7 @@ pub(super) fn follow_list(
             }
             tokio::time::sleep(BETWEEN).await;
         };
-        // Something may have come between the list and the subscription.
+        // A change may have come between the list and the subscription.
         loop {
             if let Ok(now) = list(&call).await
                 && now != listed
@@ -282,13 +282,13 @@ async fn notify_changes(uri: &str, notifier: &ClientNotifier, mut events: Subscr
         if !notifier.updated(uri).await {
             return;
         }
-        // Bells come as quickly as a program rings.
+        // A program can ring bells at any rate.
         tokio::time::sleep(BETWEEN).await;
     }
 }
 
-/// Waits for the next change that is worth a notification: an urgent one at once, drawing when it
-/// rests or [`AT_LEAST`] has passed. Returns false when there will be none.
+/// Waits for the next change that is worth a notification: returns an urgent one at once, drawing
+/// when it rests or after [`AT_LEAST`]. Returns false when no more will come.
 async fn next(events: &mut Subscription) -> bool {
     let Some(Ok(first)) = events.next().await else { return false };
     let limit = tokio::time::Instant::now() + AT_LEAST;

@@ -1,4 +1,4 @@
-//! Schemas of tools' arguments and results, small: a model reads them each time.
+//! Schemas of tools' arguments and results, kept small: a model reads them in every session.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use utoipa::{PartialSchema, ToSchema};
 /// Fields whose names need no description.
 pub const SELF_EXPLANATORY: [&str; 6] = ["width", "height", "cwd", "env", "bell", "panes"];
 
-/// Returns the schema of a tool's arguments: descriptions stay, and an optional field needs not be
-/// null.
+/// Returns the schema of a tool's arguments: descriptions stay, and null is no value of an optional
+/// field.
 pub fn input<T: ToSchema>() -> Arc<JsonObject> {
     let mut schema = with_refs_inlined::<T>();
     prune(&mut schema, &PruneOptions { descriptions: true });
     for (name, field) in schema.pointer_mut("/properties").and_then(Value::as_object_mut).into_iter().flatten() {
-        // What stands at the first tool needs not stand at the others.
+        // A description at the first tool is not repeated at the others.
         let again = field.get("description").is_some_and(|text| text == "As in list");
         if let Some(field) = field.as_object_mut().filter(|_| again || SELF_EXPLANATORY.contains(&name.as_str())) {
             field.remove("description");
@@ -24,8 +24,8 @@ pub fn input<T: ToSchema>() -> Arc<JsonObject> {
     object(schema)
 }
 
-/// Returns the schema of a tool's result: names and types of its fields. `docs/http.md` says what
-/// they mean.
+/// Returns the schema of a tool's result: names and types of its fields. `docs/http.md` explains
+/// them.
 pub fn output<T: ToSchema>() -> Arc<JsonObject> {
     let mut schema = with_refs_inlined::<T>();
     prune(&mut schema, &PruneOptions { descriptions: false });
@@ -37,7 +37,7 @@ pub fn output<T: ToSchema>() -> Arc<JsonObject> {
     Arc::new(schema)
 }
 
-/// Removes what is inside a field: a model sees it in the result.
+/// Removes the inner structure of a field: a model sees it in the result.
 fn shallow(field: &mut Value) {
     let Value::Object(field) = field else { return };
     if let Some(choices) = field.remove("oneOf") {
@@ -60,7 +60,7 @@ fn shallow(field: &mut Value) {
 fn object(schema: Value) -> Arc<JsonObject> {
     match schema {
         Value::Object(mut schema) => {
-            // The type's own description says nothing to a model.
+            // The type's own description is useless to a model.
             schema.remove("description");
             Arc::new(schema)
         }
@@ -68,7 +68,7 @@ fn object(schema: Value) -> Arc<JsonObject> {
     }
 }
 
-/// Returns the schema with each reference replaced by what it refers to.
+/// Returns the schema with each reference replaced by its target.
 fn with_refs_inlined<T: PartialSchema + ToSchema>() -> Value {
     let mut parts = Vec::new();
     T::schemas(&mut parts);
@@ -79,7 +79,7 @@ fn with_refs_inlined<T: PartialSchema + ToSchema>() -> Value {
     schema
 }
 
-/// The deepest nesting of references: types that hold themselves would have no end.
+/// The deepest nesting of references: recursive types would have no end.
 const MAX_DEPTH: usize = 8;
 
 fn inline(value: &mut Value, parts: &Map<String, Value>, depth: usize) {
@@ -115,7 +115,7 @@ fn prune(value: &mut Value, kept: &PruneOptions) {
         return;
     };
     // Bounds of integers and the like are not worth their length: a wrong value is an error that
-    // says so.
+    // states them.
     for noise in ["format", "minimum", "default", "additionalProperties", "propertyNames", "title", "example"] {
         fields.remove(noise);
     }
@@ -142,7 +142,7 @@ fn prune(value: &mut Value, kept: &PruneOptions) {
     }
 }
 
-/// Replaces `null or this` by `this`.
+/// Replaces `null or this` with `this`.
 fn unwrap_nullable(fields: &mut JsonObject) {
     let Some(Value::Array(choices)) = fields.get("oneOf") else { return };
     let real: Vec<_> = choices.iter().filter(|choice| choice.get("type").is_none_or(|kind| kind != "null")).collect();
@@ -150,7 +150,7 @@ fn unwrap_nullable(fields: &mut JsonObject) {
         let one = one.clone();
         fields.remove("oneOf");
         for (name, value) in one {
-            // The field's own description is nearer than its type's.
+            // The field's own description takes precedence over its type's.
             fields.entry(name).or_insert(value);
         }
     }

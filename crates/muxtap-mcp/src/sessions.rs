@@ -22,12 +22,12 @@ use muxtap_api::{
 
 /// The name of the tool.
 pub const NAME: &str = "agent_session";
-/// Characters of what an agent said that an answer has: the last ones.
+/// The number of characters of an agent's messages in a result: the last ones.
 const MAX_CHARS: usize = 20_000;
-/// Events that are read for an answer at most.
+/// The maximum number of events that are read for a result.
 const MOST_EVENTS: u64 = 1024;
 
-/// The arguments.
+/// Arguments of `agent_session`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentSessionArguments {
@@ -36,37 +36,37 @@ pub struct AgentSessionArguments {
     pub action: AgentSessionAction,
     /// session:PROVIDER:ID
     pub session: Option<String>,
-    /// create, list: an agent of the configuration (sdk: its default)
+    /// create, list: a configured agent (sdk: its default)
     pub provider: Option<String>,
     /// create: an absolute path
     pub cwd: Option<String>,
     /// create: an earlier session's id
     pub resume: Option<String>,
-    /// create: a mode of the agent's
+    /// create: an agent's mode
     pub mode: Option<String>,
     /// create: its variables
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// create, send: the prompt
     pub text: Option<String>,
-    /// wait: regexes on lines of what it says and its tools show (default: until idle)
+    /// wait: regexes on lines of its messages and tools' content (default: until idle)
     #[serde(default, deserialize_with = "one_or_many")]
     pub patterns: Vec<String>,
     /// read, wait: a cursor (default: the last prompt)
     pub since: Option<String>,
-    /// send, wait: how long (send: 0 only queues)
+    /// send, wait: timeout (send: 0 only queues)
     pub wait_ms: Option<u64>,
-    /// answer: its id; a person is asked where the client can
+    /// answer: its id; a person is asked if the client can
     pub question: Option<String>,
     /// answer: yes or no
     pub allow: Option<bool>,
-    /// answer: an option of it
+    /// answer: one of its options
     pub option: Option<String>,
     /// As in list
     pub server: Option<String>,
 }
 
-/// Kind of request.
+/// Actions of `agent_session`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentSessionAction {
@@ -75,13 +75,13 @@ pub enum AgentSessionAction {
     /// Lists sessions.
     #[default]
     List,
-    /// Gives a prompt.
+    /// Sends a prompt.
     Send,
     /// Waits.
     Wait,
-    /// Reads what it said.
+    /// Reads the agent's messages.
     Read,
-    /// Cancels the prompt that runs.
+    /// Cancels the running prompt.
     Interrupt,
     /// Ends the agent.
     Kill,
@@ -89,7 +89,7 @@ pub enum AgentSessionAction {
     Answer,
 }
 
-/// The answer.
+/// Result of `agent_session`.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub struct AgentSessionOutput {
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -98,7 +98,7 @@ pub struct AgentSessionOutput {
     session: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt: Option<u64>,
-    /// A prompt's; `pending` where it goes on.
+    /// A prompt's outcome; `pending` if it is still running.
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -248,13 +248,13 @@ async fn send(
     said(call, name, Some(sent.cursor.to_string()), output).await
 }
 
-/// Adds what an agent has said since a place, and where to go on.
+/// Adds an agent's messages since a position, and the position at which to continue.
 async fn said(call: &CallContext, name: &str, since: Option<String>, output: &mut AgentSessionOutput) -> Result<()> {
     let since = Some(since.unwrap_or_else(|| "prompt".into()));
     let query = AgentEventsQuery { since, limit: Some(MOST_EVENTS), wait_ms: None };
     let page = call.rooms.sessions.events(&call.engine, name, &query).await?;
     let mut text = String::new();
-    // Writing to a String cannot fail; here and below.
+    // Writing to a String cannot fail (also below).
     if let Some(gap) = page.gap {
         let _ = writeln!(text, "[{} events are missing]", gap.events.unwrap_or_default());
     }
@@ -286,10 +286,10 @@ async fn said(call: &CallContext, name: &str, since: Option<String>, output: &mu
     Ok(())
 }
 
-/// Answers a question: by the person in front of the client, where there is one. A no needs nobody.
+/// Answers a question: the client's person does, if there is one. A no needs no person's consent.
 async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, option: Option<String>) -> Result<()> {
     let sessions = &call.rooms.sessions;
-    // Whoever has the token can be the client, and say what its person says.
+    // Any holder of the token can be the client, and forge its person's answer.
     if call.over_tcp {
         sessions.refuse_token(&call.engine, name, id)?;
     }
@@ -300,8 +300,8 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
     let question = open.into_iter().find(|question| question.id == id);
     let no = AgentAnswerRequest { allow: Some(false), option: None };
     let Some(question) = question.filter(|_| allow != Some(false)) else {
-        // A no needs nobody's yes. Of what is not open any more the error says who answered, and a no says nothing
-        // else of what opens just now.
+        // A no needs no consent. For a question that is no longer open, the error names the caller
+        // that answered. Only a no is passed on: a question that opens just now can only be denied.
         return sessions.answer(&call.engine, name, id, &no, answerer);
     };
     let chosen = given.option.as_ref().and_then(|id| question.options.iter().find(|option| option.id == *id));
@@ -309,7 +309,7 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
     let asked = match &call.elicitation {
         Some(elicitation) => {
             let detail = question.detail.as_deref().unwrap_or_default();
-            // A yes is a yes to what is shown.
+            // A yes applies only to the displayed question.
             let answer = match (&given.option, chosen) {
                 (Some(_), Some(option)) => {
                     format!("{} ({})", plain::name(&option.name), option.kind.as_str())
@@ -317,7 +317,7 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
                 (Some(option), None) => return Err(Error::invalid(format!("option: there is no {option:?}"))),
                 (None, _) => "yes, this once if the agent offers that".into(),
             };
-            // The agent's words come last, each line of them indented: none passes for one of muxtap's.
+            // The agent's words come last, each line indented: none can pass for muxtap's own.
             let detail: String = plain::message(detail).lines().flat_map(|line| ["\n    ", line]).collect();
             let title = plain::name(&question.title);
             let what = format!("The answer would be: {answer}\n\n{name} asks: {title}\n{detail}");
@@ -336,7 +336,7 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
         }
         ElicitationOutcome::Declined => sessions.answer(&call.engine, name, id, &no, answerer),
         ElicitationOutcome::Deferred => Err(Error::new(ErrorCode::ReadOnly, "a person is to be asked first")),
-        // The client asks people, and this one was not asked, or said nothing that can be read.
+        // The client can ask people, but did not ask this one, or sent an unreadable reply.
         ElicitationOutcome::Unavailable(why) if call.elicitation.as_ref().is_some_and(|asking| asking.can_ask()) => {
             Err(Error::new(ErrorCode::ReadOnly, format!("a person is to be asked first, and was not: {why}")))
         }

@@ -26,43 +26,43 @@ use muxtap_api::{DoneAnswer, Error, InputRequest, Result, Tier};
 /// The name of the tool.
 pub const NAME: &str = "snapshot";
 
-/// The actions of the tool.
+/// Actions of `snapshot`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Keep sessions.
+    /// Save sessions.
     Save,
     /// List snapshots.
     List,
-    /// Show one.
+    /// Show a snapshot.
     Show,
-    /// Compare.
+    /// Compare snapshots.
     Diff,
-    /// Make its sessions.
+    /// Create a snapshot's sessions.
     Restore,
-    /// Remove one.
+    /// Remove a snapshot.
     Remove,
-    /// Keep another program's file.
+    /// Save another program's file.
     Import,
-    /// Keep a window's layout.
+    /// Save a window's layout.
     SaveLayout,
     /// List layouts.
     ListLayouts,
-    /// Give a window a layout.
+    /// Apply a layout to a window.
     RestoreLayout,
-    /// Remove one.
+    /// Remove a layout.
     RemoveLayout,
-    /// Say which panes a group has.
+    /// Set a group's panes.
     SetGroup,
     /// List groups.
     ListGroups,
-    /// Remove one.
+    /// Remove a group.
     RemoveGroup,
-    /// Type into all panes of one.
+    /// Type into all panes of a group.
     SendToGroup,
 }
 
-/// Arguments.
+/// Arguments of `snapshot`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
@@ -76,7 +76,8 @@ pub struct Snapshot {
     pub targets: Vec<String>,
     /// `restore`: the new session's name
     pub new_name: Option<String>,
-    /// `restore`: start the panes' programs again, type imported lines, set imported variables (default: shells)
+    /// `restore`: restart the panes' programs, type imported lines, set imported variables
+    /// (default: shells)
     #[serde(default)]
     pub run: bool,
     /// `diff`: another snapshot (default: now)
@@ -87,7 +88,7 @@ pub struct Snapshot {
     /// `save`: variables that are safe to keep
     #[serde(default, deserialize_with = "one_or_many")]
     pub env: Vec<String>,
-    /// Take the place of one of that name
+    /// Replace one of that name
     #[serde(default)]
     pub replace: bool,
     /// `import`: a file of tmuxp, tmuxinator or smug; `send_to_group`: typed literally
@@ -95,17 +96,17 @@ pub struct Snapshot {
     /// `send_to_group`: keys by tmux's names, after the text
     #[serde(default, deserialize_with = "one_or_many")]
     pub keys: Vec<String>,
-    /// `set_group`: tmux's synchronize-panes, too
+    /// `set_group`: also tmux's synchronize-panes
     #[serde(default)]
     pub synchronize: bool,
-    /// `import`: whose file it is (default: its keys tell)
+    /// `import`: the file's program (default: detected)
     #[schema(ignore)]
     pub format: Option<ImportFormat>,
-    /// `restore_layout`: also give the window the size that was saved
+    /// `restore_layout`: also restore the window's saved size
     #[serde(default)]
     #[schema(ignore)]
     pub size: bool,
-    /// `send_to_group`: bytes in hexadecimal, in place of text and keys
+    /// `send_to_group`: bytes in hexadecimal, instead of text and keys
     #[schema(ignore)]
     pub hex: Option<String>,
     /// `send_to_group`: paste the text
@@ -120,15 +121,15 @@ pub struct Snapshot {
     pub server: Option<String>,
 }
 
-/// The tool's answer.
+/// Result of `snapshot`.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SnapshotOutput {
-    /// As over HTTP.
+    /// The response, as over HTTP.
     #[schema(value_type = Object)]
     pub answer: Value,
 }
 
-/// Carries the tool out.
+/// Calls the tool.
 pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: Snapshot = parse(arguments)?;
     let store = || {
@@ -153,7 +154,7 @@ pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutpu
     if tier != Tier::Read {
         let mut question = format!("{what} {:?}", args.name.as_deref().unwrap_or_default());
         if args.action == Action::Restore && args.run && call.client.confirm.contains(&tier) {
-            // A person says yes to what they see.
+            // A person consents to exactly what is shown.
             for line in store()?.what_runs(&name()?, &args.targets).await? {
                 question.push_str("\n- ");
                 question.push_str(&plain::name(&line));
@@ -224,7 +225,7 @@ pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutpu
     }
 }
 
-/// Types into all panes of a group, but never into the caller's own.
+/// Types into all panes of a group, except the caller's own.
 async fn send(call: &CallContext, args: &Snapshot, name: &str) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     let own = call.client.own_pane(server.socket());
@@ -238,7 +239,7 @@ async fn send(call: &CallContext, args: &Snapshot, name: &str) -> Result<ToolOut
     let Snapshot { text, hex, paste, submit, .. } = args;
     let (first, then) = match (text, &keys, hex) {
         (None, None, None) => return Err(Error::invalid("text or keys: say what to type")),
-        // Text, and keys behind it: two inputs, as two calls would be.
+        // Text, then keys: two inputs, as two calls would be.
         (Some(text), Some(_), None) if !submit => {
             (InputRequest { text: Some(text.clone()), paste: *paste, ..InputRequest::default() }, keys)
         }
@@ -247,7 +248,7 @@ async fn send(call: &CallContext, args: &Snapshot, name: &str) -> Result<ToolOut
             (InputRequest { text, keys, hex, paste: *paste, submit: *submit }, None)
         }
     };
-    // What is printed in answer to the text counts, too.
+    // Output in reply to the text also counts.
     let answer = groups::input(&server, name, &first).await?;
     if then.is_some() {
         groups::input(&server, name, &InputRequest { keys: then, ..InputRequest::default() }).await?;
@@ -261,7 +262,7 @@ fn output(answer: Result<impl Serialize>) -> Result<ToolOutput> {
     Ok(ToolOutput::new(shown.text, &SnapshotOutput { answer }))
 }
 
-/// Takes out what panes have printed: a model reads a pane's text elsewhere.
+/// Removes the panes' output: a model reads a pane's text with other tools.
 fn drop_history(file: &mut Value) {
     match file {
         Value::Array(items) => items.iter_mut().for_each(drop_history),

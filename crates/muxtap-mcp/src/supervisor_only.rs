@@ -1,5 +1,5 @@
-//! The server of `manage_tmux_sessions` alone, as the first implementation served it: one tool,
-//! text answers, over this process's own stdio.
+//! The server of `manage_tmux_sessions` alone, as in the first implementation: one tool with text
+//! results, over this process's own stdio.
 
 use muxtap_supervise::{NAME, Supervisor};
 use rmcp::{
@@ -28,7 +28,7 @@ pub async fn serve(supervisor: Supervisor) -> Result<()> {
         let running = SupervisorOnly(supervisor.clone()).serve((tokio::io::stdin(), tokio::io::stdout())).await;
         match running {
             Ok(running) => running.waiting().await.map(drop).map_err(|error| unable(&error)),
-            // A client that leaves before it began has not failed.
+            // A client that disconnects before the handshake is no failure.
             Err(error) => {
                 tracing::debug!("an MCP client left: {error}");
                 Ok(())

@@ -1,5 +1,5 @@
-//! `manage_tmux_sessions` as one more tool: on the client's own tmux server, in its directory and
-//! environment, asking its person first.
+//! `manage_tmux_sessions` as a further tool: on the client's own tmux server, in its directory and
+//! environment, with consent from the client's person first.
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 
@@ -13,10 +13,10 @@ use muxtap_approvals::{Confirm, Mattermost, PlatformEnvironment, Terminal, store
 use muxtap_rooms::Rooms;
 use muxtap_supervise::{DESCRIPTION, NAME, Options, Supervisor, input_schema};
 
-/// How long a person may take to answer where the environment does not say: a day.
+/// How long a person may take to answer by default, if the environment does not set it: a day.
 const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_secs(86_400);
 
-/// Returns the tool as it is listed, by itself or among the others.
+/// Returns the tool's listing, by itself or among the others.
 pub(super) fn tool() -> Tool {
     let schema: JsonObject = match input_schema() {
         Value::Object(schema) => schema,
@@ -25,7 +25,7 @@ pub(super) fn tool() -> Tool {
     Tool::new(NAME, DESCRIPTION, Arc::new(schema))
 }
 
-/// Creates the supervisor of this client's server; `None` where the client names none.
+/// Creates the supervisor of this client's server; `None` if the client has no server.
 pub(super) fn supervisor(engine: &Engine, rooms: &Rooms, client: &ClientContext) -> Option<Supervisor> {
     let socket = client.server.clone()?;
     let var = |name: &str| match &client.env {

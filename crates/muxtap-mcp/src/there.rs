@@ -1,4 +1,4 @@
-//! Calls of tools that the muxtap of another host answers.
+//! Tool calls that are forwarded to muxtap on a remote host.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,8 +12,8 @@ use super::{CallContext, ClientContext, output::ToolOutput, tools};
 
 use muxtap_api::{Error, Operation, Result, Tier, ToolCallAnswer};
 
-/// Tools that a peer answers, an operation of the tier that each needs at least, and whether it may be called twice
-/// where the link was lost. All others keep something here.
+/// The tools that a peer can carry out, the operation of the lowest tier that each needs, and
+/// whether a call may be repeated after the link was lost. All other tools keep state on this host.
 const TOOLS: [(&str, Operation, bool); 11] = [
     ("list", Operation::Look, true),
     ("capture_pane", Operation::Look, true),
@@ -28,7 +28,7 @@ const TOOLS: [(&str, Operation, bool); 11] = [
     ("kill", Operation::KillPane, false),
 ];
 
-/// Returns what a call does. What is asked again by its id types nothing.
+/// Returns the operation of a call. A request by id types nothing.
 fn meant(operation: Operation, arguments: &JsonObject) -> Operation {
     match operation {
         Operation::Run if arguments.get("id").is_some_and(Value::is_string) => Operation::Look,
@@ -37,7 +37,7 @@ fn meant(operation: Operation, arguments: &JsonObject) -> Operation {
     }
 }
 
-/// Takes the host from the id of a wait or a run that goes on over there.
+/// Removes the host from the id of a wait or a run on that host, and returns it.
 pub(super) fn take_from_id(call: &CallContext, arguments: &mut JsonObject) -> Option<String> {
     let Some(Value::String(id)) = arguments.get_mut("id") else { return None };
     let (host, rest) = id.split_once('/')?;
@@ -46,7 +46,7 @@ pub(super) fn take_from_id(call: &CallContext, arguments: &mut JsonObject) -> Op
     Some(host)
 }
 
-/// Has the muxtap of a host answer a call, where there is one. `None`: it is answered here.
+/// Forwards a call to the host's muxtap, if it has one. `None`: the call is handled locally.
 pub(super) async fn call(
     call: &CallContext,
     host: &str,
@@ -75,7 +75,7 @@ pub(super) async fn call(
     {
         *server = socket.to_owned();
     }
-    // What is asked for by its id is asked for again, however often the link is lost.
+    // A request by id can be repeated, however often the link is lost.
     let again = again || arguments.get("id").is_some_and(Value::is_string);
     let mut record = (!asks_only).then(|| call.engine.record_elsewhere(name, host));
     let answered = if name == "wait_for" {
@@ -97,9 +97,9 @@ pub(super) async fn call(
     Ok(Some(ToolOutput { text, answer }))
 }
 
-/// Calls a native tool for a caller without a protocol around it. `wait_id`: the id for a wait that the call begins;
-/// that wait outlives the call, so the call can be repeated. `hold`: the longest time the call may take, if that is
-/// less than usual.
+/// Calls a native tool for a caller without an MCP session. `wait_id`: the id for a wait that the
+/// call begins; that wait outlives the call, so the call can be repeated. `hold`: the maximum
+/// duration of the call, if shorter than usual.
 pub async fn call_tool(
     engine: &Engine,
     (rooms, client): (Arc<Rooms>, ClientContext),
@@ -118,7 +118,7 @@ pub async fn call_tool(
         peer: None,
         progress: None,
         peer_pid: None,
-        // The engine's caller says so.
+        // The engine's caller carries this fact.
         over_tcp: false,
         elicitation: None,
         wait_id,

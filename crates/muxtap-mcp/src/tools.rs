@@ -1,4 +1,4 @@
-//! The tools: the description of each for a model, and what each does with the engine.
+//! The tools: each one's description for a model, and its calls to the engine.
 
 use std::sync::{Arc, LazyLock};
 
@@ -44,7 +44,7 @@ pub(super) enum Effect {
 
 pub(super) fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str, effect: Effect) -> Tool {
     let annotations = ToolAnnotations::new();
-    // Annotations that are left out have the value that a client assumes.
+    // An omitted annotation has the value that a client assumes.
     let annotations = match effect {
         Effect::Reads => annotations.read_only(true),
         Effect::Types => annotations.destructive(true),
@@ -57,7 +57,7 @@ pub(super) fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'
         .with_raw_output_schema(schema::output::<O>())
 }
 
-/// Returns the tools of these sets; of none: the native ones.
+/// Returns the tools of these sets; of an empty list: the native ones.
 pub fn of(sets: &[ToolSet]) -> Vec<Tool> {
     let sets = if sets.is_empty() { &[ToolSet::Native] } else { sets };
     let mut tools: Vec<Tool> = Vec::new();
@@ -121,7 +121,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     ]
 });
 
-/// The tools about snapshots.
+/// The tools of the set `snapshot`.
 static SNAPSHOT: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     vec![tool::<snapshot::Snapshot, snapshot::SnapshotOutput>(
         snapshot::NAME,
@@ -131,10 +131,10 @@ static SNAPSHOT: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     )]
 });
 
-/// Calls a tool. `None`: there is no such tool.
+/// Calls a tool. `None` if the tool does not exist.
 pub async fn call(call: &CallContext, name: &str, mut arguments: JsonObject) -> Option<Result<ToolOutput>> {
     if name == capability::NAME {
-        // Its panes are those of its own sandbox, whatever stands in them.
+        // Its panes are those of its own sandbox, whatever they are named.
         return call_here(call, name, arguments).await;
     }
     let host = match call.engine.take_host(&mut arguments) {
@@ -164,7 +164,7 @@ pub async fn call(call: &CallContext, name: &str, mut arguments: JsonObject) -> 
     })
 }
 
-/// Calls a tool whose targets name no host any more.
+/// Calls a tool whose targets no longer name a host.
 async fn call_here(call: &CallContext, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {
     Some(match name {
         "list" => list(call, arguments).await,
@@ -220,8 +220,8 @@ async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     Ok(answer)
 }
 
-/// Lists what the target of `args` includes, on all hosts where that is asked for; also returns the hosts that gave
-/// nothing. `field`: the list's name over HTTP.
+/// Lists everything that the target of `args` includes, on all hosts if requested; also returns the
+/// hosts that returned nothing. `field`: the list's name over HTTP.
 async fn listed<T, F>(
     call: &CallContext,
     args: &args::List,
@@ -292,7 +292,7 @@ async fn capture(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput
     Ok(ToolOutput::new(format!("{}\n[cursor {}{verified}]", output.text, output.cursor), &output))
 }
 
-/// Raw bytes of one read: of longer output `more` says that there is a rest.
+/// The number of raw bytes in one read: for longer output `more` is set.
 const READ_BYTES: u64 = muxtap_engine::limits::READ_MOST;
 
 async fn read(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
@@ -303,7 +303,7 @@ async fn read(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let request = ReadRequest { since: args.since, until: args.until, format: args.format, max_bytes, wait_ms };
     let answer = match args.format {
         ReadFormat::Text => server.read_page(&args.target, &request, limit(args.max_chars)).await?,
-        // Cut in the middle of a sequence or of base64 it would be worth nothing.
+        // Cut in the middle of a sequence or of base64 it would be useless.
         ReadFormat::Ansi | ReadFormat::Raw => {
             let fits = u64::try_from(limit(args.max_chars)).unwrap_or(u64::MAX);
             let max_bytes = Some(args.max_bytes.unwrap_or(fits));
@@ -322,7 +322,8 @@ async fn read(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     Ok(ToolOutput::new(output.text(), &output))
 }
 
-/// Runs a command, or waits for the end of one that runs; answers `pending` before a client gives up.
+/// Runs a command, or waits for the end of a running one; returns `pending` before a client times
+/// out.
 async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Run = parse(arguments)?;
     let chars = limit(args.max_chars);
@@ -347,7 +348,7 @@ async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
             let run = server.begin_run(&meant, &request)?;
             let report = call.engine.run_result(run.id(), call.max_hold(), chars).await;
             let id = run.id().to_owned();
-            // From here on all who have the id may ask for it.
+            // From here on any caller with the id may request the result.
             run.release();
             (id, report)
         }
@@ -360,7 +361,7 @@ async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     Ok(ToolOutput::new(output.text(), &output))
 }
 
-/// Adds to the error of a run whose time is over what to do.
+/// Adds the next step to the error of a run that timed out.
 fn timed_out(mut error: Error, id: &str) -> Error {
     if error.code == ErrorCode::Timeout && error.details.as_ref().is_some_and(|details| details["id"] == id) {
         error.message = format!(
@@ -412,7 +413,7 @@ async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     }
     let keys = (!args.keys.is_empty()).then_some(args.keys);
     let (first, then) = match (args.text, keys, args.hex) {
-        // Text, and keys behind it: two inputs, as two calls would be.
+        // Text, then keys: two inputs, as two calls would be.
         (Some(text), Some(keys), None) if !args.submit => {
             (InputRequest { text: Some(text), paste: args.paste, ..InputRequest::default() }, Some(keys))
         }
@@ -435,7 +436,8 @@ async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     Ok(ToolOutput::new(text, &output))
 }
 
-/// Returns an answer to an agent's question in words, with the question. Error: `CONFLICT` where nobody asks it.
+/// Returns an agent's question with the selected answer, in words. Error: `CONFLICT` if the
+/// question is not open.
 async fn answer_shown(server: &Server, target: &str, question: &str, answer: &str) -> Result<String> {
     let agents = server.agents().await?.agents;
     let asks = agents.into_iter().find(|agent| agent.question_id.as_deref() == Some(question));
@@ -514,7 +516,7 @@ async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     Ok(ToolOutput::new(format!("made {} in window {} of session {}", made.pane, made.window, made.session_name), &made))
 }
 
-/// Returns the kind of a target, by how it is written.
+/// Returns the kind of a target, by its form.
 fn kind(target: &str, what: Option<args::TargetKind>) -> Result<args::TargetKind> {
     use args::TargetKind::{Pane, Session, Window};
     Ok(match (what, target.parse()?) {
@@ -620,7 +622,8 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
         );
         return Err(Error::invalid(message));
     }
-    // The semaphore is never closed. A thread goes on when its caller has left: the turn is its own, too.
+    // The semaphore is never closed. A thread continues after its caller has left, so it owns the
+    // turn.
     let turn = Arc::new(SEARCHING.acquire().await.ok());
     let mut output = SearchOutput { searched: panes.len(), ..SearchOutput::default() };
     let mut of_panes = Vec::new();
@@ -637,7 +640,7 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
                         break;
                     }
                 }
-                // The pane has gone in the meantime.
+                // The pane has disappeared in the meantime.
                 Err(error) if error.code == ErrorCode::NotFound => break,
                 Err(error) => return Err(error),
             }
@@ -659,21 +662,22 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     Ok(ToolOutput::new(output.text(), &output))
 }
 
-/// Lines before and after a match at most.
+/// The maximum number of lines before and after a match.
 pub(super) const MOST_CONTEXT: usize = 20;
 /// The last page of a search.
 pub(super) const MOST_PAGES: usize = 1000;
-/// Lines of all pages and panes of `search` that are kept with their context.
+/// The number of lines, over all pages and panes of `search`, that keep their context.
 const MOST_WITH_CONTEXT: usize = 100_000;
 
-/// Searches at once: each holds the text of a pane and a thread. More wait for their turn.
+/// The number of concurrent searches: each holds the text of a pane and a thread. Further searches
+/// wait for their turn.
 const SEARCHES: usize = 2;
 static SEARCHING: Semaphore = Semaphore::const_new(SEARCHES);
 
 /// The size limit of a compiled pattern, in bytes.
 const SEARCH_BYTES: usize = 1 << 20;
 
-/// Returns how many characters of text an answer has.
+/// Returns the maximum number of characters in a result's text.
 fn limit(max_chars: Option<usize>) -> usize {
     max_chars.unwrap_or(MAX_CHARS).clamp(100, MOST_CHARS)
 }
@@ -686,10 +690,10 @@ impl ToolOutput {
 }
 
 impl CallContext {
-    /// Resolves a target to an id, so that it means the same after a person has answered. Error:
-    /// the caller itself runs there, and it is not forced (`None`: cannot be).
-    /// Where neither the caller's own pane nor a person is in question the target stays as it is,
-    /// and tmux is not asked.
+    /// Resolves a target to an id, which means the same after a person has answered. Error: the
+    /// caller itself runs in it, without `force` (`None`: cannot be forced). If neither the
+    /// caller's own pane nor a person is involved, the target stays as it is, and tmux is not
+    /// queried.
     async fn resolve_target(
         &self,
         server: &Server,
@@ -728,7 +732,8 @@ impl CallContext {
 mod tests {
     use super::*;
 
-    /// What an agent has that works for a person takes 14 KiB of it, and everything at once is bounded, too.
+    /// The usual sets of an agent that works for a person take 14 KiB of its context; all sets
+    /// together are also bounded.
     #[test]
     fn sets_that_are_taken_together_are_small() {
         let bytes = |sets: &[ToolSet]| serde_json::to_string(&of(sets)).unwrap().len();
@@ -747,11 +752,11 @@ mod tests {
             assert_eq!(schema["type"], "object", "{}", tool.name);
             for (name, field) in schema["properties"].as_object().unwrap() {
                 let output = field["description"].is_string() || schema::SELF_EXPLANATORY.contains(&name.as_str());
-                // What `server` is stands at the first tool.
+                // The first tool describes `server`.
                 assert!(output || name == "server" || name == "action", "{} {name}: {field}", tool.name);
                 assert!(field.get("$ref").is_none(), "{} {name}: {field}", tool.name);
             }
-            // The supervisor answers in texts.
+            // The supervisor returns texts.
             let output = tool.output_schema.as_ref().map(|schema| Value::Object((**schema).clone()));
             assert!(
                 output.map_or(tool.name == "manage_tmux_sessions", |output| output["type"] == "object"),

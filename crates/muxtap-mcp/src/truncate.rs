@@ -1,6 +1,6 @@
-//! Truncation in the middle: a text's beginning and end stay.
+//! Truncation in the middle: the beginning and end of a text stay.
 
-/// Characters of an answer's text by default.
+/// The default number of characters in a result's text.
 pub const MAX_CHARS: usize = 16_000;
 /// The largest limit that a caller can set.
 pub const MOST_CHARS: usize = 1_000_000;
@@ -8,14 +8,14 @@ pub const MOST_CHARS: usize = 1_000_000;
 /// A text that may have been cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Truncated {
-    /// The text that is left.
+    /// The remaining text.
     pub text: String,
-    /// Characters that were cut out.
+    /// The number of characters that were cut out.
     pub cut: usize,
 }
 
 /// Truncates a text to its first quarter and last three quarters of `most` characters, in whole
-/// lines where that is possible.
+/// lines if possible.
 pub fn truncate_middle(text: &str, most: Option<usize>) -> Truncated {
     let most = most.unwrap_or(MAX_CHARS).clamp(100, MOST_CHARS);
     let count = text.chars().count();
@@ -26,7 +26,7 @@ pub fn truncate_middle(text: &str, most: Option<usize>) -> Truncated {
     let (head, tail) = (at(most / 4), at(count - (most - most / 4)));
     let head = text.get(..head).unwrap_or_default();
     let tail = text.get(tail..).unwrap_or_default();
-    // Whole lines, unless one is longer than all that may be kept.
+    // Whole lines, unless one is longer than the limit.
     let head = head.rsplit_once('\n').map_or(head, |(whole, _)| whole);
     let tail = tail.split_once('\n').filter(|(_, whole)| !whole.is_empty()).map_or(tail, |(_, whole)| whole);
     let cut = count - head.chars().count() - tail.chars().count();

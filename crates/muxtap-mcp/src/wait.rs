@@ -17,8 +17,8 @@ use super::{
     output::ToolOutput,
 };
 
-/// How often a client that asked for progress gets a notification; clients begin their own time
-/// limit anew then.
+/// The interval of notifications to a client that requested progress; clients restart their timeout
+/// at each.
 const PROGRESS: Duration = Duration::from_secs(5);
 
 /// Cancels the caller's own wait when its call is cancelled.
@@ -35,7 +35,8 @@ impl Drop for CancelOnDrop<'_> {
     }
 }
 
-/// Waits as long as no client gives up; then returns `pending`, and the next call goes on.
+/// Waits until shortly before clients time out, then returns `pending`; the next call continues the
+/// wait.
 pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Wait = parse(arguments)?;
     let detach = args.detach;
@@ -76,7 +77,7 @@ pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<To
         }
         notify_progress(call, &answer, begun.elapsed()).await;
     };
-    // The wait goes on without this call, or is over.
+    // The wait continues without this call, or has ended.
     cancel_on_drop.id = None;
     Ok(ToolOutput { text: text(&answer), answer: serde_json::to_value(&answer).unwrap_or_else(|_| json!({})) })
 }
@@ -86,11 +87,11 @@ async fn notify_progress(call: &CallContext, answer: &WaitAnswer, waited: Durati
     let latched = answer.predicates.iter().filter(|predicate| predicate.latched).count();
     let mut progress = ProgressNotificationParam::new(token.clone(), waited.as_secs_f64());
     progress.message = Some(format!("{latched} of {} satisfied; wait {}", answer.predicates.len(), answer.id));
-    // A client that has gone needs no notification.
+    // A client that has disconnected needs no notification.
     let _ = peer.notify_progress(progress).await;
 }
 
-/// Formats what the answer says: how it ended, where, with which status, and each condition.
+/// Formats a result: how the wait ended, where, with which status, and each condition.
 fn text(answer: &WaitAnswer) -> String {
     let took = format!("after {:.0} ms", answer.duration_ms);
     let place = answer.pane.map(|pane| format!(" in {pane}")).unwrap_or_default();
@@ -123,7 +124,7 @@ fn text(answer: &WaitAnswer) -> String {
         let what = one.pattern.as_ref().map_or_else(|| kind.to_owned(), |pattern| format!("{kind} /{pattern}/"));
         let stands = one.stands_before.as_ref().filter(|_| answer.outcome == WaitOutcome::Timeout);
         let _ = match (one.latched, &one.line, stands) {
-            // A `fail` pattern that did not match is no news.
+            // A `fail` pattern that did not match is not reported.
             (false, _, _) if one.kind == PredicateKind::Fail => Ok(()),
             (true, Some(line), _) => writeln!(text, "{} {what}: {line}", one.pane),
             (true, None, _) => match (one.exit_status, one.exit_signal) {

@@ -1,4 +1,4 @@
-//! `watch`: what happens in panes, from one call to the next.
+//! `watch`: reports events in panes, from one call to the next.
 
 use std::{
     fmt::Write as _,
@@ -19,18 +19,19 @@ use super::{
 
 /// How long a call waits for an event by default, in milliseconds.
 const WAIT_MS: u64 = 10_000;
-/// Events that follow each other within this time belong to the same answer.
+/// Events that follow each other within this time are returned together.
 const TOGETHER: Duration = Duration::from_millis(150);
-/// How long after its first event an answer is given, even if more events come.
+/// The time from the first event to the result, even if more events follow.
 const AT_MOST: Duration = Duration::from_secs(2);
-/// Characters of output that an answer gathers before it is given.
+/// The number of characters of output that a result collects before it is returned.
 const MOST_CHARS: usize = 200_000;
-/// Events of one answer.
+/// The maximum number of events in a result.
 const MOST_EVENTS: usize = 100;
-/// Characters of one pane's output in an answer.
+/// The number of characters of one pane's output in a result.
 const PANE_CHARS: usize = 4000;
 
-/// Waits for an event, gathers those that follow it, and returns them with the place to go on from.
+/// Waits for an event, collects those that follow it, and returns them with the position at which
+/// to continue.
 pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     use EventKind::{Agent, Bell, Output, PaneExited, PaneOpened, Title};
     let args: args::Watch = parse(arguments)?;
@@ -60,7 +61,7 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
     let begun = now_ms();
     let mut events = server.subscribe(&request).await?;
     let mut output = WatchOutput { resume: events.resume_token(), ..WatchOutput::default() };
-    // A state that an agent reached between two calls is no event any more, but it still holds.
+    // A state that an agent reached between two calls is no longer an event, but still applies.
     if let Some(since) = since {
         for agent in server.agents().await?.agents {
             let is_meant = scopes.include(&agent);
@@ -84,7 +85,7 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
         limit = TOGETHER;
     }
     output.bound();
-    // The time from before the first event: twice reported is better than never.
+    // The time from before the first event: a duplicate is better than a missed event.
     output.resume = format!("{begun}@{}", output.resume);
     Ok(ToolOutput { text: text(&output), answer: serde_json::to_value(&output).unwrap_or_default() })
 }
@@ -96,7 +97,7 @@ impl WatchOutput {
         let is_output = |event: &Value| of(event, "type") == "output";
         if is_output(&event)
             && of(&event, "gap").is_null()
-            // Bytes in base64 are not joined.
+            // Base64 output is not joined.
             && of(&event, "text").is_string()
             && let Some(Value::Object(before)) = self
                 .events

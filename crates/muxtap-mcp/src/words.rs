@@ -1,6 +1,7 @@
-//! The engine's error messages in the words of this face: tools and arguments, not shell commands.
+//! Translation of the engine's error messages for models: tools and arguments instead of shell
+//! commands.
 
-/// The words for people at a shell, each with those for a model.
+/// The wording for people at a shell, each with the wording for a model.
 const WORDS: [(&str, &str); 13] = [
     ("`muxtap list-panes` shows what is there", "list shows what is there"),
     ("`muxtap new-session` starts one", "create (what: session) starts one"),
@@ -17,7 +18,7 @@ const WORDS: [(&str, &str); 13] = [
     ("for the screen use capture", "for the screen use capture_pane"),
 ];
 
-/// Returns a message with tools in place of shell commands.
+/// Returns a message with tools instead of shell commands.
 pub(super) fn for_tools(message: &str) -> String {
     WORDS.iter().fold(message.to_owned(), |text, (shell, tool)| text.replace(shell, tool))
 }
@@ -26,7 +27,7 @@ pub(super) fn for_tools(message: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Sources whose messages reach a tool's caller.
+    /// The sources whose messages reach a tool's caller.
     const SOURCES: [&str; 9] = [
         include_str!("../../muxtap-engine/src/agents/answer.rs"),
         include_str!("../../muxtap-engine/src/input.rs"),
