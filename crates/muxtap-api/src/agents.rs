@@ -107,7 +107,7 @@ pub struct AgentInfo {
     pub socket: String,
     /// The id of the agent's rules: `claude`, `codex` …
     pub agent: String,
-    /// The name that people use.
+    /// Its name for people.
     pub name: String,
     /// Its process; absent if the system does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

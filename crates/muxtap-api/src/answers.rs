@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::{Cursor, Gap, HostInfo, WaitMode};
 
-/// Columns and rows.
+/// A size in columns and rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Size {
     /// Columns.
@@ -18,7 +18,7 @@ pub struct Size {
 /// A session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionInfo {
-    /// `$0`.
+    /// Its id, such as `$0`.
     pub id: String,
     /// The host that the session is on, if not the local one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub struct SessionInfo {
 /// A window, as one session shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WindowInfo {
-    /// `@1`.
+    /// Its id, such as `@1`.
     pub id: String,
     /// The host that the window is on, if not the local one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ pub struct WindowInfo {
 /// A pane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PaneInfo {
-    /// `%3`.
+    /// Its id, such as `%3`.
     pub id: PaneId,
     /// The host that the pane is on, if not the local one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -225,7 +225,7 @@ impl CaptureSource {
 pub struct CaptureAnswer {
     /// The pane.
     pub pane: PaneId,
-    /// The text that `tmux capture-pane -p` prints.
+    /// The output of `tmux capture-pane -p`.
     pub text: String,
     /// The source of the text.
     pub source: CaptureSource,
@@ -370,7 +370,7 @@ pub enum PredicateKind {
     Stable,
     /// The process ended.
     Exit,
-    /// A prompt rests.
+    /// A shell's prompt rests.
     Prompt,
     /// The bell rang.
     Bell,
@@ -671,7 +671,7 @@ pub struct ServerProgram {
 pub struct ServerStatus {
     /// Its socket.
     pub socket: String,
-    /// `connected`, `connecting`, `gone` or `absent`.
+    /// Its state: `connected`, `connecting`, `gone` or `absent`.
     pub state: String,
     /// Its process, while connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]

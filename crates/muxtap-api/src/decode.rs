@@ -61,7 +61,7 @@ pub fn from_value<T: DeserializeOwned>(whole: &str, value: &serde_json::Value) -
 #[derive(Clone, Debug)]
 pub struct Node {
     value: Value,
-    /// Bytes of the request.
+    /// The number of bytes in the request.
     length: usize,
 }
 

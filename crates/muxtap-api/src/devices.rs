@@ -62,11 +62,12 @@ pub struct DeviceList {
     pub devices: Vec<DeviceInfo>,
 }
 
-/// `GET /v1/devices/{id}/workspace`.
+/// The query of `GET /v1/devices/{id}/workspace`: reads a workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct WorkspaceQuery {
-    /// If the device is not connected, return what it last published.
+    /// If the device is not connected or does not accept the request in time, return what it last
+    /// published.
     #[serde(default)]
     pub allow_stale: bool,
 }
@@ -77,7 +78,7 @@ pub struct WorkspaceQuery {
 pub enum WorkspaceSource {
     /// The device replied.
     Live,
-    /// The device published it and is not connected.
+    /// The device published it earlier, and is not connected or did not accept the request.
     Cache,
 }
 
@@ -171,7 +172,7 @@ pub struct RpcResponse {
     pub applied_revision: Option<u64>,
 }
 
-/// A scope of a device's token, besides its own workspace.
+/// A scope of a device's token, in addition to its own workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceScope {
@@ -183,7 +184,7 @@ pub enum DeviceScope {
     Terminals,
 }
 
-/// `POST /api/device-sessions`.
+/// The request of `POST /api/device-sessions`: logs a device in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeviceSessionRequest {
@@ -193,12 +194,12 @@ pub struct DeviceSessionRequest {
     pub device_label: String,
     /// Its kind.
     pub device_type: DeviceType,
-    /// The scopes of the token, besides the device's own workspace.
+    /// The scopes of the token, in addition to the device's own workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<DeviceScope>,
 }
 
-/// `POST /api/device-sessions/refresh`.
+/// The request of `POST /api/device-sessions/refresh`: renews a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RefreshRequest {

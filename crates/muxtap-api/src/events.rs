@@ -14,7 +14,7 @@ use super::{AgentInfo, Cursor, Error, Gap, PaneInfo, Size};
 pub enum EventKind {
     /// A pane printed something.
     Output,
-    /// A pane's screen shows something new.
+    /// A pane's screen changed.
     Screen,
     /// A pane appeared.
     PaneOpened,
@@ -167,7 +167,7 @@ pub enum Event {
     Server {
         /// Its socket.
         socket: String,
-        /// `connected`, `gone` …
+        /// Its state: `connected`, `gone` …
         state: String,
     },
 }

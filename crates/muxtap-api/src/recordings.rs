@@ -19,7 +19,7 @@ pub enum RecordFormat {
     Text,
 }
 
-/// `POST /v1/recordings`.
+/// The request of `POST /v1/recordings`: starts a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecordRequest {
@@ -119,7 +119,7 @@ pub struct RecordingList {
     pub recordings: Vec<RecordingInfo>,
 }
 
-/// `GET /v1/recordings/{id}`.
+/// The query of `GET /v1/recordings/{id}`: returns a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct RecordingQuery {
@@ -128,7 +128,7 @@ pub struct RecordingQuery {
     pub attach: bool,
 }
 
-/// `GET /v1/panes/{pane}/alis`.
+/// The query of `GET /v1/panes/{pane}/alis`: opens a live stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct AlisQuery {

@@ -148,7 +148,7 @@ pub struct ReadRequest {
     pub wait_ms: Option<u64>,
 }
 
-/// `POST /v1/panes/{pane}/input`. Exactly one of `keys`, `text` and `hex`.
+/// `POST /v1/panes/{pane}/input`: types into a pane. Exactly one of `keys`, `text` and `hex`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InputRequest {
@@ -256,7 +256,7 @@ pub struct WaitRequest {
     pub detach: bool,
 }
 
-/// `POST /v1/sessions`.
+/// The request of `POST /v1/sessions`: creates a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NewSessionRequest {
     /// The session's name; absent: tmux numbers it.
@@ -306,7 +306,7 @@ pub struct SpawnRequest {
     pub caller_env: Option<BTreeMap<String, String>>,
 }
 
-/// `POST /v1/windows`.
+/// The request of `POST /v1/windows`: creates a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NewWindowRequest {
     /// The session to create the window in.

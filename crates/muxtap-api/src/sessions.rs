@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{EventCursor, GapReason, SessionName};
 
-/// `POST /v1/agent-sessions`.
+/// The request of `POST /v1/agent-sessions`: starts an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentSessionRequest {
@@ -130,7 +130,7 @@ pub struct AgentSessionList {
     pub sessions: Vec<AgentSessionInfo>,
 }
 
-/// `POST /v1/agent-sessions/{id}/prompts`.
+/// The request of `POST /v1/agent-sessions/{id}/prompts`: queues a prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PromptRequest {
@@ -246,7 +246,7 @@ pub struct PermissionOption {
     pub id: String,
     /// Its label.
     pub name: String,
-    /// `allow_once`, `allow_always`, `reject_once` or `reject_always`.
+    /// Its kind: `allow_once`, `allow_always`, `reject_once` or `reject_always`.
     pub kind: String,
 }
 
@@ -288,7 +288,7 @@ pub enum AgentEvent {
         /// The text.
         text: String,
     },
-    /// A prompt was given to the agent.
+    /// A prompt was sent to the agent.
     Started {
         /// Its number.
         prompt: u64,
@@ -328,7 +328,7 @@ pub enum AgentEvent {
         /// The tool's kind.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         kind: Option<String>,
-        /// `pending`, `in_progress`, `completed` or `failed`.
+        /// Its status: `pending`, `in_progress`, `completed` or `failed`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         status: Option<String>,
         /// The text of its content.
@@ -427,7 +427,7 @@ impl AgentGap {
     }
 }
 
-/// `GET /v1/agent-sessions/{id}/events`.
+/// The query of `GET /v1/agent-sessions/{id}/events`: reads events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct AgentEventsQuery {
@@ -510,7 +510,7 @@ pub enum AgentWaitOutcome {
 /// A condition of a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentCondition {
-    /// `pattern`, `stable`, `exit` or `idle`.
+    /// Its kind: `pattern`, `stable`, `exit` or `idle`.
     pub kind: String,
     /// The regex of a `pattern`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

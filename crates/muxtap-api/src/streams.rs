@@ -19,7 +19,7 @@ pub enum ScreenFormat {
     Ansi,
 }
 
-/// `GET /v1/events`.
+/// The query of `GET /v1/events`: subscribes to events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct EventsRequest {
@@ -210,7 +210,7 @@ pub enum StreamMessage {
     Ended {
         /// The subscription's number.
         sub: u64,
-        /// Why.
+        /// The error.
         error: Error,
     },
     /// A wait has ended.
@@ -236,7 +236,7 @@ pub enum StreamMessage {
         /// The request's number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<u64>,
-        /// Why.
+        /// The error.
         error: Error,
     },
 }

@@ -1,4 +1,5 @@
-//! Headers of a request that its caller may have to ask again: a key of its own, and how long it waits.
+//! Headers of a request that its caller may have to repeat: an idempotency key, and the maximum
+//! wait.
 
 use std::time::Duration;
 
@@ -15,25 +16,25 @@ use muxtap_api::wire::{IDEMPOTENCY_KEY, PREFER};
 /// The headers' values.
 #[derive(Debug, Default)]
 pub(crate) struct Again {
-    /// The key, as it was given.
+    /// The key, as given.
     pub(crate) key: Option<String>,
     /// `Prefer: wait=SECONDS`.
     pub(crate) hold: Option<Duration>,
 }
 
 impl Again {
-    /// Reads the headers of a request. Error: `INVALID_ARGUMENT` for a key that is none.
+    /// Reads the headers of a request. Error: `INVALID_ARGUMENT` for a malformed key.
     pub fn of(headers: &HeaderMap) -> muxtap_api::Result<Self> {
         let key = headers.get(IDEMPOTENCY_KEY).map(|key| key.to_str().unwrap_or_default().to_owned());
         key.as_deref().map(id_of_key).transpose()?;
         let prefers = headers.get_all(PREFER).iter().filter_map(|prefers| prefers.to_str().ok());
         let mut prefers = prefers.flat_map(|prefers| prefers.split([',', ';']));
-        // A preference that is none is ignored, as the RFC has it.
+        // An invalid preference is ignored, as the RFC requires.
         let hold = prefers.find_map(|one| one.trim().strip_prefix("wait=")?.trim_matches('"').parse().ok());
         Ok(Self { key, hold: hold.map(Duration::from_secs) })
     }
 
-    /// Returns the id of the wait that is begun under the key.
+    /// Returns the id of the wait that begins with this key.
     pub fn id(&self) -> muxtap_api::Result<Option<String>> {
         self.key.as_deref().map(id_of_key).transpose()
     }

@@ -1,4 +1,4 @@
-//! Questions to a human at a terminal, for `muxtap approvals`.
+//! Questions to a person at a terminal, for `muxtap approvals`.
 
 use std::convert::Infallible;
 
@@ -24,7 +24,7 @@ use super::{
 use muxtap_api::{DoneAnswer, Error, ErrorCode};
 use muxtap_approvals::approvals::{ApprovalAnswer, ApprovalList, Approvals};
 
-/// The page that asks, if one does.
+/// The page that sends the request, if one does.
 #[derive(Clone, Copy)]
 pub struct Page {
     may_all: bool,
@@ -45,8 +45,8 @@ impl FromRequestParts<App> for Page {
     }
 }
 
-/// Returns the questions, for a caller on the Unix socket, or a page that was opened there: only they are the user for
-/// certain.
+/// Returns the questions, for a caller on the Unix socket, or a page that was opened from it: only
+/// these are certain to be the user.
 fn questions(app: &App, peer: &Peer, page: Page) -> Result<Approvals> {
     if !matches!(peer, Peer::Unix { .. }) && !page.may_all() {
         return Err(Error::new(
@@ -59,7 +59,7 @@ fn questions(app: &App, peer: &Peer, page: Page) -> Result<Approvals> {
     Ok(app.rooms().approvals.clone().ok_or_else(none)?)
 }
 
-/// Returns the process that calls, where it is one of this machine and is known.
+/// Returns the calling process, if it is on this machine and known.
 pub(super) async fn answerer(app: &App, peer: &Peer) -> Option<Lineage> {
     match peer {
         Peer::Unix { pid, .. } => app.engine.lineage(*pid).await,
@@ -67,9 +67,9 @@ pub(super) async fn answerer(app: &App, peer: &Peer) -> Option<Lineage> {
     }
 }
 
-/// Lists the questions that wait for a human's answer.
+/// Lists the questions that wait for a person's answer.
 ///
-/// On the Unix socket only, as all of approvals.
+/// Only on the Unix socket, like all routes of approvals.
 #[utoipa::path(
     get, path = "/v1/approvals", operation_id = "list_approvals", tag = "approvals",
     responses((status = 200, description = "The answer", body = ApprovalList), Failures)
@@ -78,9 +78,9 @@ pub async fn list(Extension(peer): Extension<Peer>, page: Page, app: App) -> Res
     Ok(Json(questions(&app, &peer, page)?.open_questions()))
 }
 
-/// Answers a question. Each takes one answer, wherever it is given.
+/// Answers a question. Each takes one answer, through whichever interface.
 ///
-/// The process that asks, and what runs in its pane, cannot: UNAUTHORIZED.
+/// An answer from the process that asks, or from its pane, is UNAUTHORIZED.
 #[utoipa::path(
     post, path = "/v1/approvals/{id}", operation_id = "answer_approval", tag = "approvals",
     params(PathQuestion),
@@ -100,10 +100,10 @@ pub async fn answer(
     Ok(Json(DoneAnswer { ok: true }))
 }
 
-/// Watches for questions.
+/// Streams the open questions.
 ///
-/// Server-Sent Events: `data` is the list of open questions, at once and whenever it may have
-/// changed. While this is read, agents know that somebody can be asked.
+/// Server-Sent Events: `data` is the list of open questions, sent at once and whenever it may have
+/// changed. While a client reads this stream, agents know that a person can be asked.
 #[utoipa::path(
     get, path = "/v1/approvals/events", operation_id = "watch_approvals", tag = "approvals",
     responses(
@@ -113,7 +113,7 @@ pub async fn answer(
 )]
 pub async fn events(Extension(peer): Extension<Peer>, page: Page, app: App) -> Result<Response> {
     let questions = questions(&app, &peer, page)?;
-    // A stream that ended at once would have its reader ask again at once.
+    // If a stream ended at once, its reader would reconnect at once.
     if app.engine.is_stopping() {
         return Err(Error::unavailable("muxtap is stopping").into());
     }

@@ -11,7 +11,8 @@ use super::{
 
 use muxtap_api::Error;
 
-/// Carries out an action of the tmux capability. What goes wrong is an answer, too, with `success` false.
+/// Carries out an action of the tmux capability. A failure is also a response, with `success`
+/// false.
 #[utoipa::path(
     post, path = "/v1/capability", operation_id = "run_capability", tag = "capability",
     params(CapabilitySettings),

@@ -1,4 +1,4 @@
-//! Errors on the wire: the engine's, and those of requests that never reached it.
+//! Errors on the wire: the engine's, and those of requests that never reached the engine.
 
 use axum::{
     Json,
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::hosts::OnHost;
 
-/// An answer, or the engine's error with its status.
+/// A response, or the engine's error with its status.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 /// The engine's error as a response.
@@ -32,7 +32,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// Returns the id behind which a stream goes on, if the request has one.
+/// Returns the id after which a stream continues, if the request has one.
 pub fn last_event_id(headers: &HeaderMap) -> Result<Option<String>> {
     let id = headers.get(wire::LAST_EVENT_ID).map(|id| id.to_str().map(str::to_owned)).transpose();
     id.map_err(|_| Error::invalid("Last-Event-ID: not an id that an event had").into())
@@ -56,7 +56,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, state: &S) -> Result<Self> {
-        // A page of another origin may send any other type without being asked for (CORS).
+        // A page of another origin may send any other type without a preflight (CORS).
         check_content_type(request.headers())?;
         let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
             if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
@@ -68,7 +68,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
-/// Error: `INVALID_ARGUMENT` for a body that does not call itself JSON.
+/// Error: `INVALID_ARGUMENT` for a body whose content type is not JSON.
 fn check_content_type(headers: &HeaderMap) -> std::result::Result<(), Error> {
     let given = headers.get(header::CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()));
     let kind = given.as_deref().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

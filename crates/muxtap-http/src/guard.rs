@@ -1,14 +1,16 @@
 //! The checks before the routes of a TCP port: any program of this machine can connect to it, and
 //! any web page can make a browser do so.
-//! 1. `Host` must be a name of this daemon, so that a page cannot reach it under a name of its own
+//!
+//! 1. `Host` must be a name of this daemon, so a page cannot reach it under the page's own name
 //!    (DNS rebinding).
-//! 2. `Origin`, where a browser sends it, must be this daemon's own or one that is listed.
-//! 3. A listed origin's preflight is answered (CORS).
-//! 4. The token must be known, except for routes that reveal nothing: `/health` and the description
+//! 2. `Origin`, if a browser sends it, must be this daemon's own or a listed one.
+//! 3. A listed origin's preflight gets a response (CORS).
+//! 4. The token must be valid, except for routes that reveal nothing: `/health` and the description
 //!    of the routes.
 //!
-//! Before a caller has authenticated a request takes little: a body of a few KiB, one of few places for connections
-//! ([`muxtap_net::places`]), and no line in a log. Wrong credentials are limited in rate; a right one is always let in.
+//! Before a caller has authenticated, a request may use little: a body of a few KiB, one of few
+//! places for connections ([`muxtap_net::places`]), and no line in a log. Wrong credentials are
+//! limited in rate; a right one is always accepted.
 
 mod answers;
 mod bodies;
@@ -41,34 +43,35 @@ use super::error::Failure;
 
 /// How long a request's body may pause.
 const BODY_PAUSE: Duration = Duration::from_secs(30);
-/// Bytes of a request's body on routes that need no token, and of callers who may only look.
+/// The number of bytes in a request's body on routes without a token, and of callers that may only
+/// read.
 const OPEN_BODY_BYTES: usize = 4 * 1024;
 /// How long such a body may take to arrive.
 const OPEN_BODY_TIME: Duration = Duration::from_secs(10);
-/// How long a browser may remember a preflight's result.
+/// How long a browser may cache a preflight's result.
 const PREFLIGHT_LIFE: Duration = Duration::from_secs(600);
-/// Routes without a token: whether the daemon lives, and which routes there are.
+/// Routes without a token: the daemon's health, and the description of the routes.
 pub(super) const UNAUTHENTICATED: [&str; 3] = ["/health", "/openapi.json", "/docs"];
-/// The prefix of a subprotocol that carries the token: a browser cannot set a header on a
-/// WebSocket, but can name a subprotocol.
+/// The prefix of a subprotocol that has the token: a browser cannot set a header on a WebSocket,
+/// but can name a subprotocol.
 pub(super) const TOKEN_PROTOCOL: &str = "bearer.";
 
 /// The rules for callers over TCP.
 pub struct Guard {
     /// The token that callers must send.
     pub token: Token,
-    /// Names of this daemon besides this machine's own.
+    /// Names of this daemon in addition to this machine's own.
     pub names: Vec<String>,
-    /// Web origins whose pages may call.
+    /// Web origins whose pages may send requests.
     pub origins: Vec<String>,
-    /// Whether callers reach it by an address of the machine, which is then as good as a name.
+    /// Whether callers reach the daemon by an address of the machine, which then counts as a name.
     pub beyond_loopback: bool,
     /// Whether the port is encrypted.
     pub tls: bool,
-    /// The sessions of devices, whose tokens open the devices' routes.
+    /// The sessions of devices, whose tokens authorize the devices' routes.
     #[cfg(feature = "daemon")]
     pub sessions: Option<muxtap_devices::DeviceSessions>,
-    /// The sessions of pages, whose cookies open what the token does.
+    /// The sessions of pages, whose cookies authorize what the token does.
     #[cfg(feature = "daemon")]
     pub pages: Option<muxtap_page::PageSessions>,
 }
@@ -93,7 +96,7 @@ pub fn with_guard(router: Router, guard: Guard) -> Router {
         .layer(middleware::map_response(super::harden))
 }
 
-/// A guard at work.
+/// The state of a guard.
 struct Guarding {
     guard: Guard,
     failures: Failures,
@@ -104,7 +107,7 @@ async fn check_host_and_origin(State(guarding): State<Arc<Guarding>>, request: R
     let headers = request.headers();
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let named = request.uri().authority().map_or(host, axum::http::uri::Authority::as_str);
-    // Of two names a proxy may have checked the other one.
+    // With two names, a proxy may have checked the other one.
     let is_one = headers.get_all(header::HOST).iter().nth(1).is_none();
     if !is_one || !guard.is_name(host) || !guard.is_name(named) {
         return refuse(
@@ -127,7 +130,7 @@ async fn check_host_and_origin(State(guarding): State<Arc<Guarding>>, request: R
 async fn check_token(State(guarding): State<Arc<Guarding>>, request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
     let path = request.uri().path();
-    // Here credentials are in bodies, and wrong ones are 401 as well.
+    // On these routes, credentials are in bodies, and wrong ones are also 401.
     let takes_credentials = is_open(path) || is_of_devices(path);
     let response = let_in(&guarding.guard, request, next).await;
     match response {
@@ -137,7 +140,8 @@ async fn check_token(State(guarding): State<Arc<Guarding>>, request: Request, ne
     }
 }
 
-/// Answers a request whose caller has authenticated, or which needs no token. Error: the response that refuses it.
+/// Passes on a request whose caller has authenticated, or that needs no token. Error: the response
+/// that rejects it.
 async fn let_in(guard: &Guard, mut request: Request, next: Next) -> Result<Response, Response> {
     let is_open = is_open(request.uri().path());
     if is_open {
@@ -148,7 +152,7 @@ async fn let_in(guard: &Guard, mut request: Request, next: Next) -> Result<Respo
         keep_place(&request, || Credential::Login(token.device.family.clone())).map_err(|refused| *refused)?;
         request.extensions_mut().insert(token.device.clone());
         if is_of_devices(request.uri().path()) {
-            // A logout is answered, and a device's connection is told itself.
+            // A logout gets a response, and a device's connection is notified itself.
             return Ok(next.run(request).await);
         }
         return Ok(run_as_long_as(Login::Device(token), request, next).await);
@@ -187,7 +191,7 @@ async fn let_in(guard: &Guard, mut request: Request, next: Next) -> Result<Respo
     Err(response)
 }
 
-/// Whether a route needs no token.
+/// Returns whether a route needs no token.
 fn is_open(path: &str) -> bool {
     #[cfg(feature = "daemon")]
     if is_page_file(path) {
@@ -196,8 +200,8 @@ fn is_open(path: &str) -> bool {
     UNAUTHENTICATED.contains(&path)
 }
 
-/// Notes that a connection's caller has authenticated: the connection keeps its place. Error: the response that refuses
-/// a connection too many.
+/// Notes that a connection's caller has authenticated: the connection keeps its place. Error: the
+/// response that rejects a connection over the limit.
 fn keep_place(request: &Request, credential: impl FnOnce() -> Credential) -> Result<(), Box<Response>> {
     let permit = request.extensions().get::<ConnectionPermit>();
     if permit.is_none_or(|permit| permit.authenticate(credential())) {
@@ -214,7 +218,8 @@ fn keep_place(request: &Request, credential: impl FnOnce() -> Credential) -> Res
     Err(Box::new(response))
 }
 
-/// Returns what tells the login that let a request in from others. `None`: the token did, or it needed none.
+/// Returns the id of the login that authorized a request. `None`: the token did, or none was
+/// needed.
 fn login_of(request: &Request) -> Option<String> {
     #[cfg(feature = "daemon")]
     if let Some(device) = request.extensions().get::<muxtap_devices::BoundDevice>() {
@@ -228,8 +233,8 @@ fn login_of(request: &Request) -> Option<String> {
     None
 }
 
-/// Reads the body of a request that needs no token or may only look: a small one, within a short time. Error: the
-/// response that refuses it.
+/// Reads the body of a request that needs no token or may only read: a small one, within a short
+/// time. Error: the response that rejects it.
 async fn with_small_body(request: Request) -> Result<Request, Response> {
     let refuse = |request: &Request| {
         metrics::refused("body");
@@ -256,7 +261,7 @@ async fn with_small_body(request: Request) -> Result<Request, Response> {
     }
 }
 
-/// Closes the connection behind a response to a request whose body was not read.
+/// Closes the connection after a response to a request whose body was not read.
 fn unread(mut response: Response, request: &Request) -> Response {
     let has_body = request.headers().contains_key(header::TRANSFER_ENCODING)
         || request.headers().get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
@@ -266,17 +271,18 @@ fn unread(mut response: Response, request: &Request) -> Response {
     response
 }
 
-/// Answers a request that a login has let in.
+/// Passes on a request that a login has authorized.
 #[cfg(feature = "daemon")]
 async fn run_as_long_as(login: Login, mut request: Request, next: Next) -> Response {
     request.extensions_mut().insert(login.clone());
-    // What changes something is answered, however late: nobody would know whether it was done.
+    // A change always gets its response, however late: its caller would not know whether it was
+    // done.
     let is_cut = matches!(*request.method(), Method::GET | Method::HEAD) || request.uri().path() == "/v1/waits";
     let answer = next.run(request);
     if is_cut { login.answer(answer).await } else { answer.await }
 }
 
-/// Returns the token that a request brings.
+/// Returns the token of a request.
 fn presented_token(headers: &HeaderMap) -> Option<&str> {
     if let Some(token) = headers.get(header::AUTHORIZATION) {
         return token.to_str().ok()?.strip_prefix("Bearer ").map(str::trim);
@@ -294,14 +300,14 @@ fn refuse(stage: &'static str, message: &str) -> Response {
     (StatusCode::FORBIDDEN, Json(error)).into_response()
 }
 
-/// Whether a request is for what a page needs before it has a cookie.
+/// Returns whether a page needs this route before it has a cookie.
 #[cfg(feature = "daemon")]
 fn is_page_file(path: &str) -> bool {
     path == "/" || path.starts_with("/page/") || path == "/v1/page/login"
 }
 
 impl Guard {
-    /// Returns the page whose cookie a request brings. Error: the page may not ask for this.
+    /// Returns the page whose cookie a request has. Error: the page may not send this request.
     #[cfg(feature = "daemon")]
     fn page(&self, request: &Request) -> muxtap_api::Result<Option<muxtap_page::PageSession>> {
         use super::page::{is_from_page, only_looks, presented_cookie};
@@ -314,7 +320,7 @@ impl Guard {
         let Some(session) = session else { return Ok(None) };
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         if !is_from_page(request.method(), headers, &self.own_origin(host)) {
-            // What anybody may ask for is answered all the same, without the cookie.
+            // A route without a token works all the same, without the cookie.
             return Ok(None);
         }
         if session.reads_only
@@ -331,7 +337,7 @@ impl Guard {
         format!("{}://{host}", if self.tls { "https" } else { "http" })
     }
 
-    /// Returns the device whose token a request brings, where that is good for the route.
+    /// Returns the device whose token a request has, if that is valid for the route.
     #[cfg(feature = "daemon")]
     fn device(&self, request: &Request) -> Option<DeviceToken> {
         let token = presented_token(request.headers())?;
@@ -341,10 +347,10 @@ impl Guard {
             .then_some(DeviceToken { sessions, device })
     }
 
-    /// Returns whether a `Host` (`localhost:7717`, `[::1]`) means this daemon.
+    /// Returns whether a `Host` (`localhost:7717`, `[::1]`) names this daemon.
     fn is_name(&self, host: &str) -> bool {
         match Host::parse(host) {
-            // A name that was bound anew leads here under that name, never as a number.
+            // A rebound name arrives as that name, never as a number.
             Some(Host::Address(addr)) => addr.is_loopback() || self.beyond_loopback,
             Some(Host::Name(name)) => {
                 name.eq_ignore_ascii_case("localhost")
@@ -355,14 +361,14 @@ impl Guard {
     }
 }
 
-/// Whether a route is the devices' own.
+/// Returns whether a route is the devices' own.
 fn is_of_devices(path: &str) -> bool {
     ["/v1/devices", "/api/device-sessions"]
         .iter()
         .any(|own| path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }
 
-/// A device's token that opened a request.
+/// A device's token that authorized a request.
 #[cfg(feature = "daemon")]
 #[derive(Clone)]
 pub(super) struct DeviceToken {
@@ -370,7 +376,7 @@ pub(super) struct DeviceToken {
     device: muxtap_devices::BoundDevice,
 }
 
-/// A login that let a request in and can end before that is answered.
+/// A login that authorized a request and can end before the response.
 #[cfg(feature = "daemon")]
 #[derive(Clone)]
 pub(super) enum Login {
@@ -382,7 +388,7 @@ pub(super) enum Login {
 
 #[cfg(feature = "daemon")]
 impl Login {
-    /// Resolves when it has ended.
+    /// Resolves when the login has ended.
     pub(super) async fn ended(&self) {
         match self {
             Self::Device(token) => token.sessions.until_ended(&token.device).await,
@@ -390,7 +396,7 @@ impl Login {
         }
     }
 
-    /// Returns what to do when it has ended.
+    /// Returns the next step for a caller whose login has ended.
     fn after_its_end(&self) -> &'static str {
         match self {
             Self::Device(_) => "the token has ended: refresh it, and ask again",
@@ -398,8 +404,8 @@ impl Login {
         }
     }
 
-    /// Returns the answer to a read or a wait, which ends with the login: what is not answered by then is refused, and
-    /// a stream is cut.
+    /// Returns the response to a read or a wait, which ends with the login: a pending request is
+    /// rejected, and a stream is cut.
     async fn answer(self, answer: impl Future<Output = Response>) -> Response {
         let response = tokio::select! {
             response = answer => response,
@@ -492,7 +498,7 @@ mod tests {
             let answer = router.call(request).await.unwrap();
             (answer.status(), asked.elapsed())
         };
-        // However long it takes in all, as long as something comes.
+        // The total time does not count while data arrives.
         let (status, _) = answered(pieces(10, BODY_PAUSE.mul_f64(0.9))).await;
         assert_eq!(status, StatusCode::OK);
         let (status, after) = answered(pieces(2, BODY_PAUSE * 2)).await;

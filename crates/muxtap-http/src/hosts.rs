@@ -1,4 +1,4 @@
-//! Other hosts: listing and adding them, and requests whose targets name one.
+//! Remote hosts: listing and adding them, and requests whose targets name one.
 
 use axum::{
     Json,
@@ -28,11 +28,11 @@ use muxtap_api::{
     Tier, wire,
 };
 
-/// The host that a request's targets named; `HOST/` still stands in its path.
+/// The host that a request's targets named; its path still contains `HOST/`.
 #[derive(Clone)]
 pub(super) struct OnHost(pub(super) String);
 
-/// Lists the hosts that are known besides this one.
+/// Lists the known remote hosts.
 #[utoipa::path(
     get, path = "/v1/hosts", operation_id = "list_hosts", tag = "servers",
     params(HostsQuery),
@@ -50,7 +50,7 @@ pub async fn list(app: App, Params(query): Params<HostsQuery>) -> Result<Json<Ho
     Ok(Json(HostList { hosts }))
 }
 
-/// Makes the tmux servers of another host reachable, until the daemon ends.
+/// Makes a remote host's tmux servers reachable until the daemon exits.
 #[utoipa::path(
     post, path = "/v1/hosts", operation_id = "add_host", tag = "servers",
     request_body = AddHostRequest,
@@ -58,7 +58,7 @@ pub async fn list(app: App, Params(query): Params<HostsQuery>) -> Result<Json<Ho
 )]
 pub async fn add(app: App, Requested(request): Requested<AddHostRequest>) -> Result<Json<AddHostAnswer>> {
     app.engine.authorize(Tier::Create)?;
-    // It runs a command of the caller's choice, with the daemon's rights.
+    // This runs a command of the caller's choice, with the daemon's rights.
     app.engine.check_user("adding a host", "[host.NAME] in config.toml adds one, too")?;
     let (before, command) = Transport::split_name(&request.via);
     let name = match request.name.as_deref().or(before) {
@@ -72,10 +72,11 @@ pub async fn add(app: App, Requested(request): Requested<AddHostRequest>) -> Res
     Ok(Json(AddHostAnswer { name }))
 }
 
-/// Lists something of a server, and of the default servers of all other hosts where that is asked for; also returns
-/// the hosts that gave nothing.
+/// Lists something of a server, and of the default servers of all other hosts if requested; also
+/// returns the hosts that returned nothing.
 ///
-/// `field`: the list's name, in its path and in its answer; `targets`: those that it is asked for.
+/// `field`: the list's name, in its path and in its response; `targets`: the targets that select
+/// its entries.
 pub(super) async fn everywhere<T: DeserializeOwned + Send + 'static, F>(
     app: &App,
     at: &ServerQuery,
@@ -100,8 +101,8 @@ where
     app.engine.list_everywhere(at.socket.as_deref(), here, there).await
 }
 
-/// Takes the host from the targets of a request, `NAME/%3`, in its path, its query and its body, and has the
-/// request mean the server there.
+/// Removes the host from the targets of a request, `NAME/%3`, in its path, its query and its body,
+/// and selects that host's server for the request.
 pub(super) async fn route(State(app): State<App>, request: Request, next: Next) -> Response {
     if !app.engine.knows_hosts() {
         return next.run(request).await;
@@ -126,13 +127,13 @@ pub(super) async fn route(State(app): State<App>, request: Request, next: Next) 
 #[cfg(feature = "daemon")]
 use super::peer::{forward as by_peer, list as list_by_peer};
 
-/// Returns nothing: it is listed from here.
+/// Returns nothing: the list is made locally.
 #[cfg(not(feature = "daemon"))]
 async fn list_by_peer<T>(_: &App, _: &str, _: &str, _: &[String]) -> muxtap_api::Result<Option<Vec<T>>> {
     Ok(None)
 }
 
-/// Returns the request: it is answered here.
+/// Returns the request: it is handled locally.
 #[cfg(not(feature = "daemon"))]
 async fn by_peer(_: &App, _: &str, request: Request) -> muxtap_api::Result<std::result::Result<Response, Request>> {
     Ok(Err(request))
@@ -143,7 +144,7 @@ async fn taken(app: &App, request: Request) -> muxtap_api::Result<(Request, Opti
     let mut pairs: Vec<(String, String)> =
         Query::try_from_uri(&parts.uri).map(|Query(pairs)| pairs).unwrap_or_default();
     let mut taken = TakenHost::default();
-    // The capability's panes are those of its own sandbox, whatever stands in them.
+    // The capability's panes are those of its own sandbox, whatever they are named.
     let has_targets = parts.uri.path() != "/v1/capability";
     let mut segments = parts.uri.path().strip_prefix("/v1/").unwrap_or_default().split('/');
     if matches!(segments.next(), Some("panes" | "windows" | "sessions" | "waits"))
@@ -161,7 +162,7 @@ async fn taken(app: &App, request: Request) -> muxtap_api::Result<(Request, Opti
     if !body_is_empty(&body) {
         let whole = to_bytes(body, BODY_BYTES).await;
         bytes = whole.map_err(|_| Error::new(ErrorCode::ResourceLimit, "the request's body is too large"))?;
-        // What is no object is the handler's to refuse.
+        // The handler rejects anything but an object.
         if has_targets
             && memchr::memchr(b'/', &bytes).is_some()
             && let Ok(Value::Object(mut fields)) = serde_json::from_slice(&bytes)

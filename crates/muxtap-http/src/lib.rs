@@ -1,5 +1,5 @@
-//! HTTP: the routes, on the daemon's Unix socket and, behind a guard, on TCP ports. A face parses a
-//! request and prints an answer; it never decides.
+//! HTTP: the routes, on the daemon's Unix socket and, behind a guard, on TCP ports. A route parses
+//! a request and formats a response; it never decides.
 
 #![cfg_attr(
     not(feature = "daemon"),
@@ -58,17 +58,18 @@ pub use guard::{Guard, with_guard};
 #[doc(hidden)]
 pub use stream::{CLOSE_LIMIT, Streams};
 
-/// Bytes of a request's body: input of [`muxtap_engine::limits::INPUT_BYTES`], escaped at worst.
+/// The maximum number of bytes in a request's body: input of
+/// [`muxtap_engine::limits::INPUT_BYTES`], escaped at worst.
 const BODY_BYTES: usize = 6 * muxtap_engine::limits::INPUT_BYTES;
 
-/// The state of every route. As an extractor its engine acts for the request's caller.
+/// The state of every route. As an extractor, its engine acts for the request's caller.
 #[doc(hidden)]
 #[derive(Clone)]
 pub struct App {
     pub(crate) engine: Engine,
-    /// Behind one pointer: every request has an `App` of its own.
+    /// One pointer: every request has its own `App`.
     pub(crate) daemon: Arc<Daemon>,
-    /// The login that let this request in, where that can end.
+    /// The login that authorized this request, if it can end.
     #[cfg(feature = "daemon")]
     login: Option<guard::Login>,
 }
@@ -76,13 +77,13 @@ pub struct App {
 /// The process that the routes run in.
 pub(crate) struct Daemon {
     pub(crate) about: DaemonInfo,
-    /// True when the daemon was asked to stop.
+    /// True after a request to stop the daemon.
     pub(crate) stop: watch::Sender<bool>,
     /// The event streams.
     pub(crate) streams: Streams,
 }
 
-/// The rooms of a router without a daemon.
+/// The subsystems of a router without a daemon.
 #[cfg(not(feature = "daemon"))]
 #[derive(Clone, Debug, Default)]
 pub struct Rooms {
@@ -100,15 +101,15 @@ pub struct DaemonInfo {
     pub http: Vec<String>,
     /// The path of its log.
     pub log: Option<String>,
-    /// Returns what is wrong with that log.
+    /// Returns the problem with that log.
     pub problem: Option<fn() -> Option<String>>,
     /// The settings in force.
     pub config: ConfigAnswer,
-    /// The configuration files that it read when it began.
+    /// The configuration files that the daemon read at its start.
     pub files: Vec<ReadFile>,
-    /// What it has beside its engine.
+    /// The daemon's subsystems beside its engine.
     pub rooms: Arc<Rooms>,
-    /// The surroundings of agents over HTTP, and what holds for all agents.
+    /// The context of agents over HTTP, and the settings for all agents.
     #[cfg(feature = "daemon")]
     pub agents: muxtap_mcp::ClientContext,
     /// Pages in browsers.
@@ -123,7 +124,7 @@ impl App {
         Self::with_streams(engine, about, streams)
     }
 
-    /// Creates the state, with streams that are written elsewhere.
+    /// Creates the state, with streams that another runtime writes.
     pub fn with_streams(engine: Engine, about: DaemonInfo, streams: Streams) -> Self {
         let stop = watch::Sender::new(false);
         Self {
@@ -134,17 +135,18 @@ impl App {
         }
     }
 
-    /// Returns what the daemon has beside its engine.
+    /// Returns the daemon's subsystems beside its engine.
     pub(crate) fn rooms(&self) -> &Arc<Rooms> {
         &self.daemon.about.rooms
     }
 
-    /// Returns the event streams; their end is to be awaited.
+    /// Returns the event streams; the caller must await their end.
     pub fn streams(&self) -> &Streams {
         &self.daemon.streams
     }
 
-    /// Resolves when what this request has opened is to be cut: its login has ended, or the daemon's end cannot wait.
+    /// Resolves when everything that this request has opened must be cut: its login has ended, or
+    /// the daemon cannot wait any longer.
     pub(crate) fn cut(&self) -> impl Future<Output = ()> + Send + 'static {
         let cut = self.daemon.streams.cut.clone();
         #[cfg(feature = "daemon")]
@@ -162,7 +164,7 @@ impl App {
         }
     }
 
-    /// Resolves when the daemon was asked to stop.
+    /// Resolves after a request to stop the daemon.
     pub async fn stop_asked(&self) {
         // The sender lives as long as `self`.
         let _ = self.daemon.stop.subscribe().wait_for(|stop| *stop).await;
@@ -181,7 +183,7 @@ impl FromRequestParts<Self> for App {
             Some(Peer::Tcp { addr, .. }) => {
                 Caller { face: "http", who: addr.ip().to_string(), principal: logged_in(&parts.extensions) }
             }
-            // Another program's router lets in who it likes.
+            // The router of an embedding program authorizes callers by its own rules.
             None => Caller { principal: Principal::Guest, ..Caller::default() },
         };
         let engine = app.engine.with_caller(caller);
@@ -199,7 +201,7 @@ impl FromRequestParts<Self> for App {
     }
 }
 
-/// Returns for whom a caller over TCP speaks, by what let it in.
+/// Returns the principal of a caller over TCP, by its credential.
 fn logged_in(extensions: &axum::http::Extensions) -> Principal {
     #[cfg(feature = "daemon")]
     if let Some(device) = extensions.get::<muxtap_devices::BoundDevice>() {
@@ -213,16 +215,17 @@ fn logged_in(extensions: &axum::http::Extensions) -> Principal {
     Principal::Token
 }
 
-/// Builds the router of what an engine serves: servers, sessions, windows, panes, waits, agents, events and
-/// the WebSocket `/v1/stream`, as `docs/http.md` has them; `/health`, and the counters of `/metrics`
-/// where the process has a recorder for them. It can be called outside of a runtime.
+/// Builds the router for an engine: servers, sessions, windows, panes, waits, agents, events and
+/// the WebSocket `/v1/stream`, as `docs/http.md` describes them; `/health`, and the counters of
+/// `/metrics` if the process has a recorder for them. May be called outside of a runtime.
 ///
-/// All who call through it are one caller: they share what one may have (so many open waits), and the
-/// audit log has one name for them.
+/// All callers of this router are one caller: they share its limits (such as the number of open
+/// waits), and the audit log has one name for them.
 ///
-/// Who may call is for the application to decide: whoever reaches these routes can type into every
-/// terminal of the servers that the engine follows ([`Engine::server`]), and of those in the folder of
-/// the user's tmux. [`Options::allow`](muxtap_engine::Options::allow) bounds it.
+/// The application decides which callers to authorize: a caller of these routes can type into every
+/// terminal of the servers that the engine follows ([`Engine::server`]), and of those in the
+/// directory of the user's tmux sockets. [`Options::allow`](muxtap_engine::Options::allow) limits
+/// what callers may do.
 ///
 /// ```no_run
 /// # mod muxtap { pub use muxtap_engine::{Engine, Options}; pub use muxtap_http as http; }
@@ -359,7 +362,8 @@ async fn version(State(()): State<()>, mut response: Response) -> Response {
     response
 }
 
-/// Adds the headers without which a browser may take a response for what it is not, or keep what panes printed.
+/// Adds the headers that keep a browser from misinterpreting a response, or from storing panes'
+/// output.
 async fn harden(mut response: Response) -> Response {
     let is_stream = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
     let headers = response.headers_mut();
@@ -370,12 +374,12 @@ async fn harden(mut response: Response) -> Response {
     response
 }
 
-/// Returns the tmux server that a request means.
+/// Returns the tmux server that a request selects.
 fn server(app: &App, query: &ServerQuery) -> muxtap_api::Result<Server> {
     Ok(seen(app.engine.server_named(query.socket.as_deref())?, query.from))
 }
 
-/// Returns a server as it is seen from the caller's own pane.
+/// Returns a server as seen from the caller's own pane.
 fn seen(server: Server, from: Option<muxtap_core::protocol::ids::PaneId>) -> Server {
     match from {
         Some(pane) => server.seen_from(pane),

@@ -1,5 +1,5 @@
-//! MCP's two transports: `/mcp` (streamable HTTP), and the connection to which `muxtap mcp` relays
-//! its stdio.
+//! The two transports of MCP: `/mcp` (streamable HTTP), and the connection to which `muxtap mcp`
+//! relays its stdio.
 
 mod sessions;
 
@@ -30,14 +30,15 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, 
 use self::sessions::Sessions;
 use super::{App, error::Result};
 
-/// Bytes of a request to `/mcp`: as a JSON value it takes up to 70 times as many.
+/// The number of bytes in a request to `/mcp`: as a JSON value it takes up to 70 times as much
+/// memory.
 const REQUEST_BYTES: usize = 1 << 20;
 /// How long a client may take to send its first line.
 const HELLO_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
-/// Bytes of the first line: the caller's environment is in it.
+/// The maximum number of bytes in the first line: it contains the caller's environment.
 const HELLO_BYTES: u64 = 4 << 20;
 
-/// Creates the streamable HTTP service. Its sessions live as long as the engine at most.
+/// Creates the streamable HTTP service. Its sessions end with the engine at the latest.
 pub(super) fn service(engine: &Engine, rooms: Arc<Rooms>, about: ClientContext) -> Router {
     let mut config = StreamableHttpServerConfig::default();
     // The guard has checked both.
@@ -57,10 +58,10 @@ pub(super) fn service(engine: &Engine, rooms: Arc<Rooms>, about: ClientContext) 
         .layer(middleware::from_fn_with_state(sessions, sessions::count))
 }
 
-/// Speaks MCP on this connection.
+/// Switches this connection to MCP.
 ///
-/// For `muxtap mcp`, on the Unix socket: a line that says who calls, then the protocol, line by
-/// line, both ways.
+/// For `muxtap mcp`, on the Unix socket: a line that describes the caller, then the protocol, line
+/// by line, in both directions.
 #[utoipa::path(
     get, path = "/v1/mcp", operation_id = "open_mcp", tag = "mcp",
     responses(
@@ -82,7 +83,7 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
     }
     let upgrade = hyper::upgrade::on(&mut request);
     let engine = app.engine.clone();
-    // Of when it came: what started it may have ended when it asks.
+    // Determined now: the client's parent processes may have exited when it asks a question.
     let process = app.engine.lineage(pid).await;
     let rooms = app.rooms().clone();
     let common = ClientContext { process, ..app.daemon.about.agents.clone() };
@@ -128,7 +129,7 @@ async fn serve_client(
     read: impl AsyncRead + Send + Unpin + 'static,
     write: impl AsyncWrite + Send + Unpin + 'static,
 ) -> std::result::Result<(), BoxError> {
-    // The user chose this server when the agent was set up; the agent chooses the others.
+    // The user selected this server in the agent's configuration; the agent selects the others.
     let principal = Principal::agent(Some(Path::new(&hello.server)));
     let caller = Caller { face: "mcp", principal, ..engine.caller().clone() };
     let about = ClientContext {
@@ -154,7 +155,7 @@ async fn serve_client(
         ended = &mut waiting => drop(ended?),
         () = stop.cancelled() => {
             end.cancel();
-            // What it was asked is answered before its process ends.
+            // Pending requests get their responses before the client's process exits.
             drop(tokio::time::timeout(super::CLOSE_LIMIT, waiting).await??);
         }
     }

@@ -1,4 +1,4 @@
-//! The OpenAPI document, made from the types and the routes, and a page that shows it.
+//! The OpenAPI document, generated from the types and the routes, and an HTML page that shows it.
 
 use std::{fmt::Write as _, sync::LazyLock};
 
@@ -134,10 +134,10 @@ pub(super) static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     document
 });
 
-/// The page's routes that need no token either.
+/// The page's routes that also need no token.
 const OPEN_OF_PAGE: [&str; 3] = ["/", "/page/{file}", "/v1/page/login"];
 
-/// Adds which routes need a token. All may be called without one on the Unix socket.
+/// Adds which routes need a token. On the Unix socket no route needs one.
 fn add_security(document: &mut Value) {
     let token = json!({
         "type": "http",
@@ -161,8 +161,9 @@ fn add_security(document: &mut Value) {
     }
 }
 
-/// Moves each variant of a `oneOf` that has a name to a schema of its own, `EventOutput` for the variant `output` of
-/// `Event`: generators call a variant without a schema `type_3`, or cannot read it where it extends another schema.
+/// Moves each named variant of a `oneOf` to a schema of its own, `EventOutput` for the variant
+/// `output` of `Event`: client generators call a variant without a schema `type_3`, or cannot parse
+/// one that extends another schema.
 fn name_variants(document: &mut Value) {
     let Some(schemas) = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut) else { return };
     let mut named = Map::new();
@@ -193,7 +194,7 @@ fn variant_name(variant: &Value) -> Option<String> {
     Some(word.split('-').map(capital).collect())
 }
 
-/// This document.
+/// Returns this document.
 #[utoipa::path(
     get,
     path = "/openapi.json",
@@ -202,12 +203,12 @@ fn variant_name(variant: &Value) -> Option<String> {
     responses((status = 200, description = "The document", body = Object))
 )]
 pub async fn document() -> Response {
-    // Anybody may ask for it: it is made once.
+    // Any caller may request it: it is generated once.
     static TEXT: LazyLock<Bytes> = LazyLock::new(|| DOCUMENT.to_string().into());
     text("application/json", TEXT.clone())
 }
 
-/// A page that shows this document.
+/// Returns this document as an HTML page.
 #[utoipa::path(
     get,
     path = "/docs",
@@ -224,10 +225,10 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;mar
     code{font:13px ui-monospace,monospace}table{border-collapse:collapse;margin:.3rem 0 1rem}\
     td{border-top:1px solid #8884;padding:.15rem 1rem .15rem 0;vertical-align:top}h3{margin-bottom:0}p{margin:.3rem 0}";
 
-/// Renders the document as a page that needs nothing else.
+/// Renders the document as a page without external resources.
 fn html(document: &Value) -> String {
     let mut page = String::from("<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>");
-    // Writing to a String cannot fail; here and below.
+    // Writing to a String cannot fail (also below).
     let _ = write!(page, "<title>muxtap</title><style>{STYLE}</style><h1>muxtap {}</h1>", env!("CARGO_PKG_VERSION"));
     let _ = write!(page, "<p>{}</p><h2>Routes</h2>", escaped(at(at(document, "info"), "description")));
     for (path, methods) in members(at(document, "paths")) {
@@ -312,7 +313,7 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-/// Returns a member; null where there is none.
+/// Returns a member; null if it is missing.
 fn at<'a>(value: &'a Value, name: &str) -> &'a Value {
     value.get(name).unwrap_or(&Value::Null)
 }
@@ -325,7 +326,7 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Escapes a string's text for HTML; nothing for any other value.
+/// Escapes a string's text for HTML; returns nothing for any other value.
 fn escaped(value: &Value) -> String {
     let text = value.as_str().unwrap_or_default();
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&#39;")
@@ -351,7 +352,7 @@ mod tests {
         stream.read_to_string(&mut answer).await.unwrap();
         let allow = answer.lines().find_map(|line| line.strip_prefix("allow: "));
         let allow = allow.unwrap_or_else(|| panic!("{path} is no route: {answer}"));
-        // A GET route answers HEAD by itself.
+        // A GET route also handles HEAD.
         allow.split(',').filter(|method| *method != "HEAD").map(str::to_lowercase).collect()
     }
 
@@ -416,7 +417,7 @@ mod tests {
         assert!(DOCUMENT["openapi"].as_str().unwrap().starts_with("3.1"));
     }
 
-    /// Generators of clients stumble over these.
+    /// Client generators fail on these.
     #[test]
     fn every_operation_has_a_name_of_its_own_and_every_path_parameter_is_required() {
         let mut names = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Parts of the OpenAPI document that the types do not give: errors and parameters in paths.
+//! Parts of the OpenAPI document that the types do not define: errors and path parameters.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use utoipa::{
 };
 
 /// The statuses with which a request fails, each with its codes. They are the same on every route
-/// that reaches the engine.
+/// that uses the engine.
 pub struct Failures;
 
 impl IntoResponses for Failures {
@@ -29,17 +29,17 @@ impl IntoResponses for Failures {
             RefOr::T(documented.content("application/json", body.clone()).build())
         };
         codes.entry(413).or_default().push("RESOURCE_LIMIT (the body is too large)");
-        // A face that cannot take another connection says so, whatever is asked.
+        // A server that cannot accept another connection returns this on every route.
         codes.entry(503).or_default().push("RESOURCE_LIMIT (no file descriptor is left)");
         codes.into_iter().map(|(status, codes)| (status.to_string(), response(codes))).collect()
     }
 }
 
-/// Builds a parameter in the path.
+/// Builds a path parameter.
 fn in_path(name: &str, description: &str) -> Vec<Parameter> {
     let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path);
     let text = ObjectBuilder::new().schema_type(Type::String).build();
-    // The builder itself leaves it optional, which OpenAPI forbids for a path.
+    // The builder leaves it optional, which OpenAPI forbids for a path.
     let parameter = parameter.required(Required::True);
     vec![parameter.description(Some(description)).schema(Some(text)).build()]
 }

@@ -1,5 +1,5 @@
-//! The daemon as another host's peer: a connection on which its own HTTP is spoken, many requests at once; the tools of
-//! MCP as a route; and requests for a host whose muxtap answers them.
+//! The daemon as another host's peer: a connection that carries its own HTTP, many requests at
+//! once; the MCP tools as a route; and requests that are forwarded to muxtap on a remote host.
 
 use std::time::{Duration, Instant};
 
@@ -41,18 +41,19 @@ use muxtap_net::{
 };
 use muxtap_peer::Question;
 
-/// How long it may take to hand stdin and stdout over.
+/// The maximum time to hand stdin and stdout over.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(10);
-/// Requests at once over one connection: each open wait is one.
+/// The number of concurrent requests on one connection: each open wait is one.
 const STREAMS: u32 = 8192;
-/// How long a connection may be silent before it is asked for a sign of life, and how long that may take.
+/// How long a connection may be silent before a ping, and how long the reply may take.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// Speaks HTTP/2 on this connection.
+/// Switches this connection to HTTP/2.
 ///
-/// For `muxtap stdio`, on the Unix socket: the same routes, for the muxtap of another host. With `Muxtap-Peer: hand-over`
-/// in the request and in the answer, HTTP/2 is not spoken on this connection but on the two descriptors that come
-/// over it (`SCM_RIGHTS`) after a byte that says that they may.
+/// For `muxtap stdio`, on the Unix socket: the same routes, for muxtap on another host. With
+/// `Muxtap-Peer: hand-over` in the request and in the response, this connection does not carry
+/// HTTP/2 itself; HTTP/2 uses the two descriptors that arrive over it (`SCM_RIGHTS`) after a byte
+/// from the daemon.
 #[utoipa::path(
     get, path = "/v1/peer", operation_id = "open_peer", tag = "daemon",
     responses(
@@ -97,7 +98,7 @@ pub async fn open(
             let taken = tokio::time::timeout(HAND_OVER_LIMIT, take_over(upgraded)).await??;
             let (mut socket, stdin, stdout) = taken;
             tokio::select! {
-                // That side's process has gone.
+                // The other side's process has exited.
                 _ = socket.read_u8() => return Ok(()),
                 is_over = serve(tokio::io::join(stdin, stdout), router, &end) => if !is_over { return Ok(()) },
             }
@@ -118,7 +119,8 @@ pub async fn open(
     Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
 }
 
-/// Takes stdin and stdout of `muxtap stdio`. They are the daemon's until either is over, or the socket is closed.
+/// Receives stdin and stdout of `muxtap stdio`. The daemon owns them until either ends, or the
+/// socket is closed.
 async fn take_over(upgraded: hyper::upgrade::Upgraded) -> std::io::Result<(UnixStream, handed::Stdin, handed::Stdout)> {
     let mut socket = unix_socket(upgraded)?;
     socket.write_u8(READY).await?;
@@ -127,7 +129,7 @@ async fn take_over(upgraded: hyper::upgrade::Upgraded) -> std::io::Result<(UnixS
     Ok((socket, stdin, stdout))
 }
 
-/// Speaks HTTP/2 until the other side has left, or the end. Returns whether it has left.
+/// Serves HTTP/2 until the other side leaves, or the end. Returns whether it left.
 async fn serve(io: impl AsyncRead + AsyncWrite + Unpin, router: Router, end: &CancellationToken) -> bool {
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     builder
@@ -144,11 +146,12 @@ async fn serve(io: impl AsyncRead + AsyncWrite + Unpin, router: Router, end: &Ca
     false
 }
 
-/// Calls a tool of MCP.
+/// Calls an MCP tool.
 ///
-/// The body is its arguments, `server` among them; nobody is asked for consent, so what the configuration wants a
-/// person to confirm is refused. `Idempotency-Key` and `Prefer: wait=SECONDS` are for `wait_for`, as for
-/// `POST /v1/waits`; with a key its wait does not end with the connection.
+/// The body is the tool's arguments, including `server`. This route cannot ask a person for
+/// consent, so tiers that the configuration lists in `confirm` are rejected. `Idempotency-Key` and
+/// `Prefer: wait=SECONDS` are for `wait_for`, as for `POST /v1/waits`; with a key, its wait does
+/// not end with the connection.
 #[utoipa::path(
     post, path = "/v1/tools/{name}", operation_id = "call_tool", tag = "mcp",
     params(
@@ -170,8 +173,8 @@ pub async fn tool(
     Ok(Json(call_tool(&engine, client, (&name, arguments), again.id()?, again.hold).await?))
 }
 
-/// Has the muxtap of a host answer a request, where there is one; else returns the request. The hosts are taken from
-/// its targets but for the one in its path.
+/// Forwards a request to a host's muxtap, if it has one; else returns the request. Hosts are
+/// removed from its targets except for the one in its path.
 pub(super) async fn forward(
     app: &App,
     host: &str,
@@ -186,18 +189,18 @@ pub(super) async fn forward(
     let whole = to_bytes(body, BODY_BYTES).await;
     let body = whole.map_err(|_| Error::new(ErrorCode::ResourceLimit, "the request's body is too large"))?;
     let Some(operation) = route.operation(&body) else {
-        // The handler's own error says so.
+        // The handler itself reports the error.
         return Ok(Err(Request::from_parts(parts, body.into())));
     };
-    // What is not allowed here is not asked for there.
+    // A request that is not allowed on this host is not forwarded.
     let tier = operation.tier();
     caller.engine.authorize(tier)?;
-    // Each of them, since it is the other side that picks one.
+    // Checks each of them, because the other side picks one.
     for (_, socket) in pairs_of(&parts.uri).iter().filter(|(name, _)| name == "socket") {
         caller.engine.socket_named(socket)?;
     }
     if !body.is_empty() && parts.headers.get(header::CONTENT_TYPE).is_none_or(|kind| !is_json(kind)) {
-        // Likewise.
+        // As above.
         return Ok(Err(Request::from_parts(parts, body.into())));
     }
     let resume = parts.headers.get(wire::LAST_EVENT_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
@@ -221,7 +224,8 @@ pub(super) async fn forward(
     Ok(answered?.ok_or_else(|| Request::from_parts(parts, body.into())))
 }
 
-/// Lists what is on a host's default server by the muxtap there. `None`: it is listed from here.
+/// Lists the contents of a host's default server through its muxtap. `None`: the list is made
+/// locally.
 pub(super) async fn list<T: DeserializeOwned>(
     app: &App,
     host: &str,
@@ -231,15 +235,15 @@ pub(super) async fn list<T: DeserializeOwned>(
     app.rooms().peers.list(&app.engine, host, (field, targets)).await
 }
 
-/// Looks for the muxtap of each host.
+/// Looks for muxtap on each host.
 pub(super) async fn look(app: &App) {
     let hosts = app.engine.hosts_elsewhere().into_iter();
     let peers = hosts.filter_map(|host| app.rooms().peers.of(&app.engine, &host.name));
-    // Why one cannot be used is kept with it.
+    // The reason for a failure is stored with the peer.
     join_all(peers.map(|peer| async move { peer.is_there().await.ok() })).await;
 }
 
-/// Adds what is known of a host's muxtap.
+/// Adds the known facts about a host's muxtap.
 pub(super) fn with_info(app: &App, mut host: HostInfo) -> HostInfo {
     host.peer = app.rooms().peers.info(&host.name);
     if host.peer.as_ref().is_some_and(|peer| peer.state == PeerState::Connected) {
@@ -257,10 +261,10 @@ fn is_json(kind: &HeaderValue) -> bool {
     kind.as_bytes().to_ascii_lowercase().starts_with(b"application/json")
 }
 
-/// Returns a request's body without what it says of the caller here: his directory is none over there, and his
-/// variables stay here.
+/// Strips `caller_cwd` and `caller_env` from a request's body: the directory is meaningless on the
+/// remote host, and the variables stay on this one.
 fn without_caller(body: &Bytes) -> Bytes {
-    // Nearly none says it, or has an escape in which it might be hidden.
+    // Hardly any body has these fields, or an escape that might hide them.
     if ["\"caller_", "\\u"].iter().all(|sign| memmem::find(body, sign.as_bytes()).is_none()) {
         return body.clone();
     }
@@ -269,8 +273,9 @@ fn without_caller(body: &Bytes) -> Bytes {
     if known.contains(&true) { Value::Object(fields).to_string().into() } else { body.clone() }
 }
 
-/// Routes that a peer answers, by their method, first word and action: what else is asked is answered here, as what is
-/// kept here is (recordings, snapshots). A patch does what its body says, at least this.
+/// The routes that are forwarded to a peer, by method, first word and action. All other requests
+/// are handled locally, like those for data stored on this host (recordings, snapshots). A patch
+/// may be a different operation, depending on its body, but at least this one.
 const ROUTES: [(Method, &str, Option<&str>, Operation); 23] = [
     (Method::GET, "sessions", None, Operation::Look),
     (Method::POST, "sessions", None, Operation::NewSession),
@@ -297,20 +302,20 @@ const ROUTES: [(Method, &str, Option<&str>, Operation); 23] = [
     (Method::GET, "events", None, Operation::Look),
 ];
 
-/// A route that a peer answers.
+/// A route that is forwarded to a peer.
 struct Route {
-    /// What it does, as far as its line tells.
+    /// The operation, by its line in the table.
     operation: Operation,
-    /// Its first word behind `/v1/`.
+    /// Its first word after `/v1/`.
     what: String,
-    /// The target behind it, without a host.
+    /// The target after that, without a host.
     target: Option<String>,
-    /// The rest.
+    /// The rest of the path.
     action: Option<String>,
 }
 
 impl Route {
-    /// Returns the route of a request. `None`: it is answered here.
+    /// Returns the route of a request. `None`: the request is handled locally.
     fn of(method: &Method, uri: &Uri, host: &str) -> Option<Self> {
         let mut segments = uri.path().strip_prefix("/v1/")?.split('/');
         let what = segments.next()?;
@@ -328,7 +333,7 @@ impl Route {
         Some(Self { operation, what: what.into(), target, action })
     }
 
-    /// Returns what the request does. `None`: its body cannot be read.
+    /// Returns the operation of a request. `None`: its body is invalid.
     fn operation(&self, body: &[u8]) -> Option<Operation> {
         match self.operation {
             Operation::ChangePane => serde_json::from_slice(body).ok().map(|patch| Operation::of_pane_patch(&patch)),
@@ -336,7 +341,7 @@ impl Route {
         }
     }
 
-    /// Returns the path and the query over there: the server is named as it is there.
+    /// Returns the path and the query on the remote host, with that host's name of the server.
     fn path_there(&self, uri: &Uri) -> muxtap_api::Result<String> {
         let pairs = pairs_of(uri);
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
@@ -348,7 +353,7 @@ impl Route {
         let mut and = '?';
         for (name, value) in &pairs {
             let value = match name.as_str() {
-                // The pane of a caller here is none over there.
+                // A local caller's pane does not exist on the remote host.
                 "from" | "everywhere" => continue,
                 "socket" => match Address::parse(value.as_ref())? {
                     Address::Elsewhere(_, socket) => encoded(socket),
@@ -411,7 +416,7 @@ mod tests {
         assert_eq!(tier(Method::DELETE, "/v1/windows/%401", ""), Tier::Kill);
     }
 
-    /// What is passed on is decided here for each route: a new one is in the table, or among these.
+    /// Each route is either forwarded or local: a new one is in the table, or among these.
     #[test]
     fn each_route_of_a_server_is_in_the_table_or_answered_here() {
         // A WebSocket.

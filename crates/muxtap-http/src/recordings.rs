@@ -1,4 +1,4 @@
-//! Recordings, and a pane as a live stream for asciinema's players.
+//! Recordings, and live streams of panes for asciinema's players.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use super::{
 
 use muxtap_api::{AlisQuery, Error, RecordRequest, RecordingInfo, RecordingList, RecordingQuery, ServerQuery, Tier};
 
-/// How long a reader of a live stream has to take a message.
+/// How long a reader of a live stream may take to receive a message.
 const SLOW_READER: Duration = Duration::from_secs(10);
 
-/// Lists recordings: those that go on, and the last ones that have ended.
+/// Lists recordings: the active ones, and the last ones that have ended.
 #[utoipa::path(
     get, path = "/v1/recordings", operation_id = "list_recordings", tag = "recordings",
     responses((status = 200, description = "The answer", body = RecordingList), Failures)
@@ -33,7 +33,7 @@ pub async fn list(app: App) -> Result<Json<RecordingList>> {
     Ok(Json(RecordingList { recordings: app.rooms().recordings.list() }))
 }
 
-/// Begins to record a pane. It goes on until the pane ends, a limit, or `DELETE`.
+/// Starts recording a pane. The recording continues until the pane ends, a limit, or `DELETE`.
 #[utoipa::path(
     post, path = "/v1/recordings", operation_id = "start_recording", tag = "recordings",
     params(ServerQuery),
@@ -58,14 +58,15 @@ pub async fn start(
 pub async fn one(app: App, Target(id): Target, Params(query): Params<RecordingQuery>) -> Result<Json<RecordingInfo>> {
     let recordings = &app.rooms().recordings;
     if query.attach {
-        // With the connection this future ends, and with that the recording.
+        // When the connection ends, this future is dropped, and the recording ends with it.
         return Ok(Json(recordings.attach(&app.engine, &id)?.ended().await));
     }
     app.engine.authorize(Tier::Read)?;
     Ok(Json(recordings.get(&id)?))
 }
 
-/// Ends a recording, and answers when its last file is whole. One that has ended stays as it is.
+/// Ends a recording; the response arrives when its last file is complete. A recording that has
+/// ended stays as it is.
 #[utoipa::path(
     delete, path = "/v1/recordings/{id}", operation_id = "stop_recording", tag = "recordings",
     params(PathRecording),
@@ -77,8 +78,8 @@ pub async fn stop(app: App, Target(id): Target) -> Result<Json<RecordingInfo>> {
 
 /// Opens a live stream of a pane for asciinema's players.
 ///
-/// A WebSocket of the subprotocol `v1.alis` with binary messages: the screen as it is, then what
-/// happens.
+/// A WebSocket with the subprotocol `v1.alis` and binary messages: the current screen, then each
+/// event.
 #[utoipa::path(
     get, path = "/v1/panes/{pane}/alis", operation_id = "open_alis", tag = "recordings",
     params(PathPane, ServerQuery, AlisQuery),
@@ -124,7 +125,7 @@ pub async fn alis(
         let streams = app.daemon.streams.clone();
         let (writers, cut) = (streams.writers.clone(), app.cut());
         let session = async move {
-            // The stream counts as a connection as long as it lasts.
+            // The stream counts as a connection while it lasts.
             let _permit = permit;
             tokio::select! {
                 ended = play(socket, pane, secrets) => {
@@ -139,12 +140,12 @@ pub async fn alis(
     })
 }
 
-/// The longest message of a player, in bytes: it has nothing to say.
+/// The longest message of a player, in bytes: it needs to send nothing.
 const SAID_BYTES: usize = 4 * 1024;
-/// Bytes of messages that are gathered before they are written.
+/// The number of bytes of messages that are collected before they are written.
 const WRITE_BYTES: usize = 32 * 1024;
 
-/// Sends a pane's stream until one of both ends.
+/// Sends a pane's stream until either end closes.
 async fn play(
     mut socket: WebSocket,
     pane: muxtap_engine::Pane,
@@ -155,7 +156,7 @@ async fn play(
         let message = tokio::select! {
             message = live.next() => message?,
             heard = socket.next() => match heard {
-                // A player says nothing.
+                // A player sends nothing.
                 Some(Ok(Message::Close(_))) | None => return Ok(()),
                 Some(said) => {
                     said?;
@@ -164,7 +165,7 @@ async fn play(
             },
         };
         let Some(message) = message else { break };
-        // Who does not read holds up only himself; what he missed then is a gap.
+        // A slow reader delays only itself; output that it misses is a gap.
         tokio::time::timeout(SLOW_READER, socket.send(Message::Binary(message.into()))).await??;
     }
     tokio::time::timeout(SLOW_READER, socket.send(Message::Close(None))).await??;

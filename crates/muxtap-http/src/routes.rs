@@ -26,25 +26,25 @@ use muxtap_net::{OutOfDescriptors, Peer};
 
 type Answer<T> = Result<Json<T>>;
 
-/// How long a look at a wait may last.
+/// The timeout of a request for a wait's result.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct WaitResultQuery {
-    /// Wait this long for its end (default 0; at most 300,000).
+    /// How long to wait for the wait's end (default 0; at most 300,000).
     timeout_ms: Option<u64>,
 }
 
-/// The answer to what has nothing else to say.
+/// The response of a request that has no other result.
 const DONE: Json<DoneAnswer> = Json(DoneAnswer { ok: true });
 
-/// Returns the tmux server and the pane that a path means.
+/// Returns the tmux server and the pane that a path names.
 async fn pane_at(app: &App, at: &ServerQuery, target: String) -> Result<(Server, String)> {
     let server = server(app, at)?;
     let target = server.path_target(target).await?;
     Ok((server, target))
 }
 
-/// The daemon lives.
+/// Reports that the daemon is alive.
 #[utoipa::path(
     get, path = "/health", tag = "daemon",
     responses((status = 200, description = "Done", body = DoneAnswer))
@@ -53,7 +53,7 @@ pub async fn health() -> Json<DoneAnswer> {
     Json(DoneAnswer { ok: true })
 }
 
-/// Prometheus' text form.
+/// Returns the metrics in Prometheus' text format.
 #[utoipa::path(
     get, path = "/metrics", tag = "daemon",
     responses((status = 200, description = "The metrics", body = String, content_type = "text/plain"))
@@ -62,7 +62,7 @@ pub async fn metrics() -> Response {
     text("text/plain; version=0.0.4", counted::render())
 }
 
-/// Returns what the daemon follows.
+/// Returns the daemon's status.
 #[utoipa::path(
     get, path = "/v1/status", operation_id = "get_status", tag = "daemon",
     responses((status = 200, description = "The answer", body = StatusAnswer))
@@ -72,7 +72,7 @@ pub async fn status(out_of_descriptors: Option<Extension<OutOfDescriptors>>, app
     Json(status_now(&app, out_of_descriptors))
 }
 
-/// Returns what the daemon follows, and what is wrong with it. `more`: what is besides.
+/// Returns the daemon's status, with its problems. `more`: a further problem.
 pub(super) fn status_now(app: &App, more: Option<String>) -> StatusAnswer {
     StatusAnswer {
         version: env!("CARGO_PKG_VERSION").into(),
@@ -87,13 +87,13 @@ pub(super) fn status_now(app: &App, more: Option<String>) -> StatusAnswer {
     }
 }
 
-/// Ends the daemon.
+/// Stops the daemon.
 #[utoipa::path(
     post, path = "/v1/stop", operation_id = "stop_daemon", tag = "daemon",
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
 pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnswer> {
-    // A caller on the socket is the user, who can end any process of his.
+    // A caller on the socket is the user, who can end any process of their own.
     if matches!(peer, Peer::Tcp { .. }) {
         app.engine.authorize(Tier::Kill)?;
     }
@@ -102,7 +102,7 @@ pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnsw
     Ok(Json(DoneAnswer { ok: true }))
 }
 
-/// Returns the daemon's settings, and who gave them.
+/// Returns the daemon's settings, and the source of each.
 #[utoipa::path(
     get, path = "/v1/config", operation_id = "get_config", tag = "daemon",
     responses((status = 200, description = "The answer", body = ConfigAnswer))
@@ -111,7 +111,8 @@ pub async fn config(app: App) -> Json<ConfigAnswer> {
     Json(app.daemon.about.config.clone())
 }
 
-/// Returns what the daemon sees of what it needs: its PATH, its tmux program, its files, the tmux servers.
+/// Returns the environment as the daemon sees it: its PATH, its tmux program, its files, the tmux
+/// servers.
 #[utoipa::path(
     get, path = "/v1/environment", operation_id = "get_environment", tag = "daemon", params(ServerQuery),
     responses((status = 200, description = "The answer", body = EnvironmentAnswer), Failures)
@@ -119,19 +120,19 @@ pub async fn config(app: App) -> Json<ConfigAnswer> {
 pub async fn environment(Params(at): Params<ServerQuery>, app: App) -> Answer<EnvironmentAnswer> {
     app.engine.authorize(Tier::Read)?;
     let mut answer = app.engine.environment(at.socket.as_deref()).await?;
-    // On a file system that hangs only who asked is held up.
+    // On a file system that hangs, only this request blocks.
     let files = app.daemon.about.files.clone();
     let looked = tokio::task::spawn_blocking(move || files.iter().map(config_file).collect()).await;
     answer.files = looked.map_err(|error| muxtap_api::Error::internal(format!("configuration files: {error}")))?;
     Ok(Json(answer))
 }
 
-/// Returns what has become of a file that the daemon read when it began.
+/// Returns the current state of a file that the daemon read at its start.
 fn config_file(file: &ReadFile) -> ConfigFile {
     ConfigFile { path: file.path().display().to_string(), read: file.was_there(), changed: file.has_changed() }
 }
 
-/// Lists the tmux servers that are known.
+/// Lists the known tmux servers.
 #[utoipa::path(
     get, path = "/v1/servers", tag = "servers",
     responses((status = 200, description = "The answer", body = ServerList), Failures)
@@ -176,7 +177,7 @@ pub async fn get_session(app: App, Target(target): Target, Params(at): Params<Se
     Ok(Json(server(&app, &at)?.session_info(&target).await?))
 }
 
-/// Makes a session.
+/// Creates a session.
 #[utoipa::path(
     post, path = "/v1/sessions", tag = "sessions",
     params(ServerQuery),
@@ -244,7 +245,7 @@ pub async fn list_windows(
     Ok(Json(WindowList { windows, unreachable }))
 }
 
-/// Makes a window.
+/// Creates a window.
 #[utoipa::path(
     post, path = "/v1/windows", tag = "windows",
     params(ServerQuery),
@@ -259,7 +260,7 @@ pub async fn new_window(
     Ok(Json(server(&app, &at)?.create_window(&request).await?))
 }
 
-/// Renames, resizes, lays out or selects a window.
+/// Renames, resizes, arranges or selects a window.
 #[utoipa::path(
     patch, path = "/v1/windows/{id}", tag = "windows",
     params(PathTarget, ServerQuery),
@@ -287,7 +288,7 @@ pub async fn kill_window(app: App, Target(target): Target, Params(at): Params<Se
     Ok(DONE)
 }
 
-/// Returns what tmux makes of a format for each session, window or pane.
+/// Expands a format for each session, window or pane.
 #[utoipa::path(
     get, path = "/v1/format", tag = "panes",
     params(ServerQuery, FormatListQuery),
@@ -301,7 +302,7 @@ pub async fn format_list(
     Ok(Json(FormatAnswer { lines: server(&app, &at)?.format_list(&query).await? }))
 }
 
-/// Returns what tmux makes of a format for a pane.
+/// Expands a format for a pane.
 #[utoipa::path(
     get, path = "/v1/panes/{pane}/format", operation_id = "format_pane", tag = "panes",
     params(PathPane, ServerQuery, FormatQuery),
@@ -357,7 +358,7 @@ pub async fn split(
     Ok(Json(server(&app, &at)?.create_split(&request).await?))
 }
 
-/// Retitles, resizes, selects or respawns a pane.
+/// Retitles, resizes, selects, zooms or respawns a pane, or leaves its mode.
 #[utoipa::path(
     patch, path = "/v1/panes/{id}", tag = "panes",
     params(PathTarget, ServerQuery),
@@ -387,7 +388,7 @@ pub async fn kill_pane(app: App, Target(target): Target, Params(at): Params<Serv
     Ok(DONE)
 }
 
-/// Returns what `tmux capture-pane -p` prints.
+/// Captures a pane: the output of `tmux capture-pane -p`.
 #[utoipa::path(
     get, path = "/v1/panes/{pane}/capture", operation_id = "capture_pane", tag = "panes",
     params(PathPane, ServerQuery, CaptureRequest),
@@ -403,7 +404,7 @@ pub async fn capture(
     Ok(Json(server.capture(&target, &request).await?))
 }
 
-/// Returns what a pane printed since a point.
+/// Reads a pane's output since a point.
 #[utoipa::path(
     get, path = "/v1/panes/{pane}/output", operation_id = "read_pane", tag = "panes",
     params(PathPane, ServerQuery, ReadRequest),
@@ -436,7 +437,7 @@ pub async fn input(
     Ok(Json(server.input(&target, &request).await?))
 }
 
-/// Runs a command in a pane's shell.
+/// Runs a command in a pane's idle shell.
 #[utoipa::path(
     post, path = "/v1/panes/{pane}/run", operation_id = "run_command", tag = "panes",
     params(PathPane, ServerQuery),
@@ -463,7 +464,7 @@ pub async fn list_waits(app: App) -> Answer<WaitList> {
     Ok(Json(WaitList { waits: app.engine.waits() }))
 }
 
-/// Waits.
+/// Waits for conditions on panes.
 #[utoipa::path(
     post, path = "/v1/waits", operation_id = "begin_wait", tag = "waits",
     params(
@@ -485,7 +486,7 @@ pub async fn wait(
     Ok(Json(server(&app, &at)?.await_again(&request, again.id()?, again.hold).await?))
 }
 
-/// Looks at a wait.
+/// Returns a wait's state or result.
 #[utoipa::path(
     get, path = "/v1/waits/{id}", operation_id = "get_wait", tag = "waits",
     params(PathWait, WaitResultQuery),
@@ -495,7 +496,7 @@ pub async fn wait_result(app: App, Target(id): Target, Params(look): Params<Wait
     Ok(Json(app.engine.wait_result(&id, look.timeout_ms).await?))
 }
 
-/// Ends a wait.
+/// Cancels a wait.
 #[utoipa::path(
     delete, path = "/v1/waits/{id}", tag = "waits",
     params(PathWait),
@@ -505,7 +506,7 @@ pub async fn cancel_wait(app: App, Target(id): Target) -> Answer<WaitAnswer> {
     Ok(Json(app.engine.cancel_wait(&id).await?))
 }
 
-/// Lists agents.
+/// Lists the coding agents in panes.
 #[utoipa::path(
     get, path = "/v1/agents", operation_id = "list_agents", tag = "agents",
     params(ServerQuery, ListQuery),

@@ -1,4 +1,4 @@
-//! Agent sessions.
+//! Routes of agent sessions.
 
 use std::convert::Infallible;
 
@@ -29,7 +29,7 @@ use muxtap_api::{
 };
 use muxtap_sessions::{AgentSessions, EventReader};
 
-/// The routes of agent sessions, as the document has them.
+/// The OpenAPI document's routes of agent sessions.
 #[derive(OpenApi)]
 #[openapi(paths(list, create, one, kill, prompt, interrupt, events, stream, wait, questions, answer))]
 pub(super) struct AgentSessionRoutes;
@@ -38,7 +38,7 @@ fn sessions(app: &App) -> &AgentSessions {
     &app.rooms().sessions
 }
 
-/// Lists agent sessions: those that run, and the last ones that have ended.
+/// Lists agent sessions: the running ones, and the last ones that have ended.
 #[utoipa::path(
     get, path = "/v1/agent-sessions", operation_id = "list_agent_sessions", tag = "agent sessions",
     params(AgentSessionsQuery),
@@ -74,7 +74,7 @@ pub async fn one(app: App, Target(id): Target) -> Result<Json<AgentSessionInfo>>
     Ok(Json(sessions(&app).get(&app.engine, &id)?))
 }
 
-/// Ends an agent and all that it has started, and answers when they are gone.
+/// Ends an agent and everything it has started; the response arrives when they are gone.
 #[utoipa::path(
     delete, path = "/v1/agent-sessions/{id}", operation_id = "kill_agent_session", tag = "agent sessions",
     params(PathAgentSession),
@@ -84,7 +84,7 @@ pub async fn kill(app: App, Target(id): Target) -> Result<Json<AgentSessionInfo>
     Ok(Json(sessions(&app).kill(&app.engine, &id).await?))
 }
 
-/// Gives an agent session a prompt. Prompts run in order, one at a time.
+/// Queues a prompt for an agent session. Prompts run in order, one at a time.
 #[utoipa::path(
     post, path = "/v1/agent-sessions/{id}/prompts", operation_id = "prompt_agent_session", tag = "agent sessions",
     params(PathAgentSession),
@@ -95,7 +95,7 @@ pub async fn prompt(app: App, Target(id): Target, Body(request): Body<PromptRequ
     Ok(Json(sessions(&app).prompt(&app.engine, &id, request).await?))
 }
 
-/// Cancels the prompt that runs, and only that one.
+/// Cancels only the running prompt.
 #[utoipa::path(
     post, path = "/v1/agent-sessions/{id}/interrupt", operation_id = "interrupt_agent_session", tag = "agent sessions",
     params(PathAgentSession),
@@ -121,8 +121,9 @@ pub async fn events(
 
 /// Streams an agent session's events.
 ///
-/// Server-Sent Events: `data` is the event with its place, and `id` the place to come back to: a reader that sends it
-/// as `Last-Event-ID` goes on after that event. The first block is an `id` alone. The stream ends with the agent.
+/// Server-Sent Events: `data` is the event with its position, and `id` the position: a reader that
+/// sends it as `Last-Event-ID` continues after that event. The first block has only an `id`. The
+/// stream ends with the agent.
 #[utoipa::path(
     get, path = "/v1/agent-sessions/{id}/stream", operation_id = "stream_agent_events", tag = "agent sessions",
     params(
@@ -141,7 +142,7 @@ pub async fn stream(
     Params(query): Params<AgentEventsQuery>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    // A stream that ended at once would have its reader ask again at once.
+    // If a stream ended at once, its reader would reconnect at once.
     if app.engine.is_stopping() {
         return Err(Error::unavailable("muxtap is stopping").into());
     }
@@ -167,7 +168,7 @@ async fn next(reader: &mut EventReader, stopping: impl Future<Output = ()>) -> O
     Some(Event::default().id(entry.cursor.to_string()).data(data))
 }
 
-/// Waits for what an agent says and does.
+/// Waits for messages, activity or the end of an agent.
 #[utoipa::path(
     post, path = "/v1/agent-sessions/{id}/wait", operation_id = "wait_for_agent_session", tag = "agent sessions",
     params(PathAgentSession),
@@ -182,7 +183,7 @@ pub async fn wait(
     Ok(Json(sessions(&app).wait(&app.engine, &id, &request).await?))
 }
 
-/// Lists the permission questions that wait for an answer.
+/// Lists the open permission questions.
 #[utoipa::path(
     get, path = "/v1/agent-sessions/{id}/questions", operation_id = "list_agent_questions", tag = "agent sessions",
     params(PathAgentSession),
@@ -194,8 +195,9 @@ pub async fn questions(app: App, Target(id): Target) -> Result<Json<AgentQuestio
 
 /// Answers a permission question. The first answer counts.
 ///
-/// On the Unix socket, or from a page that may do everything: a token is not enough, since an agent can read it. Nor can
-/// the agent itself answer, or what an agent has started. Both are UNAUTHORIZED.
+/// Accepted on the Unix socket, or from a page with all permissions: a token is not enough, because
+/// an agent can read it. An answer from the agent itself, or from anything that an agent has
+/// started, is also rejected. Both are UNAUTHORIZED.
 #[utoipa::path(
     post, path = "/v1/agent-sessions/{id}/questions/{question}", operation_id = "answer_agent_question",
     tag = "agent sessions",
@@ -217,7 +219,7 @@ pub async fn answer(
     Ok(Json(DoneAnswer { ok: true }))
 }
 
-/// A session and a question in a path.
+/// The session and the question in a path.
 pub struct QuestionPath(String, String);
 
 impl<S: Send + Sync> FromRequestParts<S> for QuestionPath {

@@ -24,7 +24,7 @@ type Answer<T> = Result<Json<T>>;
 
 const DONE: Json<DoneAnswer> = Json(DoneAnswer { ok: true });
 
-/// Returns where snapshots are kept, for a caller who may do this.
+/// Returns the store of snapshots, for a caller with this tier.
 fn store(app: &App, tier: Tier) -> Result<Store> {
     app.engine.authorize(tier)?;
     let none = || Error::internal("this daemon has no folder for snapshots, a defect of muxtap");
@@ -40,7 +40,7 @@ pub async fn list(app: App) -> Answer<SnapshotList> {
     Ok(Json(store(&app, Tier::Read)?.list().await?))
 }
 
-/// Keeps sessions as they are.
+/// Saves sessions.
 #[utoipa::path(
     post, path = "/v1/snapshots", operation_id = "save_snapshot", tag = "snapshots",
     params(ServerQuery),
@@ -52,7 +52,7 @@ pub async fn save(app: App, Params(at): Params<ServerQuery>, Body(request): Body
     Ok(Json(store.save(&server(&app, &at)?, &request).await?))
 }
 
-/// Returns a snapshot's file: what tmuxp reads, and more under the key `muxtap`.
+/// Returns a snapshot's file: tmuxp's format, with more under the key `muxtap`.
 #[utoipa::path(
     get, path = "/v1/snapshots/{name}", operation_id = "get_snapshot", tag = "snapshots",
     params(PathName, ShowQuery),
@@ -62,7 +62,7 @@ pub async fn show(app: App, Target(name): Target, Params(query): Params<ShowQuer
     Ok(Json(store(&app, Tier::Read)?.show(&name, &query).await?))
 }
 
-/// Keeps a file of tmuxp's, tmuxinator's or smug's as a snapshot.
+/// Imports a file of tmuxp, tmuxinator or smug as a snapshot.
 #[utoipa::path(
     put, path = "/v1/snapshots/{name}", operation_id = "import_snapshot", tag = "snapshots",
     params(PathName),
@@ -84,7 +84,7 @@ pub async fn remove(app: App, Target(name): Target) -> Answer<DoneAnswer> {
     Ok(DONE)
 }
 
-/// Makes the sessions of a snapshot.
+/// Creates the sessions of a snapshot.
 #[utoipa::path(
     post, path = "/v1/snapshots/{name}/restore", operation_id = "restore_snapshot", tag = "snapshots",
     params(PathName, ServerQuery),
@@ -101,7 +101,7 @@ pub async fn restore(
     Ok(Json(store.restore(&server(&app, &at)?, &name, &request).await?))
 }
 
-/// Compares a snapshot with another one, or with what there is now.
+/// Compares a snapshot with another one, or with the current state.
 #[utoipa::path(
     get, path = "/v1/snapshots/{name}/diff", operation_id = "diff_snapshot", tag = "snapshots",
     params(PathName, DiffQuery, ServerQuery),
@@ -126,7 +126,7 @@ pub async fn list_layouts(app: App) -> Answer<LayoutList> {
     Ok(Json(layouts::list(&store(&app, Tier::Read)?).await?))
 }
 
-/// Keeps a window's layout.
+/// Saves a window's layout.
 #[utoipa::path(
     post, path = "/v1/layouts", operation_id = "save_layout", tag = "snapshots",
     params(ServerQuery),
@@ -153,7 +153,7 @@ pub async fn remove_layout(app: App, Target(name): Target) -> Answer<DoneAnswer>
     Ok(DONE)
 }
 
-/// Gives a window a layout.
+/// Applies a layout to a window.
 #[utoipa::path(
     post, path = "/v1/layouts/{name}/restore", operation_id = "restore_layout", tag = "snapshots",
     params(PathName, ServerQuery),
@@ -180,7 +180,7 @@ pub async fn list_groups(app: App, Params(at): Params<ServerQuery>) -> Answer<Gr
     Ok(Json(groups::list(&server(&app, &at)?).await?))
 }
 
-/// Says which panes a group has.
+/// Sets the panes of a group.
 #[utoipa::path(
     put, path = "/v1/groups/{name}", operation_id = "set_group", tag = "snapshots",
     params(PathName, ServerQuery),

@@ -1,4 +1,4 @@
-//! `/v1/status/events`: the daemon's status, whenever it changes.
+//! `/v1/status/events`: the daemon's status after each change.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -16,10 +16,10 @@ use muxtap_api::{Error, StatusAnswer};
 /// How long changes are collected before they are sent as one.
 const BETWEEN: Duration = Duration::from_millis(100);
 
-/// Watches what the daemon follows.
+/// Streams the daemon's status after each change.
 ///
-/// Server-Sent Events: `data` is the answer of `GET /v1/status`, at once and whenever a server, its
-/// sessions, windows or panes, or the open waits have changed.
+/// Server-Sent Events: `data` is the response of `GET /v1/status`, sent at once and whenever a
+/// server, its sessions, windows or panes, or the open waits have changed.
 #[utoipa::path(
     get, path = "/v1/status/events", operation_id = "watch_status", tag = "daemon",
     responses(
@@ -28,7 +28,7 @@ const BETWEEN: Duration = Duration::from_millis(100);
     )
 )]
 pub async fn stream(app: App) -> Result<Response> {
-    // A stream that ended at once would have its reader ask again at once.
+    // If a stream ended at once, its reader would reconnect at once.
     if app.engine.is_stopping() {
         return Err(Error::unavailable("muxtap is stopping").into());
     }

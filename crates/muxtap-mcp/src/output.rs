@@ -227,7 +227,7 @@ impl ReadOutput {
     }
 }
 
-/// Adds a text that ends with its line.
+/// Adds a text and, if missing, its line end.
 fn push_lines(to: &mut String, text: &str) {
     to.push_str(text);
     if !text.is_empty() && !text.ends_with('\n') {
@@ -238,7 +238,7 @@ fn push_lines(to: &mut String, text: &str) {
 /// The result of `run`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct RunOutput {
-    /// `ended` or `pending`.
+    /// The outcome: `ended` or `pending`.
     pub outcome: String,
     /// The id of a pending run, for the next call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -344,7 +344,7 @@ pub struct SendOutput {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object, required = false)]
     pub submit: Option<SubmitSeen>,
-    /// The answer that was given.
+    /// The selected answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<String>,
     /// Whether the question has disappeared.

@@ -682,7 +682,7 @@ fn limit(max_chars: Option<usize>) -> usize {
     max_chars.unwrap_or(MAX_CHARS).clamp(100, MOST_CHARS)
 }
 
-/// A result whose text is given and whose JSON is `answer`.
+/// Creates a result from its text, with `answer` as its JSON.
 impl ToolOutput {
     pub(super) fn new(text: impl Into<String>, answer: &impl Serialize) -> Self {
         Self { text: text.into(), answer: serde_json::to_value(answer).unwrap_or(Value::Object(Map::new())) }

@@ -12,15 +12,15 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{App, server};
 
-/// Requests and attachments of one connection at once.
+/// The maximum number of concurrent requests and attachments of one connection.
 const AGENT_REQUESTS: usize = 64;
 
-/// The agent sessions, as one device's connection reaches them. Its requests end with it; what it has asked of an agent
-/// goes on.
+/// The agent sessions, as one device's connection uses them. Its requests end with the connection;
+/// the agents' work continues.
 pub(super) struct AgentPlane {
     app: App,
     outbox: Arc<Outbox>,
-    /// Whether its device may use agents: what they run is not less than what a terminal runs.
+    /// Whether its device may use agents: what they run is as powerful as a terminal.
     allowed: bool,
     open: Arc<Semaphore>,
     gone: CancellationToken,
@@ -34,9 +34,10 @@ impl AgentPlane {
         Self { app, outbox, allowed, open: Arc::new(Semaphore::new(AGENT_REQUESTS)), gone, _end: end }
     }
 
-    /// Takes a message about agent sessions, and answers it in a task. `false`: it is about something else.
+    /// Handles a message about agent sessions in a task. `false`: the message is about something
+    /// else.
     pub(super) fn take(&self, text: &str) -> bool {
-        // Workspaces come this way too, and are long.
+        // Workspaces also come this way, and are long.
         if memmem::find(text.as_bytes(), b"\"sdk.").is_none()
             && memmem::find(text.as_bytes(), b"\"codingcli.").is_none()
         {
@@ -83,7 +84,7 @@ enum Asked {
 }
 
 impl Asked {
-    /// `None`: it is none about agent sessions.
+    /// `None`: the request is not about agent sessions.
     fn of(kind: &str) -> Option<Self> {
         Some(match kind {
             "sdk.create" | "codingcli.create" => Self::Create,
@@ -154,7 +155,8 @@ impl Request {
         Ok((answer, None))
     }
 
-    /// Sends events until the agent ends, as fast as the device takes them. One that missed some is told so (a gap).
+    /// Sends events until the agent ends, as fast as the device accepts them. A device that missed
+    /// some gets a gap.
     async fn follow(&self, mut events: EventReader) {
         self.outbox.room().await;
         while let Some(entry) = events.next().await {

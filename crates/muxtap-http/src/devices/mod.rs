@@ -1,4 +1,5 @@
-//! Devices over HTTP: who is there, workspaces, requests to their owners, and the devices' sessions.
+//! Devices over HTTP: the list of devices, workspaces, requests to their owners, and the devices'
+//! sessions.
 
 mod agents;
 pub mod socket;
@@ -25,7 +26,7 @@ use muxtap_api::{
 
 type Answer<T> = Result<Json<T>>;
 
-/// The principal of the daemon's own user, on whatever way.
+/// The principal of the daemon's own user, over every interface.
 const USER: &str = "user";
 
 /// The caller of a request, as the relay sees it.
@@ -39,7 +40,7 @@ impl FromRequestParts<App> for Asking {
             return Ok(Self(bound(device)));
         }
         if parts.extensions.get::<muxtap_page::PageSession>().is_some_and(|page| !page.reads_only) {
-            // Its user has made its link on the Unix socket.
+            // The page's user created its link on the Unix socket.
             let (principal, label) = (USER.to_owned(), "a page".into());
             let (token_ends, read_only) = (None, false);
             return Ok(Self(Caller {
@@ -56,7 +57,7 @@ impl FromRequestParts<App> for Asking {
         let (principal, remote_control, label) = match parts.extensions.get::<Peer>() {
             Some(Peer::Unix { uid, .. }) if *uid == own => (USER.to_owned(), true, "a program of this user"),
             Some(Peer::Unix { uid, .. }) => (format!("uid {uid}"), true, "a program of another user"),
-            // The daemon's token is for logging devices in; it is bound to none.
+            // The daemon's token logs devices in; it belongs to no device.
             Some(Peer::Tcp { .. }) => (USER.to_owned(), false, "a program"),
             None => ("application".to_owned(), false, "a program"),
         };
@@ -73,7 +74,7 @@ impl FromRequestParts<App> for Asking {
     }
 }
 
-/// Returns the caller whose device has logged in.
+/// Returns the caller for a device that has logged in.
 fn bound(device: &BoundDevice) -> Caller {
     Caller {
         principal: device.principal.clone(),
@@ -111,7 +112,7 @@ pub async fn one(app: App, Asking(caller): Asking, Target(id): Target) -> Answer
     Ok(Json(devices(&app).relay.get(&caller, &id)?))
 }
 
-/// Reads a device's workspace: its owner is asked.
+/// Reads a device's workspace from its owner.
 #[utoipa::path(
     get, path = "/v1/devices/{id}/workspace", operation_id = "get_workspace", tag = "devices",
     params(PathDevice, WorkspaceQuery),
@@ -128,7 +129,7 @@ pub async fn workspace(
     Ok(Json(devices(&app).relay.workspace(&caller, &reader, &id, query.allow_stale).await?))
 }
 
-/// Publishes the workspace of a device that has no socket open.
+/// Publishes the workspace of a device without a connection.
 #[utoipa::path(
     put, path = "/v1/devices/{id}/workspace", operation_id = "publish_workspace", tag = "devices",
     params(PathDevice),
@@ -151,7 +152,7 @@ pub async fn publish(
     Ok(Json(DoneAnswer { ok: true }))
 }
 
-/// Asks the owner of a workspace, and waits for its answer.
+/// Sends a request to the owner of a workspace, and waits for its response.
 #[utoipa::path(
     post, path = "/v1/devices/{id}/rpc", operation_id = "ask_device", tag = "devices",
     params(PathDevice),
@@ -177,7 +178,7 @@ pub async fn rpc(
     Ok(Json(devices(&app).relay.request(&caller, request).await?))
 }
 
-/// Logs a device in: a token that is bound to it.
+/// Logs a device in, and returns a token that is bound to it.
 #[utoipa::path(
     post, path = "/api/device-sessions", operation_id = "begin_device_session", tag = "devices",
     request_body = DeviceSessionRequest,
@@ -203,7 +204,7 @@ pub async fn login(
     Ok(Json(begun.await?))
 }
 
-/// Gives the next tokens for a refresh token, which works once.
+/// Exchanges a refresh token, which works once, for the next tokens.
 #[utoipa::path(
     post, path = "/api/device-sessions/refresh", operation_id = "refresh_device_session", tag = "devices",
     request_body = RefreshRequest,
@@ -222,7 +223,7 @@ pub async fn refresh(app: App, Body(request): Body<RefreshRequest>) -> Answer<De
     Ok(Json(renewed.await?))
 }
 
-/// Ends the session whose token is presented.
+/// Ends the session of the presented token.
 #[utoipa::path(
     delete, path = "/api/device-sessions/current", operation_id = "end_device_session", tag = "devices",
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
@@ -233,7 +234,7 @@ pub async fn logout(
     headers: axum::http::HeaderMap,
 ) -> Answer<DoneAnswer> {
     let Devices { relay, sessions } = devices(&app).clone();
-    // On the Unix socket no guard has looked.
+    // On the Unix socket no guard has checked the token.
     let presented = || {
         let token = headers.get(axum::http::header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")?;
         sessions.verify(token.trim(), clock::now_ms())
@@ -243,7 +244,7 @@ pub async fn logout(
     };
     blocking(move || {
         let ended = sessions.end(&device.family);
-        // Here it has ended, whether or not that could be written.
+        // In memory the session has ended, even if that could not be written.
         relay.end_family(&device.family);
         ended
     })
@@ -251,20 +252,20 @@ pub async fn logout(
     Ok(Json(DoneAnswer { ok: true }))
 }
 
-/// The error for who has the daemon's token alone.
+/// Returns the error for a caller that has only the daemon's token.
 fn log_in_first() -> Error {
     let why = "the daemon's token speaks for no device: POST /api/device-sessions gives a token that does";
     Error::new(ErrorCode::Unauthorized, why)
 }
 
-/// Runs what reads or writes files where that may take its time.
+/// Runs a function that reads or writes files on a thread where it may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> muxtap_api::Result<T> + Send + 'static,
 ) -> muxtap_api::Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Error::internal(error.to_string())))
 }
 
-/// Answers that a request asks for no WebSocket.
+/// Returns the response to a request without a WebSocket upgrade.
 pub(super) fn no_websocket() -> axum::response::Response {
     use axum::response::IntoResponse as _;
     let error = Error::invalid("/v1/devices/ws is a WebSocket (RFC 6455)");

@@ -1,4 +1,4 @@
-//! `/v1/devices/ws`: the connection of a device. `docs/devices.md` has its messages.
+//! `/v1/devices/ws`: the connection of a device. `docs/devices.md` describes its messages.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,15 +27,15 @@ use muxtap_api::{DeviceScope, Error, ErrorCode, Result, Tier};
 
 use crate::{App, error::Failure};
 
-/// The longest message that is read, in bytes; for a longer one the connection is closed. A snapshot that is larger
-/// than is kept is refused by name.
+/// The longest message that is read, in bytes; a longer one closes the connection. A snapshot above
+/// the limit for storing gets an error that names the limit.
 const READ_MOST: usize = 4 << 20;
-/// Bytes that are read at once. A buffer of so many is cleared before each read: the 128 KiB that are usual cost more
-/// than all else that is done for a message.
+/// The number of bytes read at once. A buffer of this size is cleared before each read: the usual
+/// 128 KiB cost more than everything else that is done for a message.
 const READ_BUFFER: usize = 4 << 10;
-/// Bytes of messages that are written at once.
+/// The number of bytes of messages that are written at once.
 const WRITE_BUFFER: usize = 16 << 10;
-/// How long a device has to take a message.
+/// How long a device may take to receive a message.
 const SLOW_READER: Duration = Duration::from_secs(10);
 
 /// Opens a device's connection.
@@ -62,7 +62,7 @@ pub async fn open(
         return Failure::from(error).into_response();
     }
     let Ok(upgrade) = upgrade else { return no_websocket() };
-    // A page's cookie speaks for the user as the Unix socket does.
+    // A page's cookie authorizes as the user, like the Unix socket.
     let is_page = page.is_some_and(|Extension(page)| !page.reads_only);
     let at = Place {
         over_tcp: matches!(peer, Some(Extension(Peer::Tcp { .. }))) && !is_page,
@@ -78,7 +78,7 @@ pub async fn open(
         let devices = app.rooms().devices.clone();
         let mut stop = app.daemon.stop.subscribe();
         let session = async move {
-            // The device counts as a connection as long as it is there.
+            // The device counts as a connection while it is connected.
             let _permit = permit;
             tokio::select! {
                 () = serve(socket, app, devices.relay, devices.sessions, caller, at) => {}
@@ -95,9 +95,9 @@ pub async fn open(
 #[derive(Clone, Copy)]
 struct Place {
     over_tcp: bool,
-    /// Whether this muxtap allows no changes: then a device may ask others for none.
+    /// Whether this muxtap allows no changes: a device may then request none from others.
     reads_only: bool,
-    /// Whether it may use terminals and agents, but for what a token in its `hello` says.
+    /// Whether the connection may use terminals and agents, apart from a token in its `hello`.
     has_terminals: bool,
 }
 
@@ -122,7 +122,8 @@ async fn serve(mut socket: WebSocket, app: App, relay: Relay, sessions: DeviceSe
     let _ = send(&mut socket, Message::Close(None)).await;
 }
 
-/// Begins a device's connection with its `hello`. Also returns whether it may use terminals and agents.
+/// Begins a device's connection with its `hello`. Also returns whether it may use terminals and
+/// agents.
 fn begin(relay: &Relay, sessions: &DeviceSessions, caller: Caller, at: Place, text: &str) -> Result<(Session, bool)> {
     let mut has_terminals = at.has_terminals;
     let hello = Hello::parse(text)?;
@@ -131,7 +132,7 @@ fn begin(relay: &Relay, sessions: &DeviceSessions, caller: Caller, at: Place, te
             let device = sessions.verify(token, clock::now_ms());
             let device =
                 device.ok_or_else(|| Error::new(ErrorCode::Unauthorized, "token: not valid, or it has ended"))?;
-            // A token of another principal's does not change who this is.
+            // A token of another principal is rejected: it cannot change the caller's identity.
             if device.principal != caller.principal {
                 return Err(Error::new(ErrorCode::Unauthorized, "token: it is another principal's"));
             }
@@ -143,15 +144,15 @@ fn begin(relay: &Relay, sessions: &DeviceSessions, caller: Caller, at: Place, te
     };
     caller.read_only = at.reads_only;
     let session = relay.connect(&caller, &hello)?;
-    // Its family may have ended while its connection began, which was none to end then.
+    // The session may have been revoked during connection setup.
     if caller.family.as_ref().is_some_and(|family| !sessions.has(family)) {
         return Err(Error::new(ErrorCode::Unauthorized, "token: it has ended"));
     }
     Ok((session, has_terminals))
 }
 
-/// Passes messages both ways until one of both ends. What the device says is heard while it is slow to take what is
-/// sent to it.
+/// Passes messages in both directions until either end closes. The device's messages are read even
+/// while it is slow to receive.
 async fn run(socket: &mut WebSocket, session: Session, agents: &AgentPlane) {
     let (mut sink, mut stream) = socket.split();
     let (outbox, ping) = (session.outbox().clone(), Notify::new());
@@ -160,13 +161,13 @@ async fn run(socket: &mut WebSocket, session: Session, agents: &AgentPlane) {
         () = &mut writing => return,
         flow = read(&mut stream, session, agents, &ping) => flow,
     };
-    // What waits for it is sent before it ends.
+    // Queued messages are sent before the connection ends.
     if flow == Some(Flow::End) {
         writing.await;
     }
 }
 
-/// Sends what waits for a device, and pings, until nothing more may come or it takes nothing.
+/// Sends a device's queued messages, and pings, until no more may come or the device accepts none.
 async fn write<S: Sink<Message> + Unpin>(sink: &mut S, outbox: &Outbox, ping: &Notify) {
     let mut batch = Vec::new();
     loop {
@@ -185,7 +186,7 @@ async fn write<S: Sink<Message> + Unpin>(sink: &mut S, outbox: &Outbox, ping: &N
     }
 }
 
-/// Takes what a device says until it has gone (`None`) or its connection is to end.
+/// Handles a device's messages until it disconnects (`None`) or its connection must end.
 async fn read<E>(
     stream: &mut (impl Stream<Item = std::result::Result<Message, E>> + Unpin),
     mut session: Session,
@@ -217,7 +218,7 @@ async fn read<E>(
     }
 }
 
-/// Sends messages together. Error: the device does not take them.
+/// Sends messages together. Error: the device does not accept them.
 async fn send_all<S: Sink<Message> + Unpin>(sink: &mut S, batch: &mut Vec<Arc<str>>) -> std::result::Result<(), ()> {
     for text in batch.drain(..) {
         let fed = timeout(SLOW_READER, sink.feed(Message::Text(text.as_ref().into()))).await;
@@ -226,7 +227,7 @@ async fn send_all<S: Sink<Message> + Unpin>(sink: &mut S, batch: &mut Vec<Arc<st
     timeout(SLOW_READER, sink.flush()).await.map_err(|_| ())?.map_err(|_| ())
 }
 
-/// Sends a message. Error: the device does not take it.
+/// Sends a message. Error: the device does not accept it.
 async fn send<S: Sink<Message> + Unpin>(sink: &mut S, message: Message) -> std::result::Result<(), ()> {
     match timeout(SLOW_READER, sink.send(message)).await {
         Ok(Ok(())) => Ok(()),

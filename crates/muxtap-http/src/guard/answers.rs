@@ -1,4 +1,4 @@
-//! The large answers over TCP that their readers have not taken yet: what they hold together is bounded.
+//! The limit on large responses over TCP that their readers have not received yet, all together.
 
 use std::{
     collections::HashMap,
@@ -21,20 +21,21 @@ use muxtap_base::metrics;
 
 use crate::error::Failure;
 
-/// Bytes of all answers that are being sent, small ones not counted.
+/// The number of bytes of all responses that are being sent, without small ones.
 const ANSWERS_BYTES: usize = 256 * 1024 * 1024;
-/// Of them, the bytes of the answers of one login: a page's cookie or a device's session.
+/// The number of those bytes for one login: a page's cookie or a device's session.
 const LOGIN_ANSWERS_BYTES: usize = 64 * 1024 * 1024;
-/// Bytes of an answer that does not count.
+/// The number of bytes in a response that does not count.
 const SMALL_ANSWER: usize = 64 * 1024;
-/// Bytes of an answer that are passed on at once: the rest counts until they are taken.
+/// The number of bytes of a response that are passed on at once: the rest counts until it is
+/// received.
 const PIECE: usize = 64 * 1024;
 
-/// The message of a refusal.
+/// The message of a rejection.
 const TOO_MANY: &str = "too many large responses have not been read by their callers; request less at once, or retry \
                         later";
 
-/// The bytes of all answers.
+/// The bytes of all responses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers(Arc<Mutex<Held>>);
 
@@ -44,7 +45,7 @@ struct Held {
     of_logins: HashMap<String, usize>,
 }
 
-/// The bytes of one answer, until this is dropped.
+/// The bytes of one response, until this is dropped.
 #[derive(Debug)]
 struct Share {
     answers: Answers,
@@ -53,7 +54,7 @@ struct Share {
 }
 
 impl Answers {
-    /// Counts an answer of a login. `None`: there is no place for it.
+    /// Counts a response of a login. `None`: it exceeds the limit.
     fn hold(&self, login: Option<String>, bytes: usize) -> Option<Share> {
         let mut held = self.held();
         let own = login.as_ref().and_then(|login| held.of_logins.get(login)).copied().unwrap_or_default();
@@ -87,16 +88,16 @@ impl Drop for Share {
     }
 }
 
-/// Counts a large answer until its reader has taken it, and refuses it where there is no place for it.
+/// Counts a large response until its reader has received it, and rejects it over the limit.
 pub(super) async fn count(State(answers): State<Answers>, request: Request, next: Next) -> Response {
     let login = super::login_of(&request);
     let is_mcp = request.method() == Method::POST && request.uri().path() == "/mcp";
     let response = next.run(request).await;
-    // MCP sends an answer whole, as an event of a stream.
+    // MCP sends a response whole, as an event of a stream.
     if is_mcp && response.body().size_hint().exact().is_none() {
         return response.map(|body| Body::new(Events { body, answers, login, share: None }));
     }
-    // Any other stream makes its pieces as its reader takes them.
+    // Any other stream produces its pieces as its reader receives them.
     let length = response.body().size_hint().exact().and_then(|length| usize::try_from(length).ok());
     let Some(length) = length.filter(|length| *length > SMALL_ANSWER) else { return response };
     if let Some(share) = answers.hold(login, length) {
@@ -108,10 +109,10 @@ pub(super) async fn count(State(answers): State<Answers>, request: Request, next
     refused
 }
 
-/// An answer that is passed on in pieces, so that its end tells when its reader has taken nearly all of it.
+/// A response that is passed on in pieces: when it ends, its reader has received nearly all of it.
 struct Sent {
     body: Body,
-    /// What came of the body and is not passed on.
+    /// The part of the body that is not passed on yet.
     piece: Bytes,
     left: usize,
     _share: Share,
@@ -150,12 +151,13 @@ impl HttpBody for Sent {
     }
 }
 
-/// The events of an answer of MCP. A large one counts until the next is asked for: by then it was taken.
+/// The events of an MCP response. A large event counts until the next is requested: by then it was
+/// received.
 struct Events {
     body: Body,
     answers: Answers,
     login: Option<String>,
-    /// The event that was passed on last, where it is large.
+    /// The share of the event that was passed on last, if it is large.
     share: Option<Share>,
 }
 
@@ -206,7 +208,7 @@ mod tests {
             assert!(frame.unwrap().unwrap().is_data());
             assert_eq!(answers.held().all, held);
         }
-        // One for which there is no place ends the stream.
+        // An event over the limit ends the stream.
         let _all = answers.hold(None, ANSWERS_BYTES).unwrap();
         let body = Body::from_stream(futures_util::stream::iter([Ok::<_, std::convert::Infallible>(Bytes::from(
             vec![b'y'; SMALL_ANSWER + 1],

@@ -1,4 +1,4 @@
-//! The bodies of all requests over TCP: what they take together is bounded.
+//! The limit on the bodies of all requests over TCP, together.
 
 use std::{
     pin::Pin,
@@ -23,9 +23,10 @@ use muxtap_base::metrics;
 
 use crate::error::Failure;
 
-/// Bytes of the bodies of all requests that are carried out at once, small ones not counted.
+/// The number of bytes of the bodies of all concurrent requests, without small ones.
 const BODIES_BYTES: usize = 192 * 1024 * 1024;
-/// Bytes of a request's body that do not count: a request of the usual size is never refused for those of others.
+/// The number of bytes of a body that do not count: a request of the usual size is never rejected
+/// because of others.
 const FREE_BYTES: usize = 64 * 1024;
 
 /// The bytes of all bodies.
@@ -37,12 +38,12 @@ pub(super) struct Bodies(Arc<AtomicUsize>);
 struct Share {
     all: Bodies,
     bytes: AtomicUsize,
-    /// Whether there was no place for more.
+    /// Whether a further part exceeded the limit.
     is_refused: AtomicBool,
 }
 
 impl Share {
-    /// Counts bytes that have arrived. Returns whether there is place for them.
+    /// Counts bytes that have arrived. Returns whether they are within the limit.
     fn add(&self, more: usize) -> bool {
         let before = self.bytes.fetch_add(more, Ordering::Relaxed);
         let counted = (before + more).saturating_sub(FREE_BYTES.max(before));
@@ -60,7 +61,7 @@ impl Drop for Share {
     }
 }
 
-/// Counts a request's body until the request is answered, and refuses it where there is no place for it.
+/// Counts a request's body until the response, and rejects it over the limit.
 pub(super) async fn count(State(all): State<Bodies>, request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;

@@ -1,4 +1,4 @@
-//! Wrong credentials over TCP: counted, limited in rate, and without a line for each in any log.
+//! Wrong credentials over TCP: counted, limited in rate, and without a log line for each.
 
 use std::{
     collections::HashMap,
@@ -17,22 +17,23 @@ use muxtap_net::{Peer, Seldom};
 
 use crate::error::Failure;
 
-/// Wrong credentials of one address that are answered at once.
+/// The burst of wrong credentials from one address that get their own error.
 const ADDRESS_BURST: u32 = 64;
-/// After them, the time in which one more is answered as such.
+/// The time after which one more gets it, once the burst is used up.
 const ADDRESS_PACE: Duration = Duration::from_millis(500);
-/// Wrong credentials of all addresses that are answered at once.
+/// The burst of wrong credentials from all addresses that get their own error.
 const BURST: u32 = 512;
-/// After them, the time in which one more is answered as such.
+/// The time after which one more gets it, once the burst is used up.
 const PACE: Duration = Duration::from_millis(50);
-/// Addresses whose wrong credentials are counted apart; of more, those that have none left to count go.
+/// The number of addresses that are counted separately; beyond it, addresses with full buckets are
+/// dropped.
 const ADDRESSES: usize = 1024;
 
 /// The wrong credentials of a port's callers.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     state: Mutex<State>,
-    /// Counts those that were refused without a look.
+    /// Counts the credentials that were rejected by the rate limit.
     refused: Seldom,
 }
 
@@ -42,12 +43,12 @@ struct State {
     addresses: HashMap<IpAddr, Bucket>,
 }
 
-/// A bucket from which each failure takes one, and which fills again: when it will be full.
+/// A bucket that each failure takes from and that refills over time: the time when it is full.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket(Option<Instant>);
 
 impl Bucket {
-    /// Returns how long it takes until another one can be taken; zero: now.
+    /// Returns the time until the next one can be taken; zero: now.
     fn wait(self, now: Instant, burst: u32, pace: Duration) -> Duration {
         let full = self.0.map_or(Duration::ZERO, |full| full.saturating_duration_since(now));
         (full + pace).saturating_sub(pace * burst)
@@ -63,8 +64,9 @@ impl Bucket {
 }
 
 impl Failures {
-    /// Returns a response as its caller gets it. A refused credential counts; of too many, each is refused with 429.
-    /// A right credential never comes here, so that no flood of wrong ones keeps its holder out.
+    /// Returns the response for the caller. A wrong credential counts; above the limit each is
+    /// rejected with 429. A right credential never reaches this, so no flood of wrong ones locks
+    /// its holder out.
     pub(super) fn judge(&self, peer: Option<Peer>, response: Response) -> Response {
         if response.status() != StatusCode::UNAUTHORIZED {
             return response;
@@ -90,7 +92,7 @@ impl Failures {
         refused
     }
 
-    /// Counts a failure of an address. Returns how long to wait, where there were too many.
+    /// Counts a failure of an address. Returns how long to wait, if there were too many.
     fn count(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let own = state.addresses.get(&address).copied().unwrap_or_default();
@@ -102,7 +104,7 @@ impl Failures {
         if state.addresses.len() >= ADDRESSES {
             state.addresses.retain(|_, bucket| !bucket.is_full(now));
         }
-        // With more addresses at once than that the common bucket alone counts.
+        // With more concurrent addresses than that, only the common bucket counts.
         if state.addresses.len() < ADDRESSES || state.addresses.contains_key(&address) {
             state.addresses.entry(address).or_default().take(now, ADDRESS_PACE);
         }
@@ -129,7 +131,7 @@ mod tests {
         assert_eq!(wait, ADDRESS_PACE);
         assert!(counted(from(2), now), "another address is not limited by the first");
         assert!(counted(from(1), now + wait) && !counted(from(1), now + wait));
-        // Many addresses together have a limit, too.
+        // Many addresses together are also limited.
         let later = now + Duration::from_secs(600);
         let many = (100..100 + 2 * BURST).filter(|number| counted(from(*number), later)).count();
         assert_eq!(many, BURST as usize);

@@ -1,18 +1,20 @@
-//! `Host` headers, parsed to the letter (RFC 3986, section 3.2): what is not exactly a host and a port means nothing.
+//! Strict parser for `Host` headers (RFC 3986, section 3.2): anything but a host and a port is
+//! invalid.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The host that a `Host` header or a request's first line names, without its port.
+/// The host in a `Host` header or a request line, without its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Host<'a> {
     /// An address: `127.0.0.1`, `[::1]`.
     Address(IpAddr),
-    /// A name, without a dot at its end.
+    /// A name, without a trailing dot.
     Name(&'a str),
 }
 
 impl<'a> Host<'a> {
-    /// Parses `HOST` or `HOST:PORT`. `None`: the text has anything else in it, such as a user, a path or an empty port.
+    /// Parses `HOST` or `HOST:PORT`. `None` if the text has anything else, such as a user, a path
+    /// or an empty port.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
         if let Some(rest) = text.strip_prefix('[') {
             let (address, port) = rest.split_once(']')?;
@@ -39,7 +41,7 @@ impl<'a> Host<'a> {
 }
 
 fn check_port(port: &str) -> Option<()> {
-    // A sign is none of a port's, though `u16` would take it.
+    // A sign is invalid in a port, though `u16` accepts it.
     (port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()).then_some(())
 }
 
@@ -47,7 +49,7 @@ fn check_port(port: &str) -> Option<()> {
 pub(super) mod tests {
     use super::*;
 
-    /// Texts that are no host and port, though each has a name of this daemon in it.
+    /// Malformed hosts and ports, each with a name of this daemon in it.
     pub(in super::super) const MALFORMED: [&str; 36] = [
         "[::1].evil.com",
         "[::1]garbage",
@@ -97,7 +99,7 @@ pub(super) mod tests {
         assert_eq!(Host::parse("[::1]"), address("::1"));
         assert_eq!(Host::parse("127.0.0.1:7717"), address("127.0.0.1"));
         assert_eq!(Host::parse("box.lan.:1"), Some(Host::Name("box.lan")));
-        // Other ways to write an address are names, which nobody has.
+        // Other forms of an address are names, and no host has them.
         for name in ["127.1", "0x7f000001", "2130706433", "0177.0.0.1", "127.0.0.1.nip.io"] {
             assert_eq!(Host::parse(name), Some(Host::Name(name)));
         }

@@ -1,5 +1,6 @@
-//! The sessions of MCP over HTTP: so many in all and of one caller. Where there is no place for a new one, a session of
-//! the same caller ends that was never used, or has been idle for [`GIVES_WAY`]; of several, the one idle for longest.
+//! The sessions of MCP over HTTP, limited in all and per caller. A new session over the limit ends
+//! a session of the same caller that was never used, or has been idle for [`GIVES_WAY`]; of
+//! several, the one that has been idle longest.
 
 use std::{
     cell::RefCell,
@@ -31,22 +32,23 @@ use rmcp::{
 
 use crate::error::Failure;
 
-/// Sessions at once.
+/// The maximum number of concurrent sessions.
 const SESSIONS: usize = 256;
-/// Of them, those of one caller: a login, a remote address, the programs of this user.
+/// The number of those for one caller: a login, a remote address, the programs of this user.
 const CALLER_SESSIONS: usize = 64;
-/// How long a session lives on in which nothing happens.
+/// How long a session without activity lives.
 const SESSION_IDLE: Duration = Duration::from_secs(1800);
-/// How long a session that was used must have been idle before a new one of the same caller may end it: callers with
-/// the token share one count, and could end each other's sessions otherwise.
+/// How long a used session must have been idle before a new one of the same caller may end it:
+/// callers with the token share one count, and could otherwise end each other's sessions.
 const GIVES_WAY: Duration = Duration::from_secs(300);
-/// How long an answer is kept for a client that lost its connection before it had all of it.
+/// How long a response is kept for a client that lost its connection before it had received all of
+/// it.
 const ANSWER_KEPT: Duration = Duration::from_secs(5);
 /// The header that names a session.
 const SESSION_HEADER: &str = "mcp-session-id";
 
 tokio::task_local! {
-    /// The caller of the request that is carried out, and whether there was no place for its session.
+    /// The caller of the current request, and whether its session exceeded the limit.
     static CREATING: RefCell<Creating>;
 }
 
@@ -55,7 +57,7 @@ struct Creating {
     is_refused: bool,
 }
 
-/// The sessions; they belong to callers.
+/// The sessions, by their callers.
 #[derive(Debug)]
 pub(super) struct Sessions {
     sessions: LocalSessionManager,
@@ -66,13 +68,13 @@ pub(super) struct Sessions {
 struct Open {
     caller: String,
     used: Instant,
-    /// A request has named it since `initialize`.
+    /// Whether a request has named the session since `initialize`.
     was_used: bool,
-    /// Requests and streams of it that are not answered to their end.
+    /// The number of its requests and streams whose responses have not ended.
     requests: usize,
 }
 
-/// A request of a session, until it is answered to its end.
+/// A request of a session, until its response has ended.
 struct InUse {
     sessions: Arc<Sessions>,
     id: SessionId,
@@ -92,8 +94,8 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the session that has to end so that this caller can have another one. Error: the caller has too many,
-    /// and each is in use, or was a short time ago.
+    /// Returns the session that must end to make room for another one of this caller. Error: the
+    /// caller has too many, and each is in use, or was a short time ago.
     fn in_the_way(&self, caller: &str, now: Instant) -> Result<Option<SessionId>, ()> {
         let open = self.open();
         let own = || open.iter().filter(|(_, one)| one.caller == caller);
@@ -125,7 +127,7 @@ impl Drop for InUse {
     }
 }
 
-/// Notes which sessions are in use, and refuses a new one for which there is no place.
+/// Tracks which sessions are in use, and rejects a new one over the limit.
 pub(super) async fn count(State(sessions): State<Arc<Sessions>>, request: Request, next: Next) -> Response {
     if let Some(id) = session_of(request.headers()) {
         let in_use = sessions.begin_use(id);
@@ -156,7 +158,7 @@ fn session_of(headers: &HeaderMap) -> Option<&str> {
     headers.get(SESSION_HEADER)?.to_str().ok()
 }
 
-/// Returns whom a new session belongs to.
+/// Returns the caller that a new session belongs to.
 fn caller(request: &Request) -> String {
     let extensions = request.extensions();
     if let Some(device) = extensions.get::<muxtap_devices::BoundDevice>() {
@@ -264,12 +266,12 @@ mod tests {
         assert!(!sessions.has_session(&second).await.unwrap(), "it was never used");
         assert!(sessions.has_session(&first).await.unwrap(), "it is in use");
         drop(used);
-        // A session that was used stays, however many others are opened.
+        // A used session stays, however many others are opened.
         for _ in 0..2 * CALLER_SESSIONS {
             create(&sessions, "one").await.unwrap();
         }
         assert!(sessions.has_session(&first).await.unwrap(), "it was used a short time ago");
-        // Each is in use: there is no place, and nobody else's session ends for it.
+        // Each is in use: the new one is rejected, and no other caller's session ends for it.
         let own: Vec<_> =
             sessions.open().iter().filter(|(_, one)| one.caller == "one").map(|(id, _)| id.clone()).collect();
         let used: Vec<_> = own.iter().map(|id| sessions.begin_use(id.as_ref()).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! The page's own files, which are part of the program as `web/dist` has them.
+//! The page's own files, which are built into the program from `web/dist`.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::Failure;
 
-/// Limits of the page: it loads its own files alone, and frames that a person opens.
+/// The page's content security policy: it loads only its own files, and frames that a person opens.
 const POLICY: &str = "default-src 'self'; connect-src 'self'; frame-src http: https:; object-src 'none'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -52,7 +52,7 @@ static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     FILES.iter().map(tag).collect()
 });
 
-/// Shows the page.
+/// Returns the page.
 #[utoipa::path(
     get, path = "/", operation_id = "show_page", tag = "page",
     responses((status = 200, description = "The page", content_type = "text/html"))
@@ -87,7 +87,7 @@ fn serve(name: &str, headers: &HeaderMap) -> Response {
     say(header::CONTENT_TYPE, file.kind);
     say(header::CONTENT_ENCODING, "gzip");
     say(header::ETAG, tag);
-    // A newer muxtap's files are asked for at once.
+    // A browser then fetches a newer muxtap's files at once.
     say(header::CACHE_CONTROL, "no-cache");
     say(header::CONTENT_SECURITY_POLICY, POLICY);
     say(header::X_CONTENT_TYPE_OPTIONS, "nosniff");

@@ -1,4 +1,4 @@
-//! The page: its files, who may see it, and its connection (`docs/page.md`).
+//! The page: its files, its authorization, and its connection (`docs/page.md`).
 
 pub mod files;
 pub mod socket;
@@ -24,16 +24,16 @@ use muxtap_page::{PageFile, PageFileRequest, PageFileSaved, PageSession, Pages};
 
 /// The name of the page's cookie.
 const COOKIE: &str = "muxtap_page";
-/// How long a browser keeps it at most, in seconds. The daemon ends it sooner.
+/// How long a browser keeps the cookie, in seconds. The daemon ends it sooner.
 const COOKIE_AGE: u32 = 400 * 86_400;
 
 fn pages(app: &App) -> &Pages {
     &app.daemon.about.page
 }
 
-/// Makes a link to the page.
+/// Creates a link to the page.
 ///
-/// On the Unix socket only. Where no TCP port is open one is opened on a loopback address.
+/// Only on the Unix socket. If the daemon has no TCP port, it opens one on a loopback address.
 #[utoipa::path(
     post, path = "/v1/page/codes", operation_id = "make_page_code", tag = "page",
     params(ServerQuery),
@@ -57,7 +57,7 @@ pub async fn code(
         app.engine.record("page-revoke", "ok");
         return Ok(Json(PageCode { code: String::new(), urls: Vec::new(), revoked }));
     }
-    // The caller's server is followed from now on, so that its panes are shown.
+    // The caller's server is followed from now on, so the page shows its panes.
     super::server(&app, &at)?;
     let mut urls = app.daemon.about.http.clone();
     if urls.is_empty() {
@@ -68,7 +68,7 @@ pub async fn code(
     Ok(Json(PageCode { code, urls, revoked: 0 }))
 }
 
-/// Trades a code for the page's cookie.
+/// Exchanges a code for the page's cookie.
 #[utoipa::path(
     post, path = "/v1/page/login", operation_id = "log_page_in", tag = "page",
     request_body = PageLogin,
@@ -76,14 +76,15 @@ pub async fn code(
 )]
 pub async fn login(Extension(peer): Extension<Peer>, app: App, Body(login): Body<PageLogin>) -> Result<Response> {
     let sessions = pages(&app).sessions.clone();
-    // A wrong code costs a comparison: no thread, no file, and no line of the audit log, which anybody could fill.
+    // A wrong code costs a comparison: no thread, no file, and no line of the audit log, which any
+    // caller could fill.
     let code = sessions.redeem(&login.code)?;
     let cookie = blocking(move || sessions.log_in(&code, clock::now_ms())).await;
     app.engine.record("page-login", result_of(&cookie));
     Ok(with_cookie(&peer, &cookie?, COOKIE_AGE))
 }
 
-/// Ends the page's cookie.
+/// Invalidates the page's cookie.
 #[utoipa::path(
     post, path = "/v1/page/logout", operation_id = "log_page_out", tag = "page",
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
@@ -101,7 +102,7 @@ pub async fn logout(
     Ok(with_cookie(&peer, "", 0))
 }
 
-/// Names a file.
+/// Selects a file.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -112,7 +113,8 @@ pub struct PageFileQuery {
 
 /// Reads a file for an editor of the page.
 ///
-/// A file of this machine, below one of the folders of `page_folders`, for who may start programs.
+/// The file must be on this machine, below one of the folders of `page_folders`; needs the tier
+/// `create`.
 #[utoipa::path(
     get, path = "/v1/page/files", operation_id = "read_page_file", tag = "page",
     params(PageFileQuery),
@@ -128,7 +130,8 @@ pub async fn read_file(app: App, Params(asked): Params<PageFileQuery>) -> Result
 
 /// Saves a file for an editor of the page.
 ///
-/// One that something else has changed since it was opened is left as it is (`CONFLICT`), unless no version is said.
+/// A file that has changed since it was opened is left as it is (`CONFLICT`), unless the request
+/// has no version.
 #[utoipa::path(
     put, path = "/v1/page/files", operation_id = "save_page_file", tag = "page",
     request_body = PageFileRequest,
@@ -142,7 +145,7 @@ pub async fn save_file(app: App, Body(request): Body<PageFileRequest>) -> Result
     Ok(Json(saved?))
 }
 
-/// Returns a result as the audit log has it.
+/// Returns a result as the audit log shows it.
 fn result_of<T>(result: &muxtap_api::Result<T>) -> &str {
     result.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok")
 }
@@ -158,7 +161,7 @@ fn with_cookie(peer: &Peer, value: &str, age: u32) -> Response {
     response
 }
 
-/// Returns the page's cookie that a request brings.
+/// Returns the page's cookie in a request.
 pub(super) fn presented_cookie(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
     cookies.flat_map(|cookies| cookies.split(';')).find_map(|cookie| {
@@ -167,8 +170,9 @@ pub(super) fn presented_cookie(headers: &HeaderMap) -> Option<&str> {
     })
 }
 
-/// Whether a browser says that a request comes from the page itself, where it changes something or opens a WebSocket;
-/// whether it says nothing else, where it only reads. `own`: the daemon's own origin.
+/// Returns whether a browser states that a request comes from the page itself, if it changes
+/// something or opens a WebSocket; for a mere read, whether the browser does not state otherwise.
+/// `own`: the daemon's own origin.
 pub(super) fn is_from_page(method: &Method, headers: &HeaderMap, own: &str) -> bool {
     let said = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     let only_reads = matches!(*method, Method::GET | Method::HEAD) && !headers.contains_key(header::UPGRADE);
@@ -180,9 +184,9 @@ pub(super) fn is_from_page(method: &Method, headers: &HeaderMap, own: &str) -> b
     }
 }
 
-/// Whether a page that may only look may ask for this.
+/// Returns whether a read-only page may send this request.
 pub(super) fn only_looks(method: &Method, path: &str) -> bool {
-    // These take requests on what GET opens.
+    // These routes accept further requests on a connection that GET opens.
     let opens = ["/mcp", "/v1/mcp", "/v1/peer", "/v1/stream", "/v1/devices/ws", "/v1/environment", "/v1/config"];
     let is_of = |prefix: &&str| path.strip_prefix(*prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     match *method {
@@ -192,7 +196,7 @@ pub(super) fn only_looks(method: &Method, path: &str) -> bool {
     }
 }
 
-/// Runs what writes files where that may take its time.
+/// Runs a function that writes files on a thread where it may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> muxtap_api::Result<T> + Send + 'static,
 ) -> muxtap_api::Result<T> {
@@ -222,7 +226,7 @@ mod tests {
         assert!(from(Method::POST, &[("origin", own)]));
         assert!(from(Method::POST, &[("sec-fetch-site", "same-origin")]));
         assert!(!from(Method::POST, &[]) && !from(Method::POST, &[("sec-fetch-site", "none")]));
-        // Another port of this machine is the same site, and is sent the same cookies.
+        // Another port of this machine is the same site, and gets the same cookies.
         for other in [
             &[("origin", "http://127.0.0.1:3000")][..],
             &[("sec-fetch-site", "same-site")],

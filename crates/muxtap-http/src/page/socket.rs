@@ -1,4 +1,4 @@
-//! `/v1/page/ws`: a page's connection. `docs/page.md` has its messages.
+//! `/v1/page/ws`: a page's connection. `docs/page.md` describes its messages.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,14 +26,17 @@ const PROTOCOL: &str = "muxtap-page-1";
 const READ_MOST: usize = 1 << 20;
 /// The longest message of a page that may not type, in bytes.
 const READER_READ_MOST: usize = 64 << 10;
-/// Bytes that are read from a page at once, and bytes of messages that are gathered before they are written.
+/// The number of bytes read from a page at once, and the number of bytes of messages collected
+/// before they are written.
 const READ_BYTES: usize = 8 * 1024;
 const WRITE_BYTES: usize = 32 * 1024;
-/// Messages that wait for the socket. Few: what is made late is newer.
+/// The number of messages that wait for the socket. Few: a message that is created late is more
+/// recent.
 const WAITING: usize = 4;
-/// Messages of a page that wait until they are looked at. Few: one that was parsed takes many times its bytes.
+/// The number of a page's messages that wait to be handled. Few: a parsed message takes many times
+/// its bytes.
 const READ_AHEAD: usize = 4;
-/// How often a page that says nothing is asked for a sign of life, and how long that may take.
+/// How long a page may be silent before a ping, and how long the reply may take.
 const PING: Duration = Duration::from_secs(30);
 const SILENT: Duration = Duration::from_secs(75);
 
@@ -77,7 +80,7 @@ pub async fn open(
         let pages = pages(&app).clone();
         let mut stop = app.daemon.stop.subscribe();
         let served = async move {
-            // The page counts as a connection as long as it is there.
+            // The page counts as a connection while it is open.
             let _permit = permit;
             let (out, messages) = mpsc::channel(WAITING);
             let (rooms, context) = (app.rooms().clone(), app.daemon.about.agents.clone());
@@ -98,7 +101,7 @@ pub async fn open(
     })
 }
 
-/// Passes messages both ways until one of both ends.
+/// Passes messages in both directions until either end closes.
 async fn serve(socket: WebSocket, connection: Connection, out: mpsc::Receiver<Answer>) {
     let (writer, reader) = socket.split();
     let (incoming, messages) = mpsc::channel(READ_AHEAD);
@@ -106,11 +109,13 @@ async fn serve(socket: WebSocket, connection: Connection, out: mpsc::Receiver<An
     let connection = connection.serve(messages);
     let reading = read(reader, incoming, say);
     let writing = write(writer, out, said);
-    // The connection ends when the page goes (`reading` ends), and the writer when it has written the last.
+    // The connection ends when the page closes (`reading` ends), and the writer after the last
+    // message.
     tokio::join!(connection, reading, writing);
 }
 
-/// Reads messages until the page goes, or says what is none; then says why to close.
+/// Reads messages until the page closes, or sends an invalid one; then gives the reason for
+/// closing.
 async fn read(
     mut reader: SplitStream<WebSocket>,
     incoming: mpsc::Sender<serde_json::Value>,
@@ -125,7 +130,7 @@ async fn read(
                 if heard.elapsed() >= SILENT {
                     break None;
                 }
-                // One that is not written yet is one.
+                // An unwritten ping still counts as one.
                 let _ = say.try_send(Message::Ping(axum::body::Bytes::new()));
                 continue;
             }
@@ -160,19 +165,19 @@ fn is_too_long(error: &axum::Error) -> bool {
     matches!(source, Some(tokio_tungstenite::tungstenite::Error::Capacity(_)))
 }
 
-/// Writes messages until there are no more, or the socket takes none.
+/// Writes messages until none are left, or the socket accepts none.
 async fn write(
     mut writer: SplitSink<WebSocket, Message>,
     mut out: mpsc::Receiver<Answer>,
     mut said: mpsc::Receiver<Message>,
 ) {
     loop {
-        // The share counts until the socket has taken the message.
+        // The share counts until the socket has accepted the message.
         let (message, _share) = tokio::select! {
             biased;
             answer = out.recv() => match answer {
                 Some(Answer { text, share }) => (Message::Text(text.into()), share),
-                // The connection has ended: at last what the reader says.
+                // The connection has ended: the reader's reason comes last.
                 None => match said.recv().await {
                     Some(message) => (message, None),
                     None => break,

@@ -1,7 +1,8 @@
 //! Event streams: `GET /v1/events` (Server-Sent Events) and `GET /v1/stream` (a WebSocket).
 //! `docs/http.md` describes their protocols.
-//! Streams are written on threads of their own. However many readers there are, the thread that
-//! reads tmux and decides waits only marks for them what changed.
+//!
+//! Streams are written on threads of their own. However many readers are connected, the thread that
+//! reads tmux and decides waits only marks the changes for them.
 
 pub mod sse;
 mod wire;
@@ -14,9 +15,9 @@ use muxtap_engine::Engine;
 use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// Bytes written for one reader before the task yields to others.
+/// The number of bytes written for one reader before the task yields to others.
 const YIELD_BYTES: usize = 256 * 1024;
-/// How long an ended stream has to send its end and its reader to take it.
+/// How long an ended stream has to send its end and its reader to receive it.
 pub const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The open streams and the threads that write them; clones share them.
@@ -28,12 +29,12 @@ pub struct Streams {
     pub(super) engine_runtime: Handle,
     /// The sessions of `/v1/stream`.
     pub(super) open: TaskTracker,
-    /// Cancelled to cut streams, whatever they do.
+    /// Cancelled to cut streams, whatever their state.
     pub(super) cut: CancellationToken,
 }
 
 impl Streams {
-    /// Creates streams of an engine that are written by `writers`.
+    /// Creates an engine's streams, written by `writers`.
     pub fn new(writers: Handle, engine: &Engine) -> Self {
         let engine_runtime = engine.runtime().clone();
         Self { writers, engine_runtime, open: TaskTracker::new(), cut: CancellationToken::new() }

@@ -25,16 +25,15 @@ use crate::{
     server,
 };
 
-/// How often a comment is sent on a quiet stream, so that a reader that has gone is noticed.
+/// How often a comment is sent on a quiet stream, to detect a reader that has disconnected.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Events that are larger are not copied together with their id.
+/// The number of bytes above which an event is not copied together with its id.
 const COPIED_BYTES: usize = 16 * 1024;
 
 /// Streams events.
 ///
-/// Server-Sent Events: `event` is the event's type, `data` the event, and `id` a place to come back
-/// to: a reader that sends it as `Last-Event-ID` goes on after that event. The first block is an
-/// `id` alone.
+/// Server-Sent Events: `event` is the event's type, `data` the event, and `id` a position: a reader
+/// that sends it as `Last-Event-ID` continues after that event. The first block has only an `id`.
 #[utoipa::path(
     get, path = "/v1/events", operation_id = "stream_events", tag = "events",
     params(ServerQuery, EventsRequest, ("Last-Event-ID" = Option<String>, Header, description = "The last `id` seen")),
@@ -55,7 +54,7 @@ pub async fn stream(
     }
     let subscription = server(&app, &at)?.subscribe(&request).await?;
     let body = Body::from_stream(stream::unfold(SseReader::new(subscription), SseReader::step));
-    // The connection ends with its stream: it is not where other requests are answered.
+    // The connection ends with its stream: no other request is handled on it.
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-cache"),
@@ -67,9 +66,9 @@ pub async fn stream(
 /// A subscription and the state of its reader.
 struct SseReader {
     subscription: Subscription,
-    /// Bytes to be written before the next event.
+    /// The bytes to write before the next event.
     rest: Option<Bytes>,
-    /// Bytes since the task last yielded.
+    /// The number of bytes since the task last yielded.
     unyielded: usize,
     over: bool,
     _gauge: OpenStreamGauge,
@@ -77,7 +76,7 @@ struct SseReader {
 
 impl SseReader {
     fn new(mut subscription: Subscription) -> Self {
-        // A reader that loses the connection before the first event resumes here.
+        // A reader that loses the connection before the first event resumes at this id.
         let begin = id_line(&subscription.resume_token());
         Self { subscription, rest: Some(begin), unyielded: 0, over: false, _gauge: OpenStreamGauge::new() }
     }

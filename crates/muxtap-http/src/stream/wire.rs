@@ -7,10 +7,10 @@ use muxtap_engine::Delivery;
 
 /// The name of a request in errors.
 const WHOLE: &str = "message";
-/// The words of `op`.
+/// The values of `op`.
 const OPS: [&str; 6] = ["subscribe", "unsubscribe", "input", "wait", "cancel", "ping"];
 
-/// Parses a request. Error: the message that refuses it.
+/// Parses a request. Error: the message that rejects it.
 pub(super) fn read(text: &str) -> Result<StreamRequest, Box<StreamMessage>> {
     let mut id = None;
     parse(text, &mut id).map_err(|error| Box::new(StreamMessage::Failed { id, error }))
@@ -22,7 +22,7 @@ fn parse(text: &str, id: &mut Option<u64>) -> Result<StreamRequest, Error> {
     let op = request.take("op");
     let expected = || format!("expected one of {}", OPS.join(", "));
     let Some(op) = op else {
-        // What is no object at all says so.
+        // Anything but an object is an error here.
         let Fields {} = request.read(WHOLE)?;
         return Err(Error::invalid(format!("op: {}, got nothing", expected())));
     };
@@ -37,7 +37,8 @@ fn parse(text: &str, id: &mut Option<u64>) -> Result<StreamRequest, Error> {
     })
 }
 
-/// Reads a wait. The fields that it has besides those of `POST /v1/waits` are taken out first: so all others are known.
+/// Reads a wait. Its fields beyond those of `POST /v1/waits` are removed first, so all others are
+/// known.
 fn read_wait(mut request: Node) -> Result<StreamWait, Error> {
     #[derive(serde::Deserialize)]
     struct Head {
@@ -62,7 +63,7 @@ fn read_wait(mut request: Node) -> Result<StreamWait, Error> {
 #[derive(serde::Deserialize)]
 struct Fields {}
 
-/// Builds the answer to a request.
+/// Builds the response to a request.
 pub(super) fn answer(id: Option<u64>, answer: Result<StreamAnswer, Error>) -> StreamMessage {
     match answer {
         Ok(ok) => StreamMessage::Done { id, ok },
@@ -76,7 +77,7 @@ pub(super) fn write(message: &StreamMessage) -> Message {
     Message::Text(serde_json::to_string(message).unwrap_or_default().into())
 }
 
-/// Encodes an event of a subscription; raw output in a binary frame where that was asked for.
+/// Encodes an event of a subscription; raw output in a binary frame if requested.
 pub(super) fn event(sub: u64, delivery: &Delivery, binary: bool) -> Message {
     let binary = delivery.event.binary().filter(|_| binary);
     let json = binary.map_or_else(|| delivery.event.json(), |(head, _)| head);
@@ -93,7 +94,7 @@ pub(super) fn event(sub: u64, delivery: &Delivery, binary: bool) -> Message {
     text.put_slice(json);
     if let Some(resume) = resume {
         text.put_slice(b",\"resume\":\"");
-        // Letters, digits, dots and underscores.
+        // The token has only letters, digits, dots and underscores.
         text.put_slice(resume.as_bytes());
         text.put_slice(b"\"");
     }

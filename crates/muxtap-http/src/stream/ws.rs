@@ -1,5 +1,5 @@
-//! `/v1/stream`: a WebSocket (RFC 6455) with many subscriptions, and input. `docs/http.md` has the
-//! protocol.
+//! `/v1/stream`: a WebSocket (RFC 6455) with many subscriptions, and input. `docs/http.md`
+//! describes the protocol.
 
 mod session;
 
@@ -14,14 +14,14 @@ use muxtap_net::ConnectionPermit;
 
 use crate::{App, error::Params};
 
-/// The longest request that is handled, in bytes; a longer one is refused.
+/// The longest request that is handled, in bytes; a longer one is rejected.
 const MESSAGE_BYTES: usize = 1024 * 1024;
-/// The longest message that is read at all, in bytes; for a longer one the connection is closed,
-/// while its client may still be writing.
+/// The longest message that is read at all, in bytes; a longer one closes the connection, even
+/// while its client is still writing.
 const READ_MOST: usize = 4 * 1024 * 1024;
-/// Bytes that are read from a client at once.
+/// The number of bytes read from a client at once.
 const READ_BYTES: usize = 8 * 1024;
-/// Bytes of messages that are gathered before they are written.
+/// The number of bytes of messages that are collected before they are written.
 const WRITE_BYTES: usize = 32 * 1024;
 
 /// Opens a WebSocket.
@@ -48,7 +48,8 @@ pub async fn stream(
         Ok(upgrade) => upgrade,
         Err(rejection) => return refused(&headers, &rejection),
     };
-    // A browser sends its token as another one (`guard`), and needs to know which was taken.
+    // A browser sends its token as a further subprotocol (`guard`), and needs to know which was
+    // selected.
     let upgrade = upgrade.protocols(["muxtap"]);
     let upgrade = upgrade.max_message_size(READ_MOST).max_frame_size(READ_MOST);
     let upgrade = upgrade.read_buffer_size(READ_BYTES).write_buffer_size(WRITE_BYTES);
@@ -56,7 +57,7 @@ pub async fn stream(
         let streams = app.daemon.streams.clone();
         let (writers, cut) = (streams.writers.clone(), app.cut());
         let session = async move {
-            // The session counts as a connection as long as it lasts.
+            // The session counts as a connection while it lasts.
             let _permit = permit;
             tokio::select! {
                 () = session::run(socket, app, server) => {}
@@ -77,7 +78,7 @@ fn refused(headers: &HeaderMap, rejection: &WebSocketUpgradeRejection) -> Respon
     response
 }
 
-/// Returns what a request for a WebSocket lacks.
+/// Returns what is missing in a request for a WebSocket.
 fn missing(rejection: &WebSocketUpgradeRejection) -> &'static str {
     match rejection {
         WebSocketUpgradeRejection::MethodNotGet(_) | WebSocketUpgradeRejection::MethodNotConnect(_) => {

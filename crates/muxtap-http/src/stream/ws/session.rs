@@ -1,8 +1,8 @@
 //! One WebSocket from its opening to its end.
 //!
-//! One task does everything: it reads a request when the one before it is answered, and takes an
-//! event from a subscription when the socket takes more. So what is held for a client is one
-//! message and what the socket has not taken of the last ones.
+//! One task does everything: it reads a request after the response to the previous one, and takes
+//! an event from a subscription when the socket accepts more. So the memory for a client is one
+//! message and the part of the last ones that the socket has not accepted.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -35,11 +35,11 @@ use crate::{
     stream::{CLOSE_LIMIT, OpenStreamGauge, YIELD_BYTES, wire},
 };
 
-/// Subscriptions of one connection.
+/// The maximum number of subscriptions of one connection.
 const SUBSCRIPTIONS: usize = 64;
 /// The time between two pings.
 const PING: Duration = Duration::from_secs(15);
-/// How long a peer may be silent after a ping before it counts as gone.
+/// How long a peer may be silent after a ping before it counts as disconnected.
 const PONG_LIMIT: Duration = Duration::from_secs(45);
 
 /// Serves a WebSocket. `server`: the tmux server of requests that name none.
@@ -50,12 +50,12 @@ pub(super) async fn run<S: Socket>(socket: S, app: App, server: ServerQuery) {
     let Session { mut socket, .. } = session;
     let goodbye = async {
         if let Some(frame) = end {
-            // The peer may be gone; whatever it still sends is not answered.
+            // The peer may have disconnected; further requests get no response.
             let _ = socket.send(Message::Close(Some(frame))).await;
         }
         while let Some(Ok(_)) = socket.next().await {}
     };
-    // A peer that does not answer was sent the reason all the same.
+    // A peer that does not reply was sent the reason all the same.
     let _ = tokio::time::timeout(CLOSE_LIMIT, goodbye).await;
 }
 
@@ -75,22 +75,22 @@ struct Session<S> {
     app: App,
     server: ServerQuery,
     subscriptions: HashMap<u64, ActiveSubscription>,
-    /// How many subscriptions there ever were.
+    /// The number of subscriptions so far.
     subscription_count: u64,
     /// The open waits by their numbers.
     waits: HashMap<u64, ActiveWait>,
     /// Events of subscriptions, and results of waits.
     events: SelectAll<BoxStream<'static, Item>>,
-    /// The outcome of the request that is being carried out.
+    /// The outcome of the current request.
     request: Option<BoxFuture<'static, Outcome>>,
     /// Messages that are sent before another event is taken.
     answers: VecDeque<Message>,
-    /// An event that was taken and is sent next.
+    /// An event that is sent next.
     event: Option<Message>,
     /// Whether the socket holds unflushed messages.
     unflushed: bool,
     ping: Interval,
-    /// The state of the next ping. Unlike an answer, a pending ping does not hold requests back.
+    /// The state of the next ping. Unlike a response, a pending ping does not delay requests.
     pinging: Pinging,
     /// When the first ping since the peer's last message was flushed.
     unanswered: Option<Instant>,
@@ -102,9 +102,9 @@ struct Session<S> {
 enum Pinging {
     /// No ping is due.
     Idle,
-    /// A ping waits until the socket takes it.
+    /// A ping waits until the socket accepts it.
     Due,
-    /// The socket has taken it and not flushed it yet.
+    /// The socket has accepted the ping and not flushed it yet.
     Written,
 }
 
@@ -137,14 +137,14 @@ enum Outcome {
     Waiting { id: u64, wait: OwnedWait },
 }
 
-/// The next thing that happens to a session.
+/// The next step of a session.
 enum Step {
     Received(Option<std::result::Result<Message, axum::Error>>),
     Done(Outcome),
     Event(Item),
     Ping,
     Stop,
-    /// The socket takes nothing more.
+    /// The socket accepts nothing more.
     Lost,
 }
 
@@ -172,8 +172,8 @@ impl<S: Socket> Session<S> {
         }
     }
 
-    /// Serves until the session is over. Returns the close frame to send, if the peer is there to
-    /// read it.
+    /// Serves until the session ends. Returns the close frame to send, if the peer can still read
+    /// it.
     async fn serve(&mut self) -> Option<CloseFrame> {
         let mut unyielded = 0;
         loop {
@@ -201,8 +201,8 @@ impl<S: Socket> Session<S> {
                 Step::Event(Item::Waited(id, result)) => self.send_result(id, result),
                 Step::Ping => {
                     let silent = self.unanswered.is_some_and(|since| since.elapsed() >= PONG_LIMIT);
-                    // The socket is not read while a request or an answer is pending, so a pong may wait
-                    // unread.
+                    // The socket is not read while a request or a response is pending, so a pong
+                    // may wait unread.
                     if silent && self.request.is_none() && self.answers.is_empty() {
                         return Some(close(close_code::POLICY, "no pong came"));
                     }
@@ -232,20 +232,20 @@ impl<S: Socket> Session<S> {
         }
         let written = self.poll_write(cx);
         if !accepts_request && self.request.is_none() && self.answers.is_empty() {
-            // Everything is answered, so the next request can be read.
+            // All responses are written, so the next request can be read.
             cx.waker().wake_by_ref();
         }
         written
     }
 
-    /// Writes pending messages, and takes an event when the socket takes more.
+    /// Writes pending messages, and takes an event when the socket accepts more.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         loop {
             if ready!(self.socket.poll_ready_unpin(cx)).is_err() {
                 return Poll::Ready(Step::Lost);
             }
-            // The event first: the answer to `unsubscribe` may be waiting, and nothing comes after
-            // that.
+            // The event first: the response to `unsubscribe` may be waiting, and no event comes
+            // after that.
             let message = self.event.take().or_else(|| self.answers.pop_front()).or_else(|| self.due_ping());
             if let Some(message) = message {
                 if self.socket.start_send_unpin(message).is_err() {
@@ -305,7 +305,7 @@ impl<S: Socket> Session<S> {
             Ok(StreamRequest::Input(input)) => self.input(input),
             Ok(StreamRequest::Wait(wait)) => self.wait(*wait),
             Ok(StreamRequest::Cancel(request)) => {
-                // Its result comes all the same: it may have ended meanwhile.
+                // Its result comes all the same: the wait may have ended meanwhile.
                 let (id, wait) = (request.id, self.waits.get(&request.id));
                 let answer = wait.map(|wait| wait.cancel.cancel()).map(|()| StreamAnswer::Nothing {});
                 let answer = answer.ok_or_else(|| Error::not_found(format!("there is no open wait {id}")));
@@ -367,7 +367,8 @@ impl<S: Socket> Session<S> {
         });
     }
 
-    /// Runs a request on the engine's own thread, where it is finished even if the client goes.
+    /// Runs a request on the engine's own thread, where it completes even if the client
+    /// disconnects.
     fn run_on_engine(&mut self, what: impl Future<Output = Outcome> + Send + 'static) {
         let asked = self.app.daemon.streams.engine_runtime.spawn(what);
         self.request = Some(
@@ -383,7 +384,7 @@ impl<S: Socket> Session<S> {
         );
     }
 
-    /// Returns the tmux server of a request that names this one, or none.
+    /// Returns the tmux server of a request that names this one, or no server.
     fn server_of(&self, named: Option<String>) -> ServerQuery {
         let mut server = self.server.clone();
         server.socket = named.or(server.socket);
@@ -412,7 +413,7 @@ impl<S: Socket> Session<S> {
                 self.answer(&wire::answer(Some(id), Ok(StreamAnswer::Waiting { wait: wait.id().to_owned() })));
                 let cancel = CancellationToken::new();
                 let (cancelled, dropped) = (cancel.clone().cancelled_owned(), cancel.clone().drop_guard());
-                // What a result still needs of tmux is asked on the engine's own thread.
+                // Queries of tmux for a result run on the engine's own thread.
                 let result = self.app.daemon.streams.engine_runtime.spawn(async move {
                     tokio::select! {
                         result = wait.result() => result,
@@ -479,7 +480,8 @@ fn close(code: u16, reason: &'static str) -> CloseFrame {
     CloseFrame { code, reason: reason.into() }
 }
 
-/// Returns the close frame for a peer that broke the protocol; `None` for one that has gone.
+/// Returns the close frame for a peer that violated the protocol; `None` for one that has
+/// disconnected.
 fn close_frame(error: &axum::Error) -> Option<CloseFrame> {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<tungstenite::Error>());
     match cause? {

@@ -3,11 +3,11 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// The daemon's end of a connection whose other end the test holds.
+/// The daemon's end of a connection; the test has the other end.
 struct Fake {
     from_peer: mpsc::UnboundedReceiver<Message>,
     to_peer: mpsc::UnboundedSender<Message>,
-    /// How many messages are taken before the socket blocks.
+    /// The number of messages that the socket accepts before it blocks.
     room: usize,
 }
 
@@ -68,13 +68,13 @@ async fn a_peer_that_answers_pings_stays_and_one_that_does_not_is_closed() {
         }
     };
     assert!(matches!(end, Message::Close(Some(CloseFrame { code: close_code::POLICY, .. }))), "{end:?}");
-    // The first ping that was not answered, and the time after it.
+    // The first ping without a pong, and the time after it.
     assert_eq!((pings, last_received.elapsed()), (3, PING + PONG_LIMIT));
     assert_eq!(from.recv().await, None);
     assert_eq!(last_received.elapsed(), PING + PONG_LIMIT + CLOSE_LIMIT);
 }
 
-/// Nothing is known of one that takes nothing: its connection's own limit ends it.
+/// A peer that accepts nothing cannot be judged: its connection's own limit ends it.
 #[tokio::test(start_paused = true)]
 async fn who_takes_nothing_is_not_asked_again() {
     let (_engine, _to, mut from) = session(1);
@@ -109,7 +109,7 @@ async fn a_stopping_engine_says_goodbye_and_waits_for_the_answer() {
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
-/// A client that asks and asks without reading the answers is not read any more.
+/// Requests of a client that does not read the responses are no longer read.
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_not_taken_hold_requests_back() {
     let (_engine, to, mut from) = session(3);
