@@ -11,8 +11,9 @@ use super::{
 
 use muxtap_api::Error;
 
-/// Carries out an action of the tmux capability. A failure is also a response, with `success`
-/// false.
+/// Carries out an action of the tmux capability.
+///
+/// A failure is also a response, with `success` false.
 #[utoipa::path(
     post, path = "/v1/capability", operation_id = "run_capability", tag = "capability",
     params(CapabilitySettings),

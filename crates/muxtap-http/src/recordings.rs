@@ -65,8 +65,9 @@ pub async fn one(app: App, Target(id): Target, Params(query): Params<RecordingQu
     Ok(Json(recordings.get(&id)?))
 }
 
-/// Ends a recording; the response arrives when its last file is complete. A recording that has
-/// ended stays as it is.
+/// Ends a recording.
+///
+/// The response arrives when its last file is complete. A recording that has ended stays as it is.
 #[utoipa::path(
     delete, path = "/v1/recordings/{id}", operation_id = "stop_recording", tag = "recordings",
     params(PathRecording),

@@ -111,8 +111,9 @@ pub async fn config(app: App) -> Json<ConfigAnswer> {
     Json(app.daemon.about.config.clone())
 }
 
-/// Returns the environment as the daemon sees it: its PATH, its tmux program, its files, the tmux
-/// servers.
+/// Returns the environment as the daemon sees it.
+///
+/// This is its PATH, its tmux program, its files and the tmux servers.
 #[utoipa::path(
     get, path = "/v1/environment", operation_id = "get_environment", tag = "daemon", params(ServerQuery),
     responses((status = 200, description = "The answer", body = EnvironmentAnswer), Failures)
