@@ -1,6 +1,6 @@
 //! Which connection carries which pane, and what follows from what tmux announces.
 //!
-//! Invariants (numbered in `docs/architecture.md`): C1 a pane's bytes come from one connection at a
+//! Invariants (numbered in `docs/control-clients.md`): C1 a pane's bytes come from one connection at a
 //! time, its owner; C2 output of a pane that is not seeded is dropped, since the seed that is under
 //! way contains it; C3 a pane's end is reported after its last output.
 
