@@ -1,4 +1,5 @@
-//! Streaming match: four patterns and one, on 16 MiB of what a build prints, plain and coloured, in chunks of 4 KiB.
+//! Streaming match: four patterns and one, on 16 MiB of a build's output, plain and colored, in
+//! chunks of 4 KiB.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench that cannot start may panic")]
 
@@ -16,13 +17,13 @@ const LITERAL: &[&str] = &["error: .*", "BUILD (?:OK|FAILED)", "panicked at", "t
 const CLASSES: &[&str] = &["(?i)fatal.*", r"\d+ passed; \d+ failed", "^make: ", "[A-Z]+ENOENT"];
 const WORDS: &[&str] = &[r"\bDONE\b"];
 
-/// One event of the decoder: text, or what stands between texts.
+/// An event of the decoder: text, or the events between texts.
 enum Event {
     Text(u64, Vec<u8>),
     Control(u64, Control),
 }
 
-/// The decoder's events for a build's output, chunk by chunk.
+/// Returns the decoder's events for a build's output, chunk by chunk.
 fn build_output(coloured: bool) -> Vec<Vec<Event>> {
     let (mut chunks, mut chunk, mut at, mut begun) = (Vec::new(), Vec::new(), 0, 0);
     for line in 0_u64.. {
@@ -91,7 +92,7 @@ fn one_word(bencher: Bencher<'_, '_>, coloured: bool) {
     run(bencher, WORDS, coloured);
 }
 
-/// From a set's text to a matcher.
+/// Measures compiling: from a set's text to a matcher.
 #[divan::bench]
 fn compile_four(bencher: Bencher<'_, '_>) {
     let specs: Vec<PatternSpec> = CLASSES.iter().map(|text| PatternSpec::new(*text)).collect();

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 
-# In a pane: prints what is written to its pipe, and says when it began to.
+# Runs in a pane: prints the lines of its pipe, and reports the time before each one.
 ACTOR = """
 import os, sys, time
 told = os.open(sys.argv[2], os.O_WRONLY)
@@ -31,7 +31,7 @@ for line in open(sys.argv[1]):
     os.write(told, b"%d\\n" % now)
 """
 LIMIT_S = 20
-# Between asking for a wait and what it waits for, and before the floor's own.
+# Between the request for a wait and the awaited output, and before the baseline's own.
 PAUSE_S = 0.15
 
 
@@ -202,7 +202,7 @@ class Stage:
         return pane, prints
 
     def end(self, muxtap):
-        # A server whose client is not read at its end may stay.
+        # A server may remain if its client's output is not read at the end.
         for client in self.beside:
             client.stdin.close()
             client.wait(timeout=LIMIT_S)
@@ -289,7 +289,7 @@ def measure(stage, servers, rounds):
 
     for turn in range(rounds):
         mark = f"BARE{turn}x"
-        # The machine has gone to rest for everybody, or for nobody.
+        # Either every client is measured on an idle machine, or none is.
         time.sleep(PAUSE_S)
         written = prints(mark)
         waits["bare"].append(bare.until(mark.encode()) - written)
@@ -300,7 +300,7 @@ def measure(stage, servers, rounds):
             if kind.wait:
                 mark = f"MARK{turn}{kind.name}"
                 answer = client.call(kind.wait(pane, mark))
-                # It is to wait when the pane prints; some servers take long to begin.
+                # The wait must have begun when the pane prints; some servers take long to begin it.
                 time.sleep(PAUSE_S)
                 written = prints(mark)
                 now, message, _ = answer.get(timeout=LIMIT_S)

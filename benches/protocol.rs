@@ -1,5 +1,5 @@
-//! The pure floor's speed: octal decoding alone, and lines through the codec as a reader would see them.
-//! `cargo bench --bench protocol`
+//! The speed of the core crate: octal decoding alone, and lines through the codec like a reader
+//! does. `cargo bench --bench protocol`
 
 use bytes::BytesMut;
 use divan::{Bencher, black_box, counter::BytesCount};
@@ -14,16 +14,16 @@ fn main() {
     divan::main();
 }
 
-/// Pane output as tmux encodes it, at least `length` bytes.
+/// Returns pane output as tmux encodes it, at least `length` bytes.
 fn encoded(piece: &[u8], length: usize) -> Vec<u8> {
     piece.iter().copied().cycle().take(length.next_multiple_of(piece.len())).collect()
 }
 
 /// Text of a build: a line end each 70 bytes.
 const PLAIN: &[u8] = b"   Compiling muxtap v0.1.0 (/home/user/src/muxtap) with 12 features on\\015\\012";
-/// No escape at all.
+/// Text without escapes.
 const BARE: &[u8] = b"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
-/// A coloured listing: an escape each ten bytes or so.
+/// A colored listing: an escape each ten bytes or so.
 const COLOURED: &[u8] = b"\\033[01;34msrc\\033[0m  \\033[01;32mrun.sh\\033[0m  a.txt\\015\\012";
 /// Cursor movement around single characters.
 const DENSE: &[u8] = b"\\033[1;1Hx\\033[K\\015\\012";
@@ -54,7 +54,7 @@ fn octal_in_place(bencher: Bencher, name: &str) {
         .bench_local_refs(|data| decode_in_place(black_box(data)));
 }
 
-/// 1 MiB of `%output` lines of about `length` bytes each.
+/// Returns 1 MiB of `%output` lines of about `length` bytes each.
 fn wire(piece: &[u8], length: usize) -> Vec<u8> {
     let data = encoded(piece, length);
     let mut wire = Vec::with_capacity(1 << 21);

@@ -1,9 +1,9 @@
-//! The screen model beside two general terminal emulators: how fast it takes output, what a capture
-//! costs, and what a full history holds.
+//! The screen model beside two general terminal emulators: its throughput, the cost of a capture,
+//! and the memory of a full history.
 //!
-//! `cargo bench --bench screen` prints a table with the goals beside; `-- listing` that of the
-//! inputs with this in their names. The exit status is 0 whatever the figures are. Ratios are of
-//! one run on one thread, in which the three take turns: the best of several rounds counts.
+//! `cargo bench --bench screen` prints a table with the goals beside; `-- listing` only the inputs
+//! with this in their names. The exit status is always 0. Ratios are from one run on one thread, in
+//! which the three take turns: the best of several rounds counts.
 
 #![allow(
     clippy::print_stdout,
@@ -41,7 +41,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const HISTORY: u32 = 10_000;
 const ROUNDS: u32 = 7;
-/// Bytes at once, about as many as tmux puts into a line.
+/// The bytes of a chunk, about as many as tmux puts into a line.
 const CHUNK: usize = 4 << 10;
 
 /// Columns and rows.
@@ -93,7 +93,7 @@ fn vt100(sides: Sides, input: &[u8]) -> vt100::Parser {
     parser
 }
 
-/// How long something takes; what it made is dropped outside of it.
+/// Returns the time that `work` takes; its result is dropped outside of it.
 fn timed<T>(work: impl FnOnce() -> T) -> Duration {
     let start = Instant::now();
     let made = black_box(work());
@@ -102,7 +102,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> Duration {
     taken
 }
 
-/// MB/s of each, the best of several rounds in which they take turns.
+/// Prints MB/s of each, the best of several rounds in which they take turns.
 fn feeding(input: &Input) {
     let bytes = &input.bytes;
     let mut best = [Duration::MAX; 3];
@@ -120,7 +120,7 @@ fn feeding(input: &Input) {
     figure("    muxtap by the faster of them", ours / alacritty.max(vt100), "x", Goal::AtLeast(1.0));
 }
 
-/// Microseconds of a capture of the visible screen.
+/// Prints the microseconds of a capture of the visible screen.
 fn capturing(name: &str, screen: &Screen, options: CaptureOptions, goal: Goal) {
     const TIMES: u32 = 200;
     let best = (0..50)
@@ -130,7 +130,7 @@ fn capturing(name: &str, screen: &Screen, options: CaptureOptions, goal: Goal) {
     figure(name, best.as_secs_f64() * 1e6 / f64::from(TIMES), "us", goal);
 }
 
-/// Bytes that are held by what is made.
+/// Returns the bytes held by the result of `work`, and the result.
 fn held<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let region = Region::new(ALLOCATOR);
     let made = black_box(work());

@@ -1,5 +1,5 @@
 //! A pane's stream: 16 MiB into the ring without a reader, then its text, and with an echo that is
-//! still expected; plain, and coloured as a build prints it; in chunks of 4 KiB as tmux sends them.
+//! still expected; plain, and colored like a build's output; in chunks of 4 KiB as tmux sends them.
 
 #![allow(missing_docs, reason = "a bench has no readers but this file")]
 

@@ -1,5 +1,5 @@
-//! Shows what a terminal would show after a recorded stream, without tmux: the screen that captures
-//! from memory are printed from.
+//! Shows what a terminal would show after a recorded stream, without tmux: the screen model from
+//! which captures are printed.
 //!
 //! `script -c 'ls --color' typescript; cargo run --example capture -- typescript`
 
@@ -9,7 +9,7 @@ use muxtap::screen::{CaptureOptions, Line, Rules, Screen, Settings, Size};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = std::env::args().nth(1).ok_or("which file? give one that holds what a terminal was sent")?;
-    // How a version of tmux draws differs in a few places; these are the rules of 3.5a.
+    // tmux versions draw differently in a few cases; these are the rules of 3.5a.
     let rules = Rules::for_version("3.5a".parse()?);
     let mut screen = Screen::new(Size { columns: 80, rows: 24 }, rules, Settings::default());
     screen.feed(&std::fs::read(file)?);

@@ -1,4 +1,4 @@
-//! Reads what `tmux -C` prints, and says what each line is.
+//! Reads the output of `tmux -C` and prints the meaning of each line.
 //!
 //! `echo list-panes | tmux -C new-session -A -s demo | cargo run --example control_mode`
 
@@ -13,7 +13,7 @@ use muxtap::protocol::{
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The key tells replies that hold a pane's text from text that looks like a reply.
+    // The key distinguishes replies that hold a pane's text from text that looks like a reply.
     let mut codec = ControlCodec::new(FrameKey::new());
     let mut buffer = BytesMut::new();
     let mut chunk = [0; 4096];

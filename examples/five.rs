@@ -20,7 +20,7 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
 }
 
 async fn five(engine: &Engine, socket: PathBuf) -> Result<()> {
-    // 1. A pane: one that is there (`server.pane("work:build")`), or a new one.
+    // 1. A pane: an existing one (`server.pane("work:build")`), or a new one.
     let server = engine.server_at(&socket)?;
     let shell = server.new_session().name("five").await?;
 
@@ -29,18 +29,18 @@ async fn five(engine: &Engine, socket: PathBuf) -> Result<()> {
     let done = shell.run("seq 3; (exit 4)").await?;
     println!("{:?} {:?}", done.output, done.exit_status);
 
-    // 3. Something that starts and goes on: returns the moment that it says what is waited for.
+    // 3. A program that starts and keeps running: returns as soon as it prints the awaited line.
     let job = server.new_window("five").shell_command("sleep 0.2; echo Listening on :8080; exec cat").await?;
     let up = job.wait().pattern(r"Listening on :(\d+)")?.fail("in use")?.timeout(Duration::from_secs(30)).await?;
     println!("{:?} {:?}", up.outcome, up.captures());
 
-    // 4. What it printed since its input, and only that: from a cursor, which stays valid.
+    // 4. Its output since its input, and only that: from a cursor, which stays valid.
     let sent = job.submit("hello").await?;
     let said = job.wait().pattern("^hello$")?.await?;
     let output = job.read().since(sent.cursor).await?;
     println!("{:?} {:?}", said.outcome, output.text());
 
-    // 5. A pane's output as it comes, to its end.
+    // 5. A pane's output as it arrives, to its end.
     let count = server.new_window("five").shell_command("seq 2; exit 3").keep().await?;
     let mut follow = count.follow().since(Since::Start);
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Prints what a pane prints, as it comes, until its program ends.
+//! Prints a pane's output as it arrives, until its program ends.
 //!
 //! `cargo run --example follow -- /tmp/tmux-1000/default work:build`
 

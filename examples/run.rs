@@ -1,4 +1,4 @@
-//! Makes a session, runs commands in its shell one after the other, and ends it.
+//! Creates a session, runs commands in its shell one after the other, and ends it.
 //!
 //! `cargo run --example run -- /tmp/tmux-1000/default 'cd /tmp' 'ls -l'`
 
@@ -12,7 +12,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = engine.server(&socket).await?;
 
     let pane = server.new_session().size(120, 40).await?;
-    // A shell that has just begun shows its prompt first.
+    // A shell that has just started prints its prompt first.
     pane.wait().prompt().await?;
     for command in arguments {
         let done = pane.run(command).await?;

@@ -1,9 +1,10 @@
 //! Serves muxtap's routes inside another axum application, under `/tmux`.
 //!
-//! `cargo run --example serve -- 127.0.0.1:7000`, then
-//! `curl 'http://127.0.0.1:7000/tmux/v1/panes?socket=default'`
+//! `cargo run --example serve -- 127.0.0.1:7000`, then `curl
+//! 'http://127.0.0.1:7000/tmux/v1/panes?socket=default'`
 //!
-//! Callers reach the servers of the user's tmux folder by their names. Further arguments are the sockets of others.
+//! Callers reach the servers in the user's tmux directory by their names. Further arguments are the
+//! sockets of other servers.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
@@ -19,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let app = Router::new()
         .route("/", get(async || "an application that also knows what terminals do\n"))
-        // Who may call is this application's business; here nobody can do more than look.
+        // Access control is this application's task; here every caller has read access only.
         .nest("/tmux", muxtap::http::router(&engine));
     let listener = tokio::net::TcpListener::bind(&address).await?;
     println!("http://{}", listener.local_addr()?);

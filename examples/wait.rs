@@ -1,4 +1,4 @@
-//! Types a command into a pane, and waits until the pane prints what a regex matches.
+//! Types a command into a pane, and waits until the pane's output matches a regex.
 //!
 //! `cargo run --example wait -- /tmp/tmux-1000/default work:build 'make test' '(\d+) passed'`
 
@@ -12,8 +12,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let engine = muxtap::Engine::start(muxtap::Options::default())?;
     let pane = engine.server(&socket).await?.pane(&target).await?;
 
-    // Nothing is missed between the two: the wait begins where the input went in. What the terminal
-    // echoes of the command does not count.
+    // Nothing is missed between the two: the wait begins at the input. The terminal's echo of the
+    // command does not count.
     pane.send_keys([command.as_str(), "Enter"]).await?;
     let hit = pane.wait().pattern(regex)?.fail("^error")?.timeout(Duration::from_secs(600)).await?;
 

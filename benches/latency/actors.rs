@@ -1,4 +1,4 @@
-//! The programs that run in panes: this bench under another name.
+//! The programs that run in panes: this bench under other arguments.
 
 use std::{
     fs::File,
@@ -9,18 +9,18 @@ use std::{
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Bytes that a flood prints, line ends of the terminal not counted.
+/// The bytes that a flood prints, without the terminal's line ends.
 pub const FLOOD_BYTES: usize = 60_000_000;
-/// Bytes of its lines, with the line end.
+/// The bytes of its lines, with the line end.
 pub const LINE: usize = 100;
 
-/// Time since the machine started; the same clock in every process.
+/// Returns the time since the machine started; all processes share this clock.
 pub fn now() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Plays the part that the arguments name, if they name one.
+/// Runs the actor that the arguments name, if they name one.
 pub fn act(args: &[String]) -> bool {
     match args {
         [part, fifo] if part == "__marker" => mark(Path::new(fifo)),
@@ -32,7 +32,8 @@ pub fn act(args: &[String]) -> bool {
     true
 }
 
-/// For each line `ID MICROSECONDS` of the FIFO: sleeps so long, then prints `<ID NANOSECONDS-OF-NOW>`.
+/// For each line `ID MICROSECONDS` of the FIFO: sleeps for that time, then prints `<ID
+/// NANOSECONDS-OF-NOW>`.
 fn mark(fifo: &Path) {
     for line in lines(fifo) {
         let (id, delay) = line.split_once(' ').expect("ID MICROSECONDS");
@@ -45,7 +46,7 @@ fn mark(fifo: &Path) {
 /// For each line ID of the FIFO: prints numbered lines, then `<ID NANOSECONDS-OF-NOW>`.
 fn flood(fifo: &Path) {
     for id in lines(fifo) {
-        // Written as a program that prints fast would: some KiB at once.
+        // Written like a program that prints fast: some KiB at once.
         let mut out = BufWriter::with_capacity(16 * 1024, File::create("/dev/tty").expect("a terminal"));
         let padding = "x".repeat(LINE - 12);
         for number in 0..FLOOD_BYTES / LINE {
@@ -56,8 +57,8 @@ fn flood(fifo: &Path) {
     }
 }
 
-/// Prints LINES markers `<NUMBER NANOSECONDS-OF-NOW>` for each line `LINES BURST MICROSECONDS` of
-/// the FIFO, a burst at a time.
+/// For each line `LINES BURST MICROSECONDS` of the FIFO, prints LINES markers `<NUMBER
+/// NANOSECONDS-OF-NOW>`, a burst at a time.
 fn steady(fifo: &Path) {
     for line in lines(fifo) {
         let mut numbers = line.split(' ').map(|number| number.parse::<u64>().expect("a number"));
@@ -74,8 +75,8 @@ fn steady(fifo: &Path) {
     }
 }
 
-/// Prints a line each PAUSE, by the clock, for each line `LINES PAUSE BEGIN MARK` of the FIFO:
-/// LINES of them from the monotonic time BEGIN on (times in nanoseconds), or as fast as it can where
+/// For each line `LINES PAUSE BEGIN MARK` of the FIFO, prints a line each PAUSE, by the clock:
+/// LINES of them from the monotonic time BEGIN on (times in nanoseconds), or as fast as possible if
 /// PAUSE is 0. Of each hundred, the line number MARK is a marker `<NUMBER NANOSECONDS-OF-NOW>`.
 fn printer(fifo: &Path) {
     let mut marks = 0;
@@ -85,7 +86,7 @@ fn printer(fifo: &Path) {
         let mut number = || numbers.next().expect("LINES PAUSE BEGIN MARK");
         let (lines, pause, begin, mark) = (number(), number(), number(), number());
         for number in 0..lines {
-            // By the clock: a line that was late does not delay those after it.
+            // By the clock: a late line does not delay those after it.
             let due = Duration::from_nanos(begin + number * pause);
             std::thread::sleep(due.saturating_sub(now()));
             let text = if number % 100 == mark {

@@ -1,4 +1,5 @@
-//! The spreadsheet bridge: from a pane's write to the answer of `send_and_capture`, beside the loop that it replaces.
+//! The spreadsheet bridge: from a pane's write to the response of `send_and_capture`, beside the
+//! loop that it replaces.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -21,18 +22,18 @@ use super::{
 };
 
 const ROUNDS: usize = 10;
-/// Samples of each way in a round; the loop needs more time for each.
+/// The samples of each way in a round; the loop needs more time for each.
 const SAMPLES: usize = 25;
 const LOOPS: usize = 5;
-/// How long the marker comes after it was asked for: by then the waiter waits.
+/// The delay of the marker after its request: by then the wait has begun.
 const DELAY_US: u64 = 4000;
-/// The pause of the loop, as the first bridge made it.
+/// The pause of the loop, as in the first bridge.
 const PAUSE: Duration = Duration::from_millis(120);
 const WAITS: usize = 1000;
 const CLIENTS: usize = 8;
 const CAPTURING: Duration = Duration::from_secs(3);
 
-/// A bridge with a tmux server of its own.
+/// A bridge with its own tmux server.
 struct Bridge {
     child: Child,
     addr: String,
@@ -67,7 +68,7 @@ impl Bridge {
         Http::as_page(&self.addr, "https://localhost:3000")
     }
 
-    /// A session in which the markers of `fifo` are printed.
+    /// Creates a session that prints the markers of `fifo`.
     fn play(&self, session: &str, fifo: &Fifo) {
         let mut http = self.http();
         ask(&mut http, &json!({"action": "create_session", "session": session}));
@@ -123,7 +124,7 @@ pub fn run() {
             by_control.push(control.marker(&id));
         }
         for sample in 0..LOOPS {
-            // Not in step with the loop.
+            // Out of step with the loop.
             let delay = DELAY_US + (round * LOOPS + sample) as u64 * 7919 % 120_000;
             by_loop.push(capture_loop(&mut http, &fifo, &format!("l{round}-{sample}"), delay));
         }
@@ -138,7 +139,8 @@ pub fn run() {
     captures(&bridge);
 }
 
-/// Asks the bridge to wait for a marker, has it printed, and tells how old it was when the whole answer had been read.
+/// Makes the bridge wait for a marker and has it printed; returns the marker's age when the whole
+/// response had been read.
 fn marker(http: &mut Http, fifo: &Fifo, id: &str, pattern: &str) -> Duration {
     http.send("POST", "/v1/tmux", &send_and_wait("bench", pattern));
     fifo.tell(&format!("{id} {DELAY_US}"));
@@ -158,7 +160,7 @@ fn capture_loop(http: &mut Http, fifo: &Fifo, id: &str, delay: u64) -> Duration 
     }
 }
 
-/// A thousand on one pane, each with a pattern of its own.
+/// A thousand waits on one pane, each with its own pattern.
 fn thousand_waits(bridge: &Bridge) {
     let fifo = Fifo::new();
     bridge.play("crowd", &fifo);
@@ -175,12 +177,12 @@ fn thousand_waits(bridge: &Bridge) {
             http
         })
         .collect();
-    // Each has pressed Enter once.
+    // Each wait has pressed Enter once.
     while lines(bridge) < before + WAITS {
         std::thread::sleep(Duration::from_millis(5));
     }
     figure("until 1000 waits had typed", asked.elapsed().as_secs_f64() * 1e3, "ms", Goal::None);
-    // The last of them now look for the first time.
+    // Now the last of them check for the first time.
     std::thread::sleep(Duration::from_millis(500));
     fifo.tell(&format!("all {DELAY_US}"));
     let ages: Vec<Duration> = waits.iter_mut().filter_map(|http| stamp(&http.receive(), "all").map(age_of)).collect();

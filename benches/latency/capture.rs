@@ -19,8 +19,8 @@ pub fn run() {
     let tmux = Tmux::new("seq 1 100; exec cat");
     let daemon = Daemon::new(&[]);
     let mut http = daemon.follow(&tmux, 1);
-    // As it is installed. A program that the linker has just written starts a quarter slower: it
-    // lies in the page cache in single pages.
+    // A copy, as installed. A program that the linker has just written starts a quarter slower: in
+    // the page cache it consists of single pages.
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join("muxtap");
     std::fs::copy(env!("CARGO_BIN_EXE_muxtap"), &program).expect("a copy");

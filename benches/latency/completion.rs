@@ -1,4 +1,4 @@
-//! A TAB: `muxtap __complete`, as the scripts of shells call it.
+//! Completion (TAB): `muxtap __complete`, as the shells' scripts call it.
 
 use std::{
     process::{Command, Stdio},
@@ -20,7 +20,7 @@ pub fn run() {
     tmux.windows(PANES as usize - 1);
     let daemon = Daemon::new(&[]);
     daemon.follow(&tmux, PANES);
-    // As it is installed: see `capture`.
+    // A copy, as installed: see `capture`.
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join("muxtap");
     std::fs::copy(env!("CARGO_BIN_EXE_muxtap"), &program).expect("a copy");

@@ -1,4 +1,4 @@
-//! The floor to compare with: a bare control client that reads lines and looks for a marker, nothing else.
+//! The baseline: a bare control client that reads lines and looks for a marker, nothing else.
 
 use std::{
     io::Read,
@@ -11,7 +11,7 @@ use super::{actors, stage::Tmux};
 /// `tmux -C attach` and a blocking reader.
 pub struct Control {
     child: Child,
-    /// The client stays as long as its input is open.
+    /// The client stays while its input is open.
     _stdin: ChildStdin,
     stdout: ChildStdout,
     read: Vec<u8>,
@@ -26,19 +26,19 @@ impl Control {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("tmux runs");
         let stdin = child.stdin.take().expect("piped");
         let stdout = child.stdout.take().expect("piped");
-        // The same pipe as muxtap's own reader asks for.
+        // The same pipe size as for muxtap's own reader.
         let _ = rustix::pipe::fcntl_setpipe_size(&stdout, 1 << 20);
         let mut control = Self { child, _stdin: stdin, stdout, read: vec![0; 256 * 1024], begin: 0, end: 0 };
         control.lines(|line| line.starts_with(b"%session-changed"));
         control
     }
 
-    /// The process of the client.
+    /// Returns the client's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Reads lines until `stop` says that this is it.
+    /// Reads lines until `stop` returns true.
     pub fn lines(&mut self, mut stop: impl FnMut(&[u8]) -> bool) {
         loop {
             let unread = &self.read[self.begin..self.end];
@@ -59,7 +59,7 @@ impl Control {
         }
     }
 
-    /// Waits for the marker of this id and tells how old it is.
+    /// Waits for the marker with this id; returns its age.
     pub fn marker(&mut self, id: &str) -> Duration {
         let mut age = None;
         self.lines(|line| {
@@ -77,7 +77,7 @@ impl Drop for Control {
     }
 }
 
-/// The nanoseconds in the marker of this id, when the text has it.
+/// Returns the nanoseconds in the marker with this id, if the text has it.
 pub fn stamp(text: &[u8], id: &str) -> Option<u64> {
     let marker = format!("<{id} ");
     let at = memchr::memmem::find(text, marker.as_bytes())? + marker.len();
@@ -85,7 +85,7 @@ pub fn stamp(text: &[u8], id: &str) -> Option<u64> {
     std::str::from_utf8(&text[at..at + length]).ok()?.parse().ok()
 }
 
-/// How long ago that was.
+/// Returns the time since then.
 pub fn age_of(nanos: u64) -> Duration {
     actors::now().saturating_sub(Duration::from_nanos(nanos))
 }

@@ -1,4 +1,4 @@
-//! A pane that prints 60 MB as fast as it can, and what that does to others.
+//! A pane that prints 60 MB as fast as it can, and its effect on other panes.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -25,7 +25,7 @@ const ROUNDS: usize = 3;
 const SIDE_PAUSE: Duration = Duration::from_millis(10);
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// A server with a pane that floods and one that marks.
+/// A server with a pane that floods and one that prints markers.
 struct Flooded {
     tmux: Tmux,
     flood: Fifo,
@@ -79,7 +79,7 @@ pub fn run() {
     );
 }
 
-/// The flood as a bare control client sees it.
+/// Measures the flood with a bare control client.
 fn flood_control(stage: &Flooded, control: &mut Control, id: &str, side: &mut Times) -> Duration {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -103,7 +103,7 @@ fn flood_control(stage: &Flooded, control: &mut Control, id: &str, side: &mut Ti
                 side.push(age_of(nanos));
                 number += 1;
             }
-            // At the end of a line alone: what comes last is short.
+            // Searched only at the end of a line: the last output is short.
             memchr::memmem::find(line.get(line.len().saturating_sub(400)..).unwrap_or(line), end.as_bytes()).is_some()
         });
         over.store(true, Ordering::Relaxed);
@@ -111,8 +111,8 @@ fn flood_control(stage: &Flooded, control: &mut Control, id: &str, side: &mut Ti
     })
 }
 
-/// Times the flood for a caller of muxtap. Returns how long it took, and how old its last line was
-/// when the wait for it was answered.
+/// Measures the flood for a caller of muxtap. Returns its duration, and the age of its last line
+/// when the wait for it got its response.
 fn flood_muxtap(stage: &Flooded, daemon: &Daemon, http: &mut Http, id: &str, side: &mut Times) -> (Duration, Duration) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -146,7 +146,8 @@ fn flood_muxtap(stage: &Flooded, daemon: &Daemon, http: &mut Http, id: &str, sid
     })
 }
 
-/// Reads what is kept of the flood; how many bytes that is, and whether it is whole up to the last line.
+/// Reads the retained part of the flood; returns its bytes, and whether it is complete up to the
+/// last line.
 fn read_back(http: &mut Http) -> (usize, bool) {
     let mut bytes = Vec::new();
     let mut since = "start".to_owned();
@@ -168,7 +169,7 @@ fn read_back(http: &mut Http) -> (usize, bool) {
     (bytes.len(), whole)
 }
 
-/// Prints whether something holds.
+/// Prints whether a condition holds.
 fn holds(name: &str, holds: bool, what: &str) {
     println!("{} {name:<58} {what}", if holds { '+' } else { '-' });
 }

@@ -1,5 +1,5 @@
-//! Other hosts: what a wait through the muxtap of one costs, how soon one is reached over ssh, and what the capability
-//! reads from a container, beside a process for each request.
+//! Other hosts: the cost of a wait through a host's muxtap, the time of connecting over ssh, and
+//! the capability's reads from a container, beside a process for each request.
 
 use std::{
     io::{Read as _, Write as _},
@@ -25,13 +25,13 @@ use super::{
 
 const ROUNDS: usize = 20;
 const SAMPLES: usize = 25;
-/// Attachments of each kind.
+/// The number of attachments of each kind.
 const ATTACHMENTS: usize = 10;
-/// Bytes of the answer to a wait, as it is sent over a link.
+/// The bytes of a wait's response, as sent over a link.
 const ANSWER: usize = 400;
-/// Between two of them: processes on the way have gone to sleep, as between two waits.
+/// The pause between two of them: as between two waits, processes on the way go to sleep.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How long a byte takes in each direction where the round trips are counted.
+/// The delay of a byte in each direction when round trips are counted.
 const DELAY: Duration = Duration::from_millis(25);
 
 pub fn run() {
@@ -40,7 +40,7 @@ pub fn run() {
     capability();
 }
 
-/// Has a daemon reach a host by this command.
+/// Adds a host with this command to a daemon.
 fn add_host(http: &mut Http, name: &str, via: &str, peer: bool) {
     http.send("POST", "/v1/hosts", &json!({"via": via, "name": name, "peer": peer}).to_string());
     let added: Value = serde_json::from_slice(&http.receive()).expect("JSON");
@@ -51,7 +51,7 @@ fn server_on(host: &str, tmux: &Tmux) -> PathBuf {
     format!("{host}/{}", tmux.socket().display()).into()
 }
 
-/// `PATH` with the program that is measured.
+/// Returns a `PATH` with the measured program.
 fn path() -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_muxtap"));
     format!("{}:{}", program.parent().expect("a directory").display(), std::env::var("PATH").expect("PATH"))
@@ -105,7 +105,8 @@ fn waits(dir: &Path) {
     }
 }
 
-/// What ssh itself takes for an answer of a wait's length: half of there and back, in microseconds.
+/// Returns the time that ssh itself needs for a response of a wait's length: half of a round trip,
+/// in microseconds.
 fn one_way(sshd: &Sshd) -> f64 {
     let via = sshd.via("user", None);
     let mut words = via.split(' ');
@@ -126,7 +127,8 @@ fn one_way(sshd: &Sshd) -> f64 {
     times.p50() / 2.0
 }
 
-/// How long the first list of panes takes over a connection whose round trips are long, beside `ssh HOST true`.
+/// Measures the first list of panes over a connection with long round trips, beside `ssh HOST
+/// true`.
 fn attach(sshd: &Sshd, near: &Daemon, tmux: &Tmux) {
     let trip = DELAY * 2;
     part(&format!(
@@ -160,7 +162,7 @@ fn attach(sshd: &Sshd, near: &Daemon, tmux: &Tmux) {
     figure("by its tmux, round trips more than ssh", trips(&by_tmux), "", Goal::None);
 }
 
-/// What the capability reads from a pane in a container.
+/// Measures the capability's reads from a pane in a container.
 fn capability() {
     part("The capability's `read` of a pane in a container, beside a process in it for each request");
     let dir = TempDir::new().expect("a directory");

@@ -1,4 +1,4 @@
-//! A blocking client of one keep-alive connection: what a caller at its simplest pays.
+//! A blocking client with one keep-alive connection: the cost for the simplest caller.
 
 use std::{
     io::{Read, Write},
@@ -13,9 +13,9 @@ use serde_json::Value;
 pub struct Http {
     stream: Box<dyn Stream>,
     read: Vec<u8>,
-    /// `socket=…` of the tmux server that is meant.
+    /// `socket=…` of the requested tmux server.
     server: String,
-    /// Header lines of each request.
+    /// The header lines of each request.
     headers: String,
 }
 
@@ -29,18 +29,18 @@ impl Http {
         Self::on(Box::new(stream), server, "host: bench\r\n".into())
     }
 
-    /// A connection to the daemon over TCP.
+    /// Connects to the daemon over TCP.
     pub fn over_tcp(addr: &str, token: &str, server: &Path) -> Self {
         let stream = TcpStream::connect(addr).expect("the daemon answers");
         stream.set_nodelay(true).expect("a TCP option");
         Self::on(Box::new(stream), server, format!("host: {addr}\r\nauthorization: Bearer {token}\r\n"))
     }
 
-    /// A connection to a bridge, as a page of this origin opens it.
+    /// Connects to a bridge like a page of this origin.
     pub fn as_page(addr: &str, origin: &str) -> Self {
         let stream = TcpStream::connect(addr).expect("the bridge answers");
         stream.set_nodelay(true).expect("a TCP option");
-        // What stands in the query is ignored there.
+        // The query is ignored there.
         Self::on(Box::new(stream), Path::new(""), format!("host: {addr}\r\norigin: {origin}\r\n"))
     }
 
@@ -60,7 +60,7 @@ impl Http {
         self.stream.write_all(request.as_bytes()).expect("the daemon reads");
     }
 
-    /// The body of the next answer.
+    /// Returns the body of the next response.
     pub fn receive(&mut self) -> Vec<u8> {
         let mut chunk = vec![0; 64 * 1024];
         loop {
@@ -82,7 +82,7 @@ impl Http {
         serde_json::from_slice(&self.receive()).expect("JSON")
     }
 
-    /// The sum of a metric's samples.
+    /// Returns the sum of a metric's samples.
     pub fn metric(&mut self, name: &str) -> f64 {
         self.send("GET", "/metrics", "");
         let text = String::from_utf8(self.receive()).expect("text");
@@ -91,11 +91,11 @@ impl Http {
     }
 }
 
-/// Where the head of the first of these answers ends, and how long its body is.
+/// Returns where the head of the first of these responses ends, and the length of its body.
 pub fn head(read: &[u8]) -> Option<(usize, usize)> {
     let end = memchr::memmem::find(read, b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&read[..end]).ok()?;
-    // A refusal is quick too.
+    // An error would be fast too.
     assert!(head.starts_with("HTTP/1.1 2"), "{}", String::from_utf8_lossy(read));
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
     Some((end, length.parse().ok()?))

@@ -1,5 +1,5 @@
-//! The load of a busy machine for a minute or as long as `LOAD_SECONDS` says: a thousand panes of
-//! which 50 print a hundred lines a second, 500 waits and 50 readers of event streams.
+//! The load of a busy machine for a minute, or for `LOAD_SECONDS`: a thousand panes of which 50
+//! print a hundred lines a second, 500 waits and 50 readers of event streams.
 //!
 //! Beside it, in turns: another server of the same size with the same output and a bare control
 //! client, then with a loop that captures each printing pane.
@@ -23,24 +23,24 @@ use super::{
 
 const PANES: usize = 1000;
 const PRINTING: usize = 50;
-/// Waits on the printing panes for what is never printed, for each pane. One more is for a marker.
+/// The waits on each printing pane for text that is never printed. One more is for a marker.
 const WATCHING: usize = 4;
-/// Waits on quiet panes, one for each.
+/// The waits on quiet panes, one for each.
 const QUIET: usize = 250;
 const WAITS: usize = PRINTING * (1 + WATCHING) + QUIET;
 const READERS: usize = 50;
-/// Lines of a pane in a second; one of them is a marker.
+/// The lines of a pane in a second; one of them is a marker.
 const LINES: u64 = 100;
 const TURNS: u64 = 3;
-/// How long after a turn what was printed may still be on its way.
+/// The time after a turn for output to arrive.
 const GRACE: Duration = Duration::from_millis(500);
-/// Lines that fill a pane's ring and tmux's history.
+/// The lines that fill a pane's ring and tmux's history.
 const FILLING: u64 = 15_000;
-/// Answers of ended waits that the daemon keeps.
+/// The responses of ended waits that the daemon keeps.
 const ENDED_WAITS: usize = 8192;
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// The cost of a way to wait, and how old markers were when they were seen.
+/// The cost of a way to wait, and the markers' ages when they were seen.
 #[derive(Default)]
 struct Cost {
     tmux: Duration,
@@ -53,7 +53,7 @@ struct Server {
     tmux: Tmux,
     pid: u32,
     printers: Vec<Fifo>,
-    /// Markers that each printing pane has been asked for.
+    /// The markers requested from each printing pane so far.
     marks: u64,
 }
 
@@ -69,7 +69,7 @@ impl Server {
         Self { tmux, pid, printers, marks: 0 }
     }
 
-    /// Has the printing panes print until all that is bounded is full.
+    /// Makes the printing panes print until everything bounded is full.
     fn fill(&self) {
         for printer in &self.printers {
             printer.tell(&format!("{FILLING} 0 0 {LINES}"));
@@ -82,8 +82,8 @@ impl Server {
         }
     }
 
-    /// Has the printing panes print for a turn. Returns when it begins. The panes print one after
-    /// the other, and so do their markers come.
+    /// Makes the printing panes print for a turn; returns its start. The panes print one after the
+    /// other, and so do their markers arrive.
     fn print(&mut self, seconds: u64) -> Duration {
         const PAUSE: u64 = 1_000_000_000 / LINES;
         let begin = now() + Duration::from_millis(300);
@@ -139,15 +139,15 @@ fn ages(name: &str, ages: &Times, goal: Goal) {
     figure("the same, the longest", ages.quantile(1.0) / 1e3, "ms", Goal::None);
 }
 
-/// A server that muxtap follows, with everything that is asked of it. What is dropped first comes
-/// first: clients, daemon, server.
+/// A server that muxtap follows, with its clients. Fields are in the order of dropping: clients,
+/// daemon, server.
 struct Followed {
     clients: Clients,
     waits: Waits,
     daemon: Daemon,
     server: Server,
     cost: Cost,
-    /// Resident memory, each second of the turns.
+    /// The resident memory, each second of the turns.
     resident: Vec<u64>,
 }
 
@@ -186,7 +186,7 @@ impl Followed {
         self.cost.own += after.1.saturating_sub(before.1);
     }
 
-    /// Ends the clients and prints what was measured.
+    /// Ends the clients and prints the measurements.
     fn figures(mut self, turn: u64) -> Cost {
         let marks = turn * TURNS;
         let percent = |cpu: Duration| cpu.as_secs_f64() / marks as f64 * 100.0;

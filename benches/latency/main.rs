@@ -1,9 +1,8 @@
 //! muxtap's performance goals, measured end to end on private tmux servers and printed as ratios
 //! with the goal beside each.
 //!
-//! `cargo bench --bench latency` runs everything; `cargo bench --bench latency -- wait flood` some
-//! of it. The exit status is 0 whatever the figures are: `docs/performance.md` says how to read
-//! them.
+//! `cargo bench --bench latency` runs everything; `cargo bench --bench latency -- wait flood` runs
+//! some parts. The exit status is always 0: `docs/performance.md` explains the figures.
 
 #![allow(
     clippy::unwrap_used,
@@ -68,7 +67,7 @@ const PARTS: [Part; 14] = [
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    // The programs that run in the panes are this one too.
+    // The panes' programs are this program too.
     if actors::act(&args) {
         return;
     }
@@ -77,7 +76,7 @@ fn main() {
     table::heading();
     for (name, part) in PARTS {
         if named.is_empty() || named.iter().any(|wanted| *wanted == name) {
-            // A part that fails must not hide the others; its stage is cleaned while it unwinds.
+            // A failing part must not hide the others; its stage is cleaned up while it unwinds.
             if std::panic::catch_unwind(part).is_err() {
                 println!("  {name}: this part failed, see above");
             }

@@ -1,4 +1,4 @@
-//! The way of a byte within the process: frame, parse, decode, ring, text, four patterns.
+//! The path of a byte within the process: frame, parse, decode, ring, text, four patterns.
 
 use std::{
     hint::black_box,
@@ -20,11 +20,11 @@ use muxtap::{
 
 use super::table::{Goal, figure, part};
 
-/// A build's text as tmux sends it, and a coloured listing with an escape each ten bytes or so.
+/// A build's text as tmux sends it, and a colored listing with an escape each ten bytes or so.
 const PLAIN: &[u8] = b"   Compiling muxtap v0.1.0 (/home/user/src/muxtap) with 12 features on\\015\\012";
 const COLOURED: &[u8] = b"\\033[01;34msrc\\033[0m  \\033[01;32mrun.sh\\033[0m  a.txt\\015\\012";
 const PATTERNS: [&str; 4] = ["error: .*", "BUILD (?:OK|FAILED)", r"\d+ passed; \d+ failed", "(?i)fatal.*"];
-/// Bytes of a line and of what is read at once.
+/// The bytes of a line, and of one read.
 const LINE: usize = 4000;
 const READ: usize = 256 * 1024;
 const LEAST: Duration = Duration::from_millis(1500);
@@ -62,14 +62,14 @@ fn wire(piece: &[u8]) -> Vec<u8> {
     wire
 }
 
-/// Megabytes a second, encoded and decoded.
+/// Returns megabytes a second, encoded and decoded.
 fn rate(wire: &[u8], mut each: impl FnMut(&[u8])) -> (f64, f64) {
     let mut codec = ControlCodec::new(FrameKey::default());
     let mut buffer = BytesMut::with_capacity(2 * READ);
     let (mut encoded, mut decoded) = (0, 0);
     let started = Instant::now();
     while started.elapsed() < LEAST {
-        // As a read would: the kernel copies it there too.
+        // Copied like in a read, where the kernel copies it.
         buffer.extend_from_slice(wire);
         encoded += wire.len();
         while let Ok(Some(event)) = codec.decode(&mut buffer) {

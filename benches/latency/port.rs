@@ -1,4 +1,4 @@
-//! HTTP over TCP: how many captures a core answers, and a thousand waits at once.
+//! HTTP over TCP: the captures that a core serves, and a thousand waits at once.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

@@ -2,13 +2,13 @@
 
 use std::{fs, path::Path, time::Duration};
 
-/// CPU time of all its threads so far.
+/// Returns the CPU time of all its threads so far.
 pub fn cpu(pid: u32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
     tasks.flatten().filter_map(|task| run_time(&task.path())).sum()
 }
 
-/// CPU time of a process and of those that it started and that still run.
+/// Returns the CPU time of a process and of its running children.
 pub fn cpu_with_children(pid: u32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
     let children = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
@@ -17,15 +17,15 @@ pub fn cpu_with_children(pid: u32) -> Duration {
     cpu(pid) + children.into_iter().map(cpu_with_children).sum::<Duration>()
 }
 
-/// CPU time of the thread that asks.
+/// Returns the CPU time of the calling thread.
 pub fn cpu_of_this_thread() -> Duration {
     run_time(Path::new("/proc/thread-self")).expect("Linux tells it")
 }
 
-/// CPU time of all processes that this one started and that have ended, in steps of 10 ms.
+/// Returns the CPU time of all ended children of this process, in steps of 10 ms.
 pub fn cpu_of_ended_children() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").expect("Linux tells it");
-    // The program's name may hold anything but stands in the last brackets; `cutime` and `cstime`
+    // The program's name may hold any character but is in the last brackets; `cutime` and `cstime`
     // are the fields 16 and 17 (proc(5)).
     let (_, fields) = stat.rsplit_once(')').expect("Linux tells it");
     let ticks = fields.split_whitespace().skip(13).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
@@ -33,17 +33,17 @@ pub fn cpu_of_ended_children() -> Duration {
 }
 
 fn run_time(task: &Path) -> Option<Duration> {
-    // Nanoseconds, where `stat` only counts ticks of 10 ms.
+    // In nanoseconds; `stat` only counts ticks of 10 ms.
     let text = fs::read_to_string(task.join("schedstat")).ok()?;
     Some(Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?))
 }
 
-/// Resident memory now, in bytes.
+/// Returns the current resident memory, in bytes.
 pub fn resident(pid: u32) -> u64 {
     field(pid, "VmRSS:")
 }
 
-/// The most it ever was.
+/// Returns the peak resident memory.
 pub fn resident_peak(pid: u32) -> u64 {
     field(pid, "VmHWM:")
 }

@@ -19,7 +19,7 @@ pub fn run() {
     followed();
 }
 
-/// A thousand panes that nobody uses.
+/// A thousand panes that are not in use.
 fn followed() {
     const MANY: usize = 1000;
     part("1000 panes that are followed, quiet for 10 s");
@@ -36,7 +36,7 @@ fn followed() {
     drop(http);
 }
 
-/// As many panes on another server, to which nothing but a control client is attached.
+/// The same number of panes on another server, with only a control client attached.
 struct Bare {
     tmux: Tmux,
     _control: Control,
@@ -50,12 +50,12 @@ impl Bare {
         Self { tmux, _control: control }
     }
 
-    /// The server's CPU so far.
+    /// Returns the server's CPU time so far.
     fn cpu(&self) -> Duration {
         process::cpu(self.tmux.pid())
     }
 
-    /// Prints what the server of muxtap's took beside what this one took since.
+    /// Prints the CPU time of muxtap's server beside that of this one since then.
     fn compare(&self, followed: Duration, before: Duration) {
         let bare = self.cpu().saturating_sub(before).as_secs_f64() * 1000.0;
         figure("the tmux server's CPU, with a bare control client", bare, "ms", Goal::None);
@@ -86,7 +86,7 @@ fn waited_for() {
     while http.metric("muxtap_waits_active") < PANES as f64 {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // What follows from the attach is over by then.
+    // The work after the attachment is finished by then.
     std::thread::sleep(Duration::from_secs(3));
     let server = tmux.pid();
     let before = counts(&mut http);

@@ -1,4 +1,4 @@
-//! A pane that prints 60 MB, with a recording of it and without, in turns.
+//! A pane that prints 60 MB, with and without a recording of it, in turns.
 
 use std::{
     fs,
@@ -53,7 +53,7 @@ fn asked(http: &mut Http, method: &str, path: &str, body: &str) -> Value {
     serde_json::from_slice(&http.receive()).expect("JSON")
 }
 
-/// Times the flood for a caller that waits for its last line.
+/// Measures the flood for a caller that waits for its last line.
 fn flooded(http: &mut Http, flood: &Fifo, id: &str) -> Duration {
     let pattern = format!(r"<{id} (\d+)>");
     let wait = json!({"panes": ["%0"], "patterns": [pattern], "since": "now", "timeout_ms": 300_000, "detach": true});

@@ -1,7 +1,9 @@
-//! The relay of devices: 1000 of them connected, quiet, and then asking each other 10,000 times a second.
+//! The relay of devices: 1000 connected devices, first quiet, then sending each other 10,000
+//! requests a second.
 //!
-//! The devices are one thread of the bench, which shares the machine with the daemon: they write and look through
-//! frames of their own, without JSON, masks and a timer for each, so that the relay is what is measured.
+//! The devices are one thread of the bench, which shares the machine with the daemon: they write
+//! and parse their own frames, without JSON, masks and a timer for each, so that the relay is what
+//! is measured.
 
 use std::{
     cell::{Cell, RefCell},
@@ -31,22 +33,22 @@ use super::{
 };
 
 const DEVICES: usize = 1000;
-/// How long devices are quiet, and how long they ask.
+/// The duration of the quiet phase and of the requests.
 const SPAN: Duration = Duration::from_secs(10);
-/// Requests a second, of all devices together; one after the other asks.
+/// The requests a second, of all devices together; they send in turns.
 const RATE: u64 = 10_000;
-/// How often those are sent that are due.
+/// The interval at which due requests are sent.
 const PACE: Duration = Duration::from_millis(1);
 const MIB: f64 = 1024.0 * 1024.0;
 const TEXT: u8 = 0x81;
 const PING: u8 = 0x89;
 const PONG: u8 = 0x8a;
 
-/// What all devices of a run have counted.
+/// The counters of all devices in a run.
 struct Counted {
     begun: Instant,
     times: RefCell<Times>,
-    /// How late requests were sent, by the client.
+    /// The delay with which the client sent requests.
     late: RefCell<Times>,
     sent: Cell<u64>,
     refused: Cell<u64>,
@@ -75,7 +77,7 @@ pub fn run() {
             tokio::task::spawn_local(answer(reader, writer.clone(), counted.clone()));
             writers.push(writer);
         }
-        // First what each is told of the others.
+        // First, each device is notified about the others.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let idle = cpu(daemon.pid());
         tokio::time::sleep(SPAN).await;
@@ -86,7 +88,7 @@ pub fn run() {
         let of_core = |before: Duration, now: Duration| now.saturating_sub(before).as_secs_f64() / took * 100.0;
         let (used, own) = (of_core(used, cpu(daemon.pid())), of_core(own, cpu_of_this_thread()));
         let answered = counted.times.borrow().len() as u64;
-        // Those that are on their way.
+        // Waits for messages in transit.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let (times, late) = (counted.times.take(), counted.late.take());
         figure("memory of a device", grown, "KiB", Goal::None);
@@ -107,7 +109,7 @@ fn name(number: usize) -> String {
     format!("d{}", number % DEVICES)
 }
 
-/// Builds a text frame of a client. Its mask is zero: the text stands there as it is.
+/// Builds a text frame of a client. Its mask is zero, so the text is unchanged.
 fn frame(text: &str, to: &mut Vec<u8>) {
     to.push(TEXT);
     match u16::try_from(text.len()).expect("a short text") {
@@ -121,7 +123,7 @@ fn frame(text: &str, to: &mut Vec<u8>) {
     to.extend(text.as_bytes());
 }
 
-/// Connects a device and says hello. Of the answer nothing is read.
+/// Connects a device and sends its hello. The response is not read.
 fn connected(daemon: &Path, number: usize) -> Connecting {
     let mut stream = Connecting::connect(daemon).expect("the daemon answers");
     let request = "GET /v1/devices/ws HTTP/1.1\r\nHost: muxtap\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -142,7 +144,7 @@ fn connected(daemon: &Path, number: usize) -> Connecting {
     let mut said = Vec::new();
     frame(&hello, &mut said);
     stream.write_all(&said).expect("it reads");
-    // Devices come one after the other: the next one is a known number of messages later.
+    // Devices connect one after the other: the next one is a known number of messages later.
     let mut opened = [0; 2];
     stream.read_exact(&mut opened).expect("it answers");
     assert_eq!(opened[0], TEXT, "a welcome");
@@ -165,7 +167,7 @@ fn connected(daemon: &Path, number: usize) -> Connecting {
     stream
 }
 
-/// Sends the requests: each device asks the next one, in turns.
+/// Sends the requests: each device to the next one, in turns.
 async fn ask(devices: &[Rc<OwnedWriteHalf>], counted: &Counted) {
     let begun = Instant::now();
     let mut pace = tokio::time::interval(PACE);
@@ -208,7 +210,8 @@ async fn send(device: &OwnedWriteHalf, mut out: &[u8]) {
     }
 }
 
-/// A device: answers what it is asked with its ack and its result, and notes when its own requests are answered.
+/// Runs a device: answers each request with an ack and a result, and records the answers to its own
+/// requests.
 async fn answer(mut reader: OwnedReadHalf, writer: Rc<OwnedWriteHalf>, counted: Rc<Counted>) {
     let (mut buffer, mut out) = (Vec::with_capacity(4096), Vec::new());
     loop {
@@ -228,7 +231,7 @@ async fn answer(mut reader: OwnedReadHalf, writer: Rc<OwnedWriteHalf>, counted: 
     }
 }
 
-/// Takes a message; what is to be said to it goes to `out`.
+/// Handles a message; appends the reply to `out`.
 fn take(kind: u8, text: &[u8], out: &mut Vec<u8>, counted: &Counted) {
     if kind == PING {
         out.extend([PONG, 0x80, 0, 0, 0, 0]);
@@ -256,7 +259,7 @@ fn take(kind: u8, text: &[u8], out: &mut Vec<u8>, counted: &Counted) {
     }
 }
 
-/// Returns the first frame's kind, its payload, and its length in all.
+/// Returns the first frame's kind, its payload, and its total length.
 fn first_frame(bytes: &[u8]) -> Option<(u8, &[u8], usize)> {
     let (kind, short) = (*bytes.first()?, *bytes.get(1)?);
     let (length, begin) = match short {

@@ -1,4 +1,4 @@
-//! Private tmux servers, a private daemon, and their end.
+//! Private tmux servers and a private daemon, and their cleanup.
 
 use std::{
     fs::File,
@@ -14,15 +14,15 @@ use tempfile::TempDir;
 
 use super::http::Http;
 
-/// Sockets of servers that run, for the one who is interrupted.
+/// The sockets of running servers, for the cleanup after an interrupt.
 static RUNNING: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn running() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends every server on SIGINT and SIGTERM: none stays behind. Daemons follow their parent's end by
-/// the signal or by their servers' end.
+/// Ends every server on SIGINT and SIGTERM, so that none is left. Daemons end by the signal, or
+/// when their servers do.
 pub fn clean_up_when_interrupted() {
     std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -46,12 +46,13 @@ pub fn clean_up_when_interrupted() {
     });
 }
 
-/// A server that somebody else starts on this socket, without a dot in its name, does not stay behind either.
+/// Registers a server that another process starts on this socket (without a dot in its name), so
+/// that it is ended too.
 pub fn ends_with_us(socket: PathBuf) {
     running().push(socket);
 }
 
-/// Its end.
+/// Ends a server.
 pub fn end_server(socket: &Path) {
     kill_server(socket);
     running().retain(|running| running != socket);
@@ -61,14 +62,14 @@ fn kill_server(socket: &Path) {
     let _ = Command::new("tmux").arg("-S").arg(socket).arg("kill-server").stderr(Stdio::null()).status();
 }
 
-/// A tmux server of its own.
+/// A private tmux server.
 pub struct Tmux {
     dir: TempDir,
     socket: PathBuf,
 }
 
 impl Tmux {
-    /// A server whose first pane, 200 columns and 50 rows, runs `command`.
+    /// Starts a server whose first pane, 200 columns and 50 rows, runs `command`.
     pub fn new(command: &str) -> Self {
         let dir = TempDir::new().expect("a directory");
         let socket = dir.path().join("s");
@@ -80,7 +81,7 @@ impl Tmux {
         tmux
     }
 
-    /// A server whose first pane plays a part of [`super::actors`].
+    /// Starts a server whose first pane runs an actor of [`super::actors`].
     pub fn playing(part: &str) -> (Self, Fifo) {
         let fifo = Fifo::new();
         (Self::new(&fifo.command(part)), fifo)
@@ -90,7 +91,7 @@ impl Tmux {
         &self.socket
     }
 
-    /// `tmux` on this server.
+    /// Builds a call of `tmux` on this server.
     pub fn command(&self) -> Command {
         let mut command = Command::new("tmux");
         command.arg("-u").arg("-S").arg(&self.socket).env_remove("TMUX").env_remove("TMUX_PANE");
@@ -104,12 +105,12 @@ impl Tmux {
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// Another window that runs `command`.
+    /// Creates another window that runs `command`.
     pub fn window(&self, command: &str) -> String {
         self.ask(&["new-window", "-d", "-P", "-F", "#{pane_id}", command])
     }
 
-    /// So many more windows that run `cat`.
+    /// Creates this many more windows that run `cat`.
     pub fn windows(&self, count: usize) {
         let file = self.dir.path().join("windows");
         std::fs::write(&file, "new-window -d 'exec cat'\n".repeat(count)).expect("a file");
@@ -128,7 +129,7 @@ impl Drop for Tmux {
     }
 }
 
-/// The way to tell an actor in a pane what to do.
+/// The FIFO by which an actor in a pane gets its instructions.
 pub struct Fifo {
     dir: TempDir,
     file: File,
@@ -144,7 +145,7 @@ impl Fifo {
         Self { dir, file }
     }
 
-    /// The shell command that plays `part`.
+    /// Returns the shell command that runs the actor `part`.
     pub fn command(&self, part: &str) -> String {
         let program = std::env::current_exe().expect("this program");
         format!("exec {} __{part} {}", program.display(), self.dir.path().join("fifo").display())
@@ -155,7 +156,7 @@ impl Fifo {
     }
 }
 
-/// A daemon of its own.
+/// A private daemon.
 pub struct Daemon {
     child: Child,
     dir: TempDir,
@@ -169,7 +170,7 @@ impl Daemon {
             .arg("serve")
             .args(args)
             .env("MUXTAP_SOCKET", &socket)
-            // What is measured is the engine, not the arrival of its clients.
+            // The engine is measured, not the attachment of its clients.
             .env("MUXTAP_COVERAGE", "sessions")
             .env("MUXTAP_FLOODS", "follow")
             .env_remove("TMUX")
@@ -195,12 +196,12 @@ impl Daemon {
         self.child.id()
     }
 
-    /// A connection for questions about this server.
+    /// Connects to the daemon for requests about this server.
     pub fn http(&self, tmux: &Tmux) -> Http {
         Http::new(&self.socket(), tmux.socket())
     }
 
-    /// The address of its first TCP port, and the token for it.
+    /// Returns the address of its first TCP port, and the token for it.
     pub fn port(&self) -> (String, String) {
         let ask = |command: &str| {
             let mut muxtap = Command::new(env!("CARGO_BIN_EXE_muxtap"));
@@ -213,7 +214,7 @@ impl Daemon {
         (url.trim_start_matches("http://").to_owned(), token)
     }
 
-    /// Asks about the server until `panes` of its panes are followed.
+    /// Sends requests about the server until `panes` of its panes are followed.
     pub fn follow(&self, tmux: &Tmux, panes: u64) -> Http {
         let mut http = self.http(tmux);
         let listed = http.get("/v1/panes");

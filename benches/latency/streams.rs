@@ -32,37 +32,37 @@ const ROUNDS: usize = 3;
 const READERS: usize = 50;
 /// The pause between two markers in the other pane.
 const SIDE_PAUSE: Duration = Duration::from_millis(10);
-/// How long a marker comes after it was asked for.
+/// The delay of a marker after its request.
 const SIDE_DELAY_US: u64 = 4000;
-/// How often a WebSocket says that it is there.
+/// The interval of a WebSocket's pongs.
 const PONG: Duration = Duration::from_secs(10);
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// A client that is to be connected.
+/// A client to be connected.
 #[derive(Clone)]
 pub struct Plan {
     pub daemon: PathBuf,
     pub server: PathBuf,
-    /// The pane that it follows.
+    /// The pane to follow.
     pub pane: usize,
     pub websocket: bool,
 }
 
-/// Clients in a thread of their own. They read until they are dropped, or until each has seen `last`.
+/// Clients in a separate thread. They read until dropped, or until each has seen `last`.
 pub struct Clients {
     open: Arc<AtomicUsize>,
     stop: watch::Sender<bool>,
     seen: thread::JoinHandle<Vec<Seen>>,
 }
 
-/// Counts of one client's output, and its age.
+/// The counters of one client's output, and its age.
 #[derive(Default)]
 pub struct Seen {
     bytes: u64,
     gaps: u64,
-    /// Markers `<NUMBER NANOSECONDS>`.
+    /// The number of markers `<NUMBER NANOSECONDS>`.
     pub marks: u64,
-    /// How old the newest marker was when it was read, for each read.
+    /// The age of the newest marker at each read.
     pub ages: Times,
 }
 
@@ -91,7 +91,7 @@ impl Plan {
             stream.write_all(request.as_bytes()).await.expect("the daemon reads");
             head(&mut stream).await;
         }
-        // The first thing that comes is the subscription's begin.
+        // The first event is the subscription's begin.
         let mut begin = [0; 4096];
         let read = stream.read(&mut begin).await.expect("the daemon answers");
         assert!(memchr::memmem::find(&begin[..read], b"r1.").is_some(), "{}", String::from_utf8_lossy(&begin[..read]));
@@ -99,7 +99,7 @@ impl Plan {
     }
 }
 
-/// Reads an answer's head.
+/// Reads a response's head.
 async fn head(stream: &mut UnixStream) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -109,7 +109,7 @@ async fn head(stream: &mut UnixStream) {
 }
 
 impl Clients {
-    /// `marks`: each ends when it has seen so many markers.
+    /// Connects the clients. `marks`: each client ends when it has seen this many markers.
     pub fn new(plans: Vec<Plan>, marks: Option<u64>) -> Self {
         let open = Arc::new(AtomicUsize::new(0));
         let (stop, stopped) = watch::channel(false);
@@ -163,7 +163,7 @@ async fn read(mut stream: UnixStream, websocket: bool, mut stopped: watch::Recei
             _ = stopped.wait_for(|stop| *stop) => return seen,
         };
         let Some(read) = read else {
-            // Masked with zeros. One that answers no ping is as good (RFC 6455, 5.5.3).
+            // Masked with zeros. An unsolicited pong replaces a reply to pings (RFC 6455, 5.5.3).
             stream.write_all(&[0x8a, 0x80, 0, 0, 0, 0]).await.expect("the daemon reads");
             continue;
         };
@@ -171,8 +171,8 @@ async fn read(mut stream: UnixStream, websocket: bool, mut stopped: watch::Recei
         let bytes = &buffer[..read];
         seen.bytes += read as u64;
         if let Some(marks) = marks {
-            // What one event cuts through is counted by where it begins. A bracket before a brace
-            // is the length in a frame's head.
+            // A marker that is split between events is counted by its beginning. A bracket before a
+            // brace is the length in a frame's head.
             let next = bytes.iter().skip(1).chain([&b' ']);
             seen.marks += bytes.iter().zip(next).filter(|pair| *pair.0 == b'<' && *pair.1 != b'{').count() as u64;
             if let Some(nanos) = newest(bytes) {
@@ -187,19 +187,19 @@ async fn read(mut stream: UnixStream, websocket: bool, mut stopped: watch::Recei
     }
 }
 
-/// The time in the last whole marker.
+/// Returns the time in the last whole marker.
 fn newest(bytes: &[u8]) -> Option<u64> {
     let end = memchr::memrchr(b'>', bytes)?;
     let begin = memchr::memrchr(b'<', &bytes[..end])?;
     std::str::from_utf8(&bytes[begin + 1..end]).ok()?.split_once(' ')?.1.parse().ok()
 }
 
-/// The cost of a flood, and what its readers saw.
+/// The cost of a flood, and its readers' counters.
 #[derive(Default)]
 struct Cost {
-    /// Until the program had written everything: tmux takes no more than it can pass on.
+    /// Until the program had written everything: tmux takes only what it can pass on.
     written: Times,
-    /// Until the wait for its last line was answered.
+    /// Until the wait for its last line got its response.
     answered: Times,
     side: Times,
     tmux: Times,
@@ -303,8 +303,8 @@ fn measure(tmux: &Tmux, fifo: &Fifo, side: &Fifo, daemon: &Daemon, readers: usiz
     cost.seen.extend(clients.stop());
 }
 
-/// Waits for a marker in the other pane. Returns how old the marker was when the wait for it was
-/// answered, and where that wait ended. A wait that came late finds it too.
+/// Waits for a marker in the other pane. Returns the marker's age when its wait got the response,
+/// and the cursor at which that wait ended. A late wait finds the marker too.
 fn side_marker(http: &mut Http, side: &Fifo, id: &str, since: &Value) -> (Duration, Value) {
     let wait = json!({"panes": ["%1"], "patterns": [format!(r"<{id} (\d+)>")], "since": since, "timeout_ms": 60_000});
     http.send("POST", "/v1/waits", &wait.to_string());
@@ -315,7 +315,7 @@ fn side_marker(http: &mut Http, side: &Fifo, id: &str, since: &Value) -> (Durati
     (read_at.saturating_sub(Duration::from_nanos(matched_stamp(&answer))), answer["cursor"].clone())
 }
 
-/// A pane that prints steadily, and 1 and 200 SSE readers of every line.
+/// Measures a pane that prints steadily, and 1 and 200 SSE readers of every line.
 fn steady() {
     const LINES: u64 = 5000;
     for readers in [1, 200] {

@@ -1,4 +1,4 @@
-//! A thousand panes: how long until all are followed, and what one costs.
+//! A thousand panes: the time until all are followed, and the cost of one.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ pub fn run() {
             std::thread::sleep(Duration::from_micros(500));
         }
         let followed_after = started.elapsed();
-        // tmux pushes names and titles of all panes within its next second.
+        // tmux sends names and titles of all panes within its next second.
         std::thread::sleep(Duration::from_secs(3));
         let grown = process::resident(daemon.pid()).saturating_sub(before);
         figure(&format!("{coverage}: first request to all listed"), listed_after.as_secs_f64(), "s", Goal::None);

@@ -11,7 +11,7 @@ impl Times {
         self.0.push(time);
     }
 
-    /// The time below which this part of all lie, in microseconds.
+    /// Returns the time below which this part of all lie, in microseconds.
     pub fn quantile(&self, part: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();

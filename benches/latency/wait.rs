@@ -1,4 +1,4 @@
-//! From a pane's write to the answer of a wait.
+//! The time from a pane's write to a wait's response.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use super::{
 };
 
 const ROUNDS: usize = 20;
-/// Samples of each way in a round; the capture loop needs more time for each.
+/// The samples of each way in a round; the capture loop needs more time for each.
 const SAMPLES: usize = 25;
 const CAPTURES: usize = 3;
-/// How long the marker comes after it was asked for: by then the waiter waits.
+/// The delay of the marker after its request: by then the wait has begun.
 const DELAY_US: u64 = 4000;
-/// The pause of the loop that captures.
+/// The pause of the capturing loop.
 const LOOP: Duration = Duration::from_millis(100);
 
 pub fn run() {
@@ -43,7 +43,7 @@ pub fn run() {
         }
         for sample in 0..CAPTURES {
             let id = format!("c{round}-{sample}");
-            // Not in step with the loop.
+            // Out of step with the loop.
             let delay = DELAY_US + (round * CAPTURES + sample) as u64 * 7919 % 100_000;
             by_capture.push(capture_loop(&polled, &polled_fifo, &id, delay));
         }
@@ -60,7 +60,8 @@ pub fn run() {
     figure("capture loop / muxtap, p50", by_capture.p50() / by_muxtap.p50(), "x", Goal::AtLeast(50.0));
 }
 
-/// Asks muxtap to wait for a marker, has it printed, and tells how old it was when the whole answer had been read.
+/// Makes muxtap wait for a marker and has it printed; returns the marker's age when the whole
+/// response had been read.
 pub fn wait_for_marker(http: &mut Http, fifo: &Fifo, pane: &str, id: &str) -> Duration {
     let wait = json!({"panes": [pane], "patterns": [format!(r"<{id} (\d+)>")], "since": "now", "timeout_ms": 60_000});
     http.send("POST", "/v1/waits", &wait.to_string());
@@ -71,7 +72,7 @@ pub fn wait_for_marker(http: &mut Http, fifo: &Fifo, pane: &str, id: &str) -> Du
     read_at.saturating_sub(Duration::from_nanos(matched_stamp(&answer)))
 }
 
-/// The time in the marker that a wait matched.
+/// Returns the time in the marker that a wait matched.
 pub fn matched_stamp(answer: &Value) -> u64 {
     assert_eq!(answer["outcome"], "matched", "{answer}");
     answer["predicates"][0]["captures"][1].as_str().and_then(|nanos| nanos.parse().ok()).expect("the marker's time")

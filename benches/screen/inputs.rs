@@ -1,14 +1,14 @@
-//! Output of programs, made the same in every run.
+//! Program output, the same in every run.
 
 use std::fmt::Write as _;
 
 use muxtap::protocol::version::Version;
 
-/// Output and what it is.
+/// Output and its description.
 pub struct Input {
     pub name: String,
     pub bytes: Vec<u8>,
-    /// The tmux whose rules muxtap follows.
+    /// The tmux version whose rules muxtap follows.
     pub version: Version,
 }
 
@@ -16,7 +16,7 @@ const SIZE: usize = 8 << 20;
 const TMUX_3_3: Version = Version { major: 3, minor: 3, suffix: Some('a'), is_preview: false };
 const TMUX_3_5: Version = Version { major: 3, minor: 5, suffix: Some('a'), is_preview: false };
 
-/// Repeats lines until there are enough.
+/// Repeats lines until the input is large enough.
 fn filled(name: &str, mut line: impl FnMut(&mut String, u64)) -> Input {
     let mut text = String::with_capacity(SIZE + 4096);
     let mut number = 0;
@@ -32,9 +32,9 @@ fn mixed(number: u64) -> u64 {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (number >> 7)) >> 24
 }
 
-/// All that are fed.
+/// Returns all inputs.
 pub fn all() -> Vec<Input> {
-    // From 3.4 on tmux looks at what stands before a character that is not ASCII.
+    // From 3.4 on tmux checks the cell before a character that is not ASCII.
     let later = Input { name: "Chinese text, tmux 3.5a".into(), version: TMUX_3_5, ..wide() };
     vec![plain(), short(), colours(), full_screen(), wide(), later]
 }
@@ -99,7 +99,7 @@ fn wide() -> Input {
     })
 }
 
-/// A build: 10,500 lines of a compiler, with warnings.
+/// Returns a build's output: 10,500 lines of a compiler, with warnings.
 pub fn build() -> Input {
     let mut text = String::new();
     let mut lines = 0;

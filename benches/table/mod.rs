@@ -1,6 +1,6 @@
 //! A table of figures, each beside its goal.
 
-/// A bound that a figure is to keep.
+/// A bound for a figure.
 #[derive(Clone, Copy)]
 pub enum Goal {
     AtMost(f64),
@@ -9,12 +9,12 @@ pub enum Goal {
     None,
 }
 
-/// Says what stands in the columns.
+/// Prints the columns' headings.
 pub fn heading() {
     println!("muxtap {}: measured side by side in this run; + goal reached, - goal missed", env!("CARGO_PKG_VERSION"));
 }
 
-/// Begins a part.
+/// Prints the title of a part.
 pub fn part(title: &str) {
     println!("\n{title}");
 }

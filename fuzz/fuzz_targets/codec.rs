@@ -1,8 +1,8 @@
-//! However a stream is cut into chunks, the events are the same; whatever it holds, nothing panics. The stream is
-//! built of what tmux says, frames included, and of what a pane can forge.
+//! The codec's events do not depend on how a stream is cut into chunks; no stream causes a panic.
+//! The stream is built from tmux's output, frames included, and from what a pane can forge.
 //!
-//! The input is: a byte that says what the rest is. An even one: a stream as it is, cut by its upper
-//! bits. An odd one: pieces of which a stream is built.
+//! The input is: a byte that selects the format of the rest. If even: a raw stream, cut by its
+//! upper bits. If odd: pieces from which a stream is built.
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};
@@ -20,7 +20,7 @@ enum Piece<'a> {
     Line(&'a [u8]),
     Output(u8, &'a [u8]),
     Guard(Kind, u8, bool),
-    /// The `n`th nonce that was sent, as a block of its own or bare.
+    /// The `n`th nonce that was sent, as a separate block or bare.
     Nonce(u8, bool),
 }
 

@@ -1,5 +1,5 @@
-//! Layouts there and back: text that parses as a layout is written so that it parses as the same
-//! layout.
+//! Layouts in both directions: text that parses as a layout is written so that it parses as the
+//! same layout.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

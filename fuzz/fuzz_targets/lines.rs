@@ -1,4 +1,4 @@
-//! Any line is a value; a version and a guard either read or do not.
+//! Any line gives a value; a version and a guard parse or do not.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +11,7 @@ use muxtap_core::protocol::{
 
 fuzz_target!(|line: &[u8]| {
     match parse_line(line) {
-        // What is not understood is kept whole.
+        // An unknown line is kept whole.
         Line::Text(text) => assert_eq!(text, line),
         Line::Notification(Notification::Unknown(text)) => assert_eq!(text, line),
         Line::Output { data, .. } | Line::ExtendedOutput { data, .. } => assert!(line.ends_with(data)),

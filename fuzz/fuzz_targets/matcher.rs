@@ -1,8 +1,8 @@
 //! The matcher under any chunking, against `regex::Regex` on the whole text.
 //!
-//! The input is: a byte that picks how many hits are rejected, a byte that picks a pattern of the
-//! menu or a free one, for a free one its text up to a line feed, then the stream. In it the bytes
-//! 0xF5 and above, which are not UTF-8, cut chunks.
+//! The input is: a byte that selects how many hits are rejected, a byte that selects a pattern of
+//! the menu or a free one, for a free one its text up to a line feed, then the stream. In it the
+//! bytes 0xF5 and above, which are not UTF-8, separate chunks.
 
 #![no_main]
 
@@ -44,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
         }
     };
     let limits = Limits { pattern_bytes: 200, compiled_bytes: 1 << 20, ..Limits::default() };
-    // A second pattern makes the set's own automaton take part.
+    // A second pattern involves the set's own automaton.
     for patterns in [vec![pattern], vec![pattern, "zq"]] {
         let specs: Vec<PatternSpec> = patterns.iter().map(|text| PatternSpec::new(*text)).collect();
         let Ok(set) = PatternSet::new(&specs, &limits) else { return };
@@ -98,7 +98,7 @@ fuzz_target!(|data: &[u8]| {
         if matcher.wants_rest() {
             matcher.rest(&mut judge);
         }
-        // Longer matches are given early: they are more than half a window.
+        // Longer matches are reported early: they are more than half a window.
         if text.len() > limits.window_bytes / 2 {
             return;
         }

@@ -1,4 +1,4 @@
-//! Both decoders equal the oracle that looks at one byte at a time.
+//! Both decoders equal the reference, which decodes one byte at a time.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,11 +1,11 @@
-//! A screen that was made anew from its own captures, as muxtap makes one from tmux's, against the
-//! one that was drawn: the same captures, cursor and history, at once and when more is drawn on the
+//! A screen created from another's captures, as muxtap creates one from tmux's, compared with the
+//! original: the same captures, cursor and history, immediately and after more output on the
 //! cleared screen.
 //!
-//! The writer of captures and their reader are written apart; here each is the other's oracle. The input is: columns, rows, a history limit, a byte whose lowest bit picks the
-//! version, then what was printed before and, behind the first byte 0xff, after it. Before it, 0xf8 to
-//! 0xfb, which no program prints, are a resize (two bytes follow). The versions are those that are asked
-//! for five captures.
+//! The writer of captures and their reader are independent; here each tests the other. The input
+//! is: columns, rows, a history limit, a byte whose lowest bit selects the version, then the output
+//! before and, after the first byte 0xff, after it. Before it, 0xf8 to 0xfb, which no program
+//! prints, are a resize (two bytes follow). The versions are those that need five captures.
 
 #![no_main]
 
@@ -19,11 +19,11 @@ use muxtap_core::{
 const ALL: CaptureOptions =
     CaptureOptions { start: Line::Edge, end: Line::Default, join: false, escapes: false, trailing: false };
 
-/// State that a seed does not have, made the same in both: region, modes, pen, character sets, tab stops,
-/// cells that print nothing, the saved cursor, and what REP repeats.
+/// State that a seed lacks, set to the same in both: region, modes, pen, character sets, tab stops,
+/// cells that print nothing, the saved cursor, and the character that REP repeats.
 const SAME: &[u8] = b"\x1b[r\x1b[4l\x1b[?6l\x1b[?7h\x1b[?25h\x1b(B\x1b)B\x0f\x1b[m\x1b[3g\x1b[2J\x1b[HX\x1b7";
 
-/// tmux's answers about a screen, as far as that can be asked of the screen itself.
+/// Returns tmux's replies about a screen, as far as the screen itself can give them.
 fn answers(screen: &Screen, limit: u32) -> Vec<Bytes> {
     let (cursor, size) = (screen.cursor(), screen.size());
     let (columns, rows) = (size.columns, size.rows);
@@ -47,7 +47,7 @@ fn answers(screen: &Screen, limit: u32) -> Vec<Bytes> {
     .into()
 }
 
-/// Compares so many of the combinations of flags.
+/// Compares this many of the combinations of flags.
 fn assert_same(drawn: &Screen, again: &Screen, when: &str, flags: u8) {
     for bits in 0..flags {
         let options = CaptureOptions { trailing: bits & 1 != 0, escapes: bits & 2 != 0, join: bits & 4 != 0, ..ALL };
@@ -64,7 +64,7 @@ fuzz_target!(|data: &[u8]| {
     let (mut before, after) = stream.split_at(end);
     let version: &[u8] = if bits & 1 == 0 { b"3.3a" } else { b"3.2a" };
     let rules = Rules::for_version(Version::parse(version).expect("a version"));
-    // Which rows a cleared screen leaves in the history depends on cells that no capture shows.
+    // The rows that a cleared screen leaves in the history depend on cells that no capture shows.
     let settings = Settings { history_limit: u32::from(*history), scroll_on_clear: false, ..Settings::default() };
     let size = |columns: u8, rows: u8| Size { columns: u16::from(columns.max(1)), rows: u16::from(rows.max(1)) };
     let mut drawn = Screen::new(size(*columns, *rows), rules, settings);
@@ -80,11 +80,11 @@ fuzz_target!(|data: &[u8]| {
             _ => &[],
         };
     }
-    // The hidden main screen cannot be asked of a screen.
+    // A screen does not give its hidden main screen.
     if drawn.alternate() || !drawn.at_rest() || drawn.trusted().is_err() {
         return;
     }
-    // Nor whether the last row goes on: tmux ends what it prints with a line end in either case.
+    // Nor whether the last row continues: tmux's output ends with a line end in either case.
     if !drawn.capture(&CaptureOptions { join: true, ..ALL }).ends_with(b"\n") {
         return;
     }
@@ -96,7 +96,7 @@ fuzz_target!(|data: &[u8]| {
         again.feed(part);
     }
     if drawn.trusted().is_ok() && again.trusted().is_ok() {
-        // No capture says which of several empty rows goes on in the next one.
+        // No capture tells which of several empty rows continues in the next one.
         assert_same(&drawn, &again, "after more output", 4);
     }
 });

@@ -1,9 +1,9 @@
-//! The screen model under any bytes, chunking, sizes and resizes: nothing panics, memory stays
-//! bounded, chunking changes nothing.
+//! The screen model with any bytes, chunking, sizes and resizes: nothing panics, memory stays
+//! bounded, and chunking changes nothing.
 //!
-//! The input is: columns, rows, a history limit, the size of the chunks, a byte whose bits pick the
-//! version and the options, then the stream. In the stream 0xf8 to 0xff, which no program prints,
-//! are a resize (two bytes follow), `clear-history`, a reset and a look at what it holds.
+//! The input is: columns, rows, a history limit, the size of the chunks, a byte whose bits select
+//! the version and the options, then the stream. In the stream 0xf8 to 0xff, which no program
+//! prints, are a resize (two bytes follow), `clear-history`, a reset and a check of its content.
 
 #![no_main]
 
@@ -37,7 +37,7 @@ fn look(screen: &mut Screen) {
     assert!(changes.is_empty() || screen.take_changes().is_empty());
 }
 
-/// Feeds text in chunks, with the commands that stand between.
+/// Feeds text in chunks, with the commands between them.
 fn run(screen: &mut Screen, mut stream: &[u8], chunk: usize) {
     while !stream.is_empty() {
         let end = stream.iter().position(|byte| *byte >= 0xf8).unwrap_or(stream.len());

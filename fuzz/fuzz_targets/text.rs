@@ -1,11 +1,11 @@
-//! The text of a stream under any chunking: the same events however the bytes are cut, the same
-//! again when they are decoded from the ring, and no bytes that make the renderer or the echo
-//! filter fail. After some chunks an open string is given up, by the whole's decoder where the
-//! chunk ends as by the ring.
+//! The text of a stream under any chunking: the same events for every chunking, the same again when
+//! decoded from the ring, and no bytes that make the renderer or the echo filter fail. After some
+//! chunks an open string is discarded, both by the decoder of the whole at the chunk's end and by
+//! the ring.
 //!
-//! The input is: a byte that picks the size of the chunks, one for the pane's width, one for after
-//! which chunks a string is given up (a bit each, over and over), one for how many of the following
-//! bytes are typed, the typed bytes, then the stream.
+//! The input is: a byte that selects the size of the chunks, one for the pane's width, one for the
+//! chunks after which a string is discarded (a bit each, repeated), one for the number of following
+//! bytes that are typed, the typed bytes, then the stream.
 
 #![no_main]
 
@@ -43,7 +43,7 @@ impl TextSink for Events {
     }
 }
 
-/// Hears and filters at once.
+/// Passes events to both at once.
 struct Both<'a>(&'a mut Events, &'a mut EchoFilter);
 
 impl TextSink for Both<'_> {
@@ -68,7 +68,7 @@ fuzz_target!(|data: &[u8]| {
     let mut whole = Events::default();
     let mut decoder = TextDecoder::default();
     let mut decoded = 0;
-    // In pieces as large as they can be: up to where a string may be given up.
+    // In pieces of maximum size: up to where a string may be discarded.
     let ends = (1..=stream.len().div_ceil(size)).filter(|count| gives_up(count - 1)).map(|count| count * size);
     for end in ends.chain([stream.len()]).map(|end| end.min(stream.len())) {
         decoder.feed(decoded as u64, &stream[decoded..end], &mut whole);

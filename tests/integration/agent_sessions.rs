@@ -1,5 +1,5 @@
-//! Agent sessions, with a scripted agent (`tests/fixtures/acp_agent.py`), which can do what a real one never should.
-//! `scripts/acp-agents` has turns of real ones.
+//! Agent sessions with a scripted agent (`tests/fixtures/acp_agent.py`), which can misbehave in
+//! ways that a real one should not. `scripts/acp-agents` runs turns of real agents.
 
 mod bounds;
 mod questions;
@@ -19,7 +19,7 @@ use crate::{
     subscribers::Sse,
 };
 
-/// A world whose configuration has the scripted agent as its default.
+/// Creates a world whose configuration has the scripted agent as its default.
 fn world() -> World {
     let world = World::new();
     configure(&world, "");
@@ -33,7 +33,7 @@ pub fn configure(world: &World, more: &str) {
     fs::write(world.path("home/muxtap/config.toml"), text).unwrap();
 }
 
-/// A session, as a caller holds it.
+/// A session, as its caller sees it.
 struct Session<'a> {
     world: &'a World,
     name: String,
@@ -54,7 +54,7 @@ impl<'a> Session<'a> {
     fn ask(world: &World, more: &Value) -> Value {
         let mut request = json!({"provider": "sdk", "cwd": world.path("work")});
         request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        // A command starts the daemon.
+        // The command starts the daemon.
         world.ok(&["agent-session", "list"]);
         world.http("POST", &format!("/v1/agent-sessions{}", world.query()), Some(&request)).json()
     }
@@ -71,7 +71,7 @@ impl<'a> Session<'a> {
         self.world.http("GET", &self.path(rest), None).json()
     }
 
-    /// Sends a prompt and leaves its outcome for later; returns its number.
+    /// Sends a prompt without waiting for its outcome; returns its number.
     fn send(&self, text: &str) -> u64 {
         let sent = self.post("/prompts", &json!({"text": text}));
         sent["prompt"].as_u64().unwrap_or_else(|| panic!("{sent}"))
@@ -92,7 +92,7 @@ impl<'a> Session<'a> {
         page["events"].as_array().unwrap_or_else(|| panic!("{page}")).clone()
     }
 
-    /// The outcomes of its prompts so far. Each has at most one.
+    /// Returns the outcomes of its prompts so far. Each prompt has at most one.
     fn outcomes(&self) -> BTreeMap<u64, String> {
         let mut outcomes = BTreeMap::new();
         for entry in self.events("") {
@@ -106,7 +106,7 @@ impl<'a> Session<'a> {
         outcomes
     }
 
-    /// What it has said since its last prompt.
+    /// Returns what the agent has said since its last prompt.
     fn said(&self) -> String {
         let events = self.events("since=prompt");
         let messages = events.iter().filter(|entry| entry["event"]["type"] == "message");
@@ -138,7 +138,7 @@ fn a_workspace_has_their_commands_too() {
     assert!(world.ok(&["workspace", "session-send", "--target", &name, "--wait", "say again"]).contains("end_turn"));
     let listed = world.json(&["workspace", "session-list", "--provider", "scripted"]);
     assert_eq!(listed["sessions"][0]["session"], name, "{listed}");
-    // `wait-for` takes a session, too, with the conditions of both.
+    // `wait-for` accepts a session as well, with the conditions of both kinds.
     world.ok(&["workspace", "wait-for", "--target", &name, "-p", "again", "--stable", "0.1", "-T", "40"]);
     let refused = |code: &str, args: &[&str]| {
         let answer = world.muxtap(&[&["--json", "workspace"], args].concat());
@@ -152,7 +152,7 @@ fn a_workspace_has_their_commands_too() {
     refused("INVALID_ARGUMENT", &["wait-for", "--target", &name]);
     refused("INVALID_ARGUMENT", &["wait-for", "--target", &name, "--prompt"]);
     refused("NOT_FOUND", &["wait-for", "--target", "session:scripted:nobody", "--exit"]);
-    // There is no shorthand, and what is wrong is told with the forms.
+    // There is no shorthand, and an invalid form is reported with the valid ones.
     for wrong in ["scripted:first", "first", "session:scripted", "terminal:%1"] {
         for command in ["session-kill", "session-interrupt", "session-attach", "session-wait"] {
             let message = refused("INVALID_TARGET", &[command, "--target", wrong]);
@@ -191,7 +191,8 @@ fn a_session_from_its_beginning_to_its_end() {
     let kinds = session.kinds("since=start");
     assert_eq!(kinds[..6], ["prompt", "started", "message", "thought", "tool", "tool"], "{kinds:?}");
 
-    // Read in pages of one, with cursors, it is the same, and so is the stream from any place.
+    // Reading in pages of one, with cursors, gives the same events, and so does the stream from any
+    // cursor.
     let (mut cursor, mut pages) = ("start".to_owned(), Vec::new());
     loop {
         let page = session.get(&format!("/events?since={cursor}&limit=1"));
@@ -209,7 +210,7 @@ fn a_session_from_its_beginning_to_its_end() {
     let mut resumed = Sse::of(&world, &session.path("/stream"), Some(third)).unwrap();
     assert_eq!(resumed.next().unwrap().data, pages[3]);
 
-    // A page that waits is answered by what happens.
+    // A read that waits returns when an event happens.
     let attached = world.spawn(&["agent-session", "attach", "-t", &name, "--since", "now"]);
     assert_eq!(session.outcome("say again"), "end_turn");
     assert_eq!(session.get(&format!("/events?since={cursor}&wait_ms=20000"))["events"][0]["event"]["type"], "prompt");
@@ -228,7 +229,7 @@ fn a_session_from_its_beginning_to_its_end() {
     assert!(gone.contains("has ended"), "{gone}");
     world.error("NOT_FOUND", &["agent-session", "send", "-t", "session:scripted:other", "say x"]);
 
-    // The agent's own memory of it goes on under the same name.
+    // The agent's own memory of the session continues under the same name.
     let again = world.ok(&["agent-session", "create", "--provider", "scripted", "--resume", &name, "--mode", "bold"]);
     assert_eq!(again, name);
     let info = session.get("");
@@ -262,7 +263,7 @@ fn what_does_not_begin_says_why_and_leaves_nothing() {
     wrong(json!({"cwd": world.path("nowhere")}), "INVALID_ARGUMENT");
     wrong(json!({"env": {"A=B": "x"}}), "INVALID_ARGUMENT");
     wrong(json!({"odd": 1}), "INVALID_ARGUMENT");
-    // The program is not there.
+    // The program does not exist.
     wrong(json!({"provider": "claude", "env": {"PATH": "/nowhere"}}), "CONFLICT");
     let first = Session::with(&world, &json!({"env": {"ACP_ID": "same"}}));
     wrong(json!({"env": {"ACP_ID": "same"}}), "CONFLICT");
@@ -294,7 +295,8 @@ fn faults_of_the_protocol_end_in_outcomes() {
     }
     let failed = session.post("/prompts", &json!({"text": "error no model", "wait": true}));
     assert_eq!((&failed["outcome"], &failed["error"]), (&"failed".into(), &"Internal error: no model".into()));
-    // 64 MiB in one line: an update is left out, and what somebody waits for ends the agent.
+    // With 64 MiB in one line, an update is left out, and a line that a caller waits for ends the
+    // agent.
     assert_eq!(session.outcome("long-update\nsay after"), "end_turn");
     assert_eq!(session.said(), "after");
     assert_eq!(session.outcome("long-reply"), "agent_exited");
@@ -302,7 +304,7 @@ fn faults_of_the_protocol_end_in_outcomes() {
 
     for (prompt, status) in [("exit 5", json!(5)), ("half", json!(0)), ("close-output", Value::Null)] {
         let session = Session::new(&world);
-        // Behind one that waits, so that it does not end before all are sent.
+        // The first prompt waits, so that none ends before all are sent.
         let first = session.send("wait");
         let second = session.send(&format!("say x\n{prompt}"));
         let queued = session.send("say never");
@@ -338,13 +340,14 @@ fn prompts_run_in_order_and_an_interrupt_ends_only_what_runs() {
     assert_eq!(session.outcomes().get(&second), Some(&"cancelled".to_owned()));
     assert_eq!(session.post("/interrupt", &json!({}))["prompt"], Value::Null);
 
-    // The time runs out: the agent is told, and what it says of it later is late.
+    // The prompt times out: the agent is notified, and what it says of the prompt later comes too
+    // late.
     let late = session.post("/prompts", &json!({"text": "wait", "timeout_ms": 50, "wait": true}));
     assert_eq!(late["outcome"], "timeout", "{late}");
     assert_eq!(session.outcome("say next"), "end_turn");
     assert!(session.events("").iter().any(|entry| entry["event"]["message"] == "a reply that came too late"));
 
-    // It hangs: the one behind it is never sent, and each has its outcome.
+    // The agent hangs: the prompt behind is never sent, and each has its outcome.
     let hung = session.post("/prompts", &json!({"text": "hang", "timeout_ms": 50, "wait": true}));
     assert_eq!(hung["outcome"], "timeout");
     assert_eq!(session.get("")["status"], "unresponsive");
@@ -366,13 +369,13 @@ fn waits_are_met_by_what_was_and_what_comes_and_stay_met() {
     let session = Session::new(&world);
     session.send("say first li\nsay ne\nnewline\nsay 3 passed");
     session.wait(&json!({"idle": true}));
-    // It happened before the wait, and in pieces.
+    // The text came before the wait, and in pieces.
     let waited = session.wait(&json!({"patterns": ["^first line$", r"(\d+) passed$"], "idle": true, "stable_ms": 20}));
     assert_eq!(waited["outcome"], "matched", "{waited}");
     assert_eq!(waited["conditions"][1]["captures"], json!(["3 passed", "3"]));
     let printed = world.ok(&["agent-session", "wait", "-t", &session.name, "-p", "pass.*", "--since", "start"]);
     assert_eq!(printed, "3 passed");
-    // And of a time to come: the pattern stays met while the agent is busy, until it is idle.
+    // Future output: the pattern stays met while the agent is busy, until it is idle.
     session.send("say begun\nwait");
     let wait = world.spawn(&["agent-session", "wait", "-t", &session.name, "-p", "begun", "--idle"]);
     let timeout =
@@ -390,7 +393,8 @@ fn waits_are_met_by_what_was_and_what_comes_and_stay_met() {
     session.kill();
     assert_eq!((exit.finish().status, never.finish().status), (0, 3));
 
-    // More than is kept: a reader that was away is told how many events it has missed.
+    // More events than are kept: a reader that was disconnected gets the number of events it has
+    // missed.
     let session = Session::new(&world);
     let cursor = session.get("")["cursor"].as_str().unwrap().to_owned();
     assert_eq!(session.outcome("flood 5000"), "end_turn");
@@ -404,7 +408,7 @@ fn permission_questions_are_answered_once_by_whoever_is_first() {
     world.set("MUXTAP_AUDIT", "true");
     let session = Session::new(&world);
     let answer = |id: &str, body: Value| session.post(&format!("/questions/{id}"), &body);
-    // Over HTTP, by an option of the question.
+    // Answered over HTTP, by an option of the question.
     session.send("ask build");
     let id = session.question();
     let listed = session.get("/questions");
@@ -419,21 +423,21 @@ fn permission_questions_are_answered_once_by_whoever_is_first() {
     assert!(second["code"] == "CONFLICT" && second["message"].as_str().unwrap().contains("unix"), "{second}");
     session.wait(&json!({"idle": true}));
     assert_eq!(session.said(), "selected always\n");
-    // By a command.
+    // Answered by a command.
     session.send("ask build");
     let id = session.question();
     world.ok(&["agent-session", "answer", "-t", &session.name, &id, "--deny"]);
     session.wait(&json!({"idle": true}));
     assert_eq!(session.said(), "selected no\n");
     world.error("CONFLICT", &["agent-session", "answer", "-t", &session.name, &id, "--allow"]);
-    // By an interrupt: the agent is told that it is cancelled.
+    // Answered by an interrupt: the agent is notified that the question is cancelled.
     session.send("ask build");
     let waited = world.muxtap(&["agent-session", "wait", "-t", &session.name, "--idle", "--question"]);
     assert!(waited.status == 4 && waited.stderr.contains("build"), "{waited:?}");
     session.post("/interrupt", &json!({}));
     session.wait(&json!({"idle": true}));
     assert_eq!(session.said(), "cancelled -\n");
-    // By the person in front of an MCP client, and not by the model.
+    // Answered by the person who uses an MCP client, not by the model.
     let mut client = Client::able(world.spawn(&["mcp", "--tools", "sessions"]), &json!({"elicitation": {}}));
     let sent = client.call("agent_session", &json!({"action": "send", "session": session.name, "text": "ask build"}));
     assert_eq!(sent["outcome"], "pending", "{sent}");
@@ -447,7 +451,7 @@ fn permission_questions_are_answered_once_by_whoever_is_first() {
     assert_eq!(client.answer(call)["result"]["isError"], false);
     let waited = client.call("agent_session", &json!({"action": "wait", "session": session.name}));
     assert_eq!((&waited["outcome"], &waited["text"]), (&"matched".into(), &"selected no\n".into()), "{waited}");
-    // Who answered is in the events and in the audit log.
+    // The events and the audit log name the answerer.
     let answered: Vec<_> =
         session.events("").into_iter().filter(|entry| entry["event"]["type"] == "answered").collect();
     let by: Vec<_> =
@@ -483,8 +487,8 @@ fn at_a_terminal_attach_asks_its_user() {
     world.await_output(&pane, r"= ended");
 }
 
-/// What an agent says while a question is open looks like another one, below fifty empty rows: the answer that its
-/// reader gives then shows the question that is open, and allows nothing.
+/// An agent's text while a question is open looks like another question, below fifty empty rows:
+/// its reader's answer then shows the open question again and allows nothing.
 #[test]
 fn an_agents_text_does_not_stand_for_a_question() {
     let world = World::with_server();
@@ -502,7 +506,7 @@ fn an_agents_text_does_not_stand_for_a_question() {
     let shown = world.tmux(&["capture-pane", "-p", "-t", &pane]);
     let rows: Vec<_> = shown.lines().filter(|row| row.starts_with("? ")).collect();
     assert_eq!(rows, ["? q1: everything"], "{shown}");
-    // Now it stands there as the last thing.
+    // Now the open question is the last thing on the screen.
     world.ok(&["send-keys", "-t", &pane, "y", "Enter"]);
     world.await_output(&pane, "selected yes");
     session.kill();
@@ -538,7 +542,7 @@ fn an_agents_terminals_are_panes_like_any_other() {
         "{said}"
     );
     assert!(said.contains("1\\n2\\n3\\n"), "{said}");
-    // They can be seen, waited for and captured.
+    // An agent's terminals can be listed, waited for and captured.
     session.outcome("open echo here I am; exec cat");
     let terminals = session.get("")["terminals"].clone();
     let pane = terminals[2]["pane"].as_str().unwrap_or_else(|| panic!("{terminals}")).to_owned();
@@ -547,13 +551,14 @@ fn an_agents_terminals_are_panes_like_any_other() {
     assert_eq!(session.outcome("run-and-kill exec sleep 1000"), "end_turn");
     let said = session.said();
     assert!(said.lines().count() == 2 && said.contains("no terminal"), "{said}");
-    // With the session they are closed; nothing else is.
+    // They are closed with the session, and nothing else is.
     let other = world.ok(&["new-session", "-s", "mine"]);
     session.kill();
     assert_eq!(world.panes(), [other]);
 }
 
-/// A tmux that makes a terminal and is silent then: no second one is made, and the agent is told where the first is.
+/// A tmux that creates a terminal and then stops responding: no second one is created, and the
+/// agent learns where the first one is.
 #[test]
 fn a_terminal_of_which_nobody_knows_is_named_and_not_made_twice() {
     let world = world();
@@ -584,7 +589,8 @@ fn nothing_that_an_agent_has_started_outlives_it() {
         assert_eq!(session.outcome("spawn"), "end_turn");
         session.said().trim().rsplit(' ').next().unwrap().parse::<u32>().unwrap()
     };
-    // Neither where it is killed, nor where it dies, nor where the daemon stops.
+    // Terminals do not outlive a session that is killed, an agent that dies, or a daemon that
+    // stops.
     let killed = Session::new(&world);
     let left = child(&killed);
     assert!(is_alive(left));
@@ -598,7 +604,7 @@ fn nothing_that_an_agent_has_started_outlives_it() {
     assert_eq!(died.get("")["exit_signal"], 9);
     let stays = Session::new(&world);
     let left = ProcessEnd::of(child(&stays));
-    // No token of muxtap's is in its environment, nor where it runs.
+    // None of muxtap's tokens is in its environment, nor in that of its terminals.
     stays.outcome("env");
     let environment: Vec<(String, String)> = serde_json::from_str(&stays.said()).unwrap();
     let private = |name: &str| {
@@ -614,7 +620,8 @@ fn nothing_that_an_agent_has_started_outlives_it() {
     assert_eq!(world.tmux(&["list-panes", "-a", "-F", "#{pane_id}"]), other, "its terminals neither");
 }
 
-/// A few here, and with `MUXTAP_KILLS=1000` as many as that: it says what it measured.
+/// A few kills by default, as many as `MUXTAP_KILLS` gives (`MUXTAP_KILLS=1000`); prints its
+/// measurements.
 #[test]
 fn kills_at_random_moments_leave_no_prompt_without_its_outcome() {
     let world = world();
@@ -651,7 +658,7 @@ fn kills_at_random_moments_leave_no_prompt_without_its_outcome() {
     }
 }
 
-/// Numbers that look random, below a limit.
+/// Returns pseudorandom numbers below a limit.
 fn muxtap_random(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed | 1;
     move |below| {
@@ -681,7 +688,7 @@ fn another_coding_agent_is_a_tool_for_agents() {
     assert_eq!(ask(json!({"action": "wait", "session": name}))["outcome"], "matched");
     let read = ask(json!({"action": "read", "session": name, "since": waited["cursor"]}));
     assert_eq!(read["text"], "", "{read}");
-    // Where nobody can be asked the model says it itself.
+    // If no person can be asked, the model answers itself.
     let sent = ask(json!({"action": "send", "session": name, "text": "ask build"}));
     let question = sent["questions"][0]["id"].as_str().unwrap();
     ask(json!({"action": "answer", "session": name, "question": question, "option": "yes"}));

@@ -1,12 +1,12 @@
-//! Agents in panes, played by scripts of their names: each draws the screens of
-//! `tests/golden/agents` and stands for the real program, which is not here.
+//! Agents in panes, played by scripts with the agents' names: each draws the screens of
+//! `tests/golden/agents` and stands in for the real program, which is not installed here.
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use serde_json::Value;
 
 use crate::common::{Background, World, eventually};
 
-/// Draws what it is told, a line each: `show FILE`, `title TEXT`, `bell`, `flood TEXT`, `exit STATUS`.
+/// Follows commands, one a line: `show FILE`, `title TEXT`, `bell`, `flood TEXT`, `exit STATUS`.
 const SCRIPT: &str = r#"#!/bin/sh
 stty -echo
 printf '\033[2J\033[Hfake %s is here\n' "$(basename "$0")"
@@ -21,7 +21,7 @@ while read -r what rest; do
 done
 "#;
 
-/// A screen of `tests/golden/agents`, and what is to be said of it.
+/// A screen of `tests/golden/agents`, and the state that it must give.
 pub struct Golden {
     agent: String,
     title: String,
@@ -64,8 +64,8 @@ fn all_golden() -> Vec<String> {
     names
 }
 
-/// A world in whose `PATH` there are such agents, and the pane of its session `wide`. This session
-/// of 120x40 runs `sh` (not as a login shell, which would set a `PATH` of its own).
+/// Creates a world whose `PATH` has such agents; returns it and the pane of its session `wide`.
+/// This session of 120x40 runs `sh` (not as a login shell, which would set its own `PATH`).
 pub fn stage(names: &[&str]) -> (World, String) {
     let mut world = World::new();
     let bin = world.path("bin");
@@ -88,7 +88,7 @@ fn type_line(world: &World, pane: &str, line: &str) {
     world.tmux(&["send-keys", "-l", "-t", pane, line, ";", "send-keys", "-t", pane, "Enter"]);
 }
 
-/// Lets the fake agent draw a golden screen.
+/// Makes the fake agent draw a golden screen.
 pub fn show(world: &World, pane: &str, golden: &Golden) {
     type_line(world, pane, &format!("title {}", if golden.title.is_empty() { "none" } else { &golden.title }));
     show_text(world, pane, &golden.screen);
@@ -104,7 +104,7 @@ pub fn watch(world: &World) -> Background {
     world.spawn(&["--json", "agents", "--watch"])
 }
 
-/// The next event that is not what was told before.
+/// Returns the next event that differs from the last one.
 fn next(watch: &mut Background) -> Value {
     serde_json::from_str(&watch.line().expect("one more event")).unwrap()
 }
@@ -120,7 +120,8 @@ fn options(agent: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Reads events until one says this of the pane: in between may stand what the screen was before all of it was drawn.
+/// Reads events until one reports this state of the pane; events before it may show a screen that
+/// was not drawn completely.
 pub fn until(watch: &mut Background, state: &str) -> Value {
     loop {
         let agent = next(watch);
@@ -167,8 +168,8 @@ fn an_agent_in_a_shell_from_its_start_to_its_end() {
     assert_eq!(what(&next(&mut watch)), ("codex", "ended"));
 }
 
-/// A state that an agent reached between two watches is in the second one. Its session is named by
-/// a pattern.
+/// A state that an agent reached between two watches is reported by the second one. Its session is
+/// named by a pattern.
 #[test]
 fn a_watch_that_is_resumed_tells_what_an_agent_came_to() {
     let (world, pane) = stage(&["claude"]);
@@ -195,7 +196,7 @@ fn every_screen_is_read_in_a_real_pane_as_it_is_on_paper() {
     let names = ["claude", "codex", "gemini", "aider", "opencode", "cursor-agent", "copilot", "goose"];
     let (world, _) = stage(&names);
     world.ok(&["list-panes"]);
-    // It goes on through all of them, which takes minutes on a busy machine.
+    // The watch runs through all of them, which takes minutes on a busy machine.
     let mut command = world.muxtap_command(&["--json", "agents", "--watch"]);
     let mut watch = Background::start_with(&mut command, 15 * crate::common::LIMIT);
     let all = all_golden();
@@ -208,7 +209,7 @@ fn every_screen_is_read_in_a_real_pane_as_it_is_on_paper() {
         for name in all.iter().filter(|name| name.split('-').next() == Some(agent)) {
             let golden = golden(name);
             assert_eq!(golden.agent, agent);
-            // Each must be news.
+            // Each screen must change the state.
             if golden.state == last && last != "working" {
                 show(&world, &pane, &working);
                 until(&mut watch, "working");
@@ -225,7 +226,7 @@ fn every_screen_is_read_in_a_real_pane_as_it_is_on_paper() {
                 (golden.question.as_deref(), golden.options),
                 "{name}"
             );
-            // A title may be there before the screen: then another rule said so first.
+            // A title may arrive before the screen; then another rule matches first.
             eventually(name, || {
                 listed(&world).iter().any(|now| now["pane"] == pane.as_str() && now["evidence"]["rule"] == golden.rule)
             });
@@ -262,8 +263,8 @@ fn what_was_there_before_is_known_at_the_first_question() {
     assert_eq!((http.status, &http.json()["agents"][0]["evidence"]), (200, &agent["evidence"]));
 }
 
-/// A dialog that an agent prints is not its own: neither above its prompt, nor below its own dialog. A question holds the
-/// command, and is answered only while it is certain.
+/// A dialog that an agent prints is not its own: neither above its prompt, nor below its own
+/// dialog. A question names the command, and is answered only while it is certain.
 #[test]
 fn a_forged_dialog_is_not_taken_for_the_agents_own() {
     let (world, pane) = stage(&["claude"]);
@@ -283,7 +284,7 @@ fn a_forged_dialog_is_not_taken_for_the_agents_own() {
     let real = until(&mut watch, "permission");
     let question = real["question"].as_str().unwrap();
     assert!(question.contains("| sh\nEOF\nrm -rf ~/Documents\nDo you want to proceed?"), "{question}");
-    // A forged one comes below it before the answer does.
+    // A forged dialog is printed below it before the answer arrives.
     show(&world, &pane, &golden("claude-attack-below"));
     let unsure = until(&mut watch, "question");
     assert_eq!((&unsure["question_id"], options(&unsure)), (&Value::Null, Vec::new()), "{unsure}");
@@ -293,8 +294,9 @@ fn a_forged_dialog_is_not_taken_for_the_agents_own() {
     assert_eq!(listed(&world)[0]["evidence"]["rule"], "uncertain");
 }
 
-/// An agent counts some characters narrower than tmux does, and others let the terminal wrap: the rest of a row then
-/// stands at the first column, where a command chooses to look like the dialog's border, its title or its answers.
+/// An agent counts some characters narrower than tmux does, or lets the terminal wrap. The rest of
+/// a row then begins at the first column, where a command can make it look like the dialog's
+/// border, title or answers.
 #[test]
 fn a_row_that_wraps_hides_nothing_of_the_command() {
     let (world, pane) = stage(&["claude"]);
@@ -323,14 +325,14 @@ fn a_row_that_wraps_hides_nothing_of_the_command() {
         assert!(question.starts_with("Bash command\nrm -rf ~ #"), "{padding}: {told}");
         assert!(question.ends_with("\nls\nLists files\nDo you want to proceed?"), "{padding}: {told}");
         assert_eq!(options(&told), ["1: Yes", "2: No"], "{padding}");
-        // Above the screen's first row stands the rest.
+        // The rest is above the screen's first row.
         show(&world, &pane, &golden("claude-working"));
         until(&mut watch, "working");
         show_text(&world, &pane, &format!("{}\n{text}", "\n".repeat(40)));
         let told = until(&mut watch, "permission");
         assert!(told["question"].as_str().unwrap().contains("rm -rf ~ #"), "{padding}: {told}");
     }
-    // The wrapped part alone is on the screen.
+    // Only the wrapped part is on the screen.
     show(&world, &pane, &golden("claude-working"));
     until(&mut watch, "working");
     let above = format!("{rule}\n Bash command\n\n rm -rf ~ #{letters}{rule}\n");
@@ -363,7 +365,7 @@ fn a_screen_that_never_rests_is_read_all_the_same() {
     type_line(&world, &pane, "claude");
     next(&mut watch);
     type_line(&world, &pane, "flood x (esc to interrupt)");
-    // In between stands what a screen was that was half drawn.
+    // Events before it may show a half-drawn screen.
     assert_eq!(what(&until(&mut watch, "working")), ("claude", "working"));
     world.tmux(&["send-keys", "-t", &pane, "C-c"]);
     assert_eq!(what(&until(&mut watch, "ended")), ("claude", "ended"));
@@ -383,14 +385,14 @@ fn only_what_runs_counts_and_not_who_names_it() {
     assert_eq!(what(&next(&mut watch)), ("claude", "idle"));
     type_line(&world, &pane, "exit 0");
     assert_eq!(what(&next(&mut watch)), ("claude", "ended"));
-    // Started by a script, in the same process group.
+    // Started by a script in the same process group.
     put(&world.path("bin/wrapper"), "#!/bin/sh\necho first\nclaude\necho and then\nread -r line\n");
     type_line(&world, &pane, "wrapper");
     assert_eq!(what(&next(&mut watch)), ("claude", "idle"));
     type_line(&world, &pane, "exit 0");
     assert_eq!(what(&next(&mut watch)), ("claude", "ended"));
     type_line(&world, &pane, "");
-    // A shell that was told its name.
+    // A shell that was given the agent's name.
     let path = world.path("bin/claude");
     let told = world.tmux(&[
         "new-window",
@@ -439,7 +441,7 @@ fn rules_of_ones_own_add_to_those_that_are_there() {
     assert_eq!(what(&next(&mut watch)), ("mine", "idle"));
     type_line(&world, &pane, "bell");
     assert_eq!(what(&next(&mut watch)), ("mine", "question"));
-    // It works on, and then the bell belongs to the past.
+    // The agent goes on working, so the bell is outdated.
     type_line(&world, &pane, "title busy now");
     assert_eq!(what(&next(&mut watch)), ("mine", "working"));
     type_line(&world, &pane, "title done");
@@ -453,7 +455,7 @@ fn a_wrong_file_is_told_with_line_and_rule() {
     let (mut world, _) = stage(&[]);
     let text = "[[agent]]\nid = 'claude'\n[[agent.rule]]\nname = 'bad'\nstate = 'idle'\nscreen = ['(']\n";
     let says = "line 6: agent `claude`, rule `bad`: `screen`: ";
-    // One that stands where it is looked for: the daemon runs without it and says so.
+    // An invalid file in the default place: the daemon runs without it and reports that.
     let own = world.path("home/muxtap/agents.toml");
     fs::create_dir_all(own.parent().unwrap()).unwrap();
     fs::write(&own, text).unwrap();
@@ -465,7 +467,7 @@ fn a_wrong_file_is_told_with_line_and_rule() {
     let check = doctor["checks"].as_array().unwrap().iter().find(|check| check["name"] == "agents").unwrap().clone();
     assert!(check["status"] == "warning" && check["message"].as_str().unwrap().contains(says), "{check}");
     world.ok(&["stop"]);
-    // One that was named: it does not start.
+    // An invalid file that was named explicitly: the daemon does not start.
     world.set("MUXTAP_AGENTS_FILE", own.display().to_string());
     let answer = world.muxtap(&["list-panes"]);
     assert!(answer.status == 1 && answer.stderr.contains(says), "{answer:?}");
@@ -474,11 +476,12 @@ fn a_wrong_file_is_told_with_line_and_rule() {
     assert_eq!(world.json(&["agents"])["rules_error"], Value::Null);
 }
 
-/// Events cost tmux nothing, where screens are followed in memory.
+/// Events cost tmux nothing if screens are followed in memory.
 #[test]
 fn tmux_is_asked_nothing_while_agents_are_watched() {
     let (world, pane) = stage(&["claude"]);
-    // A name that follows the program changes some time after it, and the structure is read anew then.
+    // A window's name that follows its program changes some time later, and the structure is then
+    // read again.
     world.tmux(&["set-option", "-g", "automatic-rename", "off"]);
     world.ok(&["list-panes"]);
     let mut watch = watch(&world);

@@ -1,8 +1,8 @@
 //! Output, input, resizes, trimming, lost connections and respawns in one random order, on a real
-//! server, beside a model that knows what was printed.
+//! server, beside a model of what was printed.
 //!
-//! `MUXTAP_RANDOM_SECONDS` says for how long (default 4), `MUXTAP_RANDOM_SEED` which order: it is
-//! printed.
+//! `MUXTAP_RANDOM_SECONDS` sets the duration (default 4), `MUXTAP_RANDOM_SEED` the order; the seed
+//! is printed.
 
 use std::{
     sync::{
@@ -20,14 +20,14 @@ use rustix::process::Signal;
 
 use crate::common::{LIMIT, World, signal, tmux_program, type_line};
 
-/// Prints so many numbered lines from a number on, each number once.
+/// Prints a number of numbered lines starting at a given number, each number once.
 const PROGRAM: &str = "stty -echo; echo ready; last=0; while read -r from count; do [ \"$from\" -gt \"$last\" ] || \
                        continue; last=$((from + count - 1)); seq -f 'line %.0f end' \"$from\" \"$last\"; done";
-/// Bytes that a pane keeps at least. A large batch is more.
+/// The least number of bytes that a pane keeps. A large batch is more.
 const RING_BYTES: usize = 16 * 1024;
 const LARGE: u64 = 4000;
 
-/// A small generator of random numbers: the order must come again from its seed.
+/// A small generator of random numbers: a seed must reproduce the order.
 struct Random(u64);
 
 impl Random {
@@ -43,17 +43,17 @@ fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| value.parse().unwrap())
 }
 
-/// A reader that follows cursors, and the model of what it may see.
+/// A reader that follows cursors, and the model of what it may read.
 #[derive(Clone)]
 struct Reader {
     since: Since,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of an incomplete line.
     partial: String,
     last: Option<u64>,
-    /// The gap that was told since the last number.
+    /// The gap reported since the last number.
     gap: Option<Gap>,
-    /// Up to this number lines may come again: behind a gap `reconnected`, where tmux's screen was
-    /// cleared for another program so often that nobody knows how what it shows joins the stream.
+    /// Lines up to this number may be repeated behind a gap `reconnected`, if tmux's screen was
+    /// cleared for another program so often that it cannot be joined to the stream.
     again_to: u64,
 }
 
@@ -62,7 +62,7 @@ impl Reader {
         Self { since, partial: String::new(), last: None, gap: None, again_to: 0 }
     }
 
-    /// Reads once, and holds what comes against the model. Returns whether there is more.
+    /// Reads once and compares the result with the model. Returns whether there is more.
     async fn read(&mut self, pane: &Pane, at_most: u64, wait: Duration) -> bool {
         let output = pane.read().since(self.since).at_most(at_most).wait(wait).await.unwrap();
         self.since = output.cursor.into();
@@ -120,7 +120,7 @@ async fn all_at_once_in_a_random_order_is_as_the_model_says() {
     let ready = awaited("^ready$".into(), Since::Start, LIMIT).await.unwrap();
     assert_eq!(ready.result().await.unwrap().outcome, WaitOutcome::Matched);
 
-    // One reader sleeps until something comes; others read now and then.
+    // One reader sleeps until output arrives; the others read now and then.
     let end = Arc::new(AtomicU64::new(0));
     let sleeping = tokio::spawn({
         let (pane, end) = (pane.clone(), end.clone());
@@ -128,7 +128,7 @@ async fn all_at_once_in_a_random_order_is_as_the_model_says() {
             let mut reader = Reader::from(Since::Start);
             while end.load(Ordering::Relaxed) == 0 || reader.last != Some(end.load(Ordering::Relaxed)) {
                 reader.read(&pane, 5000, Duration::from_millis(200)).await;
-                // A pane that has ended has always something to say; a test that fails must end.
+                // A pane that has ended always has something to return; a failing test must end.
                 tokio::task::yield_now().await;
             }
         }
@@ -142,8 +142,8 @@ async fn all_at_once_in_a_random_order_is_as_the_model_says() {
     while started.elapsed() < length {
         steps += 1;
         let lost_client = loses_client;
-        // A line that is not printed in a wait's time is not matched. While another client takes a lost
-        // one's place a wait may not begin in its time, and says so.
+        // A line that is not printed within the wait's time is not matched. While another client
+        // replaces a lost one, a wait may not start in time, and reports that.
         if random.below(4) == 0 {
             match awaited(line(next), Since::Start, Duration::from_millis(20)).await {
                 Ok(wait) => assert_eq!(wait.result().await.unwrap().outcome, WaitOutcome::Timeout, "line {next}"),
@@ -151,9 +151,9 @@ async fn all_at_once_in_a_random_order_is_as_the_model_says() {
             }
         }
         loses_client = random.below(4) == 0;
-        // What tmux still has is all there when a connection was lost meanwhile: more than that lies in
-        // the gap. The next batch may be printed before another client follows; when its last line has
-        // come, one does.
+        // What tmux still has is complete after a lost connection; anything beyond that is in the
+        // gap. The next batch may be printed before another client follows; when its last line has
+        // arrived, one does.
         let is_small = loses_client || lost_client || random.below(5) > 0;
         let count = if is_small { 1 + random.below(200) } else { LARGE };
         let last = next + count - 1;
@@ -163,7 +163,7 @@ async fn all_at_once_in_a_random_order_is_as_the_model_says() {
         }
         let before = pane.cursor();
         let text = format!("{next} {count}");
-        // Where nobody knows whether it was typed it is typed again: the program prints a number once.
+        // Typed again if the outcome is unknown: the program prints each number once.
         if loses_client || random.below(2) == 0 || pane.submit(text.as_str()).await.is_err() {
             type_line(&world, &id, &text);
         }
@@ -187,14 +187,14 @@ async fn all_at_once_in_a_random_order_is_as_the_model_says() {
             _ => {}
         }
         if let Some(reader) = readers.last_mut() {
-            // A place that moves is made fast.
+            // Fixes a position that moves.
             reader.read(&pane, 1, Duration::ZERO).await;
         }
         let chosen = random.below(readers.len() as u64) as usize;
         for _ in 0..random.below(20) {
             readers[chosen].read(&pane, 1 + random.below(3000), Duration::ZERO).await;
         }
-        // The line that comes last, and with a cursor from before it, too.
+        // Matches the line that comes last, also with a cursor from before it.
         let from_cursor = awaited(line(last), before.into(), LIMIT).await.unwrap();
         assert_eq!(from_cursor.result().await.unwrap().outcome, WaitOutcome::Matched, "line {last} from a cursor");
         next += count;
@@ -204,8 +204,8 @@ async fn all_at_once_in_a_random_order_is_as_the_model_says() {
                 assert_eq!(wait.result().await.unwrap().outcome, WaitOutcome::Matched, "line {number}");
             }
         }
-        // Where no client follows, what a new program prints first may be what an old one printed, and
-        // nobody can tell them apart.
+        // While no client follows, a new program's first output may equal an old one's, and the two
+        // cannot be distinguished.
         if !loses_client && random.below(6) == 0 {
             println!("respawn");
             let ready = awaited("^ready$".into(), Since::Now, LIMIT).await.unwrap();
@@ -215,7 +215,7 @@ async fn all_at_once_in_a_random_order_is_as_the_model_says() {
     }
     println!("{steps} steps, {} lines, {} readers", next - 1, readers.len());
 
-    // What was never printed was never matched.
+    // A line that was never printed was never matched.
     for (number, wait) in waits {
         assert_eq!(wait.cancel().await.unwrap().outcome, WaitOutcome::Cancelled, "line {number} of {next}");
     }

@@ -1,6 +1,7 @@
-//! Control clients arrive at servers that are busy, and no server dies of it (F36 to F38).
+//! Control clients attach to busy servers without killing them (F36 to F38).
 //!
-//! A slow man in the middle makes arrivals long: each message of a client's introduction but the first comes late.
+//! A slow proxy makes the attachments long: it delays each message of a client's introduction
+//! except the first.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -29,27 +30,29 @@ use std::os::unix::net::{UnixListener, UnixStream};
 
 use crate::common::{World, eventually, signal, tmux_program};
 
-/// How late each message comes.
+/// The delay of each message.
 const LATE: Duration = Duration::from_millis(20);
 
-/// Counts what a slow man in the middle has seen.
+/// Counters of the slow proxy.
 #[derive(Default)]
 struct Seen {
-    /// Clients that came to him.
+    /// Clients that connected to it.
     came: AtomicUsize,
-    /// Clients that he killed in the middle of their introduction.
+    /// Clients that it killed in the middle of their introduction.
     killed: AtomicUsize,
 }
 
-/// Puts a slow man between muxtap's control clients and where they connect to. The clients themselves are real.
+/// Puts a slow proxy between muxtap's control clients and their server. The clients themselves are
+/// real.
 ///
-/// `kill_after`: he kills each client after so many messages.
+/// `kill_after`: the number of messages after which it kills each client.
 fn put_in_between(world: &mut World, kill_after: Option<usize>) -> Arc<Seen> {
     let targets = world.path("targets");
     std::fs::create_dir(&targets).unwrap();
     let middle = world.path("middle");
     let listener = UnixListener::bind(&middle).unwrap();
-    // A control client connects to him. Where it was to connect to stands in a file with its process id.
+    // A control client connects to the proxy. The address of its server is in a file named by its
+    // process id.
     let script = r#"#!/bin/sh
 case " $* " in *" -C "*) ;; *) exec TMUX "$@" ;; esac
 n=$#
@@ -97,7 +100,7 @@ exec TMUX "$@"
     seen
 }
 
-/// Makes this script the tmux program of muxtap.
+/// Installs this script as muxtap's tmux program.
 fn put_as_tmux(world: &mut World, script: &str) {
     let wrapper = world.path("tmux");
     std::fs::write(&wrapper, script).unwrap();
@@ -120,7 +123,7 @@ fn receive(socket: &UnixStream) -> (Vec<u8>, Option<OwnedFd>) {
     (bytes, rights)
 }
 
-/// Whether the other side still takes it.
+/// Returns whether the other side still accepts the message.
 fn send(socket: &UnixStream, bytes: &[u8], descriptor: Option<&OwnedFd>) -> bool {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -139,7 +142,8 @@ fn pass_on(from: &UnixStream, to: &UnixStream) {
     }
 }
 
-/// Passes a client's messages on one by one, each but the first late. Returns whether it killed the client.
+/// Forwards a client's messages one by one, each but the first with a delay. Returns whether it
+/// killed the client.
 fn pass_slowly(client: &UnixStream, server: &UnixStream, victim: Option<(usize, u32)>) -> bool {
     let mut left = Vec::new();
     let mut messages = 0;
@@ -177,7 +181,7 @@ fn pass_slowly(client: &UnixStream, server: &UnixStream, victim: Option<(usize, 
     }
 }
 
-/// Plain tmux makes and kills sessions without a pause until `done`. The server must live.
+/// Creates and kills sessions by plain tmux without a pause until `done`. The server must survive.
 fn churn_until(world: &World, mut done: impl FnMut() -> bool) {
     let server = world.server_pid();
     let mut rounds = 0;
@@ -199,13 +203,14 @@ fn a_server_lives_while_clients_arrive_slowly_and_others_make_and_kill_sessions(
     }
     let seen = put_in_between(&mut world, None);
     let mut following = world.spawn(&["events"]);
-    // It takes all four some seconds to arrive, one after the other, and each brief session may get one that is late.
+    // All four take some seconds to attach, one after the other, and each brief session may get a
+    // client that is late.
     let attached = || world.tmux(&["list-clients", "-F", "#{client_session}"]);
     churn_until(&world, || ["main", "a", "b", "c"].iter().all(|name| attached().lines().any(|line| line == *name)));
     assert!(seen.came.load(Ordering::Relaxed) >= 4);
     following.close_stdin();
     following.kill();
-    // They are of use.
+    // The clients work.
     let pane = world.tmux(&["display-message", "-p", "-t", "b:", "#{pane_id}"]);
     world.tmux(&["send-keys", "-t", &pane, "echo of\"\" use", "Enter"]);
     world.await_output(&pane, "of use");
@@ -234,17 +239,17 @@ fn a_server_lives_while_a_script_makes_a_session_and_kills_it_a_moment_later() {
     for round in 0..60 {
         let name = format!("job-{round}");
         world.session(&name);
-        // A client arrives after some milliseconds; it once did after 200 ms.
+        // A client attaches within some milliseconds; once it took 200 ms.
         std::thread::sleep(Duration::from_millis([3, 8, 100, 200, 205, 210][round % 6]));
         world.tmux(&["kill-session", "-t", &name]);
     }
     assert_eq!(world.server_pid(), server);
-    // Nothing that came and went is still there.
+    // No session or client of the churn is left.
     eventually("one client is left", || world.tmux(&["list-clients"]).lines().count() == 1);
     assert_eq!(world.sessions(), ["main"]);
 }
 
-/// The hub's client arrives when the server has been started.
+/// The hub's client attaches after the server was started.
 #[test]
 fn a_server_whose_hub_cannot_be_attached_to_is_not_left_behind() {
     let mut world = World::new().with_coverage("hub");
@@ -258,11 +263,11 @@ exec TMUX "$@"
     assert_ne!(there.status, 0, "{there:?}");
 }
 
-/// A server whose daemon was killed while it started ends by itself after 15 s.
+/// A server whose daemon was killed while starting it ends by itself after 15 s.
 #[test]
 fn a_daemon_that_is_killed_while_it_starts_a_server_leaves_none_behind() {
     let mut world = World::new().with_coverage("hub");
-    // The hub's client kills the daemon, which started it.
+    // The hub's client kills the daemon that started it.
     let script = r#"#!/bin/sh
 case " $* " in *" -C attach-sessio "*) kill -KILL "$PPID"; exit 7 ;; esac
 exec TMUX "$@"

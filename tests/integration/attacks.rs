@@ -1,4 +1,5 @@
-//! Attacks that no other file here makes: `docs/security.md` names the test of each claim.
+//! Attacks that no other file of this folder makes: `docs/security.md` names the test of each
+//! claim.
 
 use std::{
     fs,
@@ -16,14 +17,15 @@ use crate::{
 
 const NOBODY: u32 = 65534;
 
-/// `setpriv` becomes another user; only root can.
+/// Runs a program as another user by `setpriv`; only root can.
 fn as_nobody(world: &World, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = world.command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program).current_dir("/");
     command
 }
 
-/// Whether another user can be played here; lets that user reach the world's folder.
+/// Returns whether this test can act as another user; gives that user access to the world's
+/// directory.
 fn opened_to_nobody(world: &World) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if is_root {
@@ -34,7 +36,7 @@ fn opened_to_nobody(world: &World) -> bool {
     is_root
 }
 
-/// Even where the socket's mode was widened the kernel names who connects.
+/// Even if the socket's mode was widened, the kernel reports the connecting user.
 #[test]
 fn another_user_gets_no_answer_from_a_socket_that_was_opened_to_all() {
     let world = World::with_server();
@@ -59,9 +61,10 @@ fn another_user_gets_no_answer_from_a_socket_that_was_opened_to_all() {
     assert_eq!(world.sessions(), ["main"]);
 }
 
-/// A program that listens on the socket of its first argument and speaks tmux's messages to whoever comes: by
-/// every message that could make a client run a command, open a file, hang up its parent or stop itself. It notes in
-/// the file of its second argument how many bytes came, and with how many connections.
+/// A program that listens on the socket of its first argument and speaks tmux's protocol to every
+/// client: it sends each message that could make a client run a command, open a file, hang up its
+/// parent or stop itself. It writes the number of received bytes and connections to the file of its
+/// second argument.
 const HOSTILE_SERVER: &str = r#"
 import os, socket, struct, sys, threading
 path, notes, mark = sys.argv[1:4]
@@ -111,10 +114,10 @@ while True:
     threading.Thread(target=serve, args=(one,), daemon=True).start()
 "#;
 
-/// The system's own, which another user may run, too.
+/// The system's Python, which another user may run too.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// A hostile server on a socket in a folder of its own.
+/// A hostile server on a socket in its own directory.
 struct HostileServer {
     socket: std::path::PathBuf,
     notes: std::path::PathBuf,
@@ -123,7 +126,7 @@ struct HostileServer {
 }
 
 impl HostileServer {
-    /// Starts one as another user, or (`theirs` is false) as this one.
+    /// Starts a hostile server as another user, or (`theirs` is false) as this one.
     fn start(world: &World, theirs: bool, order: &str) -> Self {
         let folder = world.path(&format!("{}-{order}", if theirs { "theirs" } else { "own" }));
         fs::create_dir(&folder).unwrap();
@@ -135,7 +138,7 @@ impl HostileServer {
         let mut command = if theirs { as_nobody(world, PYTHON) } else { world.command(PYTHON) };
         if theirs {
             chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
-            // So that a file that is made by the victim is seen.
+            // A file that the victim creates becomes visible.
             fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
         }
         command.arg(&script).arg(&socket).arg(&notes).arg(&mark).arg(order);
@@ -149,8 +152,8 @@ impl HostileServer {
     }
 }
 
-/// S1: another user listens on a socket and answers as tmux does. Whoever names that socket, and by whatever
-/// interface, the server is not sent a byte.
+/// S1: another user listens on a socket and replies like tmux. Whichever caller and interface names
+/// that socket, the server is not sent a byte.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_server_of_another_user_is_not_spoken_to_whoever_names_it() {
@@ -160,7 +163,7 @@ fn a_server_of_another_user_is_not_spoken_to_whoever_names_it() {
     }
     let server = HostileServer::start(&world, true, "shell");
     let path = server.socket.to_str().unwrap();
-    // All but the user do not even reach it.
+    // Requests other than the user's do not even reach it.
     let (addr, cookie) = crate::page::log_in(&world, &["--read-only"]);
     let path_in_query = path.replace('/', "%2F");
     for route in ["panes", "sessions", "status", "environment", "panes/main/capture", "events"] {
@@ -188,7 +191,7 @@ fn a_server_of_another_user_is_not_spoken_to_whoever_names_it() {
         assert!(answer["result"]["isError"] == true || !answer["error"].is_null(), "{tool}: {answer}");
     }
     assert_eq!(server.notes(), "", "nobody has reached it");
-    // The user names any path: then the kernel says whose it is.
+    // The user may name any path; then the kernel reports the owner.
     for command in ["list-panes", "list-sessions", "doctor", "new-session"] {
         let asked = run(world.plain_muxtap_command().arg("--json").arg("-S").arg(path).arg(command));
         if command != "doctor" {
@@ -200,11 +203,11 @@ fn a_server_of_another_user_is_not_spoken_to_whoever_names_it() {
     }
     assert!(!server.notes().contains("bytes"), "{}", server.notes());
     assert!(!server.mark.exists());
-    // The daemon is well.
+    // The daemon still works.
     assert_eq!(world.sessions(), ["main"]);
 }
 
-/// S1: what is named in the configuration is spoken to, and runs nothing.
+/// S1: a server that the configuration names is used, and runs nothing.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_server_of_another_user_that_is_configured_runs_nothing() {
@@ -214,7 +217,7 @@ fn a_server_of_another_user_that_is_configured_runs_nothing() {
     }
     let server = HostileServer::start(&world, true, "exec");
     let path = server.socket.to_str().unwrap().to_owned();
-    // A secret of the daemon's own surroundings.
+    // A secret in the daemon's own environment.
     world.set("API_KEY", "secret");
     for wrong in [format!("{}:{path}", NOBODY - 1), path.clone(), format!("{NOBODY}:relative")] {
         let asked =
@@ -229,7 +232,8 @@ fn a_server_of_another_user_that_is_configured_runs_nothing() {
     assert!(!server.mark.exists());
 }
 
-/// S1: a server of this user's own, which is no tmux: no message makes a client of muxtap's run, write or end anything.
+/// S1: a server of this user's that is not tmux: no message makes a client of muxtap's run, write
+/// or end anything.
 #[test]
 #[cfg(target_os = "linux")]
 fn no_server_makes_a_client_run_or_write_anything() {
@@ -241,12 +245,12 @@ fn no_server_makes_a_client_run_or_write_anything() {
         assert_eq!(asked.error()["code"], "TMUX_UNAVAILABLE", "{order}: {asked:?}");
         assert!(server.notes().contains("bytes"), "the attack itself works: {}", server.notes());
         assert!(!server.mark.exists(), "{order}");
-        // Its parent is the daemon.
+        // The client's parent is the daemon.
         assert_eq!(world.sessions(), ["main"], "{order}");
     }
 }
 
-/// S1: a plain tmux does what muxtap's clients do not: the attack itself works.
+/// S1: a plain tmux does what muxtap's clients do not, so the attack itself works.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_plain_client_would_obey() {
@@ -261,7 +265,7 @@ fn a_plain_client_would_obey() {
     }
 }
 
-/// S1: a tmux that muxtap runs has what it needs, and nothing of what the daemon was started with.
+/// S1: a tmux that muxtap runs has the environment it needs, and nothing else of the daemon's.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_tmux_that_muxtap_runs_has_a_clean_environment() {
@@ -282,14 +286,14 @@ fn a_tmux_that_muxtap_runs_has_a_clean_environment() {
         let environment = environment(client);
         assert!(has(&environment, "PATH") && !has(&environment, "API_KEY") && !has(&environment, "SSH_AUTH_SOCK"));
     }
-    // A server that it starts for a caller without an environment of its own, as over HTTP.
+    // A server that muxtap starts for a caller without its own environment, as over HTTP.
     let socket = world.path("fresh");
     world.also_end(&socket);
     let path = format!("/v1/sessions?socket={}", socket.to_str().unwrap().replace('/', "%2F"));
     assert_eq!(world.http("POST", &path, Some(&json!({"name": "fresh"}))).status, 200);
     let global = world.tmux_at(&socket, &["show-environment", "-g"]);
     assert!(global.contains("PATH=") && !global.contains("API_KEY"), "{global}");
-    // A session gets the variables that its server says, of its caller.
+    // A session gets the variables that its server takes from its caller.
     world.tmux(&["set-option", "-g", "update-environment", "SSH_AUTH_SOCK"]);
     world.tmux(&["set-option", "-ga", "update-environment", "WAYLAND_*"]);
     let made = run(world
@@ -303,7 +307,7 @@ fn a_tmux_that_muxtap_runs_has_a_clean_environment() {
     assert!(!mine.contains("KEY"), "{mine}");
 }
 
-/// S1: where another user could put a server of theirs first, none is started.
+/// S1: no server is started in a place where another user could put one first.
 #[test]
 #[cfg(target_os = "linux")]
 fn no_server_is_started_where_others_make_files() {
@@ -317,11 +321,11 @@ fn no_server_is_started_where_others_make_files() {
     assert_eq!(error["code"], "TMUX_UNAVAILABLE", "{made:?}");
     assert!(error["message"].as_str().unwrap().contains("can be written by others"), "{made:?}");
     assert!(!socket.exists());
-    // One that its user has started there is this user's, and is followed.
+    // A server that its user started in such a place is this user's, and is followed.
     world.tmux_at(&socket, &["new-session", "-d", "-s", "own"]);
     let listed = run(world.plain_muxtap_command().arg("-S").arg(&socket).arg("list-sessions"));
     assert!(listed.status == 0 && listed.text().contains("own"), "{listed:?}");
-    // In a sticky folder, as /tmp is one, others cannot replace what is the user's.
+    // In a sticky directory such as /tmp, other users cannot replace the user's files.
     let sticky = world.path("sticky");
     fs::create_dir(&sticky).unwrap();
     fs::set_permissions(&sticky, fs::Permissions::from_mode(0o1777)).unwrap();
@@ -332,7 +336,8 @@ fn no_server_is_started_where_others_make_files() {
     assert_eq!(world.tmux_at(&socket, &["list-sessions", "-F", "#{session_name}"]).lines().last(), Some("own"));
 }
 
-/// S9: whose daemon answers is told by the connection itself: the file of a socket may have become another's since.
+/// S9: the connection itself tells whose daemon responds: the socket's file may have become another
+/// user's in the meantime.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_socket_that_looks_like_the_users_own_is_not_spoken_to_if_another_user_answers() {
@@ -354,11 +359,11 @@ fn a_socket_that_looks_like_the_users_own_is_not_spoken_to_if_another_user_answe
         assert!(asked.status != 0 && asked.stderr.contains("belongs to user 65534"), "{command}: {asked:?}");
     }
     assert!(!server.notes().contains("bytes"), "{}", server.notes());
-    // The world's end looks for a daemon of its own.
+    // The world's end looks for its own daemon.
     world.set("MUXTAP_SOCKET", world.path("m.sock").to_str().unwrap());
 }
 
-/// S6: what a reader is told of a pane is not taken from the user.
+/// S6: what a reader is told about a pane is not withheld from the user.
 #[test]
 fn an_answer_that_a_reader_was_told_still_answers_the_user() {
     let world = World::with_server();
@@ -373,7 +378,7 @@ fn an_answer_that_a_reader_was_told_still_answers_the_user() {
     assert_eq!(world.ok(&["wait-for", "-t", "main", "-p", "^DONE", "-T", "20"]), "DONE");
 }
 
-/// S6: a wait is ended by its caller, or by who may end programs.
+/// S6: a wait is ended by its caller, or by a caller who may end programs.
 #[test]
 fn a_reader_does_not_end_another_callers_wait() {
     let world = World::with_server();
@@ -389,7 +394,7 @@ fn a_reader_does_not_end_another_callers_wait() {
     let origin = format!("origin: http://{addr}");
     let (answer, head) = crate::page::ask(&addr, "DELETE", &format!("/v1/waits/{id}"), &[&cookie, &origin], "");
     assert_eq!(answer.status, 403, "{head}");
-    // By listening to it and leaving.
+    // By following the wait and disconnecting.
     let own = format!("http://{addr}");
     let mut page = crate::page::open(&addr, &[("cookie", value), ("origin", &own)]).ok().unwrap();
     page.say(&json!({"type": "call", "id": 1, "tool": "wait_for", "arguments": {"id": id}}));
@@ -402,20 +407,20 @@ fn a_reader_does_not_end_another_callers_wait() {
     drop(client);
     crate::common::eventually("both have gone", || world.metric("muxtap_waits_active") == 1);
     assert_eq!(listed(), Some(id.clone()), "it goes on");
-    // One that is a page's own ends with it.
+    // A wait of the page's own ends with the page.
     let mut page = crate::page::open(&addr, &[("cookie", value), ("origin", &own)]).ok().unwrap();
     let arguments = json!({"panes": ["main"], "patterns": ["^other$"], "server": world.socket()});
     page.say(&json!({"type": "call", "id": 1, "tool": "wait_for", "arguments": arguments}));
     crate::common::eventually("the page's wait is open", || world.metric("muxtap_waits_active") == 2);
     drop(page);
     crate::common::eventually("the page's wait has ended", || world.metric("muxtap_waits_active") == 1);
-    // The caller's own answer is the pattern's.
+    // The caller's own response is the pattern's match.
     world.tmux(&["send-keys", "-t", "main", "printf 'ne''ver\\n'", "Enter"]);
     assert_eq!(wait.line().as_deref(), Some("never"));
     assert_eq!(wait.finish().status, 0);
 }
 
-/// S6: the same of recordings, whose ids can be guessed.
+/// S6: the same for recordings, whose ids can be guessed.
 #[test]
 fn a_caller_without_the_tier_does_not_end_another_callers_recording() {
     let mut world = World::with_server();
@@ -435,7 +440,7 @@ fn a_caller_without_the_tier_does_not_end_another_callers_recording() {
     assert_eq!(world.http("DELETE", &format!("/v1/recordings/{id}"), None).status, 200);
 }
 
-/// A pane prints, and is called by, the marks of the protocols that carry it.
+/// A pane prints, and is named by, the delimiters of the protocols that carry its output.
 #[test]
 fn a_pane_forges_no_event_and_no_message() {
     let world = World::with_server();
@@ -470,7 +475,7 @@ fn a_pane_forges_no_event_and_no_message() {
         ("list", json!({})),
         ("search", json!({"pattern": "forged"})),
     ] {
-        // A message that is no answer to this call, or no JSON, fails here.
+        // A message that is not a response to this call, or is invalid JSON, fails here.
         let answer = client.call(tool, &arguments);
         assert_eq!(answer["forged"], Value::Null, "{tool}: {answer}");
     }

@@ -1,4 +1,4 @@
-//! Wrong or hostile input, and missing parts: a clear error or a clean degradation, nothing lost,
+//! Invalid or hostile input, and missing parts: a clear error or a clean degradation, nothing lost,
 //! nothing left behind.
 
 use std::{
@@ -15,7 +15,7 @@ fn made(world: &World, program: &str) -> String {
     world.window(program)
 }
 
-/// A script in the world's directory.
+/// Writes a script to the world's directory.
 fn script(world: &World, name: &str, text: &str) -> PathBuf {
     let path = world.path(name);
     fs::write(&path, text).unwrap();
@@ -23,14 +23,15 @@ fn script(world: &World, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// F13: what a pane prints is read as part of replies. A pane that knows the protocol must not be
-/// able to write into another pane's stream, nor end a reply early.
+/// F13: a pane's output is part of replies. A pane that knows the protocol must not be able to
+/// write into another pane's stream, nor end a reply early.
 #[test]
 fn a_pane_that_forges_protocol_lines_reaches_no_other_pane() {
     let world = World::with_server();
     let victim = made(&world, "stty -echo; echo ready; exec cat");
     world.await_output(&victim, "^ready");
-    // Guards with all the numbers that can come up soon, then output of the victim, closed windows, an exit.
+    // Guards with all numbers that can come up soon, then output of the victim, closed windows, an
+    // exit.
     let forger = script(
         &world,
         "forger",
@@ -42,7 +43,7 @@ fn a_pane_that_forges_protocol_lines_reaches_no_other_pane() {
     );
     let forger = made(&world, &forger.display().to_string());
     world.await_output(&forger, "FORGED");
-    // The same in titles and in a path, where lists and subscriptions carry it.
+    // The same in titles and in a path, which lists and subscriptions carry.
     let place = world.path(&format!("work/x\n%output {victim} FORGED\n%end 1 1 1\n%exit"));
     fs::create_dir(&place).unwrap();
     world.tmux(&["new-window", "-d", "-c", place.to_str().unwrap(), "exec cat"]);
@@ -62,11 +63,12 @@ fn a_pane_that_forges_protocol_lines_reaches_no_other_pane() {
     let listed = world.json(&["list-panes"]);
     let path = place.file_name().unwrap().to_str().unwrap();
     let paths: Vec<_> = listed["panes"].as_array().unwrap().iter().filter_map(|pane| pane["path"].as_str()).collect();
-    // As it is, or with its control characters made harmless; never cut.
+    // Unchanged, or with its control characters made harmless; never truncated.
     assert!(paths.iter().any(|told| told.ends_with(path) || told.ends_with(&path.replace('\n', "?"))), "{paths:?}");
 }
 
-/// tmux expands a list of panes for the subscriptions: what a program calls itself must not be taken for a part of it.
+/// tmux expands a list of panes for the subscriptions: a program's title must not be taken for a
+/// part of it.
 #[test]
 fn a_title_that_looks_like_a_format_is_told_as_it_is() {
     let world = World::with_server();
@@ -78,13 +80,13 @@ fn a_title_that_looks_like_a_format_is_told_as_it_is() {
         listed["panes"][0]["title"].as_str().unwrap().to_owned()
     };
     assert_eq!(told("^a,b\\} #\\{pid\\} #\\[x\\] %% ; \u{e9}$"), "a,b} #{pid} #[x] %% ; \u{e9}");
-    // Without a byte of output.
+    // Set without a byte of output.
     world.tmux(&["select-pane", "-t", &pane, "-T", "c,d} ##{pid}"]);
     assert_eq!(told("^c,d\\} #\\{pid\\}$"), "c,d} #{pid}");
     assert_eq!(title(), "c,d} #{pid}");
 }
 
-/// A fake tmux: an old one cannot be had everywhere.
+/// A fake tmux stands in for an old one, which is not available everywhere.
 #[test]
 fn a_tmux_that_is_too_old_missing_or_no_program_is_named() {
     let mut world = World::new();
@@ -111,7 +113,7 @@ fn a_tmux_that_is_too_old_missing_or_no_program_is_named() {
     assert!(doctor.text().contains("plain-file"), "{doctor:?}");
 }
 
-/// `setpriv` becomes another user; only root can.
+/// `setpriv` runs a program as another user; only root can.
 #[test]
 fn a_tmux_socket_of_another_user_is_refused_with_words() {
     if !rustix::process::geteuid().is_root() {
@@ -127,7 +129,7 @@ fn a_tmux_socket_of_another_user_is_refused_with_words() {
     fs::set_permissions(home.join("run"), fs::Permissions::from_mode(0o700)).unwrap();
     fs::set_permissions(world.dir(), fs::Permissions::from_mode(0o711)).unwrap();
     let binary = world.path("muxtap");
-    // One file, that does all.
+    // One file that contains both programs.
     fs::copy(world.muxtapd(), &binary).unwrap();
     let nobody = |args: &[&str]| {
         let mut command = world.command("setpriv");
@@ -144,7 +146,7 @@ fn a_tmux_socket_of_another_user_is_refused_with_words() {
     assert_eq!((refused.status, &refused.error()["code"]), (1, &"TMUX_UNAVAILABLE".into()), "{refused:?}");
     assert!(refused.stderr.contains("another user"), "{refused:?}");
     assert_eq!(stopped.status, 0, "{stopped:?}");
-    // Nor does one user's command talk to another's daemon.
+    // A command also refuses another user's daemon.
     assert_eq!(world.sessions(), ["main"]);
     let mut command = world.command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary).current_dir(&home);
@@ -152,14 +154,14 @@ fn a_tmux_socket_of_another_user_is_refused_with_words() {
     assert_eq!(refused.status, 1, "{refused:?}");
 }
 
-/// `/dev/full` says ENOSPC to every write.
+/// `/dev/full` fails every write with ENOSPC.
 #[test]
 fn a_full_disk_under_the_log_stops_nothing() {
     let world = World::with_server();
     std::os::unix::fs::symlink("/dev/full", world.path("m.sock.log")).unwrap();
     assert_eq!(world.sessions(), ["main"]);
     world.tmux(&["send-keys", "-t", "main", "echo he''llo", "Enter"]);
-    // A slow shell may have written its prompt only after the line was typed.
+    // A slow shell may have printed its prompt only after the line was typed.
     world.await_output("main", "hello");
     world.ok(&["stop"]);
 }
@@ -173,16 +175,16 @@ fn a_wait_whose_client_has_gone_is_answered_to_who_asks_again() {
     let asked = world.http("POST", &format!("/v1/waits{}", world.query()), Some(&body)).json();
     let id = asked["id"].as_str().unwrap().to_owned();
     assert_eq!(asked["outcome"], "pending");
-    // A second client looks at it and goes away in the middle.
+    // A second client follows the wait and disconnects in the middle.
     drop(world.http_send("GET", &format!("/v1/waits/{id}?timeout_ms=30000"), None));
-    // So does one that waits without an id, by being killed.
+    // So does a client that waits without an id, by being killed.
     let killed = world.spawn(&["wait-for", "-t", &pane, "-p", "^come$", "-T", "40"]);
     eventually("both waits are open", || world.json(&["status"])["waits"] == 2);
     killed.kill();
     world.tmux(&["send-keys", "-l", "-t", &pane, "come\n"]);
     let answer = world.http("GET", &format!("/v1/waits/{id}?timeout_ms=20000"), None).json();
     assert_eq!((&answer["outcome"], &answer["predicates"][0]["line"]), (&"matched".into(), &"come".into()), "{answer}");
-    // And again: its result stays.
+    // Requested again: the wait's result is kept.
     let again = world.http("GET", &format!("/v1/waits/{id}"), None).json();
     assert_eq!(again["outcome"], "matched");
     eventually("no wait is left open", || world.json(&["status"])["waits"] == 0);
@@ -219,7 +221,7 @@ fn targets_that_look_like_commands_are_targets() {
             assert!(["NOT_FOUND", "INVALID_TARGET"].contains(&code.as_str()), "{name} {target:?}: {answer:?}");
         }
     }
-    // Names are not commands or formats either.
+    // Names are not taken for commands or formats either.
     for name in ["a; kill-server", "#(touch injected)", "$(touch injected)", "#{pid}", "'\"\\"] {
         let made = world.muxtap(&["new-window", "-t", "main", "-n", name]);
         assert!(made.status == 0 || made.stderr.contains("tmux:"), "{name}: {made:?}");
@@ -280,7 +282,7 @@ fn requests_that_are_no_requests_are_told_so() {
         assert_eq!(answer.status, status, "{method} {path} {body:?}: {:?}", String::from_utf8_lossy(&answer.body));
         assert!(answer.json()["code"].is_string(), "{path}");
     }
-    // No HTTP at all.
+    // Not HTTP at all.
     let mut stream = std::os::unix::net::UnixStream::connect(world.daemon_socket()).unwrap();
     std::io::Write::write_all(&mut stream, b"\0\xff%begin\r\n\r\n").unwrap();
     let mut answer = Vec::new();
@@ -288,7 +290,7 @@ fn requests_that_are_no_requests_are_told_so() {
     assert_eq!(world.sessions(), ["main"]);
 }
 
-/// Words of the libraries that read requests: they say nothing to people who do not know them.
+/// Terms of the libraries that parse requests: they mean nothing to users who do not know them.
 const LIBRARY_WORDS: [&str; 12] = [
     "invalid type:",
     "invalid value",
@@ -314,7 +316,8 @@ fn a_wrong_request_is_told_its_field_what_is_expected_and_what_was_given() {
         let mut stream = std::os::unix::net::UnixStream::connect(world.daemon_socket()).unwrap();
         let head = format!("{method} {path} HTTP/1.1\r\nhost: m\r\nconnection: close\r\n{kind}");
         let length = body.len();
-        // In one piece: what is refused for its head is answered, and the connection closed, before its body came.
+        // In one piece: a request that is refused for its head gets a response, and the connection
+        // is closed, before its body came.
         stream.write_all(format!("{head}content-length: {length}\r\n\r\n{body}").as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

@@ -1,4 +1,5 @@
-//! The tmux capability, in a real container and on this host: the seed's examples, its errors, and `since`.
+//! The tmux capability, in a real container and on this host: the examples of its first contract,
+//! its errors, and `since`.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use crate::{
     mcp::Client,
 };
 
-/// `muxtap capability`, which is asked line by line.
+/// A running `muxtap capability`, used line by line.
 struct Capability {
     process: Background,
 }
@@ -18,7 +19,7 @@ impl Capability {
     fn start(world: &World, args: &[&str]) -> Self {
         let mut command = world.plain_muxtap_command();
         command.arg("capability").args(args);
-        // Requests of 40 MiB take their time on a busy machine.
+        // Requests of 40 MiB take long on a busy machine.
         Self { process: Background::start_with(&mut command, 5 * crate::common::LIMIT) }
     }
 
@@ -42,7 +43,7 @@ impl Capability {
         (text("error"), text("suggestion"))
     }
 
-    /// Reads a pane until its output holds this.
+    /// Reads a pane until its output contains this text.
     fn read_until(&mut self, pane: &str, text: &str) -> Value {
         let mut read = Value::Null;
         eventually(text, || {
@@ -53,7 +54,7 @@ impl Capability {
     }
 }
 
-/// A container in which npm and git are commands that print, and the capability in it.
+/// Creates a container in which npm and git are commands that print, and a capability in it.
 fn sandbox(world: &mut World) -> (Container, Capability) {
     let container = Container::start(world.dir(), Some(&tmux_program()));
     world.set("PATH", container.path());
@@ -103,7 +104,7 @@ fn the_seeds_examples_work_in_a_container() {
     assert_eq!(split["pane"], "1.1");
     tmux.done(r#"<capability name="tmux" action="send" pane="1.1" command="npm install &amp;&amp; npm run dev" />"#);
     tmux.read_until("1.1", "npm run dev\nstep 1");
-    // Example 4: what is new, each line once.
+    // Example 4: new output, each line once.
     tmux.done(r#"{"action":"send","pane":"1.1","command":"npm run build"}"#);
     let mut seen =
         tmux.read_until("1.1", "npm run build\nstep 1\nstep 2\nstep 3")["output"].as_str().unwrap().to_owned();
@@ -127,7 +128,7 @@ fn the_seeds_examples_work_in_a_container() {
     let first = &windows[0]["panes"][0];
     assert_eq!((&first["id"], &first["title"], &first["cwd"]), (&json!("0.0"), &json!("main"), &json!("/workspace")));
     assert!(first["active"].is_boolean() && first["running"].is_string(), "{first}");
-    // And killing.
+    // Killing panes and windows.
     assert_eq!(
         tmux.done(r#"<capability name="tmux" action="kill" pane="0.1" />"#),
         json!({ "killed": "0.1", "type": "pane" })
@@ -146,7 +147,7 @@ fn the_seeds_examples_work_in_a_container() {
 fn the_seeds_errors_come_with_its_suggestions() {
     let mut world = World::new();
     let (container, mut tmux) = sandbox(&mut world);
-    // Before any init.
+    // Before any `init`.
     assert_eq!(
         tmux.refused(r#"{"action":"read","pane":"0.5"}"#),
         ("Pane 0.5 not found".into(), "Use action='list' to see available panes".into())
@@ -170,7 +171,7 @@ fn the_seeds_errors_come_with_its_suggestions() {
 #[test]
 fn it_works_on_this_host_and_over_http() {
     let mut world = World::new();
-    // C-l is for a line editor.
+    // C-l needs a line editor.
     world.set("SHELL", "/bin/bash");
     world.session("main");
     let dir = world.path("work").display().to_string();
@@ -179,14 +180,14 @@ fn it_works_on_this_host_and_over_http() {
         Capability::start(&world, &["-S", &socket, "--session", "robot", "--cwd", &dir, "--history-limit", "5000"]);
     let init = tmux.done(r#"{"action":"init"}"#);
     assert_eq!((&init["session"], &init["active_pane"]), (&json!("robot"), &json!("0.0")));
-    // Again it is the same.
+    // A second `init` returns the same.
     assert_eq!(tmux.done(r#"{"action":"init"}"#), init);
     assert_eq!(world.sessions(), ["main", "robot"]);
     let asked = |format: &str| world.tmux(&["display-message", "-p", "-t", "robot:0.0", format]);
     assert_eq!(asked("#{history_limit} #{pane_current_path}"), format!("5000 {dir}"));
     assert_eq!(asked("#{@PANE_TITLE} #{@PANE_CWD}"), format!("main {dir}"));
     assert!(asked("#{@PANE_CREATED}").ends_with('Z'));
-    // Each pane's programs know it, too.
+    // Each pane's programs have the title too.
     let split = tmux.done(r#"{"action":"split","direction":"vertical","title":"50% & #{pane_id}"}"#);
     assert_eq!(split, json!({ "pane": "0.1", "window": 0, "title": "50% & #{pane_id}", "cwd": dir }));
     tmux.done(r#"{"action":"send","pane":"0.1","command":"echo \"<$PANE_TITLE|$PANE_CWD>\"","clear":true}"#);
@@ -195,16 +196,16 @@ fn it_works_on_this_host_and_over_http() {
     let created = world.tmux(&["display-message", "-p", "-t", "robot:0.1", "#{@PANE_CREATED}"]);
     tmux.done(r#"{"action":"send","pane":"0.1","command":"echo \"made-${PANE_CREATED%T*}\""}"#);
     tmux.read_until("0.1", &format!("made-{}\n", &created[..10]));
-    // Over HTTP it is the same session.
+    // Over HTTP the session is the same.
     let path = format!("/v1/capability{}&session=robot", world.query());
     let list = world.http("POST", &path, Some(&json!({ "action": "list" }))).json();
     assert_eq!(list["data"]["windows"][0]["panes"][1]["title"], "50% & #{pane_id}", "{list}");
     let tag = world.http("POST", &path, Some(&json!({ "tag": "<capability name=\"tmux\" action=\"nap\"/>" }))).json();
     assert_eq!(tag["error"], "Unknown tmux action: nap");
-    // A directory that is not there is no home directory without a word.
+    // A missing directory is an error, and not silently the home directory.
     let (error, _) = tmux.refused(r#"{"action":"window","cwd":"/nowhere/at/all"}"#);
     assert!(error.contains("/nowhere/at/all"), "{error}");
-    // The other session of the server is not touched.
+    // The server's other session is unchanged.
     assert_eq!(world.tmux(&["list-windows", "-t", "main", "-F", "#{window_index}"]), "0");
 }
 
@@ -229,9 +230,9 @@ fn since_is_exact_while_a_pane_floods() {
     }
 }
 
-/// Adds a host that answers nothing, or whatever the command does.
+/// Adds a host with this command, for example one that never responds.
 fn add_host(world: &World, name: &str, via: &str) {
-    // The daemon is there.
+    // Starts the daemon.
     world.ok(&["list-panes"]);
     let added = world.http("POST", "/v1/hosts", Some(&json!({ "name": name, "via": via, "peer": false })));
     assert_eq!(added.status, 200, "{added:?}");
@@ -269,7 +270,7 @@ fn a_host_that_is_called_as_the_container_is_not_taken_for_it() {
     let answer = world.http("POST", path, Some(&json!({ "action": "list" }))).json();
     let error = answer["error"].as_str().unwrap();
     assert!(error.contains("is not the container web") && error.contains("`false`"), "{answer}");
-    // Who names the server means it.
+    // An explicitly named server is used.
     let answer = world.http("POST", "/v1/capability?socket=web/default", Some(&json!({ "action": "list" }))).json();
     assert!(!answer["error"].as_str().unwrap_or_default().contains("is not the container"), "{answer}");
 }
@@ -285,14 +286,14 @@ fn each_line_has_an_answer_whatever_it_holds_and_whatever_becomes_of_the_daemon(
     tmux.process.stdin().write_all(b"{\"action\":\"\xff\"}\n").unwrap();
     let refused: Value = serde_json::from_str(&tmux.process.line().unwrap()).unwrap();
     assert!(refused["error"].as_str().unwrap().contains("UTF-8"), "{refused}");
-    // More than the daemon takes as a request.
+    // More than the daemon accepts as a request.
     let large = json!({ "action": "send", "command": "x".repeat(40 << 20) }).to_string();
     tmux.refused(&large);
     tmux.done(r#"{"action":"list"}"#);
     world.ok(&["stop"]);
     tmux.done(r#"{"action":"list"}"#);
     tmux.refused("no JSON");
-    // It is killed in the middle.
+    // The daemon is killed in the middle.
     let pid = world.daemon_pid().unwrap();
     signal(pid, Signal::STOP);
     writeln!(tmux.process.stdin(), r#"{{"action":"list"}}"#).unwrap();
@@ -322,7 +323,7 @@ fn a_server_that_hangs_holds_up_no_other_sandbox() {
         let answer = world.http("POST", &format!("/v1/capability{}", world.query()), Some(&request)).json();
         assert_eq!(answer["success"], true, "{answer}");
     }
-    // They were answered ahead of those.
+    // These got responses before those.
     for mut hangs in &hanging {
         hangs.set_nonblocking(true).unwrap();
         let read = std::io::Read::read(&mut hangs, &mut [0; 1]);
@@ -358,13 +359,13 @@ fn all_begins_anew_and_more_is_said() {
         answer["data"].clone()
     };
     ask(json!({ "action": "read" }));
-    // More than one answer holds.
+    // More than one response can hold.
     ask(json!({ "action": "send", "command": "seq 1 60000; echo end-$((1+1))" }));
     world.ok(&["wait-for", "-t", &pane, "-p", "^end-2", "--since", "start", "-T", "30"]);
     let first = ask(json!({ "action": "read", "since": true }));
     assert_eq!(first["has_more"], true);
     assert!(first["output"].as_str().unwrap().starts_with("1\n2\n"));
-    // What `since` has not given yet is behind it then.
+    // Afterwards `since` skips what it has not returned yet.
     let all = ask(json!({ "action": "read", "since": true, "all": true }));
     assert!(all["output"].as_str().unwrap().ends_with("60000\nend-2"));
     assert_eq!((&all["has_more"], &all["cursor_position"]), (&json!(false), &json!(all["lines_captured"].to_string())));
@@ -388,7 +389,7 @@ fn who_reads_at_the_same_time_is_not_given_the_same() {
         answer["data"]["output"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     };
     read();
-    // Several answers' worth.
+    // Enough for several responses.
     world.tmux(&["send-keys", "-t", &pane, &format!("seq 1 {LINES}; echo over"), "Enter"]);
     world.ok(&["wait-for", "-t", &pane, "-p", "^over", "--since", "start", "-T", "30"]);
     let all: Vec<String> = std::thread::scope(|scope| {
@@ -427,15 +428,15 @@ fn agents_have_it_as_a_tool_where_they_ask_for_it() {
     let mut client = Client::started(world.spawn(&["mcp", "--tools", "capability"]));
     let listed = client.ask("tools/list", &json!({}))["result"]["tools"].clone();
     assert_eq!(listed.as_array().unwrap().iter().map(|tool| &tool["name"]).collect::<Vec<_>>(), ["tmux"]);
-    // The server that the command line named, and no container.
+    // The server of the command line, and not a container.
     let made = client.call("tmux", &json!({ "action": "window", "name": "mine", "cwd": world.dir() }));
     assert_eq!(made["error"], "No such directory: /workspace", "the session's own: {made}");
-    // A session of that name is taken as it is.
+    // An existing session with that name is used unchanged.
     world.session("artie");
     let made = client.call("tmux", &json!({ "action": "window", "name": "mine", "cwd": world.dir() }));
     assert_eq!((&made["success"], &made["data"]["name"]), (&json!(true), &json!("mine")), "{made}");
     assert_eq!(world.sessions(), ["artie", "main"]);
-    // Nothing else is offered, so nothing else can be called.
+    // No other tool is offered, so no other can be called.
     let unknown = client.ask("tools/call", &json!({ "name": "list", "arguments": {} }));
     assert!(unknown["error"]["message"].as_str().unwrap().contains("tmux"), "{unknown}");
 }
@@ -447,7 +448,7 @@ fn a_person_is_asked_before_it_types_where_that_is_configured() {
     world.session("artie");
     let mut client = Client::started(world.spawn(&["mcp", "--tools", "capability"]));
     let pane = world.tmux(&["display-message", "-p", "-t", "artie", "#{window_index}.#{pane_index}"]);
-    // This client can ask nobody.
+    // This client cannot ask a person.
     client.fails("READ_ONLY", "tmux", &json!({ "action": "send", "pane": pane, "command": "echo typed" }));
     client.fails("READ_ONLY", "tmux", &json!({ "action": "kill", "pane": pane }));
     let read = client.call("tmux", &json!({ "action": "read", "pane": pane }));

@@ -2,7 +2,7 @@
 
 use crate::common::{World, eventually};
 
-/// Sets of flags that are the same in both programs.
+/// Sets of flags that both programs have.
 const FLAGS: [&[&str]; 16] = [
     &[],
     &["-e"],
@@ -22,7 +22,7 @@ const FLAGS: [&[&str]; 16] = [
     &["-S", "-100000", "-E", "100000", "-e"],
 ];
 
-/// Compares at rest.
+/// Compares the captures of a pane that does not change.
 fn same(world: &World, pane: &str, what: &str) {
     for flags in FLAGS {
         let by_tmux = crate::common::run(
@@ -35,7 +35,7 @@ fn same(world: &World, pane: &str, what: &str) {
     }
 }
 
-/// A pane that shows what a shell script prints.
+/// Creates a pane that shows a shell script's output.
 fn shows(script: &str) -> (World, String) {
     let world = World::new();
     let full = format!("{script}\nprintf '\\033]2;shown\\007'; exec sleep 1000");
@@ -81,7 +81,7 @@ fn programs_that_draw() {
         (&["less", "-N"], "q"),
         (&["vi"], ":q!"),
         (&["vim", "-u", "NONE"], ":q!"),
-        // It must not draw anew between two looks.
+        // It must not redraw between two captures.
         (&["top", "-d", "3600"], "q"),
     ] {
         if std::process::Command::new(program[0]).arg("--version").output().is_err() {
@@ -89,7 +89,7 @@ fn programs_that_draw() {
             continue;
         }
         let world = World::new();
-        // A file of its own: of one that two edit at once, vim asks what to do.
+        // Each has its own file: vim asks what to do with a file that two programs edit at once.
         let file = world.path("drawn");
         std::fs::copy("/etc/passwd", &file).unwrap();
         let shown = if program[0] == "top" { None } else { file.to_str() };
@@ -98,7 +98,8 @@ fn programs_that_draw() {
             world.ok(&["new-session", "-x", "60", "-y", "15", "--"].into_iter().chain(command).collect::<Vec<_>>());
         world.ok(&["wait-for", "-t", &pane, "--screen", r"\w", "--stable", "0.3"]);
         same(&world, &pane, program[0]);
-        // As people leave them: a vim that is hung up on writes its swap file first, which can take long.
+        // Left like people do: a vim that gets SIGHUP writes its swap file first, which can take
+        // long.
         let keys = [leaves, "Enter"];
         world.ok(&[&["send-keys", "-t", &pane][..], if leaves == "q" { &keys[..1] } else { &keys }].concat());
         world.ok(&["wait-for", "-t", &pane, "--exit"]);
@@ -133,11 +134,11 @@ fn answers_name_their_source_and_point_in_the_stream() {
     assert_eq!(rest["text"], "", "{rest}");
 }
 
-/// Whether screens of the tmux under test are followed in memory, by its version.
+/// Returns whether screens of the tmux under test are followed in memory, by its version.
 fn followed_in_memory(world: &World) -> bool {
     let version = crate::common::run(std::process::Command::new(crate::common::tmux_program()).arg("-V")).text();
     let followed = ["3.2a", "3.3a", "3.4", "3.5a", "3.6b", "3.7c", "3.8"];
-    // 3.2a names its file first.
+    // 3.2a prints its file name first.
     let followed = version.split_whitespace().next_back().is_some_and(|version| followed.contains(&version));
     let pane = world.window("exec cat");
     assert_eq!(world.json(&["capture-pane", "-t", &pane])["source"] == "model", followed, "{version}");
@@ -161,14 +162,14 @@ fn a_pane_that_has_ended_keeps_its_last_screen() {
         let wanted: String = (27..=40).map(|n| format!("{n}\n")).collect();
         assert_eq!(screen.text(), format!("{wanted}last words\n"), "{keep:?}");
         if keep.is_empty() {
-            // It is closed just after its end is told.
+            // The pane is closed just after its end is reported.
             eventually("it is closed", || world.json(&["capture-pane", "-t", &pane])["source"] == "kept");
             let with_history = world.ok(&["capture-pane", "-t", &pane, "-S", "-3"]);
             assert_eq!(with_history, format!("24\n25\n26\n{wanted}last words\n").trim_end());
             for flags in [&["-e"][..], &["-J"], &["-N"]] {
                 let args = [&["capture-pane", "-t", &pane], flags].concat();
                 if followed_in_memory(&world) {
-                    // From 3.4 on -N prints as many cells as there are.
+                    // From 3.4 on -N prints all existing cells.
                     let lines: Vec<String> = world.ok(&args).lines().map(|line| line.trim_end().to_owned()).collect();
                     assert_eq!(lines.join("\n"), screen.text().trim_end());
                 } else {
@@ -188,7 +189,7 @@ fn bad_requests() {
     }
 }
 
-/// Changes of a screen without output are found out, by what tmux announces within a second.
+/// Changes of a screen without output are detected by what tmux announces within a second.
 #[test]
 fn what_the_stream_does_not_tell_is_found_out() {
     let (world, pane) = shows("seq 1 60; printf '\\033[31mred\\033[0m\\n'");
@@ -223,8 +224,8 @@ fn what_the_stream_does_not_tell_is_found_out() {
     }
 }
 
-/// What tmux tells of a pane leaves out what its program set before: what is drawn with that comes from tmux, until
-/// it has told what it looks like.
+/// tmux's report of a pane omits what its program set before. A screen drawn with such settings
+/// comes from tmux, until tmux has reported it again.
 #[test]
 fn what_was_begun_before_muxtap_came() {
     for (what, before, after, streamed) in [
@@ -255,7 +256,7 @@ fn what_was_begun_before_muxtap_came() {
     }
 }
 
-/// tmux 3.3 forgets a joiner at the end of each of its reads, of which the stream tells nothing.
+/// tmux 3.3 forgets a joiner at the end of each of its reads, which the stream does not show.
 #[test]
 fn joiners_in_a_flood() {
     let family = "👨\u{200d}👩\u{200d}👧\u{200d}👦";
@@ -268,12 +269,12 @@ fn joiners_in_a_flood() {
     }
 }
 
-/// A screen that is doubted in the middle of a flood is known again before the flood is over, beside another that tmux has
-/// to tell of as well.
+/// A screen that becomes uncertain in the middle of a flood is known again before the flood is
+/// over, beside another one that tmux must report as well.
 #[test]
 fn a_flood_that_goes_on_is_followed_again_after_a_doubt() {
     let world = World::new().with_floods_followed();
-    // Each line sets its colours and has characters of several bytes.
+    // Each line sets its colors and has multibyte characters.
     let script = r#"awk 'BEGIN { while (1) printf "\033[%dmline %d é漢\033[1m\n", 31 + i++ % 6, i }'"#;
     let pane = world.ok(&["new-session", "-x", "60", "-y", "15", "--", "cat"]);
     let beside = world.ok(&["new-window", "-t", &pane, "--", "sh", "-c", &format!("exec {script}")]);
@@ -295,18 +296,19 @@ fn a_flood_that_goes_on_is_followed_again_after_a_doubt() {
     eventually("the check is refused while the program prints", || {
         let answer = world.muxtap(&["--json", "capture-pane", "-t", &pane, "--verify"]);
         if answer.status == 0 {
-            // A program that got no processor time rests, and its screen is compared.
+            // A program without processor time is at rest, and its screen is compared.
             assert_eq!(answer.json()["verified"]["same"], true, "{answer:?}");
             return false;
         }
         assert_eq!(answer.error()["code"], "CONFLICT", "{answer:?}");
         answer.stderr.contains("does not rest")
     });
-    // At rest nothing has to be corrected. (A program that is stopped tmux continues, a terminal it does not.)
+    // At rest nothing needs correction. (tmux continues a program that is stopped, a terminal does
+    // not.)
     for pane in [&pane, &beside] {
         world.tmux(&["send-keys", "-t", pane, "C-s"]);
     }
-    // How long what was printed before takes to arrive, a busy machine decides.
+    // The arrival of earlier output takes as long as a busy machine needs.
     let rests = |pane: &str| {
         let mut verified = serde_json::Value::Null;
         eventually("it rests", || {
@@ -314,7 +316,7 @@ fn a_flood_that_goes_on_is_followed_again_after_a_doubt() {
             if answer.status != 0 && answer.stderr.contains("does not rest") {
                 return false;
             }
-            // Anything else is a failure, above all that both are not the same.
+            // Any other status is a failure, above all that the two differ.
             assert_eq!(answer.status, 0, "{answer:?}");
             verified = answer.json();
             true
@@ -324,14 +326,14 @@ fn a_flood_that_goes_on_is_followed_again_after_a_doubt() {
     let differences = || world.metric("muxtap_screen_differences_total");
     rests(&pane);
     rests(&beside);
-    // Up to here what was doubted in the flood may have been corrected.
+    // Corrections up to this point may come from the doubt in the flood.
     let corrected = differences();
     rests(&pane);
     rests(&beside);
     assert_eq!(differences(), corrected);
 }
 
-/// tmux does not look at panes that nobody uses, so the first use asks it.
+/// Panes that are not in use are not checked, so the first use asks tmux.
 #[test]
 fn what_was_changed_by_a_command_is_known_when_a_pane_is_used_after_it_was_left_alone() {
     let world = World::with_server();
@@ -339,7 +341,7 @@ fn what_was_changed_by_a_command_is_known_when_a_pane_is_used_after_it_was_left_
     world.ok(&["wait-for", "-t", &pane, "-p", "^60$", "--since", "start"]);
     world.tmux(&["clear-history", "-t", &pane]);
     world.tmux(&["select-pane", "-t", &pane, "-T", "set by a command"]);
-    // The first use; nothing is awaited.
+    // The first use; it waits for nothing.
     world.ok(&["wait-for", "-t", &pane, "--title", "^set by a command$", "-T", "0"]);
     same(&world, &pane, "a history that was cleared");
     let pane = world.window("seq 1 60; exec sleep 1000");
@@ -364,7 +366,7 @@ fn what_memory_does_not_know_tmux_tells() {
     }
 }
 
-/// A row that is drawn at a place is named, and what it shows can be captured.
+/// A redrawn row is named in the event, and can be captured.
 #[test]
 fn events_name_the_rows_that_changed() {
     let world = World::with_server();
@@ -376,7 +378,7 @@ fn events_name_the_rows_that_changed() {
         return;
     }
     let mut events = world.spawn(&["events", "-t", &pane, "--types", "screen"]);
-    // It draws on until it is seen: nothing tells when the stream has begun.
+    // It keeps drawing until an event arrives: nothing announces that the stream has started.
     let seen = std::sync::atomic::AtomicBool::new(false);
     let event = std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,11 +1,11 @@
-//! The command line: each command once, its JSON, its exit status, and what happens around it.
+//! The command line: each command once, its JSON, its exit status, and its side effects.
 
 use std::io::Read as _;
 
 use crate::common::{Background, World, eventually, names, run};
 use serde_json::{Value, json};
 
-/// A world of muxtap's own with a session `work`, whose pane runs `sh`.
+/// Creates a world with a session `work` of muxtap's own, whose pane runs `sh`.
 fn world() -> (World, String) {
     let world = World::new();
     let pane = world.ok(&["new-session", "-s", "work", "--", "sh"]);
@@ -26,7 +26,7 @@ fn sessions_windows_and_panes_are_made_listed_changed_and_closed() {
         [first.clone(), second.clone(), third.clone()]
     );
     assert_eq!(names(&world.json(&["list-windows", "-t", "work"])["windows"], "id").len(), 2);
-    // A pane's id names no window, the least one neither.
+    // A pane's id does not name a window, not even the lowest id.
     for pane in ["%0", first.as_str()] {
         world.error("NOT_FOUND", &["list-windows", "-t", pane]);
     }
@@ -118,7 +118,7 @@ fn a_wrong_command_line_is_status_2_and_help_is_0() {
         &["wait-for", "-t", "%0", "-p", "x", "-T", "soon"],
     ] {
         let answer = world.muxtap(args);
-        // Where `-t` may be left out it is no usage error.
+        // Without a required `-t` it is a usage error.
         let wanted = if args == ["read"] { 1 } else { 2 };
         assert_eq!(answer.status, wanted, "{args:?}: {answer:?}");
         assert!(answer.stdout.is_empty() && !answer.stderr.is_empty(), "{args:?}: {answer:?}");
@@ -214,7 +214,7 @@ fn events_tell_what_happens() {
         let wanted = format!("\"type\":\"{kind}\"");
         serde_json::from_str(&events.line_where(kind, |line| line.contains(&wanted))).unwrap()
     };
-    // It rings on until it is heard: nothing tells when the stream has begun.
+    // It keeps ringing until an event arrives: nothing announces that the stream has started.
     let ring = |world: &World| {
         drop(world.ok(&["send-keys", "-t", &pane, "while ! test -e go; do printf '\\a'; sleep 0.05; done", "Enter"]));
     };
@@ -235,7 +235,7 @@ fn tail_prints_the_last_lines() {
     let (world, pane) = world();
     world.ok(&["run", "-t", &pane, "--", "seq 1 50"]);
     let answer = world.ok(&["tail", "-n", "4", &pane]);
-    // The prompt that follows is no whole line, and may not be there yet.
+    // The prompt that follows is an incomplete line and may be missing yet.
     assert!(answer.contains("48\n49\n50") && !answer.contains("46"), "{answer:?}");
     assert_eq!(world.muxtap(&["tail", "%99"]).status, 1);
 }
@@ -244,7 +244,7 @@ fn tail_prints_the_last_lines() {
 fn tail_follows_panes_that_fit_and_new_ones() {
     let (world, pane) = world();
     let mut tail = world.spawn(&["tail", "-f", "-n", "0", "--color", "never", "work:*"]);
-    // It ticks on until it is seen: nothing tells when the tail has begun.
+    // It keeps ticking until a line arrives: nothing announces that the tail has started.
     world.ok(&["send-keys", "-t", &pane, "while ! test -e go; do sleep 0.05; echo tick; done", "Enter"]);
     tail.line_where("the first pane", |line| line.ends_with("tick"));
     let second = world.ok(&["new-window", "-t", "work", "-n", "two", "--", "sh", "-c", "echo from the second; read x"]);

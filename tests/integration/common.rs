@@ -1,6 +1,7 @@
-//! A world of its own for each test: a directory, a tmux socket, a muxtap daemon, and nothing of them left at the end.
+//! A separate world for each test: a directory, a tmux socket, a muxtap daemon, and nothing of them
+//! left at the end.
 //!
-//! `MUXTAP_TEST_TMUX` names the tmux program that the tests run on (default `tmux`).
+//! `MUXTAP_TEST_TMUX` names the tmux program under test (default `tmux`).
 use std::{
     collections::BTreeMap,
     fs,
@@ -16,41 +17,42 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// After so long a process that has not ended counts as hung: the test fails, it is never how a test passes.
+/// The time after which a process that has not ended counts as hung: the test then fails; no test
+/// passes by it.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The tmux program under test.
+/// Returns the tmux program under test.
 pub fn tmux_program() -> String {
     std::env::var("MUXTAP_TEST_TMUX").unwrap_or_else(|_| "tmux".into())
 }
 
-/// How a process ended and what it said.
+/// A process's exit and output.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The exit status; -1 when a signal ended it.
+    /// The exit status; -1 if a signal ended the process.
     pub status: i32,
     pub stdout: Vec<u8>,
     pub stderr: String,
 }
 
 impl Answer {
-    /// Stdout as text.
+    /// Returns stdout as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Stdout as one JSON value.
+    /// Returns stdout as one JSON value.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("not JSON ({error}): {self:?}"))
     }
 
-    /// The error object that `--json` puts on stderr.
+    /// Returns the error object that `--json` prints to stderr.
     pub fn error(&self) -> Value {
         serde_json::from_str(&self.stderr).unwrap_or_else(|error| panic!("not JSON ({error}): {self:?}"))
     }
 }
 
-/// An HTTP answer.
+/// An HTTP response.
 #[derive(Clone, Debug)]
 pub struct Http {
     pub status: u16,
@@ -58,7 +60,7 @@ pub struct Http {
 }
 
 impl Http {
-    /// Reads an answer to its end.
+    /// Reads a response to its end.
     pub fn read(mut stream: UnixStream) -> Self {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
@@ -85,7 +87,8 @@ pub struct Background {
     watchdog: Watchdog,
 }
 
-/// Kills a process that takes longer than [`LIMIT`], so that a hang is a failure and not a hang of the tests.
+/// Kills a process that takes longer than [`LIMIT`], so that a hanging process fails the test
+/// instead of blocking it.
 struct Watchdog {
     done: mpsc::Sender<()>,
     thread: Option<JoinHandle<bool>>,
@@ -104,7 +107,7 @@ impl Watchdog {
         Self { done, thread: Some(thread) }
     }
 
-    /// Whether it had to kill.
+    /// Returns whether the process was killed.
     fn end(&mut self) -> bool {
         let _ = self.done.send(());
         self.thread.take().is_some_and(|thread| thread.join().unwrap_or(false))
@@ -135,7 +138,7 @@ impl Background {
         self.pid
     }
 
-    /// Its stdin; dropped by [`Self::close_stdin`].
+    /// Returns its stdin; [`Self::close_stdin`] drops it.
     pub fn stdin(&mut self) -> &mut ChildStdin {
         self.stdin.as_mut().expect("stdin is open")
     }
@@ -144,14 +147,14 @@ impl Background {
         self.stdin = None;
     }
 
-    /// The next line of its stdout; `None` at its end.
+    /// Returns the next line of its stdout; `None` at its end.
     pub fn line(&mut self) -> Option<String> {
         let mut line = Vec::new();
         let read = self.stdout.as_mut().unwrap().read_until(b'\n', &mut line).unwrap();
         (read > 0).then(|| String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned())
     }
 
-    /// Reads lines until one fits.
+    /// Reads lines until one matches.
     pub fn line_where(&mut self, what: &str, mut fits: impl FnMut(&str) -> bool) -> String {
         while let Some(line) = self.line() {
             if fits(&line) {
@@ -176,13 +179,13 @@ impl Background {
         answer
     }
 
-    /// Closes its stdout, of which nothing more is read, and waits for its end.
+    /// Closes its stdout unread and waits for its end.
     pub fn finish_unread(mut self) -> Answer {
         self.stdout = None;
         self.finish()
     }
 
-    /// SIGKILLs it.
+    /// Kills it by SIGKILL.
     pub fn kill(mut self) {
         self.end();
     }
@@ -207,13 +210,13 @@ pub fn run(command: &mut Command) -> Answer {
     Background::start(command).finish()
 }
 
-/// Sends a signal; a process that is not there any more is fine.
+/// Sends a signal; ignores a process that no longer exists.
 pub fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     let _ = rustix::process::kill_process(pid, signal);
 }
 
-/// Whether a process is there and not a zombie.
+/// Returns whether a process exists and is not a zombie.
 pub fn is_alive(pid: u32) -> bool {
     #[cfg(target_os = "linux")]
     if let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) {
@@ -223,7 +226,8 @@ pub fn is_alive(pid: u32) -> bool {
     rustix::process::test_kill_process(pid).is_ok()
 }
 
-/// The end of a process that is not our child: of its last thread, after which nothing of it is open.
+/// The end of a process that is not a child of the test: of its last thread, after which none of
+/// its files is open.
 pub struct ProcessEnd {
     #[cfg(target_os = "linux")]
     pidfd: std::os::fd::OwnedFd,
@@ -257,25 +261,27 @@ impl ProcessEnd {
 /// A pane's program that replies to each line with `got LINE`.
 pub const ANSWERS: &str = "stty -echo; echo ready; while read -r line; do echo \"got $line\"; done";
 
-/// A pane made by plain tmux (`new-session`, `new-window`, `split-window` and its flags) that runs [`ANSWERS`].
+/// Creates a pane by plain tmux (`new-session`, `new-window`, `split-window` and its flags) that
+/// runs [`ANSWERS`].
 pub fn answering(world: &World, args: &[&str]) -> String {
     let pane = world.tmux(&[args, &["-d", "-P", "-F", "#{pane_id}", ANSWERS]].concat());
     world.await_output(&pane, "^ready");
     pane
 }
 
-/// Types a line by plain tmux. Literally: `end` and `up` are keys.
+/// Types a line by plain tmux, literally: `end` and `up` are keys.
 pub fn type_line(world: &World, pane: &str, line: &str) {
     world.tmux(&["send-keys", "-l", "-t", pane, line, ";", "send-keys", "-t", pane, "Enter"]);
 }
 
-/// Types a line by plain tmux and waits for its answer.
+/// Types a line by plain tmux and waits for its reply.
 pub fn say(world: &World, pane: &str, line: &str) {
     type_line(world, pane, line);
     world.await_output(pane, &format!("^got {line}$"));
 }
 
-/// Whether a program is on the path. Without it a test is skipped, and says so; where `CI` is set nothing is skipped.
+/// Returns whether a program is in `PATH`. Without it a test prints that it is skipped; if `CI` is
+/// set, no test is skipped.
 pub fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
@@ -287,8 +293,9 @@ pub fn is_installed(program: &str) -> bool {
     found
 }
 
-/// Looks again and again until something holds. Only for what nothing announces to a test: the state of tmux as another
-/// client sees it, or the end of a process that is not our child. Everything else is awaited.
+/// Polls until a condition holds. Only for states that no event announces to a test: the state of
+/// tmux as another client sees it, or the end of a process that is not a child. Everything else is
+/// awaited.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -297,13 +304,13 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether nothing of an answer has come yet.
+/// Returns whether no part of a response has arrived yet.
 pub fn is_silent(stream: &UnixStream) -> bool {
     let mut fds = [rustix::event::PollFd::new(stream, rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 0
 }
 
-/// The processor time that a process has used, in the kernel's ticks.
+/// Returns the processor time of a process, in the kernel's ticks.
 #[cfg(target_os = "linux")]
 pub fn ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -311,8 +318,8 @@ pub fn ticks(pid: u32) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// A process that does nothing for a while, so that a test can act in the middle of a request to
-/// it. It goes on when this is dropped.
+/// A stopped process, so that a test can act in the middle of a request to it. It continues when
+/// this value is dropped.
 pub struct Stopped(u32);
 
 impl Stopped {
@@ -328,7 +335,7 @@ impl Drop for Stopped {
     }
 }
 
-/// A directory, a tmux socket and a daemon of its own.
+/// A test's directory, tmux socket and daemon.
 pub struct World {
     dir: TempDir,
     socket: PathBuf,
@@ -343,7 +350,7 @@ impl Default for World {
 }
 
 impl World {
-    /// No tmux server and no daemon run yet.
+    /// Creates a world without a running tmux server or daemon.
     pub fn new() -> Self {
         // Short, since a socket's path has at most 107 bytes.
         let dir = tempfile::Builder::new().prefix("mt-").tempdir_in("/tmp").unwrap();
@@ -377,60 +384,62 @@ impl World {
         Self { dir, socket, env, extra_sockets: Mutex::default() }
     }
 
-    /// A tmux server that somebody else started, with one session `main` of 80x24 that runs `sh`.
+    /// Creates a world with a tmux server that was not started by muxtap, with one session `main`
+    /// of 80x24 that runs `sh`.
     pub fn with_server() -> Self {
         let world = Self::new();
         world.session("main");
         world
     }
 
-    /// Has servers followed so, whatever is in use.
+    /// Sets the coverage of servers, regardless of use.
     pub fn with_coverage(mut self, how: &str) -> Self {
         self.set("MUXTAP_COVERAGE", how);
         self
     }
 
-    /// Has panes that flood followed on every version of tmux, for tests about following floods.
+    /// Makes muxtap follow flooding panes on every version of tmux, for tests about following
+    /// floods.
     pub fn with_floods_followed(mut self) -> Self {
         self.set("MUXTAP_FLOODS", "follow");
         self
     }
 
-    /// Sets a variable for everything that is started from here on.
+    /// Sets a variable for all processes started from now on.
     pub fn set(&mut self, name: &str, value: impl Into<String>) {
         self.env.retain(|(known, _)| known != name);
         self.env.push((name.into(), value.into()));
     }
 
-    /// The world's directory.
+    /// Returns the world's directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// A path in the world's directory.
+    /// Returns a path in the world's directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// The tmux server's socket.
+    /// Returns the tmux server's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// The daemon's socket.
+    /// Returns the daemon's socket.
     pub fn daemon_socket(&self) -> PathBuf {
         let set = self.env.iter().find(|(name, _)| name == "MUXTAP_SOCKET");
         PathBuf::from(&set.unwrap().1)
     }
 
-    /// A command in the world's environment and directory.
+    /// Builds a command in the world's environment and directory.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value))).current_dir(self.path("work"));
         command
     }
 
-    /// Calls tmux on this world's server; it must succeed. Answers stdout without its last newline.
+    /// Calls tmux on this world's server; it must succeed. Returns stdout without its last newline.
     pub fn tmux(&self, args: &[&str]) -> String {
         self.tmux_at(&self.socket, args)
     }
@@ -453,39 +462,40 @@ impl World {
         run(self.tmux_command(socket).args(args))
     }
 
-    /// The start of a tmux command line.
+    /// Builds the start of a tmux command line.
     pub fn tmux_command(&self, socket: &Path) -> Command {
         let mut command = self.command(tmux_program());
         command.arg("-f/dev/null").arg("-u").arg("-S").arg(socket);
         command
     }
 
-    /// Makes a session by plain tmux; answers its pane.
+    /// Creates a session by plain tmux; returns its pane.
     pub fn session(&self, name: &str) -> String {
         self.tmux(&["new-session", "-d", "-s", name, "-x", "80", "-y", "24", "-P", "-F", "#{pane_id}"])
     }
 
-    /// Makes a window by plain tmux, in which this runs; answers its pane.
+    /// Creates a window that runs this command by plain tmux; returns its pane.
     pub fn window(&self, command: &str) -> String {
         self.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", command])
     }
 
-    /// A tmux server on this socket is ended with the world.
+    /// Registers the tmux server on this socket, so that it is ended with the world.
     pub fn also_end(&self, socket: impl Into<PathBuf>) {
         self.extra_sockets.lock().unwrap().push(socket.into());
     }
 
-    /// The start of a muxtap command line, without `-S`. `MUXTAP_TEST_BIN` names another build of it.
+    /// Builds the start of a muxtap command line, without `-S`. `MUXTAP_TEST_BIN` names another
+    /// build of it.
     pub fn plain_muxtap_command(&self) -> Command {
         self.command(std::env::var_os("MUXTAP_TEST_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_muxtap").into()))
     }
 
-    /// The file of `muxtapd`, which can do all by itself.
+    /// Returns the file of `muxtapd`, which contains both programs.
     pub fn muxtapd(&self) -> PathBuf {
         Path::new(self.plain_muxtap_command().get_program()).with_file_name("muxtapd")
     }
 
-    /// The start of a muxtap command line for this world's tmux server.
+    /// Builds the start of a muxtap command line for this world's tmux server.
     pub fn muxtap_command(&self, args: &[&str]) -> Command {
         let mut command = self.plain_muxtap_command();
         command.arg("-S").arg(&self.socket).args(args);
@@ -497,7 +507,7 @@ impl World {
         run(&mut self.muxtap_command(args))
     }
 
-    /// Calls muxtap for this world's tmux server with something on stdin.
+    /// Calls muxtap for this world's tmux server with this stdin.
     pub fn muxtap_with_stdin(&self, args: &[&str], stdin: &[u8]) -> Answer {
         let mut process = Background::start(&mut self.muxtap_command(args));
         // It may refuse before it has read everything.
@@ -505,7 +515,7 @@ impl World {
         process.finish()
     }
 
-    /// Calls muxtap; it must succeed. Answers stdout without its last newline.
+    /// Calls muxtap; it must succeed. Returns stdout without its last newline.
     pub fn ok(&self, args: &[&str]) -> String {
         let answer = self.muxtap(args);
         assert_eq!(answer.status, 0, "muxtap {args:?}: {answer:?}");
@@ -513,14 +523,14 @@ impl World {
         text.strip_suffix('\n').unwrap_or(&text).to_owned()
     }
 
-    /// Calls muxtap with `--json`; it must succeed.
+    /// Calls muxtap with `--json`; it must succeed. Returns its JSON.
     pub fn json(&self, args: &[&str]) -> Value {
         let answer = self.muxtap(&[&["--json"], args].concat());
         assert_eq!(answer.status, 0, "muxtap {args:?}: {answer:?}");
         answer.json()
     }
 
-    /// Calls muxtap with `--json`; it must fail with this error code. Answers the message.
+    /// Calls muxtap with `--json`; it must fail with this error code. Returns the message.
     pub fn error(&self, code: &str, args: &[&str]) -> String {
         let answer = self.muxtap(&[&["--json"], args].concat());
         assert_ne!(answer.status, 0, "muxtap {args:?}: {answer:?}");
@@ -534,24 +544,24 @@ impl World {
         Background::start(&mut self.muxtap_command(args))
     }
 
-    /// Waits until a pane has printed something that matches, from its start on.
+    /// Waits until a pane's output since its start matches a pattern.
     pub fn await_output(&self, pane: &str, pattern: &str) {
         self.ok(&["wait-for", "-t", pane, "-p", pattern, "--since", "start", "-T", "40"]);
     }
 
-    /// All that is kept of a pane, as text.
+    /// Returns a pane's retained output as text.
     pub fn read_all(&self, pane: &str) -> String {
         let answer = self.muxtap(&["read", "-t", pane, "--since", "start"]);
         assert_eq!(answer.status, 0, "read {pane}: {answer:?}");
         answer.text()
     }
 
-    /// The names of the sessions that muxtap lists.
+    /// Returns the names of the sessions that muxtap lists.
     pub fn sessions(&self) -> Vec<String> {
         names(&self.json(&["list-sessions"])["sessions"], "name")
     }
 
-    /// The ids of the live panes that muxtap lists.
+    /// Returns the ids of the live panes that muxtap lists.
     pub fn panes(&self) -> Vec<String> {
         let panes = self.json(&["list-panes"]);
         let live: Vec<Value> =
@@ -559,17 +569,18 @@ impl World {
         names(&Value::Array(live), "id")
     }
 
-    /// Asks the daemon over its socket. `path` is the whole request target.
+    /// Sends a request to the daemon's socket and returns the response. `path` is the whole request
+    /// target.
     pub fn http(&self, method: &str, path: &str, body: Option<&Value>) -> Http {
         Http::read(self.http_send(method, path, body))
     }
 
-    /// Sends a request and leaves the answer to the caller.
+    /// Sends a request and leaves the response to the caller.
     pub fn http_send(&self, method: &str, path: &str, body: Option<&Value>) -> UnixStream {
         self.http_send_with("", method, path, body)
     }
 
-    /// The same with further headers, each with `\r\n` behind it.
+    /// Sends a request with further headers, each followed by `\r\n`.
     pub fn http_send_with(&self, headers: &str, method: &str, path: &str, body: Option<&Value>) -> UnixStream {
         let body = body.map(|body| serde_json::to_vec(body).unwrap()).unwrap_or_default();
         let mut stream = UnixStream::connect(self.daemon_socket()).unwrap();
@@ -579,30 +590,31 @@ impl World {
              content-length: {}\r\n\r\n",
             body.len()
         );
-        // At once: who answers without reading the body closes the connection, and what is under way then resets it.
+        // In one write: a server that responds without reading the body closes the connection, and
+        // bytes in flight then reset it.
         let _ = stream.write_all(&[head.as_bytes(), &body].concat());
         stream
     }
 
-    /// The value of one of the daemon's metrics.
+    /// Returns the value of one of the daemon's metrics.
     pub fn metric(&self, name: &str) -> u64 {
         let text = String::from_utf8(self.http("GET", "/metrics", None).body).unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}: {text}"))
     }
 
-    /// `?socket=…` for this world's tmux server.
+    /// Returns `?socket=…` for this world's tmux server.
     pub fn query(&self) -> String {
         format!("?socket={}", self.socket.display())
     }
 
-    /// The daemon's process id, if one answers.
+    /// Returns the daemon's process id, if a daemon responds.
     pub fn daemon_pid(&self) -> Option<u32> {
         let answer = self.muxtap(&["--json", "status"]);
         (answer.status == 0).then(|| u32::try_from(answer.json()["pid"].as_u64().unwrap()).unwrap())
     }
 
-    /// Kills the daemon so that it can do nothing any more, and waits until it is gone.
+    /// Kills the daemon without letting it act, and waits until it is gone.
     pub fn kill_daemon(&self, how: rustix::process::Signal) {
         let pid = self.daemon_pid().expect("a daemon runs");
         let end = ProcessEnd::of(pid);
@@ -610,7 +622,7 @@ impl World {
         end.wait();
     }
 
-    /// The tmux server's process id.
+    /// Returns the tmux server's process id.
     pub fn server_pid(&self) -> u32 {
         self.tmux(&["display-message", "-p", "#{pid}"]).parse().unwrap()
     }
@@ -625,8 +637,9 @@ impl World {
         }
     }
 
-    /// Everything of this world that still runs: process ids and command lines. A child that runs its parent's program
-    /// belongs to it: one that is about to start its own, or a shell's subshell.
+    /// Returns the world's running processes: ids and command lines. A child with its parent's
+    /// program counts as the parent's: it is about to start its own program, or is a shell's
+    /// subshell.
     pub fn processes(&self) -> Vec<(u32, String)> {
         let mut found = Vec::new();
         let mark = self.dir.path().display().to_string().into_bytes();
@@ -646,7 +659,8 @@ impl World {
     }
 }
 
-/// Of a process that has not started a program of its own (`PF_FORKNOEXEC`) the parent, from its `/proc/PID/stat`.
+/// Returns the parent of a process that has not started its own program (`PF_FORKNOEXEC`), from its
+/// `/proc/PID/stat`.
 fn parent_whose_program_runs(stat: &str) -> Option<u32> {
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let flags: u32 = fields.get(6)?.parse().ok()?;
@@ -654,7 +668,8 @@ fn parent_whose_program_runs(stat: &str) -> Option<u32> {
 }
 
 impl World {
-    /// Prints the last lines of the daemon's log, for whoever reads of a failure. `MUXTAP_LOG=debug` says more.
+    /// Prints the last lines of the daemon's log, for the reader of a failure. `MUXTAP_LOG=debug`
+    /// logs more.
     fn print_log(&self) {
         let log = fs::read_to_string(self.daemon_socket().with_extension("sock.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -667,7 +682,8 @@ impl Drop for World {
     fn drop(&mut self) {
         let _ = run(self.plain_muxtap_command().arg("stop"));
         self.end_servers();
-        // The programs in the panes end on their own once their terminals are gone; nobody tells us when.
+        // The panes' programs end by themselves once their terminals are gone; nothing announces it
+        // to the test.
         let start = Instant::now();
         while !self.processes().is_empty() && start.elapsed() < LIMIT {
             std::thread::sleep(Duration::from_millis(10));
@@ -686,13 +702,15 @@ impl Drop for World {
     }
 }
 
-/// Makes this process the parent of what its children leave behind, so that it is told how a tmux server has ended.
+/// Makes this process the parent of its children's orphans, so that it learns how a tmux server
+/// ended.
 fn adopt_orphans() {
     #[cfg(target_os = "linux")]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
 }
 
-/// The tmux servers that ended by a signal of their own making, such as a segmentation fault: process ids and signals.
+/// Returns the tmux servers that ended by a signal of their own, such as a segmentation fault:
+/// process ids and signals.
 fn crashed_servers() -> Vec<(i32, i32)> {
     let own = std::process::id().to_string();
     let mut crashed = Vec::new();
@@ -701,7 +719,7 @@ fn crashed_servers() -> Vec<(i32, i32)> {
         let Some((pid, rest)) = stat.split_once(" (") else { continue };
         let Some((name, rest)) = rest.rsplit_once(") ") else { continue };
         let mut fields = rest.split(' ');
-        // It is called after its program, and a name has 15 bytes: "tmux-3.5a: serv".
+        // The name has the program's name and at most 15 bytes: "tmux-3.5a: serv".
         let is_server = name.starts_with("tmux") && name.contains(": s");
         if !is_server || fields.next() != Some("Z") || fields.next() != Some(&own) {
             continue;
@@ -709,8 +727,8 @@ fn crashed_servers() -> Vec<(i32, i32)> {
         let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
         let status = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG).ok().flatten();
         let by = status.and_then(|(_, status)| status.terminating_signal());
-        // Tests that end one by a signal use the first two. The third ends what a server has forked
-        // for a pane, and what has not become the pane's program yet, when the terminal goes.
+        // Tests that end a server by a signal use the first two. The third ends what a server has
+        // forked for a pane, before it becomes the pane's program, when the terminal closes.
         let meant = [rustix::process::Signal::KILL, rustix::process::Signal::TERM, rustix::process::Signal::HUP];
         let meant = meant.map(rustix::process::Signal::as_raw);
         crashed.extend(by.filter(|by| !meant.contains(by)).map(|by| (pid.as_raw_nonzero().get(), by)));
@@ -718,7 +736,7 @@ fn crashed_servers() -> Vec<(i32, i32)> {
     crashed
 }
 
-/// A server that does not end is left to its world, which kills it.
+/// A server that does not end is killed by its world.
 fn end_server(command: &mut Command) {
     let Ok(mut child) = command.spawn() else { return };
     let mut watchdog = Watchdog::on(child.id(), LIMIT);
@@ -726,7 +744,7 @@ fn end_server(command: &mut Command) {
     watchdog.end();
 }
 
-/// One field of each object of a list.
+/// Returns one field of each object of a list.
 pub fn names(list: &Value, field: &str) -> Vec<String> {
     list.as_array().unwrap().iter().map(|item| item[field].as_str().unwrap().to_owned()).collect()
 }

@@ -1,10 +1,11 @@
-//! Completion of targets, as bash, zsh and fish ask for it and as they show it.
+//! Completion of targets, as bash, zsh and fish request and show it.
 
 use std::os::unix::fs::symlink;
 
 use crate::common::{Answer, Stopped, World, eventually, is_installed, names, run};
 
-/// A world whose shells find `muxtap`, with a tmux server that has a session `work` of these windows.
+/// Creates a world whose shells find `muxtap`, with a tmux server that has a session `work` of
+/// these windows.
 fn world(windows: &[&str]) -> World {
     let mut world = World::new();
     let program = world.plain_muxtap_command().get_program().to_owned();
@@ -20,7 +21,7 @@ fn world(windows: &[&str]) -> World {
     world
 }
 
-/// Words offered at the end of a line, without descriptions.
+/// Returns the words offered at the end of a line, without descriptions.
 fn offered(world: &World, words: &[&str]) -> Vec<String> {
     let answer = asked(world, words);
     let mut lines = answer.lines();
@@ -54,11 +55,11 @@ fn what_is_there_is_offered_by_its_kind() {
     for target in ["work", "work:logs", "work:sh", "7:"].iter().map(ToString::to_string).chain(panes) {
         assert!(all.contains(&target), "{target}: {all:?}");
     }
-    // The shell that tmux starts becomes it a moment later.
+    // The shell that tmux starts becomes this program a moment later.
     eventually("its program is described", || {
         asked(&world, &["capture-pane", "-t", "%"]).contains("\twork:0.0  logs  cat\n")
     });
-    // The server that the line names.
+    // The server named on the line.
     let other = world.path("other");
     world.tmux_at(&other, &["new-session", "-d", "-s", "elsewhere", "cat"]);
     let other = other.display().to_string();
@@ -88,21 +89,21 @@ fn parts_of_workspaces_are_offered() {
         let terminal = format!("terminal:{}/{id}", world.socket().display());
         assert!(terminals.contains(&terminal), "{id} {terminals:?}");
     }
-    // Of another device what it has published; here it is this one by its name.
+    // For another device, the tabs that it has published; here it is this device by its name.
     let device = offered(&world, &["workspace", "list-tabs", "--device", ""]);
     assert_eq!(device.len(), 1, "{device:?}");
     assert_eq!(
         offered(&world, &["workspace", "kill-tab", "--device", &device[0], "-t", ""]),
         std::slice::from_ref(&tab)
     );
-    // By the name `freshell` it is another device, with files of its own.
+    // Under the name `freshell` it is another device, with its own files.
     symlink(world.plain_muxtap_command().get_program(), world.path("bin/freshell")).unwrap();
     let socket = world.socket().display().to_string();
     let mut freshell = world.command(world.path("bin/freshell"));
     let theirs = run(freshell.args(["-S", &socket, "--json", "new-tab", "-n", "theirs"])).json();
     let answer = world.muxtap_plain(&["__complete", "fish", "freshell", "-S", &socket, "kill-tab", "-t", ""]).text();
     assert_eq!(answer, format!("words\ntab:{}\ttheirs\n", theirs["tab"]["id"].as_str().unwrap()));
-    // Its own are in a file.
+    // Its own tabs are in a file.
     world.ok(&["stop"]);
     assert_eq!(offered(&world, &["workspace", "kill-tab", "-t", ""]), [tab]);
     assert_eq!(world.daemon_pid(), None);
@@ -111,7 +112,7 @@ fn parts_of_workspaces_are_offered() {
 #[test]
 fn a_completion_starts_nothing_and_says_nothing() {
     let world = world(&["logs"]);
-    // Nobody runs.
+    // No daemon runs.
     assert_eq!(asked(&world, &["capture-pane", "-t", ""]), "words\n");
     assert!(!world.daemon_socket().exists());
     world.sessions();
@@ -120,11 +121,11 @@ fn a_completion_starts_nothing_and_says_nothing() {
     assert!(!world.path("nowhere").exists());
     let servers = world.json(&["status"])["servers"].as_array().unwrap().len();
     assert_eq!(servers, 1, "a socket that is not there is not watched for");
-    // A daemon that takes no answer.
+    // A daemon that does not respond.
     let stopped = Stopped::new(world.daemon_pid().unwrap());
     assert_eq!(asked(&world, &["capture-pane", "-t", ""]), "words\n");
     drop(stopped);
-    // A socket of which nothing is known.
+    // A socket without a known server.
     let mut odd = world.plain_muxtap_command();
     odd.env("MUXTAP_SOCKET", world.path("work")).args(["__complete", "bash", " ", "muxtap kill-pane -t "]);
     let answer = crate::common::run(&mut odd);
@@ -151,14 +152,14 @@ fn no_name_reaches_the_terminal_as_it_is() {
     }
 }
 
-/// A shell in a pane that has read its completions.
+/// A shell in a pane that has loaded its completions.
 struct Shell<'a> {
     world: &'a World,
     pane: String,
 }
 
 impl<'a> Shell<'a> {
-    /// `None`: it is not installed.
+    /// `None`: the shell is not installed.
     fn new(world: &'a World, name: &str) -> Option<Self> {
         let (program, read) = match name {
             "bash" => ("bash --norc --noprofile", "eval \"$(muxtap completions bash)\""),
@@ -184,7 +185,7 @@ impl<'a> Shell<'a> {
         self.shows(r"\A\s*empty");
     }
 
-    /// Types the beginning of a line and TAB, when it stands there.
+    /// Types the beginning of a line, and TAB once it is displayed.
     fn complete(&self, line: &str) {
         self.world.tmux(&["send-keys", "-l", "-t", &self.pane, line]);
         self.shows(&regex::escape(line));
@@ -206,14 +207,14 @@ impl<'a> Shell<'a> {
 
 const NAMES: [&str; 5] = ["logs", "a b", "it's", "q\"$(touch hacked)`touch hacked`", "größe"];
 
-/// The beginnings of names are completed and the line is run: the windows go.
+/// The beginnings of names are completed and the line is run: the windows are closed.
 fn completes_what_the_shell_then_understands(name: &str, shown: &[&str]) {
     let world = world(&NAMES);
     let Some(shell) = Shell::new(&world, name) else { return };
-    // All that begins so is shown.
+    // All names with this prefix are shown.
     shell.complete("muxtap capture-pane -t wo");
     shell.shows("capture-pane -t work");
-    // The first TAB has completed what all have in common; bash rings at the next one.
+    // The first TAB completed the common prefix; bash rings at the next one.
     shell.tab();
     if name == "bash" {
         shell.tab();
@@ -227,7 +228,7 @@ fn completes_what_the_shell_then_understands(name: &str, shown: &[&str]) {
         shell.complete(&format!("muxtap kill-window -t {typed}"));
         let last = window.chars().next_back().unwrap();
         shell.shows(&format!("kill-window -t .*{}", regex::escape(&last.to_string())));
-        // The word's end, where the next one may begin.
+        // At the word's end the next one may begin.
         shell.shows("kill-window -t work:.{3}");
         shell.enter();
         eventually(&format!("{name}: {window} is gone"), || {
@@ -235,7 +236,7 @@ fn completes_what_the_shell_then_understands(name: &str, shown: &[&str]) {
         });
     }
     assert!(!world.path("work/hacked").exists());
-    // Options and commands, too.
+    // Options and commands are completed too.
     shell.ask("true");
     shell.complete("muxtap capture-pane --ver");
     shell.shows("capture-pane --verify");
@@ -260,7 +261,7 @@ fn fish_completes_targets() {
     completes_what_the_shell_then_understands("fish", &[r"work:logs +\(window 0, 1 pane", "work:a", "work:it"]);
 }
 
-/// A quote that is open stays, and what stands in it is not quoted once more.
+/// An open quote stays open, and its content is not quoted again.
 #[test]
 fn bash_completes_within_quotes() {
     let world = world(&NAMES);

@@ -1,4 +1,4 @@
-//! A real container, or what stands in for one. Benches have it too.
+//! A real container, or a stand-in for one. Benches use it too.
 
 use std::{
     fs,
@@ -7,27 +7,28 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A container with busybox and tmux. It is removed with this value.
+/// A container with busybox and tmux, removed when this value is dropped.
 pub struct Container {
     /// Its name.
     pub name: String,
-    /// A program that speaks as `docker` does, and leads to podman.
+    /// A program with docker's command line that runs podman.
     docker: PathBuf,
     root: PathBuf,
-    /// Whether the engine could not run here, and a directory and an environment stand in for the container.
+    /// Whether the container engine could not run here, so that a directory and an environment
+    /// stand in for the container.
     stands_in: bool,
 }
 
-/// Commands of busybox that a sandbox has.
+/// Busybox's commands in the sandbox.
 const APPLETS: [&str; 24] = [
     "sh", "ls", "cat", "echo", "sleep", "env", "sed", "grep", "stty", "tail", "head", "seq", "printf", "ps", "id",
     "true", "false", "mkdir", "touch", "yes", "test", "tr", "kill", "pwd",
 ];
 
 impl Container {
-    /// Starts a container in this directory. `tmux`: the tmux that it has.
+    /// Starts a container in this directory. `tmux`: the container's tmux program.
     pub fn start(dir: &Path, tmux: Option<&str>) -> Self {
-        // Several at once, and hosts are known by names.
+        // Unique, since several run at once, and hosts are known by names.
         let unique = dir.file_name().unwrap().to_string_lossy().to_lowercase();
         let name = format!("box-{}", unique.replace(|c: char| !c.is_ascii_alphanumeric(), ""));
         let root = dir.join("root");
@@ -35,7 +36,7 @@ impl Container {
         let bin = dir.join("bin");
         fs::create_dir_all(&bin).unwrap();
         let docker = bin.join("docker");
-        // Storage of its own, which goes with the directory.
+        // Separate storage, removed with the directory.
         let podman = format!(
             "exec podman --root {0}/storage --runroot {0}/run --storage-driver vfs --runtime runc \
              --cgroup-manager cgroupfs \"$@\"",
@@ -58,17 +59,17 @@ impl Container {
         quiet(run.args(["sleep", "600"]))
     }
 
-    /// The directory in which `docker` is, for the daemon's `PATH`.
+    /// Returns the directory of `docker`, for the daemon's `PATH`.
     pub fn path(&self) -> String {
         format!("{}:{}", self.docker.parent().unwrap().display(), std::env::var("PATH").unwrap())
     }
 
-    /// The command that runs programs in it.
+    /// Returns the command that runs programs in the container.
     pub fn via(&self) -> String {
         format!("{} exec -i {}", self.docker.display(), self.name)
     }
 
-    /// Stops it, with all that runs in it.
+    /// Stops the container and everything that runs in it.
     pub fn stop(&self) {
         if self.stands_in {
             self.exec(&["tmux", "kill-server"]);
@@ -78,7 +79,7 @@ impl Container {
         assert!(quiet(Command::new(&self.docker).args(["stop", "-t", "0", &self.name])));
     }
 
-    /// Runs a command in it; returns what it prints.
+    /// Runs a command in the container; returns its output.
     pub fn exec(&self, line: &[&str]) -> String {
         let output = Command::new(&self.docker).args(["exec", &self.name]).args(line).output().unwrap();
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
@@ -105,7 +106,7 @@ fn script(path: &Path, line: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Says as docker does that the container is not running, where it is stopped.
+/// Reports, like docker, that a stopped container is not running.
 fn stand_in(root: &Path, stopped: &Path) -> String {
     format!(
         "[ -e {stopped} ] && {{ echo 'Error response from daemon: container is not running' >&2; exit 1; }}\n\
@@ -144,7 +145,7 @@ fn make_root(root: &Path, tmux: Option<&str>) {
     }
 }
 
-/// Copies a program and the libraries that it needs.
+/// Copies a program and its libraries.
 fn install(root: &Path, program: &Path, name: &str) {
     copy(program, &root.join("bin").join(name));
     let needed = Command::new("ldd").arg(program).output().unwrap();

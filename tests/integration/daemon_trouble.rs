@@ -1,4 +1,5 @@
-//! Bad days of the daemon, each seen from outside: no file descriptor is left, the disk is full, it is killed.
+//! Failures of the daemon, each seen from outside: no file descriptor is left, the disk is full, it
+//! is killed.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::common::{Background, LIMIT, World, eventually, is_alive, run, signal};
 
-/// A daemon that somebody runs in the foreground.
+/// Starts a daemon in the foreground, as a user does.
 fn served(world: &World) -> Background {
     let daemon = Background::start(world.plain_muxtap_command().arg("serve"));
     eventually("the daemon answers", || world.daemon_pid() == Some(daemon.pid()));
@@ -41,14 +42,14 @@ mod descriptors {
         let process = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
         let new = Rlimit { current: Some(current), maximum: Some(current.max(20_000)) };
         let hard = rustix::process::prlimit(Some(process), Resource::Nofile, new);
-        // Who is not root keeps the hard limit that there is.
+        // Without root the existing hard limit is kept.
         let _ = hard.or_else(|_| {
             let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
             rustix::process::prlimit(Some(process), Resource::Nofile, Rlimit { maximum, ..new })
         });
     }
 
-    /// Asks over a connection that is open already; the answer's status and body.
+    /// Sends a request on an open connection; returns the response's status and body.
     fn ask(stream: &mut UnixStream, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let body = body.to_string();
         let head = format!(
@@ -63,7 +64,7 @@ mod descriptors {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), serde_json::from_str(body).unwrap())
     }
 
-    /// Callers that send nothing and come back whenever they are turned away: they take each
+    /// Callers that send nothing and reconnect whenever they are turned away: they take each
     /// descriptor that becomes free.
     struct Crowd {
         thread: Option<JoinHandle<()>>,
@@ -113,7 +114,7 @@ mod descriptors {
         limit(daemon, free + 12);
         let silent = Crowd::of(24, &world.daemon_socket());
 
-        // The first of them take all that there are; what is behind them meets the reserve.
+        // The first of them take all free descriptors; further callers get reserve descriptors.
         eventually("it is out of descriptors", || !world.json(&["status"])["warnings"].is_null());
         let status = world.json(&["status"]);
         let warning = status["warnings"][0].as_str().unwrap();
@@ -125,20 +126,20 @@ mod descriptors {
         let told = world.http("GET", &format!("/v1/panes{}", world.query()), None);
         assert_eq!((told.status, &told.json()["code"]), (503, &"RESOURCE_LIMIT".into()), "{told:?}");
 
-        // What needs descriptors of its own says that there are none, while there are none.
+        // A request that needs its own descriptors gets an error while there are none.
         let other = format!("/v1/sessions?socket={}", world.path("other").display());
         let (status, error) = ask(&mut before, "POST", &other, &json!({"name": "work"}));
         assert_eq!((status, &error["code"]), (429, &"RESOURCE_LIMIT".into()), "{error}");
         assert!(error["message"].as_str().unwrap().contains("out of file descriptors"), "{error}");
 
-        // A queue of callers that cannot be accepted makes no busy loop.
+        // A queue of callers that cannot be accepted causes no busy loop.
         let used = ticks(daemon);
         std::thread::sleep(Duration::from_secs(1));
         let busy = ticks(daemon) - used;
         assert!(busy < 30, "{busy} ticks of its processor's time");
 
-        // Each session needs a control client, and a client descriptors: where they are what is
-        // missing, that is what the error says.
+        // Each session needs a control client, and a client needs descriptors: if these are
+        // missing, the error says so.
         drop(silent);
         eventually("the callers have gone", || open(daemon) < free + 3);
         limit(daemon, open(daemon) + 4);
@@ -186,7 +187,7 @@ mod full_disk {
         }
     }
 
-    /// Under a limit on the size of files a write ends half way, as on a disk that is full.
+    /// Under a limit on the size of files a write ends half way, as on a full disk.
     #[test]
     fn a_token_or_a_certificate_that_does_not_fit_is_not_there() {
         // In units of 512 bytes: no certificate fits into one.
@@ -208,11 +209,12 @@ mod full_disk {
             let tokens: Vec<String> =
                 folder(world.dir()).into_iter().filter(|name| name.starts_with("m.sock.token")).collect();
             assert!(tokens.is_empty(), "{tokens:?}");
-            // What had been written whole may stay; without the record nothing of it is used.
+            // Files that were written completely may remain; without the record none of them is
+            // used.
             let made = folder(&world.path("m.sock.tls"));
             assert!(made.iter().all(|name| name == "ca.pem" || name == "cert.pem"), "{made:?}");
 
-            // With room for them again it starts, and makes what is missing.
+            // With free space it starts again and creates what is missing.
             let mut daemon =
                 Background::start(world.plain_muxtap_command().args(["serve", "--tls", "--http", "127.0.0.1:0"]));
             eventually("the daemon answers", || world.daemon_pid() == Some(daemon.pid()));
@@ -223,7 +225,7 @@ mod full_disk {
         }
     }
 
-    /// An answer that cannot be written is a failure; a reader that has seen enough is none.
+    /// Output that cannot be written is a failure; a reader that closes early is not.
     #[test]
     fn a_full_stdout_is_an_error_and_a_closed_one_is_quiet() {
         let world = World::with_server();
@@ -260,7 +262,7 @@ mod full_disk {
             let said = String::from_utf8_lossy(&answer.stderr);
             assert_eq!((answer.status.code(), said.as_ref()), (Some(0), ""), "{args:?}");
         }
-        // Nor does it matter that an error cannot be printed.
+        // An error that cannot be printed makes no difference either.
         let answer = world.muxtap_command(&["read", "-t", "%99"]).stdout(full()).stderr(full()).output().unwrap();
         assert_eq!(answer.status.code(), Some(1));
     }
@@ -291,9 +293,9 @@ fn waits_of_a_daemon_that_is_killed_say_that_they_are_over() {
     assert!(said.contains("--since start"), "what to do: {said}");
     assert!(read.stderr.contains("the read is over"), "{read:?}");
     assert!(ran.error()["message"].as_str().unwrap().contains("the run in"), "{ran:?}");
-    // None of them has another one started, which would know nothing of them.
+    // None of them starts another daemon, which would know nothing of them.
     assert_eq!(daemons(&world), [0; 0]);
-    // A read that is asked for from a cursor goes on, with another daemon: what is missing is named there.
+    // A read from a cursor continues with another daemon, and reports what is missing.
     assert!(world.json(&["read", "-t", &pane, "--since", "start"])["text"].as_str().unwrap().contains("sleep 30"));
 }
 
@@ -316,7 +318,7 @@ fn tail_and_events_go_on_behind_a_gap_when_the_daemon_was_killed() {
     all.line_where("a line", |line| line.ends_with("before"));
     events.line_where("a line", |line| line.contains("before"));
 
-    // Meanwhile one pane ends, another prints.
+    // In the meantime one pane ends, another one prints.
     let daemon = world.daemon_pid().unwrap();
     let stopped: Vec<u32> = [&tail, &both, &all, &events].map(Background::pid).into();
     for pid in &stopped {
@@ -342,7 +344,7 @@ fn tail_and_events_go_on_behind_a_gap_when_the_daemon_was_killed() {
     tail.line_where("a line", |line| line == "after");
     events.line_where("a line", |line| line.contains("after"));
 
-    // A daemon that is stopped is another thing: they end.
+    // A daemon that is stopped is different: the readers end.
     world.ok(&["stop"]);
     for (name, follower, gaps) in [("tail", tail, 1), ("both", both, 1), ("all", all, 2), ("events", events, 0)] {
         let ended = follower.finish();
@@ -356,7 +358,7 @@ fn tail_and_events_go_on_behind_a_gap_when_the_daemon_was_killed() {
     assert_eq!(daemons(&world), [0; 0]);
 }
 
-/// A supervisor, such as systemd or launchd, starts a daemon again that was killed.
+/// A supervisor, such as systemd or launchd, restarts a killed daemon.
 #[test]
 fn no_second_daemon_is_started_beside_a_supervisors() {
     let world = World::with_server();
@@ -366,7 +368,7 @@ fn no_second_daemon_is_started_beside_a_supervisors() {
     eventually("tail is there", || world.metric("muxtap_streams") == 1);
     first.kill();
     let asked = world.spawn(&["--json", "list-panes"]);
-    // The one whose turn it is decides whether a daemon is started.
+    // The command whose turn it is decides whether a daemon is started.
     eventually("a command has its turn", || {
         File::open(world.path("m.sock.start"))
             .is_ok_and(|turn| rustix::fs::flock(turn, rustix::fs::FlockOperation::NonBlockingLockShared).is_err())
@@ -380,14 +382,14 @@ fn no_second_daemon_is_started_beside_a_supervisors() {
     tail.line_where("a line", |line| line == "back");
     assert_eq!(daemons(&world), [second.pid()]);
 
-    // Where nobody starts it again, a command does, and says so.
+    // If no supervisor restarts it, a command does, and reports that.
     tail.kill();
     second.kill();
     let answer = world.muxtap(&["list-panes"]);
     assert_eq!(answer.status, 0, "{answer:?}");
     assert!(answer.stderr.contains("was killed and is not back"), "{answer:?}");
     assert_eq!(daemons(&world).len(), 1);
-    // One that commands start is started again at once.
+    // A daemon that commands start is restarted immediately.
     let pid = world.daemon_pid().unwrap();
     world.kill_daemon(Signal::KILL);
     let answer = world.muxtap(&["list-panes"]);
@@ -395,7 +397,7 @@ fn no_second_daemon_is_started_beside_a_supervisors() {
     assert!(!is_alive(pid));
 }
 
-/// After an orderly end nobody is waited for.
+/// After an orderly end no command waits for a restart.
 #[test]
 fn a_daemon_that_was_stopped_is_not_waited_for() {
     let world = World::with_server();
@@ -407,24 +409,24 @@ fn a_daemon_that_was_stopped_is_not_waited_for() {
     assert_eq!((answer.status, answer.stderr.as_str()), (0, ""), "nobody was waited for: {answer:?}");
 }
 
-/// A daemon that a command started ends when it has nothing to do; one that follows a server or has
-/// a caller stays.
+/// A daemon that a command started ends when it is idle; one that follows a server or has a caller
+/// stays.
 #[test]
 fn a_daemon_with_nothing_to_do_ends_by_itself() {
     let mut world = World::new();
     world.set("MUXTAP_IDLE_END", "1");
-    // A caller that stays, and no server.
+    // A caller that stays connected, without a server.
     let caller = world.spawn(&["approvals", "--watch"]);
     eventually("the daemon answers", || world.daemon_pid().is_some());
     let daemon = world.daemon_pid().unwrap();
-    // A clock of somebody else's: longer than the daemon would stay.
+    // A separate process's clock: longer than the daemon would stay.
     let clock = |world: &World| run(world.command("sleep").arg("3"));
     clock(&world);
     assert!(is_alive(daemon), "it has a caller");
     let end = crate::common::ProcessEnd::of(daemon);
     caller.kill();
     end.wait();
-    // The next command starts another one, which has a server to follow.
+    // The next command starts another daemon, which has a server to follow.
     world.session("main");
     world.ok(&["list-panes"]);
     let daemon = world.daemon_pid().unwrap();

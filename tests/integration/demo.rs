@@ -1,4 +1,4 @@
-//! `muxtap demo`: it works, and has nothing to do with what the user runs.
+//! `muxtap demo`: it works, and does not affect what the user runs.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::common::{Background, World, eventually, run, signal};
 
-/// A world in which temporary files have a directory of their own, so that what is left of them is seen.
+/// Creates a world with its own directory for temporary files, so that leftovers are seen.
 fn world() -> World {
     let mut world = World::new();
     fs::create_dir(world.path("tmp")).unwrap();
@@ -14,7 +14,7 @@ fn world() -> World {
     world
 }
 
-/// Nothing of the demo runs or lies about; `kept` are processes of before.
+/// Asserts that nothing of the demo runs or remains; `kept` are processes from before.
 fn nothing_is_left(world: &World, kept: &[u32]) {
     let left: Vec<_> = fs::read_dir(world.path("tmp")).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(left.is_empty(), "{left:?}");
@@ -24,8 +24,8 @@ fn nothing_is_left(world: &World, kept: &[u32]) {
     let servers: Vec<_> =
         others().into_iter().filter(|(_, line)| starts.iter().any(|start| line.contains(start))).collect();
     assert!(servers.is_empty(), "{servers:?}");
-    // What ran in the panes ends when its terminal goes, and a client of tmux when its server does; nobody is
-    // told when.
+    // The panes' programs end when their terminals close, and a tmux client when its server does;
+    // nothing announces either.
     eventually("the builds have ended", || others().is_empty());
 }
 
@@ -63,7 +63,7 @@ fn the_users_daemon_configuration_and_tmux_do_not_notice() {
     let daemon = world.daemon_pid();
     let kept = pids(&world);
     let (status, files) = (world.json(&["status"])["servers"].clone(), names_in(&world));
-    // None of these keeps the demo from what it does: it reads and runs none of them.
+    // None of these changes the demo: it reads and runs none of them.
     let traces = ["home/tmux-conf-was-read", "home/profile-was-read"].map(|name| world.path(name));
     fs::write(world.path("home/.tmux.conf"), format!("run-shell 'touch {}'\n", traces[0].display())).unwrap();
     fs::write(world.path("home/.profile"), format!("touch {}\n", traces[1].display())).unwrap();
@@ -86,7 +86,7 @@ fn the_users_daemon_configuration_and_tmux_do_not_notice() {
     assert_eq!(new, [""; 0]);
 }
 
-/// The files beside the daemon's socket, and of its log.
+/// Returns the files beside the daemon's socket and log.
 fn names_in(world: &World) -> Vec<String> {
     let entries = [world.dir().to_owned(), world.path("state"), world.path("run")]
         .into_iter()
@@ -102,9 +102,9 @@ fn it_leaves_nothing_when_it_is_interrupted() {
         match how {
             // In the middle.
             0 => drop(demo.line_where("a build's first step", |line| line.contains("[1/"))),
-            // When it has only begun.
+            // Just after the start.
             1 => drop(demo.line()),
-            // While there may be no daemon yet.
+            // Possibly before its daemon runs.
             _ => eventually("its directory is there", || fs::read_dir(world.path("tmp")).unwrap().next().is_some()),
         }
         signal(demo.pid(), by);
@@ -117,10 +117,10 @@ fn it_leaves_nothing_when_it_is_interrupted() {
 #[test]
 fn it_leaves_nothing_when_it_fails() {
     let mut world = world();
-    // Whoever reads it has seen enough.
+    // The reader closes early.
     let piped = run(world.command("sh").args(["-c", &format!("{} demo | head -n 1", bin())]));
     assert!(piped.text().contains("Three builds") && piped.stderr.is_empty(), "{piped:?}");
-    // The one that is seen by `sh` has ended; what it started, too.
+    // The process that `sh` runs has ended, and those that it started too.
     eventually("the demo has ended", || !world.processes().iter().any(|(_, line)| line.contains("demo")));
     nothing_is_left(&world, &[]);
     let broken = world.path("broken-tmux");
@@ -132,7 +132,7 @@ fn it_leaves_nothing_when_it_fails() {
         assert!(answer.status == 1 && answer.stderr.contains("tmux"), "{answer:?}");
         nothing_is_left(&world, &[]);
     }
-    // It has a place for its files, or says so.
+    // It has a place for its files, or reports that it has none.
     world.set("TMPDIR", world.path("no-such-directory").display().to_string());
     let answer = demo(&world).finish();
     assert!(answer.status == 1 && answer.stderr.contains("no-such-directory"), "{answer:?}");

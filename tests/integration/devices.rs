@@ -1,4 +1,5 @@
-//! Devices and workspaces: the command line as a device, pages as real WebSocket clients, and who may do what.
+//! Devices and workspaces: the command line as a device, pages as real WebSocket clients, and the
+//! permissions of each.
 
 mod access;
 mod hybrid;
@@ -20,7 +21,7 @@ use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
 
 use crate::common::{Answer, Background, LIMIT, World, eventually, run};
 
-/// A device that is a real WebSocket client and is told what to say.
+/// A device that is a real WebSocket client, controlled by the test.
 struct Page<S> {
     socket: WebSocket<S>,
     id: String,
@@ -34,9 +35,9 @@ fn hello(id: &str) -> Value {
     })
 }
 
-/// Opens the connection and says nothing yet.
+/// Opens the connection without sending a message.
 fn silent(world: &World, id: &str) -> Page<UnixStream> {
-    // It starts the daemon.
+    // The command starts the daemon.
     world.ok(&["workspace", "health"]);
     let stream = UnixStream::connect(world.daemon_socket()).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -44,7 +45,7 @@ fn silent(world: &World, id: &str) -> Page<UnixStream> {
     Page { socket, id: id.into() }
 }
 
-/// A page that is there.
+/// Opens a page's connection and completes its handshake.
 fn page(world: &World, id: &str) -> Page<UnixStream> {
     let mut page = silent(world, id);
     page.say(&hello(id));
@@ -57,7 +58,7 @@ impl<S: Read + Write> Page<S> {
         self.socket.send(Message::text(message.to_string())).unwrap();
     }
 
-    /// The next message; null at the end.
+    /// Returns the next message; null at the end.
     fn next(&mut self) -> Value {
         loop {
             match self.socket.read() {
@@ -68,7 +69,7 @@ impl<S: Read + Write> Page<S> {
         }
     }
 
-    /// The next message of a type.
+    /// Returns the next message of a type.
     fn next_of(&mut self, kind: &str) -> Value {
         loop {
             let message = self.next();
@@ -79,7 +80,7 @@ impl<S: Read + Write> Page<S> {
         }
     }
 
-    /// Takes the next request, and answers it.
+    /// Receives the next request and answers it.
     fn answers(&mut self, command: &str, result: &Value, revision: u64) -> Value {
         let request = self.next_of("layout.rpc.request");
         assert_eq!(request["command"], command, "{request}");
@@ -101,7 +102,7 @@ impl<S: Read + Write> Page<S> {
     }
 }
 
-/// Calls `workspace`, which must succeed. Returns its answer.
+/// Calls `workspace`, which must succeed. Returns its response.
 fn workspace(world: &World, args: &[&str]) -> Value {
     let answer = world.muxtap(&[&["--json", "workspace"], args].concat());
     assert_eq!(answer.status, 0, "{args:?}: {answer:?}");
@@ -121,7 +122,7 @@ fn failed(answer: &Answer, code: &str) -> Value {
     error
 }
 
-/// The program by the name `freshell`.
+/// Builds a call of the program under the name `freshell`.
 fn freshell(world: &World, args: &[&str]) -> Command {
     let link = world.path("freshell");
     if !link.exists() {
@@ -137,12 +138,12 @@ fn id(answer: &Value, kind: &str) -> String {
     answer[kind]["id"].as_str().unwrap_or_else(|| panic!("no {kind}: {answer}")).to_owned()
 }
 
-/// The pane of a terminal's id.
+/// Returns the pane of a terminal's id.
 fn pane_of(terminal: &str) -> &str {
     terminal.rsplit('/').next().unwrap()
 }
 
-/// The selector of a pane of the world's server, whose socket has no name.
+/// Returns the selector of a pane of the world's server, whose socket has no name.
 fn terminal_of(world: &World, pane: &str) -> String {
     format!("terminal:{}/{pane}", world.socket().display())
 }
@@ -153,7 +154,7 @@ fn own_id(world: &World) -> String {
     identity["deviceId"].as_str().unwrap().to_owned()
 }
 
-/// The requests that the audit log has, once it has so many.
+/// Returns the audit log's requests, once it has this many.
 fn audited(file: &PathBuf, count: usize) -> Vec<Value> {
     let read = || -> Vec<Value> {
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -198,7 +199,7 @@ fn a_page_talks_to_an_agent() {
     assert_eq!((&missing["code"], &missing["requestId"]), (&json!("NOT_FOUND"), &json!("5")), "{missing}");
     request(&mut desk, "sdk.kill", "6", &session);
     assert_eq!(desk.next_of("sdk.kill.ok")["requestId"], "6");
-    // The same session goes on for others, whatever becomes of this connection.
+    // The same session continues for other callers, regardless of this connection.
     assert!(world.ok(&["agent-session", "list"]).contains("session:scripted:one"));
 }
 
@@ -210,11 +211,11 @@ fn a_command_line_owns_its_workspace_and_terminals_are_the_engines() {
     let terminal = made["terminalId"].as_str().unwrap().to_owned();
     assert_eq!(made["pane"]["contentRef"], json!({"terminalId": terminal}));
     assert!(made["idempotencyKey"].is_string() && made["appliedRevision"] == 3, "{made}");
-    // It is a pane of tmux, in a session that is named after the device.
+    // The terminal is a tmux pane, in a session that is named after the device.
     let own = own_id(&world);
     let session = world.tmux(&["display-message", "-p", "-t", pane_of(&terminal), "#{session_name}"]);
     assert_eq!(session, format!("device-{own}"));
-    // By its pane, whose owner is asked, and by itself, which asks nobody.
+    // By its pane, which needs the owner, and by its terminal, which does not.
     let (of_pane, of_terminal) = (format!("pane:{pane}"), format!("terminal:{terminal}"));
     let ready = workspace(&world, &["wait-for", "--target", &of_terminal, "-p", "^ready", "-T", "40"]);
     assert_eq!(ready["outcome"], "matched", "{ready}");
@@ -228,7 +229,7 @@ fn a_command_line_owns_its_workspace_and_terminals_are_the_engines() {
     refused(&world, "INVALID_ARGUMENT", &["wait-for", "-t", &of_terminal]);
     refused(&world, "INVALID_TARGET", &["send-keys", "-t", "main:0.0", "x"]);
     refused(&world, "INVALID_TARGET", &["send-keys", "-t", "%0", "x"]);
-    // Splits, with their undo: the engine knows no such server.
+    // Splits, with their undo: the engine does not know such a server.
     let split = workspace(&world, &["split-pane", "-t", &of_pane, "--direction", "vertical", "--shell", "--json"]);
     let second = format!("pane:{}", id(&split, "pane"));
     assert_eq!(split["pane"]["kind"], "terminal", "{split}");
@@ -261,11 +262,11 @@ fn a_command_line_owns_its_workspace_and_terminals_are_the_engines() {
     let words = ["display", "-p", "%deviceId %tabTitle %paneKind %terminalId%% %ownerOnline", "-t", &second];
     assert_eq!(world.ok(&[&["workspace"], &words[..]].concat()), format!("{own} made terminal {terminal}% true"));
     refused(&world, "INVALID_ARGUMENT", &["display", "-p", "%nope"]);
-    // A repeated key makes no second terminal.
+    // A repeated key creates no second terminal.
     let keyed = ["new-tab", "-n", "once", "--idempotency-key", "k1"];
     let (first, again) = (workspace(&world, &keyed), workspace(&world, &keyed));
     assert_eq!((&first["terminalId"], &first["pane"]["id"]), (&again["terminalId"], &again["pane"]["id"]));
-    // What stays when it goes.
+    // What remains after the page disconnects.
     workspace(&world, &["respawn-pane", "-t", &second]);
     workspace(&world, &["kill-tab", "-t", "tab-name:made"]);
     assert!(world.panes().iter().any(|pane| pane == pane_of(&terminal)));
@@ -276,7 +277,7 @@ fn a_command_line_owns_its_workspace_and_terminals_are_the_engines() {
     );
     workspace(&world, &["kill-terminal", "-t", &of_terminal]);
     refused(&world, "NOT_FOUND", &["kill-terminal", "-t", &of_terminal]);
-    // What it published the daemon has, though it is not there.
+    // The daemon has what the page published, although the page is disconnected.
     let stale = world.http("GET", &format!("/v1/devices/{own}/workspace?allow_stale=true"), None).json();
     assert_eq!((&stale["source"], &stale["ownerOnline"]), (&json!("cache"), &json!(false)), "{stale}");
     assert_eq!(stale["tabs"], workspace(&world, &["list-tabs"])["tabs"]);
@@ -286,12 +287,13 @@ fn a_command_line_owns_its_workspace_and_terminals_are_the_engines() {
     assert_eq!(workspace(&world, &["health"]), json!({"ok": true}));
     assert!(workspace(&world, &["lan-info"])["socket"].is_string());
     assert_eq!(world.muxtap(&["workspace", "split-pane"]).status, 2);
-    // Without --json the object is on stderr.
+    // Without --json the object is printed to stderr.
     let plain = world.muxtap(&["workspace", "select-tab", "-t", "tab:t999"]);
     assert_eq!((plain.status, plain.error()["code"].as_str()), (1, Some("NOT_FOUND")));
 }
 
-/// Neither by the command's environment nor by the daemon's, which it starts.
+/// A terminal gets long-lived tokens neither from the command's environment nor from that of the
+/// daemon, which the command starts.
 #[test]
 fn no_terminal_gets_a_token_that_lasts() {
     let mut world = World::new();
@@ -304,7 +306,7 @@ fn no_terminal_gets_a_token_that_lasts() {
     let shown = workspace(&world, &["capture-pane", "-t", &terminal, "-S", "-"])["text"].as_str().unwrap().to_owned();
     assert!(shown.contains("KEPT=kept"), "{shown}");
     assert!(!shown.contains("bootstrap-bootstrap") && !shown.contains("platform-platform"), "{shown}");
-    // Nor what a page has made, for which the daemon starts the server.
+    // Neither does a terminal that a page created, for which the daemon starts the server.
     let other = world.path("other");
     world.also_end(&other);
     let path = format!("/v1/sessions?socket={}", other.display());
@@ -337,7 +339,7 @@ fn of_commands_at_once_none_is_lost() {
     let at = first["appliedRevision"].as_u64().unwrap();
     assert_eq!(revisions, (at + 1..=at + 8).collect::<Vec<_>>());
     assert_eq!(workspace(&world, &["list-panes"])["panes"].as_array().unwrap().len(), 9);
-    // The daemon has the last one, whatever came last.
+    // The daemon has the last revision, regardless of the order of arrival.
     let own = own_id(&world);
     let stale = world.http("GET", &format!("/v1/devices/{own}/workspace?allow_stale=true"), None).json();
     assert_eq!(stale["workspaceRevision"], at + 8);
@@ -348,7 +350,7 @@ fn freshell_keeps_its_files_where_they_belong_and_closed_to_others() {
     let world = World::with_server();
     let dir = world.path("home/.freshell");
     let ask = |args: &[&str]| run(&mut freshell(&world, &[&["--json"], args].concat()));
-    // A state from before owners and revisions.
+    // A state file from before owners and revisions.
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
     let refused = failed(&ask(&["list-tabs"]), "CONFLICT");
@@ -364,10 +366,10 @@ fn freshell_keeps_its_files_where_they_belong_and_closed_to_others() {
     let own = identity["deviceId"].as_str().unwrap();
     assert_eq!((&tabs["workspaceRevision"], &tabs["tabs"][0]["ownerDeviceId"]), (&json!(1), &json!(own)), "{tabs}");
     assert_eq!(fs::read_to_string(dir.join("cli-workspace.json.before-v1")).unwrap().trim_end(), old);
-    // It was published.
+    // The workspace was published.
     let stale = world.http("GET", &format!("/v1/devices/{own}/workspace?allow_stale=true"), None).json();
     assert_eq!(stale["tabs"][0]["title"], "old", "{stale}");
-    // Its identity stays.
+    // Its id stays.
     assert_eq!(ask(&["device-status"]).json()["deviceId"], own);
     // Tokens.
     assert_eq!(ask(&["auth", "status"]).json()["loggedIn"], false);
@@ -386,7 +388,7 @@ fn freshell_keeps_its_files_where_they_belong_and_closed_to_others() {
     let refused = failed(&ask(&["list-tabs"]), "CONFLICT");
     assert_eq!(refused["message"], format!("{0} is open to others (mode 0644): chmod 600 {0}", auth.display()));
     fs::set_permissions(&auth, fs::Permissions::from_mode(0o600)).unwrap();
-    // One that was used is stolen: the family ends.
+    // A reused refresh token counts as stolen: the family ends.
     let second = kept();
     fs::write(&auth, serde_json::to_string(&first).unwrap()).unwrap();
     failed(&ask(&["auth", "refresh"]), "UNAUTHORIZED");
@@ -396,7 +398,7 @@ fn freshell_keeps_its_files_where_they_belong_and_closed_to_others() {
     failed(&ask(&["auth", "refresh"]), "UNAUTHORIZED");
     ask(&["auth", "login"]);
     assert_eq!(ask(&["auth", "logout"]).json()["loggedIn"], false);
-    // A file that cannot be read is named and left alone.
+    // A file that cannot be read is named and left unchanged.
     fs::write(&state, "{").unwrap();
     let refused = failed(&ask(&["list-tabs"]), "CONFLICT");
     assert!(refused["message"].as_str().unwrap().starts_with(state.to_str().unwrap()), "{refused}");
@@ -428,7 +430,7 @@ fn a_device_in_the_foreground_is_there_for_those_that_it_allows() {
     let renamed = workspace(&world, &rename);
     assert_eq!(renamed["tab"]["title"], "ours", "{renamed}");
     let revision = renamed["appliedRevision"].as_u64().unwrap();
-    // Class H over the relay, and the owner's own command meanwhile.
+    // Class H over the relay, during the owner's own command.
     let split = format!("pane:{}", id(&tab, "pane"));
     let split = ["split-pane", "--device", &owner, "-t", &split, "--direction", "horizontal", "--shell", "exec cat"];
     let made = workspace(&world, &split);
@@ -439,7 +441,8 @@ fn a_device_in_the_foreground_is_there_for_those_that_it_allows() {
     let conflict = [&rename[..], &["--expected-revision", "1"]].concat();
     let error = refused(&world, "REVISION_CONFLICT", &conflict);
     assert_eq!(error["details"]["currentRevision"], revision + 3);
-    // What nobody finalizes its owner releases, 30 s after it was reserved: here the state says it was long ago.
+    // The owner releases a reservation without a finalize 30 s after it was made; here the state
+    // says that it is old.
     let state = world.path("home/.freshell/cli-workspace.json");
     let reserve = json!({"callerDeviceId": own_id(&world), "command": "reserve", "args": {"title": "never"},
                          "expectedRevision": revision + 3, "idempotencyKey": "r"});
@@ -452,14 +455,14 @@ fn a_device_in_the_foreground_is_there_for_those_that_it_allows() {
     }
     fs::write(&state, aged.to_string()).unwrap();
     assert_eq!(workspace(&world, &["list-tabs", "--device", &owner])["tabs"].as_array().unwrap().len(), 1);
-    // Its log is in the user's folder of that name, closed to others.
+    // Its log is in the user's directory of that name, closed to other users.
     let log = world.path("home/.freshell/audit/remote-control.jsonl");
     let lines = audited(&log, 8);
     assert_eq!(fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(lines.iter().any(|line| line["errorCode"] == "UNAUTHORIZED" && line["stage"] == "owner"), "{lines:?}");
     assert!(lines.iter().all(|line| line["targetDeviceId"] == owner.as_str() && line["timestamp"].is_string()));
 
-    // A daemon that goes away is sought again.
+    // A daemon that goes away is looked for again.
     world.kill_daemon(rustix::process::Signal::KILL);
     eventually("the device is there again", || {
         workspace(&world, &["device-status", "--device", &owner])["online"] == true
@@ -470,7 +473,7 @@ fn a_device_in_the_foreground_is_there_for_those_that_it_allows() {
     eventually("it is told", || workspace(&world, &["device-status", "--device", &owner])["online"] == false);
 }
 
-/// A repeated key gets the first answer, and ends no program again.
+/// A repeated key gets the first response, and ends no program again.
 #[test]
 fn a_repeated_respawn_starts_nothing_anew() {
     let world = World::with_server();
@@ -490,7 +493,7 @@ fn a_repeated_respawn_starts_nothing_anew() {
     assert_ne!(pid(), after);
 }
 
-/// What `list-terminals` tells of each.
+/// The times that `list-terminals` reports for each terminal.
 #[test]
 fn terminals_are_listed_with_their_times() {
     let world = World::with_server();
@@ -504,14 +507,14 @@ fn terminals_are_listed_with_their_times() {
     let at = |name: &str| found[name].as_u64().unwrap_or_else(|| panic!("{name}: {found}"));
     // The kernel counts in hundredths of a second.
     assert!((begun - 1000..=now() + 1000).contains(&at("createdAt")), "{begun} {found}");
-    // And notes to 8 s when a terminal was used.
+    // And records a terminal's use to within 8 s.
     assert!((begun - 9000..=now() + 1000).contains(&at("lastActivityAt")), "{begun} {found}");
 }
 
 #[test]
 fn a_page_says_hello_is_asked_and_is_replaced() {
     let world = World::with_server();
-    // What it cannot do is named, and the connection ends.
+    // An unsupported version is named, and the connection ends.
     let mut old = silent(&world, "old");
     let mut legacy = hello("old");
     legacy["capabilities"].as_object_mut().unwrap().remove("layoutOwnershipV1");
@@ -536,7 +539,7 @@ fn a_page_says_hello_is_asked_and_is_replaced() {
     assert_eq!((&request["callerLabel"], &request["args"]), (&json!("the page phone"), &json!({"target": "tab:t1"})));
     assert_eq!(phone.next_of("layout.rpc.ack")["requestId"], "r1");
     assert_eq!(phone.next_of("layout.rpc.result")["appliedRevision"], 5);
-    // A page cannot ask as another one.
+    // A page cannot send requests as another one.
     phone.say(&json!({"type": "layout.rpc.request", "requestId": "r2", "callerDeviceId": "other",
                       "targetDeviceId": "laptop", "command": "get-workspace"}));
     assert_eq!(phone.next_of("layout.rpc.result")["error"]["code"], "UNAUTHORIZED");
@@ -544,7 +547,7 @@ fn a_page_says_hello_is_asked_and_is_replaced() {
     let mut newer = page(&world, "laptop");
     assert_eq!(laptop.next_of("replaced")["type"], "replaced");
     assert_eq!(laptop.next(), Value::Null);
-    // An owner that goes after its ack is known at once.
+    // An owner that disconnects after its ack is noticed immediately.
     let asking = world.spawn(&[
         "--json",
         "workspace",
@@ -566,12 +569,12 @@ fn a_page_says_hello_is_asked_and_is_replaced() {
     refused(&world, "DEVICE_OFFLINE", &kill);
     let stale = workspace(&world, &["list-panes", "--device", "laptop", "--allow-stale"]);
     assert_eq!((&stale["panes"][0]["id"], &stale["source"]), (&json!("p2"), &json!("cache")));
-    // Nothing was kept for when it comes back.
+    // Nothing was kept for its return.
     let mut back = page(&world, "laptop");
     back.say(&json!({"type": "heartbeat"}));
     back.say(&json!({"type": "nothing"}));
     assert_eq!(back.next()["code"], "INVALID_ARGUMENT");
-    // A snapshot of ten megabytes: the connection ends, the last one stays.
+    // A snapshot of ten megabytes: the connection ends, the last snapshot stays.
     let mut large = hello("laptop");
     large["type"] = "layout.snapshot.updated".into();
     large["tabs"] = json!([{"id": "t1", "ownerDeviceId": "laptop", "title": "x".repeat(10 << 20)}]);
@@ -583,11 +586,11 @@ fn a_page_says_hello_is_asked_and_is_replaced() {
     let told: Vec<_> = lines.iter().map(|line| (&line["command"], &line["result"], &line["errorCode"])).collect();
     assert_eq!(told[0], (&json!("select-tab"), &json!("ok"), &Value::Null), "{lines:?}");
     assert!(told.contains(&(&json!("kill-tab"), &json!("error"), &json!("DEVICE_OFFLINE"))), "{lines:?}");
-    // Snapshots are the user's alone, also on disk.
+    // Snapshots are accessible only to the user, also on disk.
     for file in fs::read_dir(world.path("m.sock.devices/snapshots")).unwrap() {
         assert_eq!(file.unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
-    // A daemon that begins anew still has them.
+    // A restarted daemon still has them.
     world.kill_daemon(rustix::process::Signal::KILL);
     assert_eq!(workspace(&world, &["list-tabs", "--device", "laptop", "--allow-stale"])["workspaceRevision"], 4);
 }
@@ -623,13 +626,14 @@ fn a_hybrid_command_is_undone_or_says_what_is_left() {
     owner.say(&json!({"type": "layout.rpc.result", "requestId": request["requestId"], "ok": false, "error": error}));
     failed(&asking.finish(), "NOT_FOUND");
     assert_eq!(terminals(), before);
-    // Step 1: the owner goes before its ack.
+    // Step 1: the owner disconnects before its ack.
     let asking = world.spawn(&command);
     owner.next_of("layout.rpc.request");
     drop(owner);
     assert_eq!(failed(&asking.finish(), "RPC_TIMEOUT")["stage"], "relay");
     assert_eq!(terminals(), before);
-    // Step 2: the engine refuses; the owner is asked to release, also when its person did something meanwhile.
+    // Step 2: the engine refuses; the owner is requested to release, also if its user made a change
+    // in the meantime.
     let mut owner = page(&world, "laptop");
     let mut elsewhere = world.plain_muxtap_command();
     let asking = Background::start(elsewhere.arg("-S").arg(world.path("no/such/t")).args(command));
@@ -641,7 +645,7 @@ fn a_hybrid_command_is_undone_or_says_what_is_left() {
     let again = owner.answers("release", &json!({}), 13);
     assert_eq!(again["expectedRevision"], 12);
     assert_eq!(failed(&asking.finish(), "TMUX_UNAVAILABLE")["stage"], "engine");
-    // Step 2 fails, and its undo, too: the owner has gone.
+    // Step 2 fails, and its undo too: the owner has disconnected.
     let mut elsewhere = world.plain_muxtap_command();
     let asking = Background::start(elsewhere.arg("-S").arg(world.path("no/such/t")).args(command));
     owner.answers("reserve", &pane, 8);
@@ -649,7 +653,7 @@ fn a_hybrid_command_is_undone_or_says_what_is_left() {
     drop(owner);
     let error = failed(&asking.finish(), "INCONSISTENT_STATE");
     assert_eq!(error["details"]["paneId"], "p9", "{error}");
-    // Step 3: the owner goes before it finalizes. The terminal lives, and is named.
+    // Step 3: the owner disconnects before it finalizes. The terminal lives, and is named.
     let mut owner = page(&world, "laptop");
     let asking = world.spawn(&command);
     owner.answers("reserve", &pane, 8);
@@ -662,7 +666,7 @@ fn a_hybrid_command_is_undone_or_says_what_is_left() {
     let kill = error["details"]["kill"].as_str().unwrap().to_owned();
     workspace(&world, &kill.split(' ').collect::<Vec<_>>());
     assert!(!lives());
-    // The daemon is killed between step 1 and step 3: what was made is named.
+    // The daemon is killed between step 1 and step 3: the new terminal is named.
     let mut owner = page(&world, "laptop");
     let asking = world.spawn(&command);
     owner.answers("reserve", &pane, 8);

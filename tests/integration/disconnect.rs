@@ -1,4 +1,5 @@
-//! Callers that go away in the middle of what they asked for: nothing half done stays, nothing is held for nobody.
+//! Callers that disconnect in the middle of a request: nothing is left half done, and nothing is
+//! held for a gone caller.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -9,14 +10,16 @@ fn waits(world: &World) -> u64 {
     world.http("GET", "/v1/status", None).json()["waits"].as_u64().unwrap()
 }
 
-/// The daemon answers in the order of what happens, so it has seen by then that an earlier connection ended.
+/// Waits until the daemon has noticed a disconnection: it handles events in order, so a response
+/// means that it has.
 fn noticed(world: &World) {
     for _ in 0..3 {
         assert_eq!(world.http("GET", "/health", None).status, 200);
     }
 }
 
-/// Has muxtap run a tmux that waits for the file `go` before each call whose words hold `word`, and makes `asked` then.
+/// Makes muxtap run a tmux that, before each call with `word` among its words, creates `asked` and
+/// waits for the file `go`.
 fn slow_tmux(world: &mut World, word: &str) -> (PathBuf, PathBuf) {
     let (slow, asked, go) = (world.path("slow-tmux"), world.path("asked"), world.path("go"));
     let script = format!(
@@ -35,7 +38,7 @@ fn slow_tmux(world: &mut World, word: &str) -> (PathBuf, PathBuf) {
 #[test]
 fn a_wait_that_could_not_begin_before_its_caller_left_is_closed() {
     let world = World::with_server();
-    // A string that has not ended: what tmux shows is not known without asking.
+    // A string that has not ended: the screen is unknown without asking tmux.
     let open = "printf 'ready\\033]2;a title without an end'; exec cat";
     let pane = world.window(open);
     world.await_output(&pane, "^ready");
@@ -54,7 +57,7 @@ fn a_wait_that_could_not_begin_before_its_caller_left_is_closed() {
 #[test]
 fn what_is_being_made_when_its_caller_leaves_is_made_to_the_end() {
     let mut world = World::with_server();
-    // The client that makes the session waits for a word.
+    // The client that creates the session waits for `go`.
     let (asked, go) = slow_tmux(&mut world, "new-sessio");
     assert_eq!(world.sessions(), ["main"]);
     let done = world.path("done");
@@ -69,8 +72,8 @@ fn what_is_being_made_when_its_caller_leaves_is_made_to_the_end() {
     assert_eq!(world.sessions(), ["made", "main"]);
 }
 
-/// Text to be pasted into a pane that has just gone is not left on the server, where everyone could
-/// see it.
+/// Text to be pasted into a pane that has just ended is not left on the server, where every client
+/// could see it.
 #[test]
 fn a_paste_that_fails_leaves_no_buffer() {
     let world = World::with_server();
@@ -81,7 +84,7 @@ fn a_paste_that_fails_leaves_no_buffer() {
     let before = asked();
     let kill = world.http_send("DELETE", &format!("/v1/panes/{number}{}", world.query()), None);
     eventually("tmux is asked to end the pane", || asked() > before);
-    // It has the pane's last known state before it, and its turn behind the end of the pane.
+    // The request uses the pane's last known state; its turn comes after the pane's end.
     let request = json!({"text": "secret ".repeat(100_000)});
     let paste = world.http_send("POST", &format!("/v1/panes/{number}/input{}", world.query()), Some(&request));
     noticed(&world);
@@ -97,7 +100,7 @@ fn no_server_is_started_for_a_caller_that_left() {
     let mut world = World::new();
     let (asked, go) = slow_tmux(&mut world, "-V");
     fs::write(&go, "").unwrap();
-    // Which program there is is asked once for each server.
+    // The tmux program is identified once for each server.
     let other = world.path("other");
     let asked_of_other = run(world.plain_muxtap_command().arg("--json").arg("-S").arg(other).arg("list-panes"));
     assert_eq!(asked_of_other.error()["code"], "TMUX_UNAVAILABLE");
@@ -109,7 +112,7 @@ fn no_server_is_started_for_a_caller_that_left() {
     drop(client);
     noticed(&world);
     fs::write(&go, "").unwrap();
-    // It is answered once that look has ended.
+    // The response comes once that check has ended.
     assert_eq!(world.http("GET", &path, None).json()["code"], "TMUX_UNAVAILABLE");
     assert!(!world.socket().exists(), "no server was started");
 }

@@ -1,4 +1,4 @@
-//! The pages of `docs/` say what the source says.
+//! Checks that the pages of `docs/` match the source.
 use std::{
     collections::BTreeSet,
     fs,
@@ -13,13 +13,13 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Rows of a page's tables as cells, without backquotes.
+/// Returns the rows of a page's tables as cells, without backquotes.
 fn rows(page: &str) -> impl Iterator<Item = Vec<String>> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     rows.map(|row| row.split(" | ").map(|cell| cell.replace('`', "")).collect())
 }
 
-/// A constant's or a field's value in a source file: a number, milliseconds for a time.
+/// Returns a constant's or a field's value in a source file: a number, milliseconds for a time.
 fn value(source: &str, name: &str) -> u64 {
     let of_const = source.lines().find_map(|line| {
         let visible = line.trim_start();
@@ -34,7 +34,7 @@ fn value(source: &str, name: &str) -> u64 {
     number(of_const.or_else(field).unwrap_or_else(|| panic!("no constant {name}")))
 }
 
-/// `1024 * 1024`, `10 << 20`, `Duration::from_secs(30)`.
+/// Evaluates `1024 * 1024`, `10 << 20`, `Duration::from_secs(30)`.
 fn number(expression: &str) -> u64 {
     let call = |name| expression.strip_prefix(name).and_then(|rest| rest.strip_suffix(')'));
     if let Some(seconds) = call("Duration::from_secs(") {
@@ -50,7 +50,7 @@ fn number(expression: &str) -> u64 {
     factors.product::<Result<_, _>>().unwrap_or_else(|error| panic!("{expression:?}: {error}"))
 }
 
-/// `1 MiB`, `10 min`, `4096`.
+/// Parses `1 MiB`, `10 min`, `4096`.
 fn told(cell: &str) -> u64 {
     let (digits, unit) = cell.split_once(' ').unwrap_or((cell, ""));
     let unit = match unit {
@@ -140,7 +140,8 @@ fn sources(folder: &Path, all: &mut String) {
     }
 }
 
-/// Invariants are proved by tests that exist: every function's name in a row that begins with a number such as `S1`.
+/// Tests that prove an invariant exist: checks every function's name in a row that begins with a
+/// number such as `S1`.
 #[test]
 fn tests_that_prove_an_invariant_exist() {
     let mut all = String::new();
@@ -165,7 +166,8 @@ fn tests_that_prove_an_invariant_exist() {
     assert!(proofs > 5);
 }
 
-/// Folders of modules, and for a crate the prefix of its modules' names (`tmux::seed::tests`).
+/// Returns the directories of modules, and for a crate the prefix of its modules' names
+/// (`tmux::seed::tests`).
 fn module_roots() -> Vec<(String, Option<String>)> {
     let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -175,7 +177,8 @@ fn module_roots() -> Vec<(String, Option<String>)> {
     own.into_iter().chain(crates).collect()
 }
 
-/// Whether a module has this test: `a/b.rs` or `a/b/mod.rs` under one of the roots, or a module within that file.
+/// Returns whether a module has this test: `a/b.rs` or `a/b/mod.rs` under one of the roots, or a
+/// module within that file.
 fn is_test(module: &[&str], name: &str) -> bool {
     module_roots().iter().any(|(folder, of_crate)| {
         let module = match (of_crate, module) {
@@ -194,7 +197,8 @@ fn is_test(module: &[&str], name: &str) -> bool {
     })
 }
 
-/// Whether a source has a test of this name: the attribute stands above it, or it is one of proptest's.
+/// Returns whether a source has a test with this name: the attribute is above it, or it is one of
+/// proptest's.
 fn has_test(source: &str, name: &str) -> bool {
     let (function, of_tokio) = (format!("fn {name}("), format!("async fn {name}("));
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
@@ -207,7 +211,7 @@ fn has_test(source: &str, name: &str) -> bool {
         || above.contains(&"proptest! {")
 }
 
-/// The words between backquotes that name a test: modules and a function.
+/// Returns the words between backquotes that name a test: modules and a function.
 fn named_tests(text: &str) -> impl Iterator<Item = &str> {
     let is_name =
         |part: &str| !part.is_empty() && part.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));

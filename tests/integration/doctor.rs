@@ -1,4 +1,5 @@
-//! `muxtap doctor`: what the daemon sees, and that nobody is told to be ready who is not.
+//! `muxtap doctor`: reports what the daemon sees, and reports readiness only if the next command
+//! works.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -6,7 +7,7 @@ use serde_json::Value;
 
 use crate::common::{Answer, World, run, tmux_program};
 
-/// The checks of this name, as JSON.
+/// Returns the checks with this name, as JSON.
 fn checks(world: &World, name: &str) -> Vec<Value> {
     let answer = world.muxtap(&["--json", "doctor"]);
     let report = answer.json();
@@ -19,7 +20,7 @@ fn messages(world: &World, name: &str, status: &str) -> Vec<String> {
     checks.iter().filter(|check| check["status"] == status).map(|check| check["message"].to_string()).collect()
 }
 
-/// A `PATH` of the world's own, on which the tmux under test is called `tmux`.
+/// Returns a separate `PATH` for the world, on which the tmux under test is called `tmux`.
 fn path_with_tmux(world: &World) -> String {
     let bin = world.path("bin");
     let found = run(world.command("sh").args(["-c", &format!("command -v {}", tmux_program())])).text();
@@ -33,7 +34,7 @@ fn script(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Whoever is told to be ready is: the next command succeeds just then.
+/// Returns whether doctor reports readiness, and asserts that the next command then succeeds.
 fn is_ready(world: &World, first: &[&str]) -> (bool, Answer) {
     let doctor = world.muxtap(&["doctor"]);
     let ready = doctor.text().contains("muxtap is ready");
@@ -43,7 +44,7 @@ fn is_ready(world: &World, first: &[&str]) -> (bool, Answer) {
     (ready, doctor)
 }
 
-/// Everything below a folder, with the times of changes.
+/// Returns everything below a directory, with the times of changes.
 fn tree(folder: &Path) -> Vec<(String, std::time::SystemTime)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
@@ -72,7 +73,7 @@ fn a_daemon_that_finds_no_tmux_is_not_ready_whatever_this_shell_finds() {
     let tmux = checks(&world, "tmux");
     assert_eq!(tmux[0]["status"], "problem", "{tmux:?}");
     assert!(tmux[0]["fix"].to_string().contains("bin/tmux"), "{tmux:?}");
-    // What it says to do helps.
+    // The suggested remedy works.
     world.ok(&["stop"]);
     assert!(is_ready(&world, &["new-session", "-s", "work", "cat"]).0);
     assert!(is_ready(&world, &["ls"]).0);
@@ -90,7 +91,7 @@ fn a_daemon_with_a_tmux_is_ready_and_a_shell_without_one_is_told() {
     assert!(ready, "{doctor:?}");
     let notes = messages(&world, "tmux", "warning");
     assert!(notes.len() == 1 && notes[0].contains("only the daemon has one"), "{notes:?}");
-    // Without the daemon what this shell finds is what counts.
+    // Without the daemon, this shell's settings count.
     world.ok(&["stop"]);
     let doctor = world.muxtap(&["doctor"]);
     assert!(doctor.status == 1 && doctor.text().contains("/nowhere/at/all"), "{doctor:?}");
@@ -101,7 +102,7 @@ fn a_daemon_with_a_tmux_is_ready_and_a_shell_without_one_is_told() {
 #[test]
 fn without_a_daemon_it_looks_for_one_and_leaves_no_trace() {
     let mut world = World::with_server();
-    // It asks by a socket of its own, which was in this folder and is gone.
+    // It uses its own socket, which was in this directory and is gone.
     let runtime = world.path("run").display().to_string();
     let tree = |folder: &Path| tree(folder).into_iter().filter(|(path, _)| *path != runtime).collect::<Vec<_>>();
     let before = tree(world.dir());
@@ -113,7 +114,7 @@ fn without_a_daemon_it_looks_for_one_and_leaves_no_trace() {
     }
     assert_eq!(clients(), "");
     assert_eq!(tree(world.dir()), before);
-    // The program may be named in the configuration alone.
+    // The program may be named only in the configuration.
     let named = world.path("named-tmux");
     let set = |world: &World, tmux: &str| {
         fs::create_dir_all(world.path("home/muxtap")).unwrap();
@@ -131,7 +132,7 @@ fn without_a_daemon_it_looks_for_one_and_leaves_no_trace() {
 #[test]
 fn a_server_that_refuses_the_program_is_a_problem_before_and_after_the_daemon_meets_it() {
     let mut world = World::with_server();
-    // As N85 has it of a 3.3a client and a 3.7c server.
+    // As N85 describes for a 3.3a client and a 3.7c server.
     script(
         &world.path("bin/other-tmux"),
         "case $* in -V) echo tmux 3.3a;; *) echo server exited unexpectedly >&2; exit 1;; esac",
@@ -150,13 +151,13 @@ fn a_server_that_refuses_the_program_is_a_problem_before_and_after_the_daemon_me
             let _starts = world.command(env!("CARGO_BIN_EXE_muxtap")).args(["-L", "none", "ls"]).output().unwrap();
         }
     }
-    // Another server than the one that is meant keeps nobody.
+    // Another server than the requested one does not affect readiness.
     let other = world.path("other");
     let answer = run(world.plain_muxtap_command().arg("-S").arg(&other).arg("doctor"));
     assert_eq!(answer.status, 0, "{answer:?}");
 }
 
-/// Of a server that runs another version than the configured one, where there is one here.
+/// A server that runs another version than the configured one, if one is installed.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_server_of_another_version_is_told_with_its_program() {
@@ -201,13 +202,13 @@ fn files_and_variables_that_the_daemon_did_not_read_are_named() {
     let changed = notes(&world);
     assert!(changed.len() == 1 && changed[0].contains("config.toml has changed since"), "{changed:?}");
     assert_eq!(world.muxtap(&["doctor"]).status, 0, "the daemon goes on as it is");
-    // A daemon that is started now would not start.
+    // A daemon started now would fail.
     fs::write(&file, "ring_bytes = \"three\"\n").unwrap();
     assert_eq!(world.muxtap(&["doctor"]).status, 1);
     fs::remove_file(&file).unwrap();
     assert!(notes(&world)[0].contains("has changed since"), "it is gone");
 
-    // A file of another place, and a variable, of this shell alone.
+    // A file in another place, and a variable, of this shell only.
     world.ok(&["stop"]);
     world.sessions();
     let other = world.path("other.toml");
@@ -235,7 +236,7 @@ fn another_directory_of_sockets_is_named_for_who_gives_no_path() {
 #[test]
 fn programs_are_told_what_the_daemon_sees_and_nothing_is_followed_for_it() {
     let world = World::with_server();
-    // Starts the daemon, and follows nothing that runs.
+    // Starts the daemon, and follows no running server.
     let _starts = run(world.plain_muxtap_command().args(["-L", "none", "ls"]));
     let answer = world.http("GET", &format!("/v1/environment{}", world.query()), None);
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -252,7 +253,7 @@ fn programs_are_told_what_the_daemon_sees_and_nothing_is_followed_for_it() {
     let followed = world.json(&["status"])["servers"].clone();
     let connected = followed.as_array().unwrap().iter().filter(|server| server["state"] == "connected").count();
     assert_eq!(connected, 0, "{followed}");
-    // Of one that is followed the same is known.
+    // A followed server gives the same facts.
     world.sessions();
     let again = world.http("GET", "/v1/environment", None).json();
     let of = |seen: &Value, field: &str| seen["servers"][0][field].clone();

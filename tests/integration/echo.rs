@@ -1,6 +1,8 @@
-//! The echo trap: what is typed is shown by the terminal or by the program's line editor, and that is no answer.
+//! The echo trap: the terminal or the program's line editor shows what is typed, and that is not a
+//! response.
 //!
-//! In each test the pattern also matches what is typed, and the answer comes only when the test lets it.
+//! In each test the pattern also matches the typed text, and the response comes only when the test
+//! releases it.
 
 use std::{
     fs::{File, OpenOptions},
@@ -11,7 +13,8 @@ use crate::common::{Background, World, is_installed};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
 
-/// Programs that show what is typed, each in its way: the first the terminal itself, the others with a line editor.
+/// Programs that echo typed text in different ways: the first by the terminal itself, the others by
+/// a line editor.
 const PROGRAMS: [(&str, &[&str]); 5] = [
     ("sh", &["sh"]),
     ("bash", &["bash", "--norc"]),
@@ -32,14 +35,15 @@ fn each(columns: &str, test: impl Fn(&World, &str, &str)) {
     }
 }
 
-/// Where the programs of a world wait until they are let go: each reads a line from a named pipe.
+/// A gate at which the world's programs wait until released: each reads a line from a named pipe.
 struct Gate(File);
 
 impl Gate {
     fn new(world: &World, name: &str) -> Self {
         let path = world.path("work").join(name);
         mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
-        // Open at both ends, so that neither side waits for the other to open it and no line is lost between them.
+        // Open at both ends, so that neither side waits for the other to open it and no line is
+        // lost in between.
         Self(OpenOptions::new().read(true).write(true).open(&path).unwrap())
     }
 
@@ -48,7 +52,8 @@ impl Gate {
     }
 }
 
-/// A line that waits at the gate `go` and then prints the word `BANANA`, which stands in it, too.
+/// Returns a line that waits at the gate `go` and then prints the word `BANANA`, which the line
+/// contains too.
 fn held(name: &str) -> &'static str {
     match name {
         "python3" => "_ = open('go').readline(); print('BANANA', 40 + 2)",
@@ -56,19 +61,19 @@ fn held(name: &str) -> &'static str {
     }
 }
 
-/// The only match of a wait.
+/// Returns the only match of a wait.
 fn hit(waiting: Background, what: &str) -> Value {
     let answer = waiting.finish();
     assert_eq!(answer.status, 0, "{what}: {answer:?}");
     answer.json()["predicates"][0].clone()
 }
 
-/// Sends a line by line, then Enter behind the last.
+/// Sends text line by line, then Enter after the last line.
 fn send(world: &World, pane: &str, text: &str) {
     world.ok(&["send-keys", "-t", pane, "-l", "--", &format!("{text}\n").replace('\n', "\r")]);
 }
 
-/// Sends the held line, sees that nothing is answered, lets it go, and looks at the answer.
+/// Sends the held line, checks that nothing matches, releases it, and checks the match.
 fn trapped(world: &World, pane: &str, name: &str, gate: &mut Gate) {
     send(world, pane, held(name));
     let early = world.muxtap(&["wait-for", "-t", pane, "-p", "BANANA", "-T", "0.4"]);
@@ -143,14 +148,15 @@ fn what_is_typed_ahead_is_echoed_twice() {
         let (mut first, mut gate) = (Gate::new(&world, "first"), Gate::new(&world, "go"));
         world.ok(&["send-keys", "-t", &pane, "printf 'bu''sy\\n'; read x <first", "Enter"]);
         world.await_output(&pane, "(?m)^busy$");
-        // The terminal echoes it now; the line editor draws it again when it reads it.
+        // The terminal echoes the line now; the line editor draws it again when it reads it.
         send(&world, &pane, held(name));
         let waiting = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "BANANA", "-T", "20"]);
         first.open();
         let early = world.muxtap(&["wait-for", "-t", &pane, "-p", "BANANA", "-T", "0.5"]);
         assert_eq!(early.status, 124, "{name}: an echo was taken for an answer: {early:?}");
         gate.open();
-        // A shell without a line editor prints its prompt in front of the answer to what was typed ahead.
+        // A shell without a line editor prints its prompt before the response to a line typed
+        // ahead.
         let line = hit(waiting, name)["line"].as_str().unwrap().to_owned();
         assert!(line.ends_with("BANANA 42") && !line.contains("echo"), "{name}: {line}");
     }
@@ -163,7 +169,8 @@ fn several_lines_at_once() {
         send(world, pane, &[line(1), line(2), line(3)].join("\n"));
         for n in 1..=3 {
             let waiting = world.spawn(&["--json", "wait-for", "-t", pane, "-p", &format!("LINE.* {n}"), "-T", "10"]);
-            // A shell without a line editor prints its prompts in front of the answers to what was typed ahead.
+            // A shell without a line editor prints its prompts before the responses to lines typed
+            // ahead.
             let line = hit(waiting, name)["line"].as_str().unwrap().to_owned();
             assert!(line.ends_with(&format!("LINE {n}")) && !line.contains("echo"), "{name}: {line}");
         }
@@ -190,8 +197,8 @@ fn the_echo_of_a_fail_pattern_fails_nothing() {
     });
 }
 
-/// A `run` draws its command over the line that was typed for it, and the cursor stays above: what comes next is not
-/// where the line stood.
+/// A `run` draws its command over the line that was typed for it, and the cursor stays above: the
+/// next output is not at the position of that line.
 #[test]
 fn what_is_answered_below_a_run_is_an_answer() {
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! Recordings and snapshots of other hosts, and what doctor says of each reason.
+//! Recordings and snapshots of other hosts, and doctor's report for each failure.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -54,14 +54,14 @@ fn a_recording_of_another_host_shows_what_tmux_shows_and_names_the_gap_of_a_cut_
     eventually("the link is known to be lost", || world.json(&["status"])["servers"][0]["state"] != "connected");
     // Before 3.7 a server may end when others are notified while a control client leaves it (N26).
     eventually("the client has left", || world.tmux_at(&socket, &["list-clients"]).is_empty());
-    // What is shown then cannot be joined to what was read before.
+    // The new screen cannot be joined to earlier output.
     world.tmux_at(&socket, &["send-keys", "-R", "-t", id, ";", "clear-history", "-t", id]);
     world.tmux_at(&socket, &["send-keys", "-t", id, "unheard", "Enter"]);
     eventually("it is shown", || world.tmux_at(&socket, &["capture-pane", "-p", "-t", id]).contains("got unheard"));
     proxy.mend();
     eventually("it is reached again", || world.json(&["status"])["servers"][0]["state"] == "connected");
     line("two");
-    // Also what was cleared meanwhile.
+    // Includes what was cleared in the meantime.
     let is_drawn = || last_text(&cast(&file)).join("\n").trim_end() == shown(&[]).trim_end();
     eventually("the screen is drawn anew behind the gap", is_drawn);
     ends(cut);
@@ -76,7 +76,7 @@ fn a_recording_of_another_host_shows_what_tmux_shows_and_names_the_gap_of_a_cut_
 #[test]
 fn a_session_of_one_host_is_restored_on_that_host_and_on_another() {
     let world = World::new();
-    // Stand in for hosts: they have sockets of their own.
+    // Commands that stand in for hosts: they have their own sockets.
     configure(&world, &[("far", "env A=1"), ("other", "env A=2")]);
     quiet_server(&world);
     rich(&world);
@@ -117,7 +117,7 @@ fn doctor_says_each_reason_and_what_to_do() {
     let Some(sshd) = Sshd::start_with(world.dir(), &[], lines) else { return };
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let docker = world.path("docker");
-    // The words of docker itself.
+    // docker's own error text.
     let says = "#!/bin/sh\ncase $3 in\nnone) echo 'Error response from daemon: No such container: none' >&2 ;;\n\
                 stopped) echo 'Error response from daemon: container 1 is not running' >&2 ;;\n\
                 away) echo 'Cannot connect to the Docker daemon at unix:///var/run/docker.sock.' >&2 ;;\n\
@@ -129,7 +129,7 @@ fn doctor_says_each_reason_and_what_to_do() {
     let container = |name: &str| format!("{} exec -i {name}", docker.display());
     let changed = sshd.via("user", None).replace("/known ", "/changed ");
     fs::write(world.path("ssh/changed"), "").unwrap();
-    // A person's own setting, by which ssh would ask.
+    // A user's own setting that makes ssh prompt.
     let asks = sshd.via("stranger", None).replace("ssh ", "ssh -o BatchMode=no ");
     let table = [
         ("closed", sshd.via("user", Some(closed)), "it cannot be reached", "true` work?"),

@@ -1,4 +1,4 @@
-//! How processes ended: what a wait prints, what may be missing, and which panes stay.
+//! The ends of processes: the text that a wait prints, gaps in output, and the panes that remain.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use crate::{
     streams::read_on,
 };
 
-/// Four panes that are kept in the session `t`, of which three end: with statuses 0, 1 and 2.
+/// Creates four kept panes in the session `t`, of which three end: with statuses 0, 1 and 2.
 fn three_of_four(world: &World) -> Vec<String> {
     world.ok(&["new-session", "-s", "t", "-n", "base", "--", "exec cat"]);
     let mut panes = Vec::new();
@@ -31,7 +31,7 @@ fn a_wait_for_the_ends_of_all_that_fit_has_those_that_have_ended() {
     let all = ["wait-for", "-t", "t:s*", "--all", "--exit"];
     let wait = json!({ "panes": ["t:s*"], "mode": "all", "exit": true });
     let open = world.spawn(&all);
-    // It waits for the fourth.
+    // The wait is for the fourth.
     let asked = world.http_send("POST", &format!("/v1/waits{}", world.query()), Some(&wait));
     crate::common::eventually("both wait", || {
         world.http("GET", "/v1/waits", None).json()["waits"].as_array().is_some_and(|waits| waits.len() == 2)
@@ -52,7 +52,7 @@ fn a_wait_for_the_ends_of_all_that_fit_has_those_that_have_ended() {
     let mut mcp = Client::new(&world);
     let said = mcp.says("wait_for", &json!({ "panes": ["t:s*"], "all": true, "exit": true }));
     assert!(said.contains(&format!("{} exit: yes, exit status 2\n", panes[2])), "{said}");
-    // A wait for something that is to come takes no pane in which nothing can come.
+    // A wait for future output refuses a pane that can print none.
     let message = world.error("NOT_FOUND", &["wait-for", "-t", "t:s*", "-p", "x"]);
     assert!(message.starts_with("no running pane fits t:s*: 4 have ended"), "{message}");
 }
@@ -68,7 +68,7 @@ fn a_wait_for_an_end_prints_it_and_exits_with_it_if_asked() {
     assert_eq!(ended("exit 7", &[]), ("% ended (status 7)\n".into(), 0));
     assert_eq!(ended("exit 7", &["--propagate"]), ("% ended (status 7)\n".into(), 7));
     assert_eq!(ended("true", &["--propagate"]), ("% ended (status 0)\n".into(), 0));
-    // The shell that holds the pane tells a signal as shells do.
+    // The shell that holds the pane reports a signal as shells do.
     assert_eq!(ended("kill -9 $$", &["--propagate"]).1, 137);
     assert_eq!(ended("exec cat", &["--propagate", "-T", "0.1"]).1, 124);
     let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", "exec cat"]);
@@ -82,7 +82,7 @@ fn a_wait_for_an_end_prints_it_and_exits_with_it_if_asked() {
     assert_eq!(world.muxtap(&["wait-for", "-t", &pane, "--stable", "1", "--propagate"]).status, 2);
 }
 
-/// tmux drops the last output of a process that ends behind it (F9, N10).
+/// tmux drops the last output of a process that ends after it (F9, N10).
 #[test]
 fn what_plain_tmux_may_have_dropped_at_an_end_is_a_gap() {
     let world = World::with_server();
@@ -104,7 +104,7 @@ fn what_plain_tmux_may_have_dropped_at_an_end_is_a_gap() {
         let tail = world.muxtap(&["tail", "-t", pane, "-n", "10"]);
         assert_eq!(tail.status, 0, "{tail:?}");
     }
-    // So is one that is kept, and one that is killed.
+    // The same for a pane that is kept, and for one that is killed.
     world.tmux(&["set-option", "-g", "remain-on-exit", "on"]);
     let (kept, killed) = (world.window(line), world.window("echo start; exec cat"));
     for pane in [&kept, &killed] {
@@ -117,14 +117,14 @@ fn what_plain_tmux_may_have_dropped_at_an_end_is_a_gap() {
         let (text, gaps, _) = read_on(&world, pane, "start", "0");
         assert_eq!((gaps.len(), &gaps[0]["reason"]), (1, &json!("process-ended")), "{text} {gaps:?}");
     }
-    // What muxtap holds is whole.
+    // The output of a pane that muxtap holds is complete.
     let held = world.ok(&["new-window", "-t", "main", "--", "echo start; echo bye; exit 5"]);
     world.ok(&["wait-for", "-t", &held, "--exit"]);
     let read = world.json(&["read", "-t", &held, "--since", "start"]);
     assert_eq!((&read["text"], read.get("gap")), (&json!("start\nbye\n"), None), "{read}");
 }
 
-/// What the user's options say holds for panes that muxtap makes.
+/// The user's options also apply to panes that muxtap creates.
 #[test]
 fn a_pane_of_muxtap_stays_at_its_end_as_one_of_tmux_does() {
     let world = World::with_server();
@@ -158,7 +158,7 @@ fn a_pane_of_muxtap_stays_at_its_end_as_one_of_tmux_does() {
             world.tmux(&["kill-pane", "-t", &kept]);
         }
     }
-    // A shell, too.
+    // A shell's pane too.
     world.tmux(&["set-option", "-g", "remain-on-exit", "on"]);
     let pane = world.ok(&["new-window", "-t", "main"]);
     world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start"]);
@@ -186,7 +186,8 @@ fn what_goes_on_printing_ends_when_its_reader_has_gone() {
         &["approvals", "--watch"],
     ];
     for args in streams {
-        // It has begun to print, or has nothing to print; then its reader goes, and nothing is printed any more.
+        // It has begun to print, or has nothing to print; then its reader closes, and nothing more
+        // is printed.
         let mut stream = world.spawn(args);
         if !["read", "agents", "approvals"].contains(&args[0]) {
             stream.line_where("it has begun", |_| true);
@@ -194,7 +195,7 @@ fn what_goes_on_printing_ends_when_its_reader_has_gone() {
         let ended = stream.finish_unread();
         assert_eq!((ended.status, ended.stderr.as_str()), (0, ""), "{args:?}");
     }
-    // It says so of a socket too, and not of one whose other end only writes nothing.
+    // The same for a socket, but not for one whose other end is only silent.
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut command = world.muxtap_command(&["tail", "-f", "-t", &pane]);
     command.stdin(std::process::Stdio::null()).stdout(std::os::fd::OwnedFd::from(theirs));
@@ -225,7 +226,7 @@ fn a_pane_without_a_process_has_not_ended_and_shows_what_tmux_puts_there() {
     };
     let pane = put(&["split-window", "-d", "-I", "-P", "-F", "#{pane_id}"], "first\n");
     let mut shown = "first".to_owned();
-    // The last leaves the cursor where it stood.
+    // The last sequence leaves the cursor in its place.
     for (text, wanted) in [("", "first"), ("second\n", "first\nsecond"), ("\x1b7\x1b[HFIRST\x1b8", "FIRST\nsecond")] {
         if !text.is_empty() {
             put(&["display-message", "-I", "-t", &pane], text);
@@ -246,7 +247,7 @@ fn a_pane_without_a_process_has_not_ended_and_shows_what_tmux_puts_there() {
     let answer = open.finish();
     assert_eq!((answer.status, answer.text().as_str()), (0, "third\n"), "{answer:?}");
     assert_eq!(world.muxtap(&["wait-for", "-t", &pane, "-p", "never", "-T", "0.2"]).status, 124);
-    // A program that is put there is followed from its beginning.
+    // A program started in the pane is followed from its beginning.
     world.ok(&["respawn-pane", "-t", &pane, "--", "echo ran; exec cat"]);
     world.await_output(&pane, "^ran$");
     let shown = world.tmux(&["capture-pane", "-p", "-t", &pane]);

@@ -1,4 +1,5 @@
-//! Faults that no other file here causes: `docs/reliability.md` names the test of each promise.
+//! Faults that no other file of this folder causes: `docs/reliability.md` names the test of each
+//! promise.
 
 use std::fs;
 
@@ -11,7 +12,8 @@ fn cursor(world: &World, pane: &str) -> String {
     world.json(&["read", "-t", pane, "--since", "start"])["cursor"].as_str().unwrap().to_owned()
 }
 
-/// One read from a cursor, which must go to the end of the stream without a gap; what was answered, in order.
+/// Reads from a cursor to the end of the stream, which must have no gap; returns the responses in
+/// order.
 fn answers_without_a_gap(world: &World, pane: &str, since: &str) -> Vec<String> {
     let answer = world.json(&["read", "-t", pane, "--since", since]);
     assert!(answer["gap"].is_null() && answer["more"] != true, "{answer}");
@@ -19,14 +21,14 @@ fn answers_without_a_gap(world: &World, pane: &str, since: &str) -> Vec<String> 
     text.lines().filter_map(|line| line.strip_prefix("got ")).map(str::to_owned).collect()
 }
 
-/// muxtap's control clients, as tmux lists them.
+/// Returns muxtap's control clients, as tmux lists them.
 fn clients(world: &World) -> Vec<u32> {
     let listed = world.tmux(&["list-clients", "-F", "#{client_pid}"]);
     listed.lines().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Reads on from a cursor until this line has come; what stands between two gaps is one part, with the reason of
-/// the gap before it.
+/// Reads on from a cursor until this line has arrived; the output between two gaps is one part,
+/// with the reason of the gap before it.
 fn parts_until(world: &World, pane: &str, since: &str, last: &str) -> Vec<(Option<String>, String)> {
     let mut parts = vec![(None, String::new())];
     let mut since = since.to_owned();
@@ -41,7 +43,7 @@ fn parts_until(world: &World, pane: &str, since: &str, last: &str) -> Vec<(Optio
     parts
 }
 
-/// The numbers of whole lines `line N`.
+/// Returns the numbers of whole lines `line N`.
 fn numbered(text: &str) -> Vec<u64> {
     let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
     whole.lines().filter_map(|line| line.trim_end().strip_prefix("line ")?.parse().ok()).collect()
@@ -75,7 +77,7 @@ fn control_clients_that_are_killed_under_output_are_replaced() {
         let now = clients(&world);
         now.len() == before.len() && now.iter().all(|client| !before.contains(client))
     });
-    // A reader gets each line once and in order, or a gap that says why not.
+    // A reader gets each line once and in order, or a gap with its reason.
     let parts = parts_until(&world, &pane, &since, "END");
     for (_, text) in &parts {
         assert_consecutive(&numbered(text));
@@ -105,7 +107,7 @@ fn control_clients_that_are_stopped_and_continued_lose_nothing() {
     assert_eq!(answers_without_a_gap(&world, &pane, &since), ["1", "2", "3"]);
 }
 
-/// tmux itself writes to whom the client was started by.
+/// tmux itself writes to the process that started the client.
 #[test]
 fn a_control_client_that_stays_stopped_holds_up_nobody() {
     let world = World::with_server();
@@ -115,7 +117,7 @@ fn a_control_client_that_stays_stopped_holds_up_nobody() {
     let wait = world.spawn(&["wait-for", "-t", &pane, "-p", "^got 2$", "-T", "50"]);
     eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
     let stopped: Vec<Stopped> = clients(&world).into_iter().map(Stopped::new).collect();
-    // The first who asks may be told that tmux does not answer.
+    // The first request may fail because tmux does not reply.
     eventually("it answers", || world.muxtap(&["rename-window", "-t", &pane, "renamed"]).status == 0);
     say(&world, &pane, "1");
     say(&world, &pane, "2");
@@ -152,7 +154,7 @@ fn a_daemon_that_is_killed_under_load_ends_its_waits_and_old_cursors_meet_a_gap(
     for (pane, old) in panes.iter().zip(&cursors) {
         let answer = world.json(&["read", "-t", pane, "--since", old]);
         assert_eq!(answer["gap"]["reason"], "muxtap-restarted", "{answer}");
-        // Told once. What comes next is whole.
+        // Reported once. The following output is complete.
         let next = answer["cursor"].as_str().unwrap();
         let go_on = world.json(&["read", "-t", pane, "--since", next, "--wait", "20"]);
         assert!(go_on["gap"].is_null() || go_on["gap"]["reason"] == "trimmed", "{}", go_on["gap"]);
@@ -251,7 +253,7 @@ fn clear_history_takes_nothing_from_a_stream() {
     assert!(!cleared.contains("got 1\n"), "a capture is what tmux has: {cleared}");
 }
 
-/// tmux forgets lines beyond `history-limit`; a stream keeps bytes, whatever that is.
+/// tmux forgets lines beyond `history-limit`; a stream keeps bytes, regardless of that option.
 #[test]
 fn a_small_history_limit_takes_nothing_from_a_stream() {
     let world = World::with_server();
@@ -279,7 +281,7 @@ fn three_hundred_sessions_made_and_killed_in_a_loop_leave_nothing() {
     eventually("one client", || world.metric("muxtap_control_clients") == 1);
     let before = descriptors();
     let tmux = format!("{} -f/dev/null -S {}", crate::common::tmux_program(), world.socket().display());
-    // Each is there for a moment only: some guests arrive in time, some too late.
+    // Each session lives only for a moment: some guests attach in time, some too late.
     for batch in 0..6 {
         let script = format!(
             "i=0; while [ $i -lt 50 ]; do i=$((i+1)); {tmux} new-session -d -s b{batch}-$i 'exec cat' && \
@@ -297,7 +299,8 @@ fn three_hundred_sessions_made_and_killed_in_a_loop_leave_nothing() {
     assert_eq!(answers_without_a_gap(&world, &pane, &since), ["0", "1", "2", "3", "4", "5"]);
 }
 
-/// Adds the number to which `$CLOCK_LINK` leads to the time of day, and leaves the steady clock alone.
+/// Adds the number in the target of the link `$CLOCK_LINK` to the time of day, and leaves the
+/// monotonic clock unchanged.
 #[cfg(target_os = "linux")]
 const CLOCK: &str = r#"
 #include <errno.h>
@@ -341,7 +344,8 @@ time_t time(time_t *at) {
 }
 "#;
 
-/// The time of day of muxtap, of tmux and of what runs in the panes jumps ten years forward, then twenty back.
+/// The time of day of muxtap, tmux and the panes' programs jumps ten years forward, then twenty
+/// back.
 #[test]
 #[cfg(target_os = "linux")]
 fn clocks_that_jump_end_no_wait_and_hold_none_up() {

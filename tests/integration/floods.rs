@@ -1,15 +1,17 @@
-//! Panes that print megabytes a second, on servers that a person's respawn of them could end (N98).
+//! Panes that print megabytes a second, on servers that a user's respawn of such a pane could end
+//! (N98).
 
 use muxtap::protocol::version::Version;
 
 use crate::common::{Stopped, World, eventually};
 
-/// How often a person respawns a pane: `MUXTAP_TEST_RESPAWNS` for the long run.
+/// Returns the number of respawns: `MUXTAP_TEST_RESPAWNS` for the long run.
 fn respawns(few: usize) -> usize {
     std::env::var("MUXTAP_TEST_RESPAWNS").map_or(few, |count| count.parse().unwrap())
 }
 
-/// Whether this tmux dies of a respawn with a client behind: then panes that flood are held.
+/// Returns whether this tmux dies of a respawn with a client that lags; muxtap then holds flooding
+/// panes.
 fn holds(world: &World) -> bool {
     let version = world.tmux(&["display-message", "-p", "#{version}"]);
     Version::parse(version.as_bytes()).unwrap().dies_of_respawns()
@@ -19,12 +21,12 @@ fn held(world: &World) -> u64 {
     world.metric("muxtap_floods_held_total")
 }
 
-/// How often panes that are held were read.
+/// Returns the number of readings of held panes.
 fn readings(world: &World) -> u64 {
     world.metric("muxtap_gaps_total{reason=\"paused\"}")
 }
 
-/// A window whose pane floods, followed, and held where this tmux needs it.
+/// Creates a window whose pane floods, is followed, and is held if this tmux needs it.
 fn flooding(world: &World, command: &str) -> String {
     // The daemon starts with the first command.
     world.ok(&["list-panes"]);
@@ -46,7 +48,7 @@ fn a_persons_respawn_of_a_pane_that_floods_ends_no_server() {
         let pid = world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_pid} #{pane_dead}"]);
         assert!(pid.ends_with(" 0"), "respawn {count}: {pid}");
     }
-    // What comes after the flood is followed again.
+    // Output after the flood is followed again.
     world.tmux(&["respawn-pane", "-k", "-t", &pane, "echo; echo it is quiet; exec cat"]);
     world.ok(&["wait-for", "-t", &pane, "-p", "^it is quiet$", "--since", "start", "-T", "60"]);
     world.ok(&["send-keys", "-t", &pane, "followed again", "Enter"]);
@@ -60,7 +62,7 @@ fn a_pane_that_was_moved_or_has_ended_is_respawned_without_harm() {
     let pane = flooding(&world, "yes");
     world.tmux(&["set-option", "-g", "remain-on-exit", "on"]);
     for count in 0..respawns(3) {
-        // Still in use, however many rounds there are.
+        // Keeps the pane in use, regardless of the number of rounds.
         world.ok(&["capture-pane", "-t", &pane]);
         world.tmux(&["join-pane", "-d", "-s", &pane, "-t", if count % 2 == 0 { "other:" } else { "main:" }]);
         world.tmux(&["respawn-pane", "-k", "-t", &pane, "yes"]);
@@ -71,8 +73,8 @@ fn a_pane_that_was_moved_or_has_ended_is_respawned_without_harm() {
         let before = (held(&world), readings(&world));
         world.tmux(&["respawn-pane", "-t", &pane, "yes"]);
         assert_eq!(world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_dead}"]), "0");
-        // Later holds are longer and outlast the process; then it is read on. The first reading may have begun before
-        // the respawn.
+        // Later holds are longer and outlast the process; then reading continues. The first reading
+        // may have begun before the respawn.
         if holds(&world) {
             eventually("it is held", || held(&world) > before.0 || readings(&world) > before.1 + 1);
         }
@@ -81,7 +83,7 @@ fn a_pane_that_was_moved_or_has_ended_is_respawned_without_harm() {
     world.ok(&["wait-for", "-t", &pane, "-p", "^it is quiet$", "--since", "start", "-T", "60"]);
 }
 
-/// While the daemon is stopped, as in a debugger, nobody reads tmux's output.
+/// While the daemon is stopped, as in a debugger, no process reads tmux's output.
 #[test]
 fn a_persons_respawn_while_muxtap_hangs_ends_no_server() {
     let world = World::with_server();
@@ -115,7 +117,7 @@ fn the_end_of_a_flood_is_seen_and_what_was_not_followed_is_a_gap() {
     let gaps = readings(&world);
     assert_eq!(gaps > 0, holds(&world), "{gaps}");
     assert_eq!(held(&world) > 0, holds(&world));
-    // Nothing is missing from here on.
+    // Output is complete from here on.
     let answer = world.json(&["run", "-t", &pane, "seq 1 500", "-T", "60"]);
     assert_eq!(answer["output"].as_str().unwrap().lines().count(), 500, "{answer}");
 }
@@ -163,7 +165,7 @@ fn what_tmux_kept_of_a_flood_that_ends_is_read() {
     let pane = world.window("seq 1 2000000");
     world.ok(&["wait-for", "-t", &pane, "--exit", "-T", "120"]);
     assert_eq!(held(&world) > 0, holds(&world));
-    // tmux itself drops what it has not read when a process ends (F9).
+    // tmux itself drops unread output when a process ends (F9).
     let shown = world.tmux(&["capture-pane", "-p", "-t", &pane]);
     let last = shown.lines().rfind(|line| line.parse::<u32>().is_ok()).unwrap();
     world.ok(&["wait-for", "-t", &pane, "-p", &format!("^{last}$"), "--since", "start"]);

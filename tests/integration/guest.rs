@@ -1,18 +1,18 @@
-//! Guests: on a server that somebody else started muxtap is not noticed while it is there, and
-//! nothing of it is left afterwards.
+//! Guests: on a server that muxtap did not start, muxtap is not noticed while it is attached, and
+//! leaves nothing behind.
 
 use std::path::{Path, PathBuf};
 
 use crate::common::{Background, Stopped, World, eventually, tmux_program};
 use rustix::process::Signal;
 
-/// Everything a user can ask a tmux server about it, but what control clients of muxtap's own add
-/// while they are attached.
+/// Everything that a user can query from a tmux server, except what muxtap's own control clients
+/// add while attached.
 #[derive(Debug, PartialEq)]
 struct Picture(Vec<(String, String)>);
 
-/// Takes the picture of a server. `daemon`: muxtap runs, its clients (children of that process) are
-/// left out, and with them the count of attached clients.
+/// Takes the picture of a server. `daemon`: the process of a running muxtap, whose clients (its
+/// children) are left out, and with them the count of attached clients.
 fn picture(world: &World, daemon: Option<u32>) -> Picture {
     let mut asked: Vec<(String, String)> = Vec::new();
     let mut ask = |args: &[&str]| {
@@ -54,7 +54,7 @@ fn picture(world: &World, daemon: Option<u32>) -> Picture {
     }
     ask(&["list-buffers"]);
     ask(&["list-keys"]);
-    // The defaults: what a command without a target means.
+    // The defaults: the meaning of a command without a target.
     ask(&["display-message", "-p", "#S:#I.#P #{session_id}"]);
     let clients = world.tmux(&[
         "list-clients",
@@ -66,7 +66,7 @@ fn picture(world: &World, daemon: Option<u32>) -> Picture {
         .filter(|line| daemon.is_none_or(|daemon| parent(line.split(' ').next().unwrap()) != daemon))
         .collect();
     asked.push(("clients".into(), clients.join("\n")));
-    // As from inside the pane %0.
+    // As if inside the pane %0.
     let mut inside = world.command(crate::common::tmux_program());
     inside.env("TMUX", format!("{},{},0", world.socket().display(), world.server_pid())).env("TMUX_PANE", "%0");
     let inside = crate::common::run(inside.args(["display-message", "-p", "#S:#I.#P"]));
@@ -86,7 +86,7 @@ fn assert_same(before: &Picture, after: &Picture, when: &str) {
     assert_eq!(before.0.len(), after.0.len(), "{when}");
 }
 
-/// Where a window without a target goes; nothing is left of it.
+/// Returns the place of a new window without a target, and removes that window.
 fn new_window_goes_to(world: &World) -> String {
     let made = world.tmux(&["new-window", "-d", "-P", "-F", "#{session_name} #{window_id}"]);
     let (session, window) = made.split_once(' ').unwrap();
@@ -94,11 +94,11 @@ fn new_window_goes_to(world: &World) -> String {
     session.to_owned()
 }
 
-/// Four sessions that were used in another order than they were made in; one grouped, one window
-/// linked twice, splits, a user's hook and options, a client of the user's with a size of its own.
+/// Creates four sessions that were used in another order than created; one grouped, one window
+/// linked twice, splits, a user's hook and options, a user's client with its own size.
 fn busy_server() -> (World, Background) {
     let world = World::with_server().with_coverage("sessions");
-    // A window's name would follow its program, at times that nobody tells.
+    // A window's name would follow its program, at times that are not announced.
     world.tmux(&["set-option", "-g", "automatic-rename", "off"]);
     for name in ["a", "b", "c"] {
         world.session(name);
@@ -114,16 +114,16 @@ fn busy_server() -> (World, Background) {
     world.tmux(&["set-environment", "-t", "a", "SSH_AUTH_SOCK", "/of/the/user"]);
     world.tmux(&["set-environment", "-g", "MINE", "1"]);
     world.tmux(&["set-buffer", "-b", "mine", "text"]);
-    // `b` is the one that was used last, then `a`.
+    // `b` was used last, before it `a`.
     let mut user = Background::start(world.tmux_command(world.socket()).args(["-C", "attach-session", "-t", "main"]));
-    // Before that 3.3a answers that there is no such client.
+    // Before that, 3.3a replies that there is no such client.
     user.line_where("the client is attached", |line| line.starts_with("%session-changed"));
     for visit in ["refresh-client -C 100x30", "switch-client -t c", "switch-client -t a", "switch-client -t b"] {
-        // tmux resizes what a client looks at when it has done everything it was asked: so one at a
-        // time, and asked what came of it.
+        // tmux resizes a client's window after it has handled all its requests: so one request at a
+        // time, each with a check of its result.
         use std::io::Write as _;
         writeln!(user.stdin(), "{visit}").unwrap();
-        // Not announced to a control client, so asked again until it is so.
+        // Not announced to a control client, so polled.
         eventually("the window has the client's size", || {
             writeln!(user.stdin(), "display-message -p 'width #{{window_width}}'").unwrap();
             user.line_where("the width", |line| line.starts_with("width ")) == "width 100"
@@ -148,26 +148,26 @@ fn follow(world: &World) -> u32 {
 fn leaves_as_it_was(end: impl FnOnce(&World)) {
     let (world, mut user) = busy_server();
     let before = picture(&world, None);
-    // With a daemon's id given the picture leaves out what cannot be compared while it runs.
+    // With a daemon's id the picture leaves out what cannot be compared while muxtap runs.
     let before_without_counts = picture(&world, Some(0));
     let home = new_window_goes_to(&world);
     let pid = follow(&world);
     assert_same(&before_without_counts, &picture(&world, Some(pid)), "while muxtap follows");
     assert_eq!(new_window_goes_to(&world), home, "while muxtap follows");
     end(&world);
-    // tmux notices a client's death when it reads its socket, which nobody announces to us.
+    // tmux notices a client's end when it reads the client's socket, which is not announced.
     eventually("muxtap's clients are gone", || {
         world.tmux(&["list-clients", "-F", "#{client_pid}"]).lines().collect::<Vec<_>>() == [user.pid().to_string()]
     });
     assert_same(&before, &picture(&world, None), "after muxtap");
     assert_eq!(new_window_goes_to(&world), home, "after muxtap");
-    // The user's client is still attached and still works.
+    // The user's client is still attached and works.
     {
         use std::io::Write as _;
         user.stdin().write_all(b"display-message -p 'still here'\n").unwrap();
     }
     user.line_where("an answer", |line| line == "still here");
-    // The tmux under test may itself stand in a folder with that name: `DIR/bin/tmux-3.8`, with its
+    // The tmux under test may itself be in a directory with that name: `DIR/bin/tmux-3.8`, with its
     // libraries beside `bin`.
     let tmux = PathBuf::from(tmux_program());
     let dir = tmux.parent().and_then(Path::parent).map(|dir| dir.display().to_string()).filter(|dir| dir.len() > 1);
@@ -199,13 +199,14 @@ fn a_session_that_ends_with_its_last_client_does_so_under_a_guest() {
     };
     eventually("the session has ended", || !crate::common::is_alive(server) || ended());
     if !crate::common::is_alive(server) {
-        // Before 3.8 a session that ends so can take the server with it (N26), whoever its last client was.
+        // Before 3.8 a session that ends so can take the server with it (N26), regardless of its
+        // last client.
         let version = crate::common::run(std::process::Command::new(crate::common::tmux_program()).arg("-V")).text();
         assert!(!version.contains("3.8"), "{version} crashed");
         eprintln!("{} crashed: not tested", version.trim());
         return;
     }
-    // The rest is followed as before.
+    // The other sessions are followed as before.
     assert_eq!(world.sessions(), ["main"]);
     world.ok(&["read", "-t", "main", "--since", "start"]);
 }
@@ -234,11 +235,11 @@ fn a_guest_does_not_keep_a_server_alive() {
     let server = world.server_pid();
     world.tmux(&["kill-session", "-t", "main"]);
     eventually("the server has ended", || !crate::common::is_alive(server));
-    // Its clients hear of the end on their own time.
+    // Its clients notice the end a moment later.
     eventually("muxtap knows", || world.muxtap(&["list-sessions"]).stderr.contains("no tmux server runs"));
 }
 
-/// N25: a server that cannot write what it has for a client does not let it go by itself.
+/// N25: a server that cannot write pending output to a client does not release it by itself.
 #[test]
 fn killed_under_a_flood_it_leaves_no_client_behind() {
     let world = World::with_server().with_coverage("sessions");
@@ -246,13 +247,14 @@ fn killed_under_a_flood_it_leaves_no_client_behind() {
     world.await_output(&pane, "^a flood");
     world.kill_daemon(Signal::KILL);
     eventually("its clients are gone", || world.tmux(&["list-clients"]).is_empty());
-    // The same for an orderly end: a client that does not leave by itself is killed, and stays in the list.
+    // The same for an orderly end: a client that does not leave by itself is killed, and stays in
+    // the list.
     world.await_output(&pane, "^a flood");
     world.ok(&["stop"]);
     assert_eq!(world.tmux(&["list-clients"]), "");
 }
 
-/// N30: servers before 3.7 die of a client that has half arrived while sessions come and go.
+/// N30: servers before 3.7 die of a half-attached client while sessions come and go.
 #[test]
 fn many_who_make_and_end_sessions_at_once_leave_the_server_alive() {
     let world = World::with_server().with_coverage("sessions");
@@ -274,7 +276,8 @@ fn many_who_make_and_end_sessions_at_once_leave_the_server_alive() {
     assert_eq!(world.sessions(), ["main"]);
 }
 
-/// N31: older servers die of some subscriptions when a client's session has ended and the client is slow to leave.
+/// N31: older servers die of some subscriptions when a client's session has ended and the client is
+/// slow to leave.
 #[test]
 fn a_client_that_is_slow_to_leave_its_ended_session_does_no_harm() {
     let world = World::with_server().with_coverage("sessions");
@@ -284,15 +287,15 @@ fn a_client_that_is_slow_to_leave_its_ended_session_does_no_harm() {
     let client = world.tmux(&["list-clients", "-t", "brief", "-F", "#{client_pid}"]).parse().unwrap();
     let stopped = Stopped::new(client);
     world.tmux(&["kill-session", "-t", "brief"]);
-    // tmux looks at subscriptions once a second.
+    // tmux checks subscriptions once a second.
     world.tmux(&["run-shell", "-d", "2", ":"]);
     drop(stopped);
     assert_eq!(world.server_pid(), server);
     assert_eq!(world.sessions(), ["main"]);
 }
 
-/// Sessions made one after the other by plain tmux, as some scripts and programs that restore
-/// sessions do it.
+/// Sessions created one after the other by plain tmux, as scripts and programs that restore
+/// sessions do.
 #[test]
 fn a_script_that_makes_many_sessions_finds_its_server_alive() {
     let world = World::with_server().with_coverage("sessions");
@@ -308,7 +311,8 @@ fn a_script_that_makes_many_sessions_finds_its_server_alive() {
     assert_eq!(world.sessions().len(), 61);
 }
 
-/// While a guest arrives, the last client can go with its session, and the way back leads to the same new session.
+/// While a guest attaches, the last client can end with its session, and its way back leads to the
+/// same new session.
 #[test]
 fn a_session_that_takes_the_place_of_the_only_one_has_one_guest() {
     let world = World::with_server().with_coverage("sessions");
@@ -317,7 +321,7 @@ fn a_session_that_takes_the_place_of_the_only_one_has_one_guest() {
     assert_eq!(world.sessions(), ["main", "next"]);
     world.tmux(&["kill-session", "-t", "main"]);
     world.await_output("next", ".");
-    // Its guest comes after any other that was under way.
+    // Its guest comes after any other that was attaching.
     let later = world.session("later");
     world.await_output(&later, ".");
     assert_eq!(world.tmux(&["list-clients", "-F", "#{session_name}"]).lines().collect::<Vec<_>>(), ["next", "later"]);

@@ -1,11 +1,11 @@
-//! Nothing that a pane prints or is called controls the terminal of whoever reads it, unless escapes were asked for.
+//! A pane's output and names never control the reader's terminal, unless escapes were requested.
 
 use crate::common::{Answer, World, eventually};
 
 /// CSI, OSC and DCS as C1 controls, a bidi override and isolate, line separators, DEL.
 const EVIL: &str = "a\u{9b}31mb\u{9d}0;c\u{90}d\u{202e}e\u{2066}f\u{2028}g\u{200f}h\u{61c}i";
 
-/// Whether a terminal does more with this than to show it.
+/// Returns whether a terminal interprets this character instead of showing it.
 fn controls(character: char) -> bool {
     match character {
         '\n' | '\t' => false,
@@ -22,7 +22,8 @@ fn harmless(what: &str, answer: &Answer) {
     }
 }
 
-/// A server whose session, window, title, path, command line and output are as bad as they can be; the pane's id.
+/// Creates a server whose session, window, title, path, command line and output are hostile in
+/// every way; returns the pane's id.
 fn hostile() -> (World, String) {
     let world = World::new();
     let path = world.path("work").join(format!("{EVIL}\x1b[31m\n%output %0 forged"));
@@ -56,7 +57,7 @@ fn hostile() -> (World, String) {
         &path,
         &format!("sh {} '{EVIL}'", script.display()),
     ]);
-    // It prints when it is followed: a seed is what tmux makes of it.
+    // The pane prints when it is followed: a seed has only tmux's version of earlier output.
     world.ok(&["read", "-t", &pane]);
     world.tmux(&["send-keys", "-t", &pane, "Enter"]);
     (world, pane)
@@ -135,7 +136,7 @@ fn streams_and_logs_do_not_either() {
         world.tmux(&["select-pane", "-t", &pane, "-T", &format!("new{EVIL}")]);
         stream.kill();
     }
-    // The log says what is wrong with names as well.
+    // The log also reports errors with names.
     let absent = world.path(&format!("none{EVIL}\nforged"));
     let query = format!("muxtap -S {}", absent.display());
     let answer = world.muxtap(&["-S", absent.to_str().unwrap(), "list-panes"]);
@@ -149,7 +150,7 @@ fn streams_and_logs_do_not_either() {
 fn what_was_asked_for_is_given_as_it_is() {
     let (world, pane) = hostile();
     world.ok(&["wait-for", "-t", &pane, "-p", "DONE", "--since", "start"]);
-    // No reader's terminal is safe from these; they say so in the docs.
+    // These do not protect the reader's terminal; the docs say so.
     for args in [
         &["read", "-t", &pane, "--since", "start", "--format", "ansi"][..],
         &["read", "-t", &pane, "--since", "start", "--format", "raw"],
@@ -158,7 +159,7 @@ fn what_was_asked_for_is_given_as_it_is() {
         let text = world.muxtap(args).text();
         assert!(text.contains(EVIL) && text.contains("\x1b[31mred"), "{args:?}: {text:?}");
     }
-    // JSON has the same value, and text has no controls in it; bidi marks are the pane's own text.
+    // JSON has the same value, and its text has no controls; bidi marks are the pane's own text.
     let text = world.json(&["read", "-t", &pane, "--since", "start"])["text"].as_str().unwrap().to_owned();
     assert!(text.contains("out a31mb0;cd\u{202e}e\u{2066}f\u{2028}g\u{200f}h\u{61c}i red\u{fffd} raw\n"), "{text:?}");
     let plain = world.ok(&["read", "-t", &pane, "--since", "start"]);

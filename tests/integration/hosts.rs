@@ -32,7 +32,7 @@ pub fn started(world: &World) -> Option<Sshd> {
     Sshd::start(world.dir(), &[("TMUX_TMPDIR", world.dir().to_str().unwrap())])
 }
 
-/// Makes the place in which somebody else's default server can be started, which ends with the world.
+/// Creates the place for a default server that muxtap does not start, which ends with the world.
 pub fn place_for_a_server(world: &World) -> PathBuf {
     let socket = world.path(&format!("tmux-{}/default", rustix::process::getuid().as_raw()));
     world.also_end(&socket);
@@ -41,7 +41,7 @@ pub fn place_for_a_server(world: &World) -> PathBuf {
     socket
 }
 
-/// Calls muxtap without naming a server; it must succeed. Returns what it prints.
+/// Calls muxtap without naming a server; it must succeed. Returns its output.
 pub fn ok(world: &World, args: &[&str]) -> String {
     let answer = call(world, args);
     assert_eq!(answer.status, 0, "muxtap {args:?}: {answer:?}");
@@ -68,7 +68,7 @@ fn a_container_is_used_as_this_host_is() {
     let name = &container.name;
     configure(&world, &[(name, &container.via())]);
     let at = |target: &str| format!("{name}/{target}");
-    // Its default server is started there.
+    // The container's default server is started.
     let pane = ok(&world, &["new-session", "-L", &at(""), "-s", "work", "-n", "first", "--", "sh"]);
     assert!(pane.starts_with(&at("%")), "{pane}");
     ok(&world, &["send-keys", "-t", &pane, "echo it is $((40 + 2)); pwd", "Enter"]);
@@ -76,7 +76,7 @@ fn a_container_is_used_as_this_host_is() {
     let shown = ok(&world, &["capture-pane", "-t", &at("work:first")]);
     assert!(shown.contains("it is 42"), "{shown}");
     assert!(ok(&world, &["read", "-t", &pane, "--since", "start"]).contains("it is 42"));
-    // One list of everything, in which each id can be named again.
+    // One list of everything, whose ids can be used as targets.
     let list: Value = serde_json::from_str(&ok(&world, &["--json", "list-panes"])).unwrap();
     let hosts: Vec<_> = list["panes"].as_array().unwrap().iter().map(|pane| &pane["host"]).collect();
     assert_eq!(hosts, [&json!(name)], "no server runs here: {list}");
@@ -100,7 +100,7 @@ fn a_container_is_used_as_this_host_is() {
     let waits = json!({ "panes": [second], "patterns": ["over HTTP"], "timeout_ms": 30_000, "since": "start" });
     let waited = world.http("POST", &format!("/v1/waits{}", world.query()), Some(&waits)).json();
     assert_eq!(waited["outcome"], "matched", "{waited}");
-    // Of the local server nothing was touched.
+    // The local server is unchanged.
     assert_eq!(world.sessions(), ["main"]);
     ok(&world, &["kill-session", "-t", &at("work")]);
     let (code, ..) = error(&world, &["list-panes", "-t", &at("work")]);
@@ -125,7 +125,7 @@ fn what_keeps_a_container_away_is_said() {
     reason("norun/", "cannot run");
     assert_eq!(reason("nobody/", "no such container"), "no-container");
     reason("stranger/", "there are bare, nobody, norun");
-    // Doctor says all of them, and that the rest is ready.
+    // Doctor lists all of them, and reports that the others are ready.
     let doctor = call(&world, &["doctor"]);
     assert!(doctor.status == 0 && doctor.text().contains("has no tmux"), "{doctor:?}");
     container.stop();
@@ -147,14 +147,14 @@ fn a_container_that_stops_in_the_middle_ends_waits() {
     container.stop();
     let waited = waiting.finish();
     assert!(waited.status != 0 && waited.status != 124, "{waited:?}");
-    // What it printed is still there.
+    // Its earlier output is still available.
     assert!(ok(&world, &["read", "-t", &pane, "--since", "start"]).contains("before"));
 }
 
 #[test]
 fn a_tmux_that_is_too_old_is_said() {
     let world = World::new();
-    // Stands in for a tmux of before 3.2a, which no archive of today has.
+    // Stands in for a tmux before 3.2a, which no current archive has.
     let old = world.path("old");
     let says = "case \"$*\" in *-V*) echo 'tmux 3.1c' ;; *\"$RUNS\"*) printf '1700000000 $0  work\\ndefault $0 3.1c\\n' ;; \
                 *) echo 'no server running on /tmp/tmux-0/default' >&2; exit 1 ;; esac";
@@ -163,7 +163,7 @@ fn a_tmux_that_is_too_old_is_said() {
     configure(&world, &[("runs", &via("list-sessio")), ("rests", &via("nothing"))]);
     let (_, message, reason) = error(&world, &["list-panes", "-L", "runs/"]);
     assert!(reason == "too-old" && message.contains("3.1c"), "{reason}: {message}");
-    // Where it would have to start a server first.
+    // A server would have to be started first.
     let (_, message, reason) = error(&world, &["new-session", "-L", "rests/"]);
     assert!(reason == "too-old" && message.contains("3.1c"), "{reason}: {message}");
     world.ok(&["stop"]);
@@ -171,8 +171,8 @@ fn a_tmux_that_is_too_old_is_said() {
     assert_eq!(doctor.text().matches("its tmux is too old (version 3.1c)").count(), 2, "{doctor:?}");
 }
 
-/// Stands in for a container's runtime that does not end what it ran when its caller dies: the input of a control
-/// client stays open, and its output is read by nobody.
+/// Stands in for a container runtime that leaves programs running when its caller dies: a control
+/// client's input stays open, and its output is not read.
 const LEAVES_CLIENTS: &str = "case \" $* \" in *' -C '*) ;; *) exec \"$@\" ;; esac
 mkfifo \"$DIR/in.$$\"
 sleep 600 3<>\"$DIR/in.$$\" >/dev/null & echo $! >>\"$DIR/holders\"
@@ -217,7 +217,7 @@ fn eleven_sessions_over_ssh_are_followed() {
     let proxy = Proxy::before(sshd.port());
     configure(&world, &[("far", &sshd.via_proxy("user", &proxy))]);
     let socket = place_for_a_server(&world);
-    // Made by somebody else: each session has a client of its own, and sshd allows ten to a connection.
+    // Not created by muxtap: each session has its own client, and sshd allows ten to a connection.
     for number in 0..11 {
         world.tmux_at(&socket, &["new-session", "-d", "-s", &format!("s{number}"), "echo ready; exec cat"]);
     }
@@ -229,7 +229,7 @@ fn eleven_sessions_over_ssh_are_followed() {
     let status = world.json(&["status"]);
     let far = &status["servers"].as_array().unwrap().iter().find(|server| server["socket"] == "far/default").unwrap();
     assert_eq!((&far["clients"], &far["coverage"]), (&json!(11), &json!("sessions")), "{far}");
-    // Each has a connection of its own; all questions share one.
+    // Each client has its own connection; all questions share one.
     assert_eq!(proxy.connections(), 12);
 }
 
@@ -260,7 +260,7 @@ fn a_list_over_a_slow_link_does_not_wait_for_every_session() {
 fn a_host_that_hangs_holds_nobody_up() {
     let world = World::with_server();
     let Some(sshd) = started(&world) else { return };
-    // It takes connections, and says nothing.
+    // It accepts connections and stays silent.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let via = sshd.via("user", Some(silent.local_addr().unwrap().port())).replace("ssh ", "ssh -o ConnectTimeout=1 ");
     configure(&world, &[("silent", &via)]);
@@ -270,7 +270,7 @@ fn a_host_that_hangs_holds_nobody_up() {
     assert_eq!(list["unreachable"][0]["name"], "silent", "{list}");
     let (_, message, reason) = error(&world, &["list-panes", "-L", "silent/"]);
     assert_eq!(reason, "no-connection", "{message}");
-    // The rest goes on.
+    // The other servers still work.
     world.ok(&["send-keys", "-t", "main", "echo $((40 + 2))", "Enter"]);
     world.await_output("main", "42");
 }
@@ -308,7 +308,7 @@ fn a_link_that_is_cut_is_a_gap_that_says_so() {
     let Some(sshd) = started(&world) else { return };
     let proxy = Proxy::before(sshd.port());
     configure(&world, &[("far", &sshd.via_proxy("user", &proxy))]);
-    // Made by somebody else, so that nothing of it ends with the link.
+    // Not created by muxtap, so that none of it ends with the link.
     let socket = place_for_a_server(&world);
     let made = ["new-session", "-d", "-s", "work", "-P", "-F", "far/#{pane_id}", crate::common::ANSWERS];
     let pane = world.tmux_at(&socket, &made);
@@ -323,7 +323,7 @@ fn a_link_that_is_cut_is_a_gap_that_says_so() {
     eventually("the link is known to be lost", || world.json(&["status"])["servers"][0]["state"] != "connected");
     // Before 3.7 a server may end when others are notified while a control client leaves it (N26).
     eventually("the client has left", || world.tmux_at(&socket, &["list-clients"]).is_empty());
-    // It prints while nobody listens.
+    // The pane prints while no client is attached.
     let id = pane.strip_prefix("far/").unwrap();
     world.tmux_at(&socket, &["send-keys", "-t", id, "unheard", "Enter"]);
     proxy.mend();
@@ -339,7 +339,7 @@ fn a_link_that_is_cut_is_a_gap_that_says_so() {
     assert!(ok(&world, &["capture-pane", "-t", &pane]).contains("got unheard"));
 }
 
-/// A server that was writing to a client when its link was cut would keep the client for ever (N94).
+/// A server that writes to a client when its link is cut would keep the client forever (N94).
 #[test]
 fn a_link_that_is_cut_under_a_flood_leaves_no_client_and_a_server_that_ends() {
     let world = World::new();
@@ -368,13 +368,13 @@ fn a_link_that_is_cut_under_a_flood_leaves_no_client_and_a_server_that_ends() {
     eventually("nothing is left of the clients", || !world.processes().iter().any(ours));
 }
 
-/// The connections stay open, and nothing comes through them any more.
+/// The connections stay open but carry nothing any more.
 #[test]
 fn a_link_that_falls_silent_is_made_again_names_what_it_missed_and_a_wait_goes_on() {
     let world = World::new();
     let Some(sshd) = started(&world) else { return };
     let proxy = Proxy::before(sshd.port());
-    // Alone ssh takes a minute to notice.
+    // ssh alone needs a minute to notice.
     let via = sshd.via_proxy("user", &proxy).replace("ssh ", "ssh -o ServerAliveInterval=1 ");
     configure(&world, &[("far", &via)]);
     let socket = place_for_a_server(&world);
@@ -400,7 +400,8 @@ fn a_link_that_falls_silent_is_made_again_names_what_it_missed_and_a_wait_goes_o
         read.contains("\"reconnected\"") || read.contains("got unheard"),
         "the gap is named, or nothing is missing: {read}"
     );
-    // What was silent learns of its end. Nothing is printed meanwhile: the client would stay for ever (N94).
+    // The silent connections end. Nothing is printed meanwhile: the client would stay forever
+    // (N94).
     silent.store(false, std::sync::atomic::Ordering::SeqCst);
     eventually("the lost client has left", || world.tmux_at(&socket, &["list-clients"]).lines().count() == 1);
 }
@@ -422,14 +423,14 @@ fn a_host_is_added_by_its_command_and_not_over_tcp() {
         let (_, refused, _) = error(&world, &["--via", wrong, "list-panes"]);
         assert!(refused.contains(says), "{wrong}: {refused}");
     }
-    // A name with a slash that is no host's is a session's.
+    // A name with a slash that does not begin with a host's name is a session's.
     world.session("api/v1");
     assert!(world.ok(&["list-panes", "-t", "api/v1"]).contains("api/v1:0.0"));
     let status = world.json(&["status"]);
     let addr = status["http"][0].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/').to_owned();
     let refused = asked(&addr, &token(&world), "POST", "/v1/hosts", Some(&json!({ "via": "ssh box" })));
     assert_eq!(refused.status, 401, "{:?}", refused.json());
-    // Nor by way of the capability.
+    // The capability refuses it too.
     let asked =
         asked(&addr, &token(&world), "POST", "/v1/capability?container=web", Some(&json!({ "action": "list" })));
     let refused = asked.json();
@@ -458,6 +459,6 @@ fn agents_name_another_host_and_get_ids_that_they_can_use_again() {
     assert_eq!((&waited["outcome"], &waited["pane"]), (&json!("matched"), &json!(pane)), "{waited}");
     assert!(client.says("capture_pane", &json!({ "target": pane })).contains("far/%3"), "the text says how to name it");
     client.fails("INVALID_ARGUMENT", "wait_for", &json!({ "panes": [pane, "%0"], "bell": true }));
-    // The server of this host has a pane of that number, and was not meant.
+    // This host's server has a pane with that number, which was not the target.
     assert!(!world.tmux(&["capture-pane", "-p", "-t", "main"]).contains("over there"));
 }

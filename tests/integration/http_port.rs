@@ -1,4 +1,5 @@
-//! HTTP on a TCP port: who may come in, and what each may do there. The clients are plain sockets and curl.
+//! HTTP on a TCP port: access, and the permissions of each caller. The clients are plain sockets
+//! and curl.
 
 use std::{
     fmt::Write as _,
@@ -12,14 +13,14 @@ use std::{
 use crate::common::{Background, Http, LIMIT, World, eventually, run};
 use serde_json::{Value, json};
 
-/// A daemon that listens on a free port, and its address.
+/// Starts a daemon that listens on a free port; returns it and its address.
 pub fn serving(world: &World, flags: &[&str]) -> (Background, String) {
     let mut command = world.plain_muxtap_command();
     command.args(["serve", "--http", "127.0.0.1:0"]).args(flags);
     let daemon = Background::start(&mut command);
     eventually("the daemon answers", || world.daemon_pid().is_some());
     if world.socket().exists() {
-        // Callers over TCP name servers that are known.
+        // Callers over TCP can name only known servers.
         world.sessions();
     }
     let status = world.http("GET", "/v1/status", None).json();
@@ -31,7 +32,7 @@ pub fn token(world: &World) -> String {
     world.ok(&["token"])
 }
 
-/// Asks over TCP, with these header lines.
+/// Sends a request over TCP with these header lines.
 pub fn ask(addr: &str, method: &str, path: &str, headers: &[&str], body: &[u8]) -> (Http, String) {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -50,7 +51,7 @@ pub fn ask(addr: &str, method: &str, path: &str, headers: &[&str], body: &[u8]) 
     (Http { status, body: answer[split + 4..].to_vec() }, head)
 }
 
-/// Asks as a caller should.
+/// Sends a request over TCP with the token.
 pub fn asked(addr: &str, token: &str, method: &str, path: &str, body: Option<&Value>) -> Http {
     let body = body.map(|body| serde_json::to_vec(body).unwrap()).unwrap_or_default();
     let bearer = format!("authorization: Bearer {token}");
@@ -89,17 +90,17 @@ fn the_routes_answer_whoever_knows_the_token() {
     for open in ["/health", "/openapi.json", "/docs"] {
         assert_eq!(ask(&addr, "GET", open, &[&host], b"").0.status, 200, "{open}");
     }
-    // A new token is in force from the moment it is there.
+    // A new token is valid immediately.
     let new = world.ok(&["token", "--new"]);
     assert_eq!(asked(&addr, &token, "GET", "/v1/status", None).status, 401);
     assert_eq!(asked(&addr, &new, "GET", "/v1/status", None).status, 200);
     assert!(world.metric(r#"muxtap_http_refused_total{reason="token"}"#) >= 5);
-    // A token that others could read is no token.
+    // A token that others can read is not valid.
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(asked(&addr, &new, "GET", "/v1/status", None).status, 401);
 }
 
-/// A token lets programs work in panes; to say yes in a human's place it is not enough.
+/// With a token programs can work in panes; it is not enough to approve in a human's place.
 #[test]
 fn questions_to_a_human_are_answered_on_the_socket_alone() {
     let world = World::new();
@@ -147,7 +148,8 @@ fn pages_of_the_web_do_not_reach_it() {
         let answer = status(&[&host, &format!("origin: {origin}")]);
         assert_eq!((answer.status, &answer.json()["stage"]), (403, &"origin".into()), "{origin}");
     }
-    // CORS: a listed origin's preflight is answered without a token, and only that.
+    // CORS: an allowed origin's preflight gets a response without a token, and no other request
+    // does.
     let preflight = |origin: &str| {
         let headers = [
             &host,
@@ -193,11 +195,11 @@ fn encrypted_with_a_certificate_that_was_made_here() {
         );
     }
     assert_ne!(curl(&[], &format!("https://localhost:{port}")).status, 0, "nobody else trusts it");
-    // Its authority signs nothing else: its key is nowhere.
+    // The authority signs nothing else: its key is not stored.
     let kept: Vec<_> =
         fs::read_dir(world.path("m.sock.tls")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(kept.len(), 4, "{kept:?}");
-    // Plain HTTP on that port gets nowhere, and hinders nobody.
+    // Plain HTTP on that port fails, and affects no other caller.
     let mut plain = TcpStream::connect(&addr).unwrap();
     plain.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     let mut answer = Vec::new();
@@ -283,7 +285,7 @@ fn tiers_hold_on_every_face_and_are_recorded() {
     assert_eq!((of("kill", "READ_ONLY"), of("stop", "ok")), (1, 2), "{text}");
 }
 
-/// By the command, by the recipe of `docs/access.md`, and not without the key.
+/// By the command and by the recipe of `docs/access.md`, and not without the key.
 #[test]
 fn what_was_typed_is_found_with_the_key_alone() {
     let world = World::with_server();
@@ -297,7 +299,7 @@ fn what_was_typed_is_found_with_the_key_alone() {
     world.ok(&["send-keys", "-t", "%0", "-l", "hunter2"]);
     world.ok(&["send-keys", "-t", "%0", "correct horse", "Enter"]);
     for daemon in [true, false] {
-        // The line end is the one of `echo`.
+        // The line end comes from `echo`.
         for text in ["hunter2", "hunter2\n", "correct horse"] {
             let found = check(text);
             assert_eq!(found.len(), 1, "{text}: {found:?}");
@@ -318,7 +320,7 @@ fn what_was_typed_is_found_with_the_key_alone() {
     let said = run(world.command("sh").args(["-c", &recipe])).text();
     let hash = said.trim().rsplit(' ').next().unwrap();
     assert!(hash.len() == 64 && fs::read_to_string(&log).unwrap().contains(hash), "{said}");
-    // Nobody finds it without the key, and another key finds nothing.
+    // Without the key, or with another one, nothing is found.
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     fs::remove_file(&key).unwrap();
     let without = world.muxtap_with_stdin(&["audit-check"], b"hunter2");
@@ -326,7 +328,8 @@ fn what_was_typed_is_found_with_the_key_alone() {
     world.ok(&["send-keys", "-t", "%0", "-l", "more"]);
     assert!(check("hunter2").is_empty() && check("more").len() == 1);
 
-    // A key that is open to others keeps a daemon whose log was chosen from starting, and any other from recording.
+    // A key that others can read prevents the start of a daemon whose log was configured, and
+    // recording by any other.
     world.ok(&["stop"]);
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     let mut chosen = world.muxtap_command(&["ls"]);
@@ -340,8 +343,8 @@ fn what_was_typed_is_found_with_the_key_alone() {
     assert!(told.contains("open to others (mode 0644)") && told.contains("nothing is recorded"), "{told}");
 }
 
-/// A browser can set no header on a WebSocket: it names the token as a subprotocol, and goes on
-/// only if the response names the one that was taken.
+/// A browser can set no header on a WebSocket: it names the token as a subprotocol, and continues
+/// only if the response names the accepted one.
 #[test]
 fn a_page_opens_a_websocket_with_the_token_as_a_subprotocol() {
     let world = World::with_server();
@@ -375,7 +378,7 @@ fn hostile_requests_get_an_answer_or_nothing_and_hinder_nobody() {
     let world = World::with_server();
     let (_daemon, addr) = serving(&world, &[]);
     let token = token(&world);
-    // A caller that says that it will say no more has left: it may be answered, or not.
+    // A caller that closes its write side has left: it may get a response, or none.
     let say = |bytes: &[u8], leaves: bool| {
         let mut stream = TcpStream::connect(&addr).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -450,7 +453,7 @@ fn what_is_in_force_is_told_with_its_source() {
     let (deny, ring, _) = shown();
     assert_eq!((&deny["value"], &deny["source"]), (&json!(["kill"]), &file.to_str().unwrap().into()));
     assert_eq!((&ring["value"], &ring["source"]), (&"3M".into(), &"$MUXTAP_RING_BYTES".into()));
-    // A daemon that runs tells its own.
+    // A running daemon reports its own settings.
     let (_daemon, _) = serving(&world, &["--coverage", "sessions"]);
     let (deny, _, coverage) = shown();
     assert_eq!((&coverage["value"], &coverage["source"]), (&"sessions".into(), &"--coverage".into()));

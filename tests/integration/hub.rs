@@ -1,5 +1,5 @@
-//! The hub: on a server that muxtap started one client follows all of it, from a session of
-//! muxtap's own. Users do not meet it.
+//! The hub: on a server that muxtap started, one client follows everything from muxtap's own
+//! session. Users do not notice it.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -18,10 +18,10 @@ fn hubs(world: &World) -> usize {
     tmux_sessions(world).len() - users(world).len()
 }
 
-/// One daemon in the foreground that uses a hub wherever it comes.
+/// Starts a daemon in the foreground that uses a hub on every server.
 fn serve_with_hub(world: &World) -> Background {
     let process = Background::start(world.plain_muxtap_command().args(["serve", "--coverage", "hub"]));
-    // Nothing tells a stranger that it listens.
+    // Its listening is not announced to the test.
     eventually("the daemon answers", || world.daemon_pid() == Some(process.pid()));
     process
 }
@@ -43,13 +43,13 @@ fn one_client_follows_the_whole_server_and_is_in_no_listing() {
     assert_eq!((&status["servers"][0]["coverage"], &status["servers"][0]["clients"]), (&"hub".into(), &1.into()));
 }
 
-/// A hub that nobody attaches to ends by itself after 15 s, and only such a one (N87).
+/// A hub without clients ends by itself after 15 s, and only such a one (N87).
 #[test]
 fn a_hub_is_kept_while_it_has_its_client() {
     let world = World::new().with_coverage("hub");
     let pane = world.ok(&["new-session", "-s", "one", "--", "exec cat"]);
     let before = (tmux_sessions(&world), world.tmux(&["list-clients", "-F", "#{client_name}"]));
-    // tmux's own clock, which was asked after muxtap asked it.
+    // By tmux's own clock, started after muxtap's request.
     world.tmux(&["run-shell", "-d", "15.5", ":"]);
     assert_eq!((tmux_sessions(&world), world.tmux(&["list-clients", "-F", "#{client_name}"])), before);
     let read = world.json(&["read", "-t", &pane, "--since", "start"]);
@@ -154,9 +154,9 @@ fn the_server_ends_with_its_last_user_session() {
             world.tmux(&["kill-session", "-t", "one"]);
         }
         eventually("the server has ended", || !is_alive(server));
-        // What is asked while muxtap's client has not heard of the end yet is answered with an error.
+        // Until muxtap's client has noticed the end, requests get an error.
         eventually("muxtap knows", || world.muxtap(&["list-sessions"]).stderr.contains("no tmux server runs"));
-        // And a new one can follow on the same socket.
+        // A new server can follow on the same socket.
         world.ok(&["new-session", "-s", "again"]);
         assert_eq!(world.sessions(), ["again"], "{how}");
     }
@@ -224,7 +224,8 @@ fn a_hub_on_a_server_that_was_found_leaves_its_defaults_and_is_gone_afterwards()
     }
 }
 
-/// Without the hub tmux refuses to unlink a window's only place: with it the window comes back (G8).
+/// Without the hub, tmux refuses to unlink a window's only place: with it the window comes back
+/// (G8).
 #[test]
 fn a_window_that_a_person_unlinks_is_linked_back_and_what_runs_in_it_lives() {
     let world = World::new().with_coverage("hub");
@@ -242,7 +243,8 @@ fn a_window_that_a_person_unlinks_is_linked_back_and_what_runs_in_it_lives() {
     assert_eq!(world.panes(), [pane, other]);
 }
 
-/// A daemon that hangs says nothing to tmux any more; then tmux itself ends the hub, and what only the hub held.
+/// A hanging daemon sends nothing to tmux any more; then tmux itself ends the hub, and the windows
+/// that only the hub held.
 #[test]
 fn a_hub_whose_daemon_hangs_holds_nothing_alive() {
     let world = World::new().with_coverage("hub");

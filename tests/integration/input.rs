@@ -1,9 +1,10 @@
-//! Input: what is sent arrives, byte for byte, and nothing in it is read as anything else.
+//! Input arrives byte for byte, and none of it is interpreted.
 
 use crate::common::World;
 use serde_json::json;
 
-/// Prints each byte it gets in hexadecimal, one a line, after `ready`. With `paste` it asks for bracketed pastes.
+/// Prints each received byte in hexadecimal, one a line, after `ready`. With `paste` it enables
+/// bracketed paste.
 const RAW: &str = r#"
 import os, sys, tty
 tty.setraw(0)
@@ -17,8 +18,8 @@ while True:
     os.write(1, b''.join(b'<%02x>\r\n' % byte for byte in got))
 "#;
 
-/// A program that reads as terminal user interfaces do: characters that come within 120 ms of each
-/// other are a paste, and an Enter among them is a line end.
+/// Reads like terminal user interfaces do: characters that arrive within 120 ms of each other are a
+/// paste, and an Enter among them is a line end.
 const BURSTS: &str = r#"
 import os, time, tty
 tty.setraw(0)
@@ -44,7 +45,7 @@ fn program(source: &str, args: &[&str]) -> (World, String) {
     (world, pane)
 }
 
-/// Sends something and the bytes 1 and 2 behind it, and waits for these: everything before them has
+/// Sends something followed by the bytes 1 and 2, and waits for these: everything before them has
 /// arrived. Returns the bytes before them.
 fn arrived(world: &World, pane: &str, send: impl FnOnce()) -> Vec<u8> {
     let cursor = world.json(&["read", "-t", pane, "--since", "now"])["cursor"].as_str().unwrap().to_owned();
@@ -165,7 +166,7 @@ fn any_bytes_in_hexadecimal_and_on_stdin() {
 #[test]
 fn large_text_is_whole_and_in_order() {
     let (world, pane) = program(RAW, &[]);
-    // Beyond 16 KiB it goes another way (a buffer), and beyond 256 KiB in several.
+    // Above 16 KiB the input is pasted from a buffer, above 256 KiB from several.
     for size in [5_000, 20_000, 60_000] {
         let sent: Vec<u8> = (0..size).map(|n| b"abcdefghijklmnopqrstuvwxyz;'\"\\\n#"[n % 32]).collect();
         let answer = |paste: &str| {
@@ -258,7 +259,7 @@ fn what_cannot_be_sent() {
 #[test]
 fn inputs_of_many_callers_do_not_mix() {
     let world = World::new();
-    // With an echo the terminal itself would mix what is typed with what cat answers.
+    // With an echo the terminal itself would mix typed text with cat's output.
     let pane = world.ok(&["new-session", "--", "stty -echo; echo ready; exec cat"]);
     world.await_output(&pane, "^ready");
     let senders: Vec<_> = (0..10)

@@ -1,4 +1,4 @@
-//! Every field of a request can be given on every interface that offers the operation.
+//! Every interface that offers an operation offers every field of its request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use crate::common::World;
 
-/// Where a field is given, but over HTTP: the operation's id and the field in the OpenAPI document; the command and its
-/// flag; the tool and its argument. Behind a `-` stands why an interface lacks the field, or the operation.
+/// The places of a field besides HTTP: the operation's id and the field in the OpenAPI document;
+/// the command and its flag; the tool and its argument. After a `-` comes the reason why an
+/// interface lacks the field, or the operation.
 const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("list_sessions", "targets", "list-sessions -t", "list target"),
     ("list_sessions", "everywhere", "- where neither server nor target is named", "list everywhere"),
@@ -156,18 +157,18 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("send_group_input", "submit", "send-keys --submit", "snapshot submit"),
 ];
 
-/// Tags of operations on a tmux server, and of what is kept of one.
+/// The tags of operations on a tmux server and on data that is kept of one.
 const TAGS: [&str; 8] = ["sessions", "windows", "panes", "waits", "agents", "events", "recordings", "snapshots"];
-/// Parameters that pick the server, for every operation.
+/// The parameters of every operation that select the server.
 const SERVER: [&str; 2] = ["socket", "from"];
-/// Fields of a patch that are for another kind.
+/// The fields of a patch that apply to another kind.
 const OF_ANOTHER_KIND: [(&str, &[&str]); 3] = [
     ("patch_session", &["layout", "width", "height", "respawn", "select", "zoom", "leave_mode"]),
     ("patch_window", &["respawn", "zoom", "leave_mode"]),
     ("patch_pane", &["layout"]),
 ];
 
-/// Returns the fields of a schema; those of a respawn by its name and theirs.
+/// Returns the fields of a schema; a respawn's with its name as their prefix.
 fn fields(document: &Value, schema: &Value) -> BTreeSet<String> {
     let named = |reference: &str| document["components"]["schemas"][reference.rsplit('/').next().unwrap()].clone();
     let schema = match schema["$ref"].as_str() {
@@ -190,7 +191,7 @@ fn fields(document: &Value, schema: &Value) -> BTreeSet<String> {
     found
 }
 
-/// Returns what the OpenAPI document offers: operation and field.
+/// Returns the operations and fields in the OpenAPI document.
 fn offered(document: &Value) -> BTreeSet<(String, String)> {
     let mut offered = BTreeSet::new();
     let methods = document["paths"].as_object().unwrap().values().flat_map(|path| path.as_object().unwrap().values());
@@ -229,7 +230,8 @@ fn every_field_of_a_request_can_be_given_on_every_interface_that_offers_it() {
             let (command, flag) = on_command.rsplit_once(' ').unwrap();
             let words: Vec<_> = command.split(' ').chain(["--help"]).collect();
             let help = helps.entry(command).or_insert_with(|| world.ok(&words));
-            // Flags in the synopsis and in the list of options; positional arguments in either.
+            // Flags are searched in the synopsis and in the list of options; positional arguments
+            // in either.
             let has_flag = help.split([' ', ',', '\n']).any(|word| word.trim_end_matches("...") == flag);
             if !has_flag {
                 wrong.push(format!("{id} {field}: no `{on_command}` in --help"));

@@ -1,4 +1,4 @@
-//! Programs of others that read what muxtap writes, as they are: asciinema's player, tmuxinator.
+//! Unmodified programs of other projects that read muxtap's files: asciinema's player, tmuxinator.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::common::{Background, World, eventually, is_installed, run, tmux_progr
 const PLAYER: &str = "asciinema-player";
 const PLAYER_VERSION: &str = "3.18.0";
 
-/// The package of asciinema's player, fetched once. `None`: npm cannot fetch it here.
+/// Returns the package of asciinema's player, fetched once. `None`: npm cannot fetch it here.
 fn player() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{PLAYER}-{PLAYER_VERSION}"));
     if folder.join("package.json").exists() {
@@ -25,7 +25,7 @@ fn player() -> Option<PathBuf> {
     }
     let new = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let package = format!("{PLAYER}@{PLAYER_VERSION}");
-    // Nothing of it is run, and its one dependency is for pages.
+    // No script of it runs, and its one dependency is for pages.
     let install = ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--silent", "--prefix"];
     let mut npm = Command::new("npm");
     npm.args(install).arg(new.path()).arg(package).stdin(Stdio::null());
@@ -37,7 +37,7 @@ fn player() -> Option<PathBuf> {
     folder.join("package.json").exists().then_some(folder)
 }
 
-/// Whether node is there, and has the browser's `WebSocket`.
+/// Returns whether node is installed and has the browser's `WebSocket`.
 fn has_node() -> bool {
     let ask = ["--experimental-websocket", "-e", "process.exit(typeof WebSocket === 'function' ? 0 : 1)"];
     Command::new("node").args(ask).stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
@@ -87,7 +87,7 @@ fn asciinemas_own_player_shows_a_pane_live() {
     let captured = world.ok(&["capture-pane", "-t", &pane]);
     world.ok(&["kill-pane", "-t", &pane]);
     until("ended", &|_| true);
-    // What the player was told gives what tmux shows.
+    // The player's screen equals tmux's.
     let version = run(Command::new(tmux_program()).arg("-V")).text();
     let version = Version::parse(version.trim().trim_start_matches("tmux ").as_bytes()).unwrap();
     let rules = Rules::for_version(version);
@@ -113,7 +113,7 @@ fn tmuxinator_makes_what_muxtap_restores_of_its_files() {
     for folder in ["src", "log", "bin"] {
         fs::create_dir(world.path(folder)).unwrap();
     }
-    // tmuxinator calls `tmux`, and refuses versions that it does not know.
+    // tmuxinator calls `tmux`, and refuses unknown versions.
     let real = run(world.command("sh").args(["-c", &format!("command -v {}", tmux_program())])).text();
     std::os::unix::fs::symlink(real.trim(), world.path("bin/tmux")).unwrap();
     let search = format!("{}:{}", world.path("bin").display(), std::env::var("PATH").unwrap());
@@ -143,7 +143,7 @@ fn tmuxinator_makes_what_muxtap_restores_of_its_files() {
             world.tmux(&["list-panes", "-s", "-t", session, "-F", panes]),
         ]
     };
-    // What both type has been carried out.
+    // The commands that both type have been carried out.
     eventually("the shells of both are where they were told to go", || shape("=restored") == shape("=site"));
     let [windows, panes] = shape("=site");
     assert_eq!((windows.lines().count(), panes.matches("/src ").count(), panes.matches("/log ").count()), (4, 3, 1));

@@ -1,4 +1,4 @@
-//! muxtap as a library: the examples, run as a reader would run them, and the handles.
+//! muxtap as a library: the examples, run like a reader would, and the handles.
 
 use std::{
     process::Command,
@@ -16,7 +16,8 @@ use muxtap::{
 
 use crate::common::{Answer, Background, LIMIT, World, eventually, run, tmux_program};
 
-/// An example's program, which Cargo builds beside the tests. It finds the tmux under test as `tmux`.
+/// Builds the command of an example, which Cargo builds beside the tests. It finds the tmux under
+/// test as `tmux`.
 fn example(world: &World, name: &str) -> Command {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_muxtap")).with_file_name("examples").join(name);
     let bin = world.path("example-bin");
@@ -70,7 +71,7 @@ fn run_gives_output_and_status_of_each_command() {
     assert_eq!(printed, "one two\n[exit status 0]\n[exit status 7]\n");
 }
 
-/// The page shows the example's own lines, and what they print.
+/// The page shows the example's own lines and their output.
 #[test]
 fn five_things_are_what_the_page_says() {
     let page = include_str!("../../docs/for-rust.md");
@@ -124,7 +125,7 @@ fn serve_answers_under_its_own_path_and_lets_nobody_type() {
         ran(Command::new("curl").args(["--silent", "--show-error", &url]).args(more)).text()
     };
     assert!(ask("/", &[]).starts_with("an application"));
-    // Any other is not for its callers to name.
+    // Callers may name no other server.
     let other = ran(Command::new("curl").args(["--silent", &format!("{url}/tmux/v1/panes?socket=/tmp/other")])).text();
     assert!(other.contains("UNAUTHORIZED"), "{other}");
     let target = pane.replace('%', "%25");
@@ -134,7 +135,7 @@ fn serve_answers_under_its_own_path_and_lets_nobody_type() {
         &["--header", "content-type: application/json", "--data", r#"{"text":"no"}"#],
     );
     assert!(typed.contains("READ_ONLY"), "{typed}");
-    // What belongs to the daemon is not there.
+    // The daemon's own data is missing.
     assert!(!ask("/tmux/v1/status", &[]).contains("uptime_s"));
     server.kill();
 }
@@ -210,7 +211,7 @@ async fn what_is_not_allowed_is_refused() {
 }
 
 /// tmux numbers the panes of each server from 0.
-// The engine goes on while the test waits for tmux.
+// The engine runs while the test waits for tmux.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_handle_never_means_another_servers_pane() {
     let world = World::with_server();
@@ -246,17 +247,17 @@ async fn a_handle_never_means_another_servers_pane() {
     let seen = pane.capture().await.map(|answer| answer.text).unwrap_or_default();
     assert!(!seen.contains("for the new one"), "{seen}");
     assert_eq!(pane.wait().bell().await.unwrap().outcome, WaitOutcome::Ended);
-    // One wait on both: each handle means its own, though tmux gave them one id.
+    // One wait on both: each handle means its own pane, although tmux gave both the same id.
     let both = server.wait([&new, &pane]).exit().await.unwrap();
     assert_eq!((both.outcome, both.predicates.len()), (WaitOutcome::Matched, 2));
     let latched: Vec<_> = both.predicates.iter().map(|one| one.latched).collect();
     assert_eq!(latched, [false, true], "{both:?}");
     let info = pane.info();
     assert!(info.earlier_server && info.dead);
-    // What it printed is there, and nothing of the new one's.
+    // Contains the first pane's output, and none of the new one's.
     let rest = pane.read().since(Since::Start).await.unwrap();
     assert!(!rest.text().contains("for the new one"), "{rest:?}");
-    // Behind it may be a loss.
+    // A loss may follow it.
     let end = pane.read().since(rest.cursor).await.unwrap();
     assert_eq!((end.exit.is_some(), end.text().as_str()), (true, ""), "{end:?}");
     assert_eq!(end.gap.unwrap().reason, GapReason::ProcessEnded);
@@ -266,7 +267,7 @@ async fn a_handle_never_means_another_servers_pane() {
     engine.stop().await;
 }
 
-/// Nor in the moments in which one server ends and another begins: whoever types all the while reaches the first alone.
+/// The same at the moment one server ends and another begins: input reaches only the first one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_while_one_server_takes_the_place_of_another() {
     let world = World::with_server();
@@ -302,7 +303,7 @@ async fn nor_while_one_server_takes_the_place_of_another() {
     engine.stop().await;
 }
 
-/// A caller that looks at a pane or restarts it all the while means the first server's too.
+/// A caller that keeps reading or respawning a pane means the first server's pane too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_sees_or_restarts_the_pane_of_the_next_server() {
     let world = World::with_server();
@@ -356,7 +357,7 @@ async fn nobody_sees_or_restarts_the_pane_of_the_next_server() {
 }
 
 /// A server ends with its last session.
-// The engine goes on while the test waits for tmux.
+// The engine runs while the test waits for tmux.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_end_is_known_though_the_server_went_with_it() {
     let world = World::new();

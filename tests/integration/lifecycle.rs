@@ -1,9 +1,9 @@
-//! How the daemon, the tmux server and what is in it come and go.
+//! The start and end of the daemon, the tmux server and its contents.
 
 use crate::common::{Background, Http, Stopped, World, answering, eventually, is_alive, say, type_line};
 use rustix::process::Signal;
 
-/// Everything that a pane answered, in order.
+/// Returns everything that a pane has printed in reply, in order.
 fn answers(world: &World, pane: &str) -> Vec<String> {
     world.read_all(pane).lines().filter_map(|line| line.strip_prefix("got ")).map(str::to_owned).collect()
 }
@@ -70,7 +70,7 @@ fn killing_one_session_ends_its_waits_and_no_others() {
     assert_eq!((ended.status, &ended.json()["outcome"]), (3, &"ended".into()), "{ended:?}");
     type_line(&world, &stays, "end");
     assert_eq!(matched.finish().status, 0);
-    // What the ended pane printed can still be read.
+    // The ended pane's output can still be read.
     assert!(world.read_all(&goes).contains("ready"));
 }
 
@@ -100,7 +100,7 @@ fn thrown_out_it_comes_back() {
     assert_eq!(our_clients(&world), 2);
     let attached = |world: &World| world.tmux(&["list-clients", "-F", "#{client_pid}"]);
     let first = attached(&world);
-    // A user throws everybody else out: `attach -d`, then `detach-client -a`.
+    // A user detaches all other clients: `attach -d`, then `detach-client -a`.
     let mut user =
         Background::start(world.tmux_command(world.socket()).args(["-C", "attach-session", "-d", "-t", "work"]));
     user.line_where("the attach", |line| line.starts_with("%session-changed"));
@@ -120,12 +120,14 @@ fn thrown_out_it_comes_back() {
     });
     say(&world, &pane, "after");
     let got = answers(&world, &pane);
-    // A seed of the screen follows each time; what is repeated stands behind a gap, in what was read from the start.
+    // A seed of the screen follows each time; repeated output comes after a gap, in a read from the
+    // start.
     assert_eq!(got.last().map(String::as_str), Some("after"));
     assert!(got.iter().any(|line| line == "before") && got.iter().any(|line| line == "between"), "{got:?}");
 }
 
-/// A client that cannot attach must not be tried again without a rest, and the session is followed as soon as one can.
+/// A failed attach must not be retried without a pause, and the session is followed as soon as an
+/// attach succeeds.
 #[test]
 fn what_cannot_be_attached_to_is_tried_again_with_pauses() {
     let mut world = World::with_server().with_coverage("sessions");
@@ -148,7 +150,7 @@ fn what_cannot_be_attached_to_is_tried_again_with_pauses() {
         || -> Vec<u64> { std::fs::read_to_string(&tries).unwrap().lines().map(|line| line.parse().unwrap()).collect() };
     eventually("it is tried several times", || times().len() >= 6);
     let times = times();
-    // Each pause is twice the one before, less at most half.
+    // Each pause is twice the previous one, less at most half.
     assert!(times[5] - times[0] >= (25 + 50 + 100 + 200 + 400) / 2, "{times:?}");
     assert_eq!(world.metric("muxtap_control_clients"), 1);
     std::fs::remove_file(&broken).unwrap();
@@ -163,7 +165,7 @@ fn detached_while_a_pane_prints_a_reader_is_told_of_the_gap() {
     let pane = answering(&world, &["new-session", "-s", "work"]);
     say(&world, &pane, "before");
     let cursor = world.json(&["read", "-t", &pane, "--since", "start"])["cursor"].as_str().unwrap().to_owned();
-    // All in one command line: what is typed is answered while nobody is attached, or just after.
+    // All in one command line: the reply comes while no client is attached, or just after.
     world.tmux(&["detach-client", "-s", "work", ";", "send-keys", "-t", &pane, "meanwhile", "Enter"]);
     world.await_output(&pane, "^got meanwhile");
     let answer = world.json(&["read", "-t", &pane, "--since", &cursor]);
@@ -180,7 +182,7 @@ fn renamed_things_are_found_by_their_new_names_only() {
     say(&world, "new:door", "hello");
     world.error("NOT_FOUND", &["read", "-t", "old"]);
     world.error("NOT_FOUND", &["read", "-t", "new:win"]);
-    // A name that only begins like it is another name.
+    // A name with this prefix is a different name.
     world.error("NOT_FOUND", &["read", "-t", "ne"]);
     world.ok(&["rename-session", "-t", "new", "newest"]);
     assert_eq!(world.tmux(&["display-message", "-p", "-t", &pane, "#S"]), "newest");
@@ -221,7 +223,8 @@ fn panes_that_are_moved_about_go_on_without_a_gap() {
     }
 }
 
-/// tmux keeps nothing of what a pane prints before it flows again to the client to which it has come back (N60).
+/// tmux keeps none of a pane's output before it flows again to the client to which the pane has
+/// come back (N60).
 #[test]
 fn a_pane_that_prints_while_it_comes_back_goes_on_without_a_gap() {
     let world = World::with_server();
@@ -232,7 +235,7 @@ fn a_pane_that_prints_while_it_comes_back_goes_on_without_a_gap() {
     swap();
     say(&world, &pane, "1");
     say(&world, &other, "1");
-    // It comes back and prints while muxtap does nothing.
+    // The pane comes back and prints while muxtap is stopped.
     let daemon = world.daemon_pid().unwrap();
     let stopped = Stopped::new(daemon);
     swap();
@@ -250,7 +253,8 @@ fn a_pane_that_prints_while_it_comes_back_goes_on_without_a_gap() {
     assert_eq!(lines.collect::<Vec<_>>(), ["1", "2", "3", "4"], "one read goes over all of it: {answer}");
 }
 
-/// A server with `exit-empty off` goes on without a session, to which alone a client could attach.
+/// A server with `exit-empty off` continues without a session, the only thing to which a client
+/// could attach.
 #[test]
 fn a_server_without_a_session_is_waited_for_and_used() {
     let world = World::with_server();
@@ -270,10 +274,11 @@ fn a_server_without_a_session_is_waited_for_and_used() {
     assert_eq!((refused.status, &refused.error()["code"]), (1, &"TMUX_UNAVAILABLE".into()), "{refused:?}");
     let message = refused.error()["message"].as_str().unwrap().to_owned();
     assert!(message.starts_with("no session is on the tmux server"), "{message}");
-    // What was printed is readable still.
+    // Earlier output is still readable.
     assert!(world.read_all(&pane).contains("got before"));
 
-    // It is looked for by an event: nothing is started meanwhile, and a session is followed without being asked for.
+    // The new session is noticed by an event: no process is started meanwhile, and it is followed
+    // without a request.
     let spawns = || world.metric("muxtap_process_spawns_total");
     let before = spawns();
     for _ in 0..20 {
@@ -313,14 +318,15 @@ fn a_server_that_is_started_anew_is_another_one_to_old_cursors() {
         assert_eq!(answer["gap"]["reason"], "server-restarted", "{answer}");
         let text = answer["text"].as_str().unwrap();
         assert!(text.contains("got after") && !text.contains("got before"), "{answer}");
-        // Told once: the new cursor is of this server.
+        // Reported once: the new cursor is of this server.
         let next = world.json(&["read", "-t", &pane, "--since", answer["cursor"].as_str().unwrap()]);
         assert_eq!((&next["gap"], &next["text"]), (&serde_json::Value::Null, &"".into()), "{next}");
     }
 }
 
-/// A server that ended soon after it was reached is not a link that failed: the next server on its socket is asked at
-/// once. It was asked after a pause that doubled with each server, up to ten seconds.
+/// A server that ended soon after it was reached is not a failed link: the next server on its
+/// socket is asked immediately. Earlier this took a pause that doubled with each server, up to ten
+/// seconds.
 #[test]
 fn servers_that_are_started_anew_in_a_row_are_asked_without_a_pause() {
     let mut world = World::new();
@@ -362,7 +368,7 @@ fn a_socket_that_is_removed_under_it_changes_nothing() {
     world.ok(&["send-keys", "-t", &pane, "alone", "Enter"]);
     world.await_output(&pane, "^got alone");
     assert_eq!(world.sessions(), ["main", "work"]);
-    // tmux makes its socket again when it is told to.
+    // This signal makes tmux create its socket again.
     crate::common::signal(server, Signal::USR1);
     eventually("the socket is back", || world.socket().exists());
     say(&world, &pane, "back");
@@ -380,13 +386,14 @@ fn two_daemons_started_at_once_are_one() {
     let pid = world.daemon_pid().unwrap();
     let daemons: Vec<_> = world.processes().into_iter().filter(|(_, line)| line.contains(" serve")).collect();
     assert_eq!(daemons.iter().map(|(pid, _)| *pid).collect::<Vec<_>>(), [pid], "{daemons:?}");
-    // One that is asked for in the foreground says who is there.
+    // A daemon that is started in the foreground reports the running one.
     let second = crate::common::run(world.plain_muxtap_command().args(["--json", "serve"]));
     assert_eq!((second.status, &second.error()["code"]), (1, &"CONFLICT".into()), "{second:?}");
     assert_eq!(world.daemon_pid(), Some(pid));
 }
 
-/// C6: with the connection the reply is lost, and nobody knows whether tmux did it. It is not asked again.
+/// C6: with the connection the reply is lost, and it is unknown whether tmux carried out the
+/// command. It is not sent again.
 #[test]
 fn what_changes_the_server_is_asked_once() {
     let world = World::with_server();
@@ -404,13 +411,14 @@ fn what_changes_the_server_is_asked_once() {
     assert_eq!(answer.status, 1, "{answer:?}");
     assert_eq!(answer.error()["code"], "TMUX_UNAVAILABLE", "{answer:?}");
     assert!(answer.error()["message"].as_str().unwrap().contains("not known"), "{answer:?}");
-    // An order that was given twice would be carried out before this one.
+    // A command sent twice would be carried out before this one.
     say(&world, &pane, "after");
     let got = answers(&world, &pane);
     assert!(got.iter().filter(|line| *line == "once").count() <= 1, "{got:?}");
 }
 
-/// A server that reads two ends of one session's windows together dies of it (N92), and all else with it.
+/// A server that reads two ends of one session's windows together dies of it (N92), and everything
+/// else with it.
 #[test]
 fn windows_that_are_closed_at_once_leave_the_server() {
     let world = World::with_server();
@@ -426,7 +434,7 @@ fn windows_that_are_closed_at_once_leave_the_server() {
         assert_eq!(panes.len(), 6, "{listed}");
         let stopped = Stopped::new(server);
         if round % 2 == 0 {
-            // Six callers, of whom nobody waits for another.
+            // Six callers, none of which waits for another.
             let path = |pane: &str| format!("/v1/panes/{}{}", pane.trim_start_matches('%'), world.query());
             let ends: Vec<_> = panes.iter().map(|(pane, _)| world.http_send("DELETE", &path(pane), None)).collect();
             drop(stopped);
@@ -434,7 +442,7 @@ fn windows_that_are_closed_at_once_leave_the_server() {
                 assert_eq!(Http::read(end).status, 200);
             }
         } else {
-            // Their programs end together, and muxtap closes what it has made.
+            // Their programs end together, and muxtap closes the panes it created.
             for (_, pid) in &panes {
                 crate::common::signal(u32::try_from(*pid).unwrap(), Signal::KILL);
             }
@@ -445,7 +453,8 @@ fn windows_that_are_closed_at_once_leave_the_server() {
     }
 }
 
-/// A server has a client of muxtap's from the first use of a pane until nothing has been used for a while.
+/// A server has a control client of muxtap's from the first use of a pane until a while after the
+/// last one.
 #[test]
 fn a_session_is_followed_while_it_is_used_and_for_a_while_after() {
     let mut world = World::with_server();
@@ -457,7 +466,7 @@ fn a_session_is_followed_while_it_is_used_and_for_a_while_after() {
     world.ok(&["read", "-t", "main"]);
     assert_eq!(clients(), "main");
     eventually("it has left", || clients().is_empty());
-    // A wait is a use as long as it is open.
+    // An open wait counts as a use.
     let wait = world.spawn(&["wait-for", "-t", "main", "-p", "la[t]er", "-T", "40"]);
     eventually("it waits", || world.metric("muxtap_waits_active") == 1);
     world.tmux(&["run-shell", "-d", "2.5", ":"]);
@@ -465,7 +474,7 @@ fn a_session_is_followed_while_it_is_used_and_for_a_while_after() {
     world.tmux(&["send-keys", "-t", "main", "echo la''ter", "Enter"]);
     assert_eq!(wait.finish().status, 0);
     eventually("it has left", || clients().is_empty());
-    // So is a subscription to a whole server.
+    // So does a subscription to a whole server.
     let events = world.spawn(&["events"]);
     eventually("all is followed", || clients() == "main");
     world.tmux(&["run-shell", "-d", "2.5", ":"]);
@@ -474,7 +483,8 @@ fn a_session_is_followed_while_it_is_used_and_for_a_while_after() {
     eventually("it has left", || clients().is_empty());
 }
 
-/// A session is in use for a while after the pane that was used has closed: the next use finds the client there.
+/// A session stays in use for a while after its used pane has closed: the next use finds the client
+/// attached.
 #[test]
 fn a_pane_that_closes_takes_no_client_along() {
     let world = World::with_server();

@@ -1,7 +1,7 @@
-//! muxtap as its users meet it: its binary, its sockets, and real tmux servers.
+//! Tests of muxtap as its users see it: its binary, its sockets, and real tmux servers.
 //!
-//! One crate, so that it is linked once; each test has a [`common::World`] of its own and runs in
-//! any order beside the others.
+//! One crate, so that it is linked once; each test has its own [`common::World`] and runs in any
+//! order beside the others.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Many panes at once: their names, what runs in them, their ends.
+//! Many panes at once: their names, their programs, their ends.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::common::{World, eventually, names};
 
-/// The table of `list-panes`, a row for each pane, as (id, name, command).
+/// Returns the table of `list-panes`, a row for each pane, as (id, name, command).
 fn rows(world: &World) -> Vec<(String, String, String)> {
     let table = world.ok(&["list-panes"]);
     let heads = table.lines().next().unwrap();
@@ -37,7 +37,7 @@ fn panes_have_their_windows_names_and_say_what_runs() {
         eventually(expected, || shown(pane) == expected);
     }
     assert_eq!(shown(&world.panes()[0]), "dev:sh cat");
-    // What has ended has no place.
+    // An ended pane has no index.
     world.ok(&["kill-pane", "-t", &split]);
     world.ok(&["wait-for", "-t", &split, "--exit", "--since", "start", "-T", "30"]);
     assert_eq!(shown(&server), "dev:srv sleep");
@@ -51,7 +51,7 @@ fn what_was_printed_at_a_time_is_found() {
     let pane = world.window("stty -echo; echo old; exec cat");
     world.await_output(&pane, "^old");
     let cursor = world.ok(&["cursor", "-t", &pane]);
-    // Times are known to a second: what comes later than that is told apart.
+    // Times have a resolution of a second: later ones can be distinguished.
     std::thread::sleep(Duration::from_millis(1100));
     let between = OffsetDateTime::now_utc().format(&Rfc3339).unwrap();
     world.ok(&["send-keys", "-t", &pane, "new", "Enter"]);
@@ -64,7 +64,7 @@ fn what_was_printed_at_a_time_is_found() {
     let read = world.json(&["read", "--json", "--since", "start", "--until", &cursor, "-t", &pane]);
     assert_eq!(read["cursor"], cursor, "the next read goes on there: {read}");
     assert!(read["more"].is_null() && read["exited"].is_null(), "{read}");
-    // What a wait counts, and where a follower begins.
+    // The lines that a wait counts, and the line at which a follower begins.
     assert_eq!(world.ok(&["wait-for", "-t", &pane, "-p", "old", "--since", "1h"]), "old");
     for since in [between.as_str(), &cursor, "1h"] {
         let mut follow = world.spawn(&["tail", "-f", "--since", since, "-t", &pane]);
@@ -107,7 +107,7 @@ fn tail_calls_panes_by_name_and_chooses_lines() {
     let stamped = follow.line().unwrap();
     let (time, text) = stamped.split_once(' ').unwrap();
     assert!(text == "WARN two" && time.ends_with('Z') && time.len() == 24, "{stamped}");
-    // What has ended has the same last lines, whatever muxtap's own marks are.
+    // An ended pane has the same last lines, without muxtap's own marks.
     let ended = world.ok(&["new-window", "-t", "dev", "--", "seq 5"]);
     world.ok(&["wait-for", "-t", &ended, "--exit", "--since", "start", "-T", "30"]);
     assert_eq!(world.ok(&["tail", "-n", "1", "-t", &ended]), "5");
@@ -149,7 +149,7 @@ fn a_wait_ends_when_something_is_gone() {
         "stty -echo; echo Building; read x; printf '\\033[2J'; exec cat",
     ]);
     world.await_output(&pane, "^Building");
-    // It is not there, and never was.
+    // The text is absent and always was.
     world.ok(&["wait-for", "-t", &pane, "--gone", "Testing", "-T", "30"]);
     let late = world.muxtap(&["wait-for", "-t", &pane, "--gone", "Build", "-T", "0.3"]);
     assert!(late.status == 124 && late.stderr.contains("/Build/"), "{late:?}");

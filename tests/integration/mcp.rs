@@ -1,6 +1,6 @@
-//! MCP over stdio, as a client sees it line by line: what is answered, what is refused, what outlives a call.
+//! MCP over stdio, as a client sees it line by line: responses, errors, and what outlives a call.
 //!
-//! `scripts/mcp-sdk` drives the same with the official Python SDK.
+//! `scripts/mcp-sdk` tests the same with the official Python SDK.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -10,11 +10,11 @@ use std::{
 use crate::common::{Background, World, eventually, run};
 use serde_json::{Value, json};
 
-/// A client that has begun.
+/// A client after its handshake.
 pub struct Client {
     process: Background,
     next: u64,
-    /// Notifications that came while an answer was awaited.
+    /// Notifications that arrived while a response was awaited.
     told: Vec<Value>,
 }
 
@@ -27,7 +27,7 @@ impl Client {
         Self::able(process, &json!({}))
     }
 
-    /// A client with these capabilities.
+    /// Creates a client with these capabilities.
     pub fn able(process: Background, capabilities: &Value) -> Self {
         let mut client = Self { process, next: 0, told: Vec::new() };
         let about = json!({"name": "test", "version": "1"});
@@ -49,7 +49,7 @@ impl Client {
         self.process.stdin().flush().unwrap();
     }
 
-    /// Sends a request and leaves its answer for later.
+    /// Sends a request and leaves its response for later.
     pub fn begin(&mut self, method: &str, params: &Value) -> u64 {
         self.next += 1;
         self.say(&json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params}));
@@ -115,7 +115,7 @@ fn every_tool_does_what_it_says() {
     let ran =
         client.call("run", &json!({"target": "main", "command": "seq 3; exit_with() { return $1; }; exit_with 4"}));
     assert_eq!((&ran["output"], &ran["exit_status"]), (&"1\n2\n3\n".into(), &4.into()));
-    // What is typed before the shell says its prompt stands in front of it.
+    // Text typed before the shell prints its prompt would be before the prompt.
     client.call("wait_for", &json!({"panes": "main", "prompt": true}));
     let sent = client.call("send_keys", &json!({"target": "main", "text": "echo se''nt", "keys": ["Enter"]}));
     let waited = client.call("wait_for", &json!({"panes": "main", "patterns": "^sent$"}));
@@ -159,7 +159,8 @@ fn a_wait_ends_when_it_is_cancelled_and_when_its_client_goes() {
     eventually("it is open", || world.json(&["status"])["waits"] == 1);
     assert!(id > 0);
     client.process.kill();
-    // Its client has gone: nobody has told that the wait is not wanted any more, but nobody can ask for it either.
+    // Its client has disconnected: the wait was not cancelled, but its result can no longer be
+    // requested.
     eventually("it is closed", || world.json(&["status"])["waits"] == 0);
 }
 
@@ -173,7 +174,7 @@ fn a_wait_that_is_pending_goes_on_for_whoever_has_its_id() {
     assert_eq!(answer["outcome"], "pending", "{answer}");
     client.process.kill();
     assert_eq!(world.json(&["status"])["waits"], 1, "its wait has not");
-    // It happens while nobody asks.
+    // The output comes while no call waits.
     world.tmux(&["send-keys", "-t", "main", "echo la''ter", "Enter"]);
     eventually("it is over", || world.json(&["status"])["waits"] == 0);
     let answer = Client::new(&world).call("wait_for", &json!({"id": answer["id"]}));
@@ -218,7 +219,7 @@ fn where_the_client_runs_is_spared() {
     }
     client.call("send_keys", &json!({"target": "main", "text": "x", "force": true}));
     assert_eq!(world.sessions(), ["main"]);
-    // The same server by another name is still the same.
+    // The same server under another name is the same.
     let folder = world.path(&format!("run/tmux-{}", rustix::process::getuid().as_raw()));
     std::fs::create_dir(&folder).unwrap();
     std::os::unix::fs::symlink(world.socket(), folder.join("another-name")).unwrap();
@@ -247,7 +248,7 @@ fn a_pane_that_never_rests_is_told_of_all_the_same() {
     world.window("while :; do echo on and on; sleep 0.1; done");
     let told = |event: &Value| event["text"].as_str().is_some_and(|text| text.contains("on and on"));
     let mut happened = watch;
-    // What opens it may be told alone.
+    // The opening event may be reported alone.
     while !happened["events"].as_array().unwrap().iter().any(told) {
         happened = client.call("watch", &json!({"resume": happened["resume"], "wait_ms": 20_000}));
     }
@@ -281,14 +282,14 @@ fn a_daemon_that_ends_is_named() {
         assert_eq!(ended.status, 1, "{how:?}: {ended:?}");
         assert!(ended.stderr.contains("the daemon has ended"), "{how:?}: {ended:?}");
     }
-    // One whose client leaves ends as it should.
+    // A process whose client leaves ends properly.
     let mut client = Client::new(&world);
     assert_eq!(client.call("list", &json!({}))["panes"][0]["id"], "%0");
     client.process.close_stdin();
     assert_eq!(client.process.finish().status, 0);
 }
 
-/// As Node starts its children.
+/// With sockets, as Node starts its children.
 #[test]
 fn a_client_that_gives_sockets_is_served_too() {
     let world = World::with_server();
@@ -351,7 +352,7 @@ fn resources_are_listed_read_and_followed() {
     let mut client = Client::new(&world);
     let listed = client.ask("resources/list", &json!({}))["result"]["resources"].clone();
     assert!(listed.as_array().unwrap().iter().any(|one| one["uri"] == "tmux://pane/%0"), "{listed}");
-    // Each list is an object, as the HTTP route of its name answers.
+    // Each list is an object, like the response of the HTTP route with its name.
     for (list, field, first) in [("panes", "id", "%0"), ("sessions", "name", "main")] {
         let uri = format!("tmux://{list}");
         let read = client.ask("resources/read", &json!({"uri": uri}))["result"]["contents"][0].clone();
@@ -398,7 +399,7 @@ fn tiers_and_confirmation_hold_here_too() {
     world.set("MUXTAP_CONFIRM", "input");
     let mut client = Client::new(&world);
     client.fails("READ_ONLY", "kill", &json!({"target": "main"}));
-    // This client cannot ask anybody.
+    // This client cannot ask a person.
     assert!(client.fails("READ_ONLY", "run", &json!({"target": "main", "command": "true"})).contains("confirmed"));
     client.call("create", &json!({"what": "window", "target": "main", "command": "cat"}));
     let log = std::fs::read_to_string(world.path("m.sock.audit.jsonl")).unwrap();
@@ -431,7 +432,8 @@ fn the_supervisors_tool_alone() {
     assert_eq!(client.process.line(), None);
 }
 
-/// Of every tool, each argument given as something that it cannot be: the error names it, and is in no words of serde.
+/// Every tool gets each argument with an impossible value: the error names the argument, and has
+/// none of serde's terms.
 #[test]
 fn wrong_arguments_are_told_in_plain_words_by_every_tool() {
     let world = World::with_server();
@@ -490,7 +492,7 @@ fn wrong_arguments_are_told_in_plain_words_by_every_tool() {
         }
     }
     assert!(tried > 150, "{tried}");
-    // What is out of range says the range.
+    // An out-of-range value is reported with the range.
     for (tool, arguments, says) in [
         (
             "change",

@@ -1,5 +1,5 @@
-//! The set-up of MCP clients in `docs/mcp.md`, and the skill: each snippet is read as its client
-//! reads it, and what it names is started.
+//! The setup of MCP clients in `docs/mcp.md`, and the skill: each snippet is parsed like its client
+//! does, and the program it names is started.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ fn page(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// The fenced block whose first line is this.
+/// Returns the fenced block whose first line is this.
 fn block(page: &str, fence: &str) -> String {
     let lines = page.lines().skip_while(|line| *line != format!("```{fence}")).skip(1);
     let block: Vec<_> = lines.take_while(|line| *line != "```").collect();
@@ -36,7 +36,7 @@ fn every_clients_snippet_starts_a_server() {
             serde_json::from_str(&text).unwrap()
         };
         let server = &config[servers]["muxtap"];
-        // By the name under which it is installed.
+        // Named by its installed name.
         assert_eq!(server["command"], "muxtap", "{fence}");
         let args: Vec<String> = serde_json::from_value(server["args"].clone()).unwrap();
         let world = World::with_server();
@@ -55,7 +55,7 @@ fn the_skill_and_the_page_name_the_tools_that_there_are() {
     let tools: Vec<_> =
         listed.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect();
     let page = page("docs/mcp.md");
-    // Behind it stand the tools of other sets.
+    // The tools of other sets follow.
     let native = page.split("\nFurther sets").next().unwrap();
     let told: Vec<_> =
         native.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(name, _)| name).collect();
@@ -68,7 +68,7 @@ fn the_skill_and_the_page_name_the_tools_that_there_are() {
     let skill = self::page("docs/skill/SKILL.md");
     let (front, body) = skill.strip_prefix("---\n").unwrap().split_once("\n---\n").unwrap();
     let field = |name: &str| front.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap();
-    // What clients take of a skill's head.
+    // The limits of clients for a skill's head.
     assert!(field("name").chars().all(|c| c.is_ascii_lowercase()) && field("description").chars().count() <= 1024);
     for tool in ["list", "run", "send_keys", "create", "wait_for", "read_since", "capture_pane", "watch", "search"] {
         assert!(body.contains(&format!("`{tool}`")) && tools.iter().any(|name| name == tool), "{tool}");

@@ -1,5 +1,5 @@
-//! Tasks as an agent has them: for each the call that a model makes first, over the program and a real tmux. It works,
-//! or its error names the tool and the argument that do.
+//! Tasks of an agent: for each, the call that a model makes first, through the program and a real
+//! tmux. The call works, or its error names the right tool and argument.
 //!
 //! `docs/mcp.md` lists them.
 
@@ -16,7 +16,7 @@ fn text<'a>(answer: &'a Value, field: &str) -> &'a str {
     answer[field].as_str().unwrap_or_else(|| panic!("no {field}: {answer}"))
 }
 
-/// A client, and the pane of the world's session, in which a shell rests.
+/// Creates a client, and returns the pane of the world's session, in which a shell is idle.
 fn stage(world: &World) -> (Client, Value) {
     let mut client = Client::new(world);
     let prompt = client.call("wait_for", &json!({"panes": "main", "prompt": true, "since": "start"}));
@@ -42,7 +42,7 @@ fn a_command_for_a_repl() {
     assert_eq!(sent["submit"]["changed"], true, "{sent}");
     let said = client.says("wait_for", &json!({"panes": "%1", "patterns": "^got (.*)$"}));
     assert!(said.contains("%1 pattern /^got (.*)$/: got 6 * 7"), "{said}");
-    // Whoever takes it for a shell is told what to use.
+    // The error for a pane without a shell names the right tool.
     let error = client.fails("CONFLICT", "run", &json!({"target": "%1", "command": "6 * 7"}));
     assert!(error.contains("send_keys") && error.contains("wait_for") && !error.contains("send-keys"), "{error}");
 }
@@ -80,7 +80,7 @@ fn a_question_with_yes_or_no() {
     assert_eq!(client.call("wait_for", &json!({"panes": "%1", "patterns": "^answer: y$"}))["outcome"], "matched");
 }
 
-/// Asks twice, with the same words for another command. Its cursor is moved by arrows.
+/// Asks twice, with the same words for different commands. Arrows move its cursor.
 const CLAUDE: &str = r#"#!/usr/bin/env bash
 stty -echo -icanon
 ask() {
@@ -108,7 +108,7 @@ printf '\033[2J\033[Hall is done\n> \n'
 exec cat
 "#;
 
-/// Asks until any key comes; somebody else answers at that moment.
+/// Asks until any key arrives; a person answers at that moment.
 const HASTY: &str = r#"#!/usr/bin/env bash
 stty -echo -icanon
 printf '\033[2J\033[H Bash command\n\n   rm -rf build\n\n Do you want to proceed?\n ❯ 1. Yes\n   2. No (esc)\n'
@@ -117,7 +117,7 @@ printf '\033[2J\033[Hanswered at its own terminal\n> \n'
 while IFS= read -rsn1 key; do echo "a key too many" >>"$HOME/answers"; done
 "#;
 
-/// A world in whose session such an agent runs.
+/// Creates a world whose session runs such an agent.
 fn with_agent(name: &str, script: &str) -> World {
     let mut world = World::new();
     let bin = world.path("bin");
@@ -129,7 +129,7 @@ fn with_agent(name: &str, script: &str) -> World {
     world
 }
 
-/// The question that the agent asks, if it is not this one.
+/// Returns the agent's question, if it differs from this one.
 fn question(client: &mut Client, other: &str) -> Value {
     let mut asked = Value::Null;
     eventually("a question stands there", || {
@@ -180,7 +180,7 @@ fn a_dialog_of_another_agent() {
     let given = client.call("send_keys", &answer("2", &id));
     assert_eq!((&given["answered"], &given["taken"]), (&"Yes, and don't ask again".into(), &true.into()), "{given}");
     assert_eq!(fs::read_to_string(world.path("home/answers")).unwrap(), "rm -rf build: 2\n");
-    // The next one has the same words for another command, and is another question.
+    // The next question has the same words for another command, and is a different one.
     let second = question(&mut client, &id);
     for (asked, command) in [(&first, "rm -rf build"), (&second, "rm -rf /")] {
         assert_eq!(asked["question"], format!("Bash command\n{command}\nDo you want to proceed?"));
@@ -193,7 +193,7 @@ fn a_dialog_of_another_agent() {
     assert!(client.fails("CONFLICT", "send_keys", &answer("1", &id)).contains("asks nothing"));
 }
 
-/// A question that goes before Enter was pressed was answered by somebody else.
+/// A question that disappears before Enter was pressed was answered by a person.
 #[test]
 fn a_dialog_that_somebody_else_answers_meanwhile() {
     let world = with_agent("claude", HASTY);
@@ -205,7 +205,8 @@ fn a_dialog_that_somebody_else_answers_meanwhile() {
     assert!(!world.path("home/answers").exists(), "no key came behind the first");
 }
 
-/// dash tells nobody that a command was interrupted. The pane is not kept from others for it.
+/// dash does not report that a command was interrupted. The pane is not blocked for others because
+/// of it.
 #[test]
 fn a_pane_after_a_command_that_was_interrupted() {
     let world = World::with_server();
@@ -226,13 +227,13 @@ fn a_command_that_takes_longer_than_its_time() {
     let error = client.fails("TIMEOUT", "run", &json!({"target": pane, "command": command, "timeout_ms": 5000}));
     assert!(error.contains("within 5000 ms") && error.contains("first\n") && error.contains("C-c"), "{error}");
     let id = error.split("id: \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned();
-    // Its time is over once.
+    // The call times out once.
     let pending = client.call("run", &json!({"id": id, "timeout_ms": 100}));
     assert_eq!((&pending["outcome"], &pending["output"]), (&"pending".into(), &"first\n".into()), "{pending}");
     fs::write(&go, "").unwrap();
     let said = client.says("run", &json!({"id": id}));
     assert_eq!(said, "first\nlast\n[exit status 5]");
-    // Whoever asks again is answered again.
+    // A repeated call gets the same result.
     assert_eq!(client.call("run", &json!({"id": id}))["exit_status"], 5);
     let error = client.fails("NOT_FOUND", "run", &json!({"id": "r99-nothing"}));
     assert!(error.contains("10 minutes"), "{error}");
@@ -241,14 +242,14 @@ fn a_command_that_takes_longer_than_its_time() {
 #[test]
 fn a_command_that_takes_longer_than_a_call() {
     let mut world = World::with_server();
-    // What is to end within a call has all of this on a slow machine.
+    // A call has this much time on a slow machine.
     world.set("MUXTAP_MCP_HOLD", "6");
     let (mut client, pane) = stage(&world);
     let go = world.path("go");
     let command = format!("echo first; until [ -e {} ]; do sleep 0.05; done; echo last", go.display());
     let pending = client.call("run", &json!({"target": pane, "command": command, "timeout_ms": 600_000}));
     assert_eq!((&pending["outcome"], &pending["exit_status"]), (&"pending".into(), &Value::Null), "{pending}");
-    // Another client may ask for it, and another run waits for its turn.
+    // Another client may use its id, and another run waits for its turn.
     let mut other = Client::new(&world);
     let error = other.fails("CONFLICT", "run", &json!({"target": pane, "command": "true"}));
     assert!(error.contains("another run is under way"), "{error}");
@@ -285,7 +286,7 @@ fn a_hundred_kilobytes_of_output() {
     let read = pages(&mut client, "main", text(&ran, "cursor"), 7000);
     assert!(read.len() > 12 && read.iter().all(|page| page.len() <= 7001), "{}", read.len());
     assert!((head.to_owned() + &read.concat()).starts_with(&whole), "nothing is lost, and nothing told twice");
-    // A read from the beginning gives the same, whole lines each time.
+    // A read from the beginning gives the same, in whole lines.
     let read = pages(&mut client, "main", "start", 16_000);
     assert!(read.concat().contains(&whole));
     assert!(read.iter().rev().skip(1).all(|page| page.ends_with('\n')));
@@ -303,7 +304,8 @@ fn a_server_that_must_be_up() {
     let wait = json!({"panes": "web", "patterns": "Listening on :(\\d+)", "fail": "EADDRINUSE", "settle_ms": 50});
     let up = client.call("wait_for", &wait);
     assert_eq!((&up["outcome"], &up["predicates"][0]["captures"][1]), (&"matched".into(), &"8080".into()), "{up}");
-    // Asked again, it has been there all the time: that is what the answer says.
+    // When the wait is repeated, the line has been on the screen all along, and the response says
+    // so.
     let again = json!({"panes": "web", "patterns": "Listening", "since": "now", "timeout_ms": 300});
     let said = client.says("wait_for", &again);
     assert!(said.contains("timeout in ") && said.contains("(since: screen counts it): Listening on :8080"), "{said}");
@@ -318,7 +320,7 @@ fn the_tail_of_a_log() {
     let mut read = client.call("read_since", &json!({"target": "%1", "since": "lines:3"}));
     assert_eq!(text(&read, "text"), "499\n500\nready ");
     client.call("send_keys", &json!({"target": "%1", "text": "new", "keys": ["Enter"]}));
-    // A read answers with what there is as soon as there is something: a part of a line at first, it may be.
+    // A read returns as soon as there is output, perhaps a part of a line at first.
     let mut came = String::new();
     while !came.contains("got new") {
         read = client.call("read_since", &json!({"target": "%1", "since": read["cursor"], "wait_ms": 20_000}));
@@ -335,7 +337,7 @@ fn what_runs_is_stopped() {
     client.call("send_keys", &json!({"target": pane, "text": "echo be''gun; cat", "keys": ["Enter"]}));
     let begun = client.call("wait_for", &json!({"panes": pane, "patterns": "begun"}));
     assert_eq!(begun["outcome"], "matched", "{begun}");
-    // As other programs name it: nothing is typed, and the right name is said.
+    // A key named like in other programs: nothing is typed, and the error has the right name.
     let error = client.fails("INVALID_ARGUMENT", "send_keys", &json!({"target": pane, "keys": ["Ctrl+C"]}));
     assert!(error.contains("\"C-c\"") && error.contains("Nothing was typed"), "{error}");
     let sent = client.call("send_keys", &json!({"target": pane, "keys": ["C-c"]}));
@@ -349,7 +351,7 @@ fn what_runs_is_stopped() {
 fn an_editor_is_left() {
     let world = World::with_server();
     let mut client = Client::new(&world);
-    // An editor as far as its keys: it ends with Escape and :q!
+    // Stands in for an editor, as far as its keys: it ends with Escape and :q!
     let editor = "stty raw -echo; printf 'INSERT'; key=$(dd bs=1 count=1 2>/dev/null); stty sane; printf 'normal'; \
                   read -r line; echo \"left with $line\"; exec cat";
     world.window(editor);
@@ -393,7 +395,7 @@ fn two_windows_are_compared() {
         text(&shown, "text").to_owned()
     };
     assert_eq!((shown("old").as_str(), shown("new").as_str()), ("timeout = 30", "timeout = 60"));
-    // Side by side for whoever looks on.
+    // The panes are side by side for a person who watches.
     client.call("change", &json!({"target": "main:new", "select": true}));
     let active = client.call("list", &json!({"what": "windows"}))["windows"].clone();
     let active: Vec<_> = active.as_array().unwrap().iter().filter(|window| window["active"] == true).collect();
@@ -410,7 +412,7 @@ fn a_command_whose_pane_ends() {
     let said = client.says("wait_for", &json!({"panes": made["pane"], "patterns": "never"}));
     assert!(said.starts_with(&format!("the pane ended first in {} ", text(&made, "pane"))), "{said}");
     assert!(said.contains("exit status 7") && said.contains("pattern /never/: not yet"), "{said}");
-    // What is to run there again is a change of the pane.
+    // Restarting the program is a change of the pane.
     let error = client.fails("CONFLICT", "send_keys", &json!({"target": made["pane"], "keys": ["Enter"]}));
     assert!(error.contains("change (respawn: true)"), "{error}");
     let again = json!({"target": made["pane"], "respawn": true, "command": "echo again; exec cat"});
@@ -473,7 +475,7 @@ fn a_key_that_is_misspelt() {
             client.fails("INVALID_ARGUMENT", "send_keys", &json!({"target": "%1", "text": "x", "keys": [wrong]}));
         assert!(error.contains(&format!("write \"{right}\"")), "{wrong}: {error}");
     }
-    // One string is one key; several are a list.
+    // One string is one key; several keys are a list.
     let error = client.fails("INVALID_ARGUMENT", "send_keys", &json!({"target": "%1", "keys": "C-a Enter"}));
     assert!(error.contains(r#"["C-a","Enter"]"#), "{error}");
     client.call("send_keys", &json!({"target": "%1", "keys": "Enter"}));

@@ -1,12 +1,13 @@
-//! A pane in one of tmux's modes: somebody scrolls there, or looks at a tree. Input reaches the
-//! program past it, or is refused; the mode stays as it is.
+//! A pane in one of tmux's modes: a person scrolls in it, or looks at a tree. Input bypasses the
+//! mode and reaches the program, or is refused; the mode stays unchanged.
 
 use crate::common::World;
 
-/// Keys that open a prompt of tmux's own in copy mode, which blocks the control client that pressed them.
+/// Keys that open tmux's own prompts in copy mode, which block the control client that pressed
+/// them.
 const OPENS_PROMPTS: &str = "f F t T g : / ?";
 
-/// The modes and what enters them.
+/// The modes and the commands that enter them.
 const MODES: [(&str, &[&str]); 5] = [
     ("copy-mode", &["copy-mode", "-t"]),
     ("tree-mode", &["choose-tree", "-t"]),
@@ -15,7 +16,7 @@ const MODES: [(&str, &[&str]); 5] = [
     ("view-mode", &[]),
 ];
 
-/// A pane with a history, in which this runs, and another one.
+/// Creates a pane with a history that runs this program, and another pane.
 fn panes(world: &World, program: &str) -> (String, String) {
     let other = world.session("main");
     let pane = world.window(&format!("seq 1 200; exec {program}"));
@@ -23,12 +24,12 @@ fn panes(world: &World, program: &str) -> (String, String) {
     (pane, other)
 }
 
-/// The mode of a pane and how far it is scrolled.
+/// Returns the mode of a pane and its scroll position.
 fn mode(world: &World, pane: &str) -> String {
     world.tmux(&["display-message", "-p", "-t", pane, "#{pane_mode} #{scroll_position}"])
 }
 
-/// Scrolls up in copy mode, as the wheel does.
+/// Scrolls up in copy mode like the wheel does.
 fn scroll(world: &World, pane: &str) -> String {
     world.tmux(&["copy-mode", "-t", pane]);
     world.tmux(&["send-keys", "-t", pane, "-X", "-N", "7", "scroll-up"]);
@@ -37,7 +38,8 @@ fn scroll(world: &World, pane: &str) -> String {
     before
 }
 
-/// Another pane of the server answers at once: tmux reads on what muxtap asks.
+/// Asserts that another pane of the server responds immediately: tmux still reads muxtap's
+/// requests.
 fn answers(world: &World, other: &str, word: &str) {
     world.ok(&["send-keys", "-t", other, &format!("echo {word}''-there"), "Enter"]);
     world.ok(&["wait-for", "-t", other, "-p", &format!("(?m)^{word}-there$"), "-T", "10"]);
@@ -83,7 +85,7 @@ fn every_mode_is_passed_and_stays() {
         world.await_output(&pane, &format!("(?m)^{name} f F t T g : / .\n{name} f"));
         assert_eq!(mode(&world, &pane), before);
         answers(&world, &other, name);
-        // A mode of a mode is left one by one.
+        // Nested modes are left one by one.
         for _ in 0..3 {
             world.tmux(&["copy-mode", "-q", "-t", &pane]);
         }

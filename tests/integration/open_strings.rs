@@ -1,14 +1,14 @@
-//! A string (OSC, DCS, APC, title) that a program begins and never ends: tmux gives it up after
+//! A string (OSC, DCS, APC, title) that a program begins and never ends: tmux discards it after
 //! five seconds, and so do reads, waits and screens.
 
 use std::{thread::sleep, time::Duration};
 
 use crate::common::{World, eventually};
 
-/// Later than tmux gives a string up, and than muxtap sees that.
+/// The time after which tmux has discarded a string and muxtap has noticed.
 const OVER: &str = "5.5";
 
-/// A pane that runs a script.
+/// Creates a pane that runs a script.
 fn pane(world: &World, script: &str) -> String {
     let pane = world.ok(&["new-session", "-x", "60", "-y", "15", "--", "sh"]);
     world.await_output(&pane, "[$#] $");
@@ -38,7 +38,7 @@ fn what_comes_after_a_string_that_was_given_up_is_read_and_waited_for() {
         assert!(!text.contains("swallowed") && !text.contains("never"), "{what}: {text:?}");
         let all = world.json(&["read", "-t", &pane, "--since", "start"]);
         assert!(all["gap"].is_null(), "nothing is missing: {all}");
-        // In pieces of any size, too.
+        // The same in pieces of any size.
         let (mut since, mut pieces) = ("start".to_owned(), String::new());
         loop {
             let piece = world.json(&["read", "-t", &pane, "--since", &since, "--max-bytes", "7"]);
@@ -51,7 +51,7 @@ fn what_comes_after_a_string_that_was_given_up_is_read_and_waited_for() {
             since = cursor;
         }
         assert_eq!(pieces, all["text"].as_str().unwrap(), "{what}");
-        // The decision is part of the stream: tmux shows the same.
+        // The discarded string is part of the stream: tmux shows the same.
         let shown = world.tmux(&["capture-pane", "-p", "-t", &pane]);
         assert!(shown.contains("before after\nmore"), "{what}: {shown}");
     }
@@ -90,13 +90,13 @@ fn a_string_that_was_open_when_the_pane_was_first_seen_ends_too() {
     let script = "printf 'early \\033]2;never'; sleep 7; echo late; exec sleep 1000";
     let pane = world.window(&format!("sh -c {}", shell(script)));
     sleep(Duration::from_millis(500));
-    // tmux tells the sequence that is pending.
+    // tmux reports the pending sequence.
     eventually("the string is begun", || world.tmux(&["capture-pane", "-p", "-t", &pane]).contains("early"));
     let wait = world.muxtap(&["wait-for", "-t", &pane, "-p", "^early late$", "--since", "start", "-T", "20"]);
     assert_eq!(wait.status, 0, "{wait:?}");
 }
 
-/// Quoted for a shell.
+/// Quotes a script for a shell.
 fn shell(script: &str) -> String {
     format!("'{}'", script.replace('\'', r"'\''"))
 }

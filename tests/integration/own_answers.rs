@@ -1,4 +1,4 @@
-//! A question to a person is not answered by who asks it.
+//! A process that asks a person cannot answer its own question.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -9,7 +9,7 @@ use crate::{
     subscribers::Sse,
 };
 
-/// Speaks MCP with muxtap, asks for a session, and answers its own question in each way that there is.
+/// Speaks MCP with muxtap, requests a session, and tries to answer its own question in every way.
 const ASKER: &str = r#"
 mkfifo in
 $MUXTAP mcp < in > out &
@@ -46,7 +46,7 @@ fn a_program_in_a_pane_does_not_answer_its_own_question_and_another_pane_does() 
     fs::set_permissions(programs.join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
     world.set("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap()));
     world.session("main");
-    // A person looks.
+    // A person watches.
     world.ok(&["list-panes"]);
     let mut watch = Sse::of(&world, "/v1/approvals/events", None).unwrap();
     watch.find("it watches", |_| true);
@@ -81,7 +81,7 @@ fn a_program_in_a_pane_does_not_answer_its_own_question_and_another_pane_does() 
     assert_eq!(world.json(&["approvals"])["approvals"][0]["id"], asked["id"]);
     assert!(!world.sessions().contains(&"evil".to_owned()));
 
-    // A person in another pane says yes.
+    // A person approves in another pane.
     let other =
         world.window(&format!("MUXTAP_SOCKET={socket} {muxtap} approvals approve {id}; echo said $?; exec cat"));
     world.await_output(&other, "^said 0");
@@ -93,7 +93,7 @@ fn a_program_in_a_pane_does_not_answer_its_own_question_and_another_pane_does() 
     drop(watch);
 }
 
-/// Over HTTP on the daemon's socket, too: the process that called the tool is the one who asks.
+/// Over HTTP on the daemon's socket, the process that called the tool counts as the asker too.
 #[test]
 fn a_caller_of_mcp_over_http_on_the_socket_does_not_answer_either() {
     let world = World::with_server();

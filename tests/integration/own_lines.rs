@@ -1,4 +1,4 @@
-//! The lines that muxtap sends, on servers whose users have aliases and hooks of their own.
+//! muxtap's own command lines, on servers whose users have aliases and hooks.
 
 use std::{collections::BTreeSet, fs};
 
@@ -6,10 +6,10 @@ use muxtap::protocol::names::{SPELLINGS, spelled};
 
 use crate::common::{World, eventually, run};
 
-/// Commands of tmux's that a version before 3.7 does not have.
+/// tmux commands that a version before 3.7 does not have.
 const LATER: [&str; 1] = ["new-pane"];
 
-/// The commands of this tmux, and their short names.
+/// Returns the commands of this tmux and their short names.
 fn commands(world: &World) -> Vec<(String, String)> {
     let listed = world.tmux(&["list-commands", "-F", "#{command_list_name} #{command_list_alias}"]);
     let pair = |line: &str| {
@@ -19,7 +19,7 @@ fn commands(world: &World) -> Vec<(String, String)> {
     listed.lines().map(pair).collect()
 }
 
-/// Sets these aliases at once: an alias for the command that sets them would be one for the next.
+/// Sets these aliases at once: an alias for the command that sets them would affect the next one.
 fn set_aliases<'a>(world: &World, aliases: impl IntoIterator<Item = (&'a str, &'a str)>) {
     let lines = aliases.into_iter().enumerate();
     let lines =
@@ -29,7 +29,7 @@ fn set_aliases<'a>(world: &World, aliases: impl IntoIterator<Item = (&'a str, &'
     world.tmux(&["source-file", &file.display().to_string()]);
 }
 
-/// Plain tmux, by muxtap's spellings.
+/// Calls plain tmux with muxtap's spellings.
 fn tmux(world: &World, args: &[&str]) -> String {
     world.tmux(&[&[spelled(args[0])], &args[1..]].concat())
 }
@@ -54,7 +54,7 @@ fn an_alias_of_any_name_of_tmuxs_changes_nothing_of_what_muxtap_does() {
     let names = commands(&world);
     let names: BTreeSet<_> = names.iter().flat_map(|(name, alias)| [name.as_str(), alias]).collect();
     let names = names.into_iter().filter(|name| !name.is_empty());
-    // What is said is no answer to anything, and some of it is two commands, or waits for ever.
+    // The output is not a valid reply, and some aliases are two commands, or wait forever.
     let aliased = ["display-message -p aliased", "show-options -g status ; show-options -g status", "wait-for nobody"];
     set_aliases(&world, names.enumerate().map(|(at, name)| (name, aliased[at % aliased.len()])));
     assert_eq!(world.sessions(), ["main"]);
@@ -108,7 +108,7 @@ fn an_answer_that_cannot_be_read_is_an_error_that_names_the_command() {
             assert!(said.contains(&format!("`{}`", spelled(name))) && said.contains("command-alias"), "{said}");
         }
     }
-    // Set while muxtap follows.
+    // Set while muxtap follows the server.
     let world = World::with_server();
     assert_eq!(world.panes().len(), 1);
     set_aliases(&world, ["list-panes", "list-sessions"].map(|name| (spelled(name), "show-options -g status")));
@@ -118,7 +118,7 @@ fn an_answer_that_cannot_be_read_is_an_error_that_names_the_command() {
     assert!(said.contains("`list-sessio`"), "{said}");
 }
 
-/// What asks the user something, and holds back the client for which it is asked.
+/// Commands that prompt the user and block the client for which they run.
 const QUESTIONS: [&str; 4] = [
     "command-prompt -I \"#W\" \"rename-window '%%'\"",
     "confirm-before \"display-message x\"",
@@ -132,7 +132,7 @@ fn a_hook_that_asks_its_user_holds_nothing_back() {
     let pane = world.ok(&["list-panes", "-t", "main", "-F", "#{pane_id}"]);
     let waiting = world.spawn(&["wait-for", "-t", &pane, "-p", "later", "-T", "60"]);
     eventually("it waits", || world.metric("muxtap_waits_active") == 1);
-    // A connection that is held back is replaced by another client.
+    // A blocked connection is replaced by another client.
     let clients = || world.tmux(&["list-clients", "-F", "#{client_pid}"]);
     let first = clients();
     assert!(!first.is_empty());
@@ -155,7 +155,7 @@ fn a_hook_that_asks_its_user_holds_nothing_back() {
     assert_eq!(waiting.finish().status, 0, "the connection is the one that it was");
 }
 
-/// Hooks of what is announced wait in the server's own queue, and hold back all that it announces.
+/// Hooks of notifications wait in the server's own queue, and block all its notifications.
 #[test]
 fn a_hook_of_an_announcement_that_asks_its_user_holds_nothing_back() {
     for hook in ["session-created", "window-linked"] {
@@ -173,7 +173,8 @@ fn a_hook_of_an_announcement_that_asks_its_user_holds_nothing_back() {
     }
 }
 
-/// As with a script's `tmux new-window`: the hook goes on when it is answered, whoever made the window.
+/// As with a script's `tmux new-window`: the hook continues when it is answered, regardless of the
+/// window's creator.
 #[test]
 fn a_hook_goes_on_when_it_is_released() {
     let world = World::with_server();
@@ -192,11 +193,11 @@ fn a_hook_goes_on_when_it_is_released() {
     let _ = run(world.tmux_command(world.socket()).args(["wait-for", "-S", "held"]));
 }
 
-/// Without a client such a session is gone before anything can be done in it, as one of plain tmux is.
+/// Without a client such a session ends before anything can be done in it, like with plain tmux.
 #[test]
 fn a_session_that_ends_without_a_client_is_said_to_be_one() {
     let world = World::with_server();
-    // Its own option, so that the test has a session.
+    // A separate option, so that the test has a session.
     world.tmux(&[
         "set-option",
         "-t",
@@ -222,7 +223,7 @@ fn a_session_that_ends_without_a_client_is_said_to_be_one() {
     world.ok(&["new-session", "-s", "two", "--", "cat"]);
 }
 
-/// muxtap's own session is not a user's: a server that muxtap starts lives under such an option.
+/// muxtap's own session is not a user's: a server that muxtap starts survives with such an option.
 #[test]
 fn a_server_can_be_started_where_sessions_end_without_a_client() {
     let world = World::new();

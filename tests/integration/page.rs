@@ -1,4 +1,4 @@
-//! Pages: a client of the wire that `docs/page.md` describes, and who may be one.
+//! Pages: a client of the protocol in `docs/page.md`, and the access to it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,26 +16,26 @@ use tokio_tungstenite::tungstenite::{self, Message, WebSocket, client::IntoClien
 
 use crate::common::{Background, Http, LIMIT, World, eventually, signal};
 
-/// A cell: its text, and how it looks.
+/// A cell: its text and its style.
 type Cell = (String, String);
 
 /// A page that is a real WebSocket client.
 pub struct Page<S> {
     socket: WebSocket<S>,
     views: HashMap<u64, View>,
-    /// Messages that are no screens.
+    /// Messages other than screens.
     others: Vec<Value>,
     client: String,
-    /// The highest number that the daemon had taken before.
+    /// The highest number that the daemon had accepted before.
     taken: u64,
     may: Vec<String>,
-    /// Messages for views.
+    /// The number of messages for views.
     screens: usize,
     bytes: usize,
     draws: bool,
 }
 
-/// A view as a page has it.
+/// A view as the page has it.
 #[derive(Default)]
 struct View {
     rows: Vec<Value>,
@@ -81,7 +81,7 @@ impl View {
     }
 }
 
-/// A row's text.
+/// Returns a row's text.
 fn text_of(row: &Value) -> String {
     let runs = row.as_array().unwrap();
     let goes_on = runs.last() == Some(&json!("+"));
@@ -89,7 +89,7 @@ fn text_of(row: &Value) -> String {
     runs[..runs.len() - usize::from(goes_on)].iter().map(text).collect()
 }
 
-/// A row's cells: a wide one, and empty ones behind it.
+/// Returns a row's cells: a wide one, and empty ones after it.
 fn cells_of(row: &Value, columns: usize) -> Vec<Cell> {
     let mut cells = Vec::new();
     let runs = row.as_array().unwrap();
@@ -111,7 +111,7 @@ fn cells_of(row: &Value, columns: usize) -> Vec<Cell> {
     cells
 }
 
-/// Those of a style's words that another terminal tells too.
+/// Returns the words of a style that another terminal can report too.
 fn looks_of(style: &str) -> String {
     let told = |word: &&str| matches!(*word, "b" | "d" | "i" | "u" | "r") || word.starts_with(['f', 'g']);
     style.split(' ').filter(told).collect::<Vec<_>>().join(" ")
@@ -121,10 +121,10 @@ fn size16(number: u64) -> std::num::NonZeroU16 {
     u16::try_from(number).ok().and_then(std::num::NonZeroU16::new).unwrap()
 }
 
-/// Rows of cells, and the cursor's column and row.
+/// The rows of cells, and the cursor's column and row.
 type Shown = (Vec<Vec<Cell>>, (u64, u64));
 
-/// What tmux itself shows in a pane, as another terminal understands it.
+/// Returns tmux's own content of a pane, as another terminal interprets it.
 fn shown_by_tmux(world: &World, pane: &str) -> Shown {
     let size =
         world.tmux(&["display-message", "-p", "-t", pane, "#{pane_width} #{pane_height} #{cursor_x} #{cursor_y}"]);
@@ -164,13 +164,13 @@ fn shown_by_tmux(world: &World, pane: &str) -> Shown {
     ((0..rows).map(|y| (0..columns).map(|x| cell(y, x)).collect()).collect(), (x, y))
 }
 
-/// Blanks look the same whatever would be written in them, but for what shows in a blank.
+/// Removes styles that are invisible in a blank.
 fn visible(cells: Vec<Vec<Cell>>) -> Vec<Vec<Cell>> {
     let seen = |word: &&str| matches!(*word, "u" | "r") || word.starts_with('g');
     let cell = |(text, looks): Cell| {
         let shows = looks.split(' ').any(|word| seen(&word));
         let looks = if text == " " && !shows { String::new() } else { looks };
-        // The right half is its left one's.
+        // The right half has its left half's style.
         if text.is_empty() { (text, String::new()) } else { (text, looks) }
     };
     cells.into_iter().map(|row| row.into_iter().map(cell).collect()).collect()
@@ -181,13 +181,13 @@ fn page(world: &World) -> Page<UnixStream> {
     again(world, None)
 }
 
-/// Opens a page that goes on with another's input.
+/// Opens a page that continues another's input.
 fn again(world: &World, client: Option<&str>) -> Page<UnixStream> {
     world.ok(&["list-panes"]);
     connect(world, client)
 }
 
-/// Connects a page, and asks tmux nothing before.
+/// Connects a page without asking tmux first.
 fn connect(world: &World, client: Option<&str>) -> Page<UnixStream> {
     let stream = UnixStream::connect(world.daemon_socket()).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -222,10 +222,11 @@ impl<S: Read + Write> Page<S> {
         self.socket.send(Message::text(message.to_string())).unwrap();
     }
 
-    /// The next message; null at the end. Screens are applied, and drawn unless the page does not draw.
+    /// Returns the next message; null at the end. Screens are applied, and drawn unless the page
+    /// does not draw.
     fn next(&mut self) -> Value {
         let begun = Instant::now();
-        // Pings come however long nothing else does.
+        // Pings arrive even if nothing else does.
         while begun.elapsed() < LIMIT {
             let text = match self.socket.read() {
                 Ok(Message::Text(text)) => text,
@@ -265,7 +266,7 @@ impl<S: Read + Write> Page<S> {
         }
     }
 
-    /// The key of each pane, by its id.
+    /// Returns the key of each pane, by its id.
     fn keys(&mut self) -> BTreeMap<String, String> {
         self.say(&json!({"type": "list"}));
         let panes = self.next_of("panes");
@@ -281,7 +282,7 @@ impl<S: Read + Write> Page<S> {
         }
     }
 
-    /// Reads until a view holds this.
+    /// Reads until a view meets this condition.
     fn until(&mut self, view: u64, what: &str, fits: impl Fn(&View) -> bool) {
         while !self.views.get(&view).is_some_and(&fits) {
             let shown = self.views.get(&view).map(View::text).unwrap_or_default();
@@ -293,7 +294,7 @@ impl<S: Read + Write> Page<S> {
         self.until(view, text, |view| view.text().contains(text));
     }
 
-    /// Compares a view with what tmux shows.
+    /// Compares a view with tmux's screen.
     fn check(&mut self, view: u64, world: &World, pane: &str) {
         let ((ours, at), theirs, text) = self.both(view, world, pane);
         let differs = ours.iter().zip(&theirs.0).enumerate().find(|(_, (ours, theirs))| ours != theirs);
@@ -306,7 +307,7 @@ impl<S: Read + Write> Page<S> {
         assert_eq!(at, theirs.1);
     }
 
-    /// Reads until it shows what tmux shows by then: what was typed before may still be under way.
+    /// Reads until the view equals tmux's current screen: earlier input may still be in transit.
     fn until_same(&mut self, view: u64, world: &World, pane: &str) {
         loop {
             let (ours, theirs, text) = self.both(view, world, pane);
@@ -317,13 +318,14 @@ impl<S: Read + Write> Page<S> {
         }
     }
 
-    /// What it shows, and where the cursor is; both as tmux has it; and what it shows as text.
+    /// Returns the view's content and cursor, tmux's content and cursor, and the view's text.
     fn both(&self, view: u64, world: &World, pane: &str) -> (Shown, Shown, String) {
         let (theirs, at) = shown_by_tmux(world, pane);
         let view = &self.views[&view];
         let (mut ours, theirs) = (visible(view.cells()), visible(theirs));
         for (ours, theirs) in ours.iter_mut().zip(&theirs) {
-            // tmux tells nobody of cells behind the last one in use that were erased with a background.
+            // tmux does not report cells after the last one in use that were erased with a
+            // background.
             let blank = (" ".to_owned(), String::new());
             let told = theirs.iter().rposition(|cell| *cell != blank).map_or(0, |last| last + 1);
             ours.iter_mut().skip(told).filter(|(text, _)| text == " ").for_each(|(_, looks)| looks.clear());
@@ -331,14 +333,14 @@ impl<S: Read + Write> Page<S> {
         ((ours, view.at), (theirs, at), view.text())
     }
 
-    /// Asks something that is answered behind all that was to be sent before.
+    /// Sends a request whose response comes after all pending messages.
     fn settle(&mut self) {
         self.say(&json!({"type": "nothing", "id": 7}));
         while self.next_of("error")["id"] != 7 {}
     }
 }
 
-/// A pane that prints what is written to its terminal, and nothing else.
+/// Creates a pane that prints only what is written to its terminal.
 fn silent_pane(world: &World) -> (String, std::fs::File) {
     let pane = world.window("stty raw -echo; echo ready; exec sleep 1000");
     world.await_output(&pane, "ready");
@@ -347,7 +349,7 @@ fn silent_pane(world: &World) -> (String, std::fs::File) {
     (pane, terminal)
 }
 
-/// A number that looks random, and is the same in each run.
+/// A pseudorandom number, the same in each run.
 struct Random(u64);
 
 impl Random {
@@ -407,7 +409,8 @@ fn what_a_page_shows_is_what_tmux_shows() {
         let output = format!("{}\x1b[m\x1b[r\r\n{end}", random.output(80));
         terminal.write_all(output.as_bytes()).unwrap();
         page.until(1, &end, |view| view.text().contains(&end) && !view.stale);
-        // What the seed did not tell (a cursor that was saved before it, with its colours) is guessed until the pane rests.
+        // What the seed did not tell (a cursor that was saved before it, with its colors) is
+        // guessed until the pane is at rest.
         page.until_same(1, &world, &pane);
     }
     // Modes too.
@@ -463,7 +466,7 @@ fn a_page_that_does_not_draw_is_sent_nothing_more() {
     }
     page.settle();
     assert_eq!(page.screens, 1);
-    // When it draws it is sent what is there, once.
+    // When the page draws, it gets the current screen, once.
     page.draws = true;
     page.say(&json!({"type": "drawn", "views": [1]}));
     page.until_text(1, "line 49.");
@@ -492,7 +495,7 @@ fn a_flood_costs_a_page_no_more_than_its_frames() {
     page.until_text(1, "THE END");
     flood.join().unwrap();
     let (took, screens) = (begun.elapsed(), page.screens - before);
-    // 5.8 MB were printed. The rate holds however slow this machine is.
+    // 5.8 MB were printed. The rate holds on any slow machine.
     assert!(screens as u128 <= took.as_millis() * 60 / 1000 + 3, "{screens} in {took:?}");
     assert!(page.bytes / screens.max(1) < 8_000, "{} bytes, {screens} messages", page.bytes);
     page.check(1, &world, &pane);
@@ -515,7 +518,7 @@ fn nothing_is_sent_for_panes_that_are_quiet() {
     }
     page.settle();
     let before = page.screens;
-    // What happens elsewhere is nothing to them.
+    // Events in other panes do not affect the views.
     let (other, mut terminal) = silent_pane(&world);
     for number in 0..20 {
         terminal.write_all(format!("\r\nnumber {number}.").as_bytes()).unwrap();
@@ -523,7 +526,7 @@ fn nothing_is_sent_for_panes_that_are_quiet() {
     }
     page.settle();
     assert_eq!(page.screens, before);
-    // One view too many, and one that is hidden.
+    // One view too many, and a hidden one.
     for view in 200..513 {
         page.say(&json!({"type": "show", "view": view, "key": keys[&panes[0]]}));
     }
@@ -539,7 +542,7 @@ fn typing_survives_reconnects_each_key_once() {
     let mut random = Random(11);
     let mut client: Option<String> = None;
     let (mut next, mut settled) = (1_u64, 0_u64);
-    // What is typed is shown in colours, so that these are compared too.
+    // Typed text is shown in colors, so that these are compared too.
     let plain = |seq: u64| format!("{seq:05}.");
     let word = |seq: u64| format!("\x1b[0;1;3{};4{}m{}", seq % 7, seq % 8, plain(seq));
     for _ in 0..tries {
@@ -549,14 +552,14 @@ fn typing_survives_reconnects_each_key_once() {
         let key = page.keys()[&pane].clone();
         page.show(1, &key);
         page.until_same(1, &world, &pane);
-        // What was neither acknowledged nor counted is sent again.
+        // Input that was neither acknowledged nor counted is sent again.
         let resend = settled + 1..next;
         let new = next..next + 1 + random.below(8) as u64;
         for seq in resend.chain(new.clone()) {
             page.say(&json!({"type": "input", "seq": seq, "key": key, "text": word(seq)}));
         }
         next = new.end;
-        // Some answers are read, then the connection breaks in the middle.
+        // Some responses are read, then the connection breaks in the middle.
         page.say(&json!({"type": "nothing", "id": 9}));
         for _ in 0..random.below(12) {
             let message = page.next();
@@ -574,7 +577,8 @@ fn typing_survives_reconnects_each_key_once() {
     for seq in settled.max(page.taken) + 1..next {
         page.say(&json!({"type": "input", "seq": seq, "key": key, "text": word(seq)}));
     }
-    // One that was applied is answered again and not typed again; one that is missing is refused.
+    // Input that was already applied is acknowledged again and not typed again; a missing number is
+    // refused.
     page.say(&json!({"type": "input", "seq": next - 1, "key": key, "text": word(next - 1)}));
     page.say(&json!({"type": "input", "seq": next + 1, "key": key, "text": "never"}));
     assert_eq!(page.next_of("nack")["error"]["code"], "INVALID_ARGUMENT");
@@ -603,7 +607,7 @@ fn two_pages_never_resize_a_pane() {
     one.until_text(0, "both");
     other.until_text(2, "both");
     assert_eq!(size(), before);
-    // The second connection of one input ends the first.
+    // The second connection with the same input ends the first.
     let client = one.client.clone();
     let mut newer = again(&world, Some(&client));
     assert_eq!(one.next_of("error")["error"]["code"], "REPLACED");
@@ -633,15 +637,15 @@ fn a_window_has_a_pages_size_as_long_as_it_is_asked_to() {
     let fitted = ask(&mut one, "fit", 100, 30);
     assert_eq!(fitted["result"], json!({"columns": 100, "rows": 30}), "{fitted}");
     assert_eq!((size(), option()), ("100x30".into(), "manual".into()));
-    // Another page takes it over; the first cannot take that back.
+    // Another page takes over the size; the first cannot take it back.
     ask(&mut other, "fit", 90, 20);
     ask(&mut one, "unfit", 0, 0);
     assert_eq!(size(), "90x20");
     assert_eq!(ask(&mut one, "fit", 0, 20)["error"]["code"], "INVALID_ARGUMENT");
     assert_eq!(ask(&mut other, "unfit", 0, 0)["result"], json!({}));
     assert_eq!((size(), option()), (before.clone(), String::new()));
-    // What the window had of its own comes back. A page that is back within its time has its size, and the daemon's
-    // end gives it back.
+    // The window's own size is restored. A page that reconnects in time keeps its size, and the
+    // daemon's end restores it.
     world.tmux(&["set-option", "-w", "-t", &pane, "window-size", "smallest"]);
     ask(&mut one, "fit", 70, 18);
     let client = one.client.clone();
@@ -671,13 +675,13 @@ fn a_window_that_a_killed_daemon_has_fitted_is_given_back_by_the_next_one() {
     fit(&mut killed, &pane, 70);
     world.kill_daemon(rustix::process::Signal::KILL);
     assert_eq!((size(&pane), option(&pane, "window-size")), ("70x18".into(), "manual".into()));
-    // Somebody else's text is no size: such a window stays as it is.
+    // Another program's text is not a size: such a window stays unchanged.
     world.tmux(&["set-option", "-w", "-t", &other, "@muxtap-fit", "x 1 10 10 ;kill-server"]);
     let mut next = page(&world);
     eventually("it is given back", || size(&pane) == before && option(&pane, "window-size") == "smallest");
     eventually("its mark is gone", || option(&pane, "@muxtap-fit").is_empty());
     assert_eq!(size(&other), before);
-    // What a page has taken since has a mark of its own, and is given back by its daemon.
+    // A page's later size has its own mark, and its daemon restores it.
     fit(&mut next, &pane, 60);
     assert!(option(&pane, "@muxtap-fit").ends_with(" smallest"));
     world.ok(&["stop"]);
@@ -687,7 +691,7 @@ fn a_window_that_a_killed_daemon_has_fitted_is_given_back_by_the_next_one() {
 #[test]
 fn a_qr_code_holds_the_link_for_another_machine() {
     let world = World::with_server();
-    // The daemon names an address beyond this machine only where the system has one.
+    // The daemon names an address beyond this machine only if the system has one.
     let probe = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     if probe.connect("192.0.2.1:9").is_err() {
         println!("no way to another network: no address for a QR code");
@@ -743,7 +747,7 @@ fn a_server_that_does_not_answer_keeps_its_panes_in_the_list() {
     let listed = second.keys();
     signal(server, rustix::process::Signal::CONT);
     assert_eq!(listed, keys);
-    // One that has ended has none.
+    // An ended pane has none.
     first.say(&json!({"type": "drawn", "list": true}));
     world.tmux(&["kill-server"]);
     while first.next_of("panes")["gone"].as_array().unwrap().is_empty() {
@@ -775,7 +779,8 @@ fn what_a_hostile_pane_prints_stays_text() {
     let key = page.keys()[&pane].clone();
     page.show(1, &key);
     let markup = "<script>alert(1)</script>\"\\u0000\\\"]},{";
-    // 3.2a gives C1 characters cells of their own and prints them as they are: a terminal takes that for controls.
+    // 3.2a gives C1 characters their own cells and prints them unchanged: a terminal interprets
+    // that as controls.
     let controls = if world.tmux(&["display-message", "-p", "#{version}"]) == "3.2a" { "" } else { "\u{85}\u{9b}" };
     let hostile = format!(
         "{markup}\r\n\x1b]2;<b>\x01\x07\x1b]8;;javascript:alert(1)\x07link\x1b]8;;\x07\x1b]52;c;aGk=\x07\r\n{controls}1m\x1b[8mx\
@@ -789,7 +794,7 @@ fn what_a_hostile_pane_prints_stays_text() {
     assert!(!said.contains("javascript"), "{said}");
     assert!(!view.rows.iter().any(|row| text_of(row).contains(char::is_control)));
     page.check(1, &world, &pane);
-    // The end of a program is told, and its screen stays.
+    // The end of a program is reported, and its screen stays.
     world.tmux(&["kill-pane", "-t", &pane]);
     assert_eq!(page.next_of("ended")["view"], 1);
     page.say(&json!({"type": "input", "seq": 1, "key": key, "keys": ["Enter"]}));
@@ -822,13 +827,13 @@ fn a_page_lists_panes_waits_and_calls_tools() {
     while page.next_of("panes")["gone"].as_array().unwrap().is_empty() {
         page.say(&json!({"type": "drawn", "list": true}));
     }
-    // What is no message ends the connection.
+    // An invalid message ends the connection.
     page.socket.send(Message::text("{")).unwrap();
-    // The news of the pane's end may still be on their way.
+    // The messages about the pane's end may still be in transit.
     while !page.next().is_null() {}
 }
 
-/// Asks over TCP with these header lines. Returns the answer and its head.
+/// Sends a request over TCP with these header lines. Returns the response and its head.
 pub fn ask(addr: &str, method: &str, path: &str, headers: &[&str], body: &str) -> (Http, String) {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -849,7 +854,7 @@ pub fn ask(addr: &str, method: &str, path: &str, headers: &[&str], body: &str) -
     (Http { status, body: answer[split + 4..].to_vec() }, head)
 }
 
-/// Opens a link: the daemon's address, and the cookie as a header line.
+/// Opens a link: returns the daemon's address, and the cookie as a header line.
 pub fn log_in(world: &World, flags: &[&str]) -> (String, String) {
     let link = world.ok(&[&["open", "--print"], flags].concat());
     let (base, code) = link.split_once("/#code=").unwrap();
@@ -861,7 +866,7 @@ pub fn log_in(world: &World, flags: &[&str]) -> (String, String) {
     for word in ["HttpOnly", "SameSite=Strict", "Path=/"] {
         assert!(cookie.contains(word), "{cookie}");
     }
-    // Once.
+    // A link works once.
     assert_eq!(ask(&addr, "POST", "/v1/page/login", &[], &body).0.status, 401);
     (addr, format!("cookie: {}", cookie.split(';').next().unwrap()))
 }
@@ -873,7 +878,7 @@ pub fn open(addr: &str, headers: &[(&'static str, &str)]) -> Result<Page<TcpStre
     ))
 }
 
-/// Opens a WebSocket over TCP. Error: the status of what was answered instead.
+/// Opens a WebSocket over TCP. Error: the status of a different response.
 fn web_socket(addr: &str, path: &str, headers: &[(&'static str, &str)]) -> Result<WebSocket<TcpStream>, u16> {
     let stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -893,7 +898,7 @@ fn nothing_but_files_is_reachable_without_the_cookie() {
     let world = World::with_server();
     let (addr, cookie) = log_in(&world, &[]);
     let value = cookie.strip_prefix("cookie: ").unwrap();
-    // No other page that this machine serves is sent the cookie.
+    // No other page on this machine is sent the cookie.
     assert!(cfg!(not(target_os = "linux")) || !addr.starts_with("127.0."), "{addr}");
     let own = format!("http://{addr}");
     let (index, head) = ask(&addr, "GET", "/", &[], "");
@@ -911,10 +916,10 @@ fn nothing_but_files_is_reachable_without_the_cookie() {
         assert_eq!(ask(&addr, "GET", path, &[], "").0.status, 401, "{path}");
         assert_eq!(ask(&addr, "GET", path, &["cookie: muxtap_page=forged"], "").0.status, 401, "{path}");
     }
-    // Codes are made on the Unix socket alone.
+    // Codes are created only on the Unix socket.
     let origin = format!("origin: {own}");
     assert_eq!(ask(&addr, "POST", "/v1/page/codes", &[&cookie, &origin], "{}").0.status, 401);
-    // With it, from the page itself.
+    // With the cookie, from the page itself.
     let status = |method: &str, path: &str, headers: &[&str]| ask(&addr, method, path, headers, "{}").0.status;
     assert_eq!(status("GET", "/v1/panes", &[&cookie]), 200);
     assert_eq!(status("GET", "/v1/panes", &[&cookie, "sec-fetch-site: same-site"]), 401);
@@ -928,7 +933,7 @@ fn nothing_but_files_is_reachable_without_the_cookie() {
     let mut page = open(&addr, &[("cookie", value), ("origin", &own)]).ok().unwrap();
     assert_eq!(page.may, ["read", "input", "create", "kill"]);
     assert_eq!(page.keys().len(), 1);
-    // It ends, and what it opened too.
+    // The login ends, and its connections too.
     let opened = [("cookie", value), ("origin", own.as_str())];
     let mut sockets = ["stream", "devices/ws"].map(|path| web_socket(&addr, path, &opened).unwrap());
     let mut events = TcpStream::connect(&addr).unwrap();
@@ -979,7 +984,7 @@ fn an_editor_saves_what_nobody_else_has_changed() {
     let late = save("three\n", opened["version"].as_str().unwrap(), &[&cookie, &origin]);
     assert_eq!((late.status, &late.json()["code"]), (409, &json!("CONFLICT")));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "two\n");
-    // Not for another page, not for who only looks, and not outside of the folders.
+    // Not for another page, not with read access only, and not outside of the directories.
     let version = saved.json()["version"].as_str().unwrap().to_owned();
     assert_eq!(save("no", &version, &[&cookie]).status, 401);
     assert_eq!(save("no", &version, &[]).status, 401);

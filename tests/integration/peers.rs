@@ -1,4 +1,4 @@
-//! muxtap on both sides: a host whose own daemon answers for its tmux servers.
+//! muxtap on both sides: a remote host whose own daemon answers for its tmux servers.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::{
     places::{Proxy, Sshd},
 };
 
-/// Another host: a home, tmux servers and a daemon of its own.
+/// A remote host: a separate home, tmux servers and a daemon.
 struct Far {
     world: World,
     muxtap: PathBuf,
@@ -23,11 +23,11 @@ struct Far {
 
 impl Far {
     fn new() -> Self {
-        // Agents' calls that wait there are answered soon.
+        // Its responses to agents' waiting calls come soon.
         Self::holding("1")
     }
 
-    /// One that holds agents' calls for so many seconds.
+    /// Creates a host that holds agents' calls for this many seconds.
     fn holding(seconds: &str) -> Self {
         let mut world = World::new();
         world.set("MUXTAP_MCP_HOLD", seconds);
@@ -53,7 +53,7 @@ impl Far {
     }
 }
 
-/// Makes a session on the host with a pane that counts to each number that it reads.
+/// Creates a session on the host with a pane that counts to each number that it reads.
 fn counting(world: &World) -> String {
     let counts = "stty -echo; echo ready; while read -r n; do seq \"$n\"; echo \"end $n\"; done";
     let pane = ok(world, &["new-session", "-L", "far/", "-s", "work", "--", "sh", "-c", counts]);
@@ -74,7 +74,8 @@ fn the_muxtap_of_a_host_answers_for_it() {
     far.configure(&world, "env");
     let pane = counting(&world);
     assert_eq!(hosts(&world)[0]["peer"]["state"], "connected", "{}", hosts(&world));
-    // What is asked here is known there, and no client of this daemon is attached.
+    // Requests to this daemon are handled by the remote one, and no client of this daemon is
+    // attached.
     let id = pane.strip_prefix("far/").unwrap();
     assert_eq!(names(&far.world, "list-panes", "panes", "id"), [id]);
     assert!(!world.json(&["status"])["servers"].to_string().contains("far"));
@@ -86,7 +87,7 @@ fn the_muxtap_of_a_host_answers_for_it() {
     let path = format!("/v1/waits/{}", wait.replace('/', "%2F"));
     assert_eq!(world.http("GET", &path, None).json()["outcome"], "matched");
     assert!(ok(&world, &["capture-pane", "-t", &pane]).contains("1\n2\n3\nend 3"));
-    // In one list with what is here, named so that it can be used again.
+    // In one list with local panes, named so that the id can be used as a target.
     let list = world.http("GET", &format!("/v1/panes{}&everywhere=true", world.query()), None).json();
     let places: Vec<_> = list["panes"].as_array().unwrap().iter().map(|pane| &pane["host"]).collect();
     assert_eq!(places, [&Value::Null, &json!("far")], "{list}");
@@ -97,18 +98,18 @@ fn the_muxtap_of_a_host_answers_for_it() {
     assert_eq!(waited["outcome"], "matched", "{waited}");
     let wrong = world.http("GET", "/v1/panes/far%2F%2599/capture", None);
     assert_eq!((wrong.status, &wrong.json()["code"]), (404, &json!("NOT_FOUND")));
-    // A run, in a shell, with its status.
+    // A run in a shell, with its status.
     let shell = ok(&world, &["new-window", "-t", "far/work", "--", "sh"]);
     ok(&world, &["wait-for", "-t", &shell, "--prompt", "-T", "30"]);
     let ran = call(&world, &["run", "-t", &shell, "echo over there; exit_with() { return 3; }; exit_with"]);
     assert_eq!((ran.status, ran.text().trim()), (3, "over there"), "{ran:?}");
-    // What the caller has in its environment stays here.
+    // The caller's environment is not sent.
     assert_eq!(ok(&world, &["run", "-t", &shell, "echo \"${MT_ONLY_HERE-none}\""]), "none");
     ok(&world, &["kill-pane", "-t", &shell]);
     let (name, version) = ("far", env!("CARGO_PKG_VERSION"));
     let doctor = call(&world, &["doctor"]).text();
     assert!(doctor.contains(&format!("{name}, by its muxtap {version}")), "{doctor}");
-    // Of a daemon that dies nothing is left over there.
+    // Nothing of a dead daemon is left on the remote host.
     let links = || far.world.processes().iter().filter(|(_, line)| line.contains(" stdio")).count();
     assert_eq!(links(), 1, "{:?}", far.world.processes());
     world.kill_daemon(rustix::process::Signal::KILL);
@@ -133,7 +134,7 @@ fn agents_use_a_host_by_its_muxtap() {
     client.call("send_keys", &json!({ "target": pane, "text": "2", "keys": ["Enter"] }));
     let more = client.call("read_since", &json!({ "target": pane, "since": read["cursor"], "wait_ms": 5000 }));
     assert!(more["text"].as_str().unwrap().contains('1'), "{more}");
-    // One that goes on is asked for by the id that it was given.
+    // A pending wait can be requested by its id.
     let asked = json!({ "panes": [pane], "patterns": ["end 6"], "timeout_ms": 60_000 });
     let pending = client.call("wait_for", &asked);
     assert_eq!(pending["outcome"], "pending", "{pending}");
@@ -141,9 +142,9 @@ fn agents_use_a_host_by_its_muxtap() {
     let waited = client.call("wait_for", &json!({ "id": pending["id"] }));
     assert_eq!((&waited["outcome"], &waited["id"]), (&json!("matched"), &pending["id"]), "{waited}");
     client.fails("NOT_FOUND", "capture_pane", &json!({ "target": "far/%99" }));
-    // A path over there is the user's to choose, not the agent's.
+    // A remote path is the user's to choose, not the agent's.
     client.fails("UNAUTHORIZED", "list", &json!({ "server": "far//tmp/theirs" }));
-    // What is not allowed here is not asked for there.
+    // A local restriction also applies to remote hosts.
     world.muxtap(&["stop"]);
     world.set("MUXTAP_READ_ONLY", "true");
     assert!(ok(&world, &["capture-pane", "-t", &pane]).contains("end 4"));
@@ -159,7 +160,7 @@ fn agents_use_a_host_by_its_muxtap() {
     assert!(!ran.exists());
     let mut client = Client::started(world.spawn(&["mcp"]));
     client.fails("READ_ONLY", "send_keys", &json!({ "target": pane, "text": "5" }));
-    // A client that names each field asks for nothing by its id.
+    // A client that names each field does not request a result by id.
     client.fails("READ_ONLY", "run", &json!({ "target": pane, "command": "5", "id": null }));
     assert!(!ok(&world, &["read", "-t", &pane, "--since", "start"]).contains("end 5"));
 }
@@ -185,7 +186,7 @@ fn a_cut_of_the_link_loses_no_byte() {
     eventually("all wait there", || far.world.json(&["status"])["waits"] == 3);
     proxy.cut();
     eventually("the link is known to be lost", || hosts(&world)[0]["peer"]["state"] == "down");
-    // It prints while nobody here listens; what is asked meanwhile says why it fails.
+    // The pane prints while no link exists; requests meanwhile get the reason.
     let id = pane.strip_prefix("far/").unwrap();
     far.ok(&["send-keys", "-t", id, "3000", "Enter"]);
     far.ok(&["wait-for", "-t", id, "-p", "end 3000", "--since", "start", "-T", "60"]);
@@ -194,11 +195,11 @@ fn a_cut_of_the_link_loses_no_byte() {
     proxy.mend();
     assert_eq!(waiting.finish().status, 0);
     assert!(read_to_end(held).contains("\"outcome\":\"matched\""));
-    // The call of an agent that had no id yet when the link was lost.
+    // An agent's call that had no id yet when the link was lost.
     let waited = client.answer(called);
     let waited = &waited["result"]["structuredContent"];
     assert_eq!((&waited["outcome"], &waited["pane"]), (&json!("matched"), &json!(pane)), "{waited}");
-    // One that is cancelled ends there, too.
+    // A cancelled wait ends on the remote host too.
     let asked = json!({ "panes": [pane], "patterns": ["never"], "timeout_ms": 60_000 });
     let called = client.begin("tools/call", &json!({ "name": "wait_for", "arguments": asked }));
     eventually("it waits there", || far.world.json(&["status"])["waits"] == 1);
@@ -216,7 +217,7 @@ fn a_cut_of_the_link_loses_no_byte() {
     assert_eq!((lines, &read["gap"]), (counted, &Value::Null));
 }
 
-/// The connections stay open, and nothing comes through them any more.
+/// The connections stay open but carry nothing any more.
 #[test]
 fn a_link_that_falls_silent_is_made_again_and_loses_no_byte() {
     let world = World::new();
@@ -234,7 +235,7 @@ fn a_link_that_falls_silent_is_made_again_and_loses_no_byte() {
     let _silent = proxy.silence();
     let id = pane.strip_prefix("far/").unwrap();
     far.ok(&["send-keys", "-t", id, "3000", "Enter"]);
-    // It ends when the link is made again, after 30 s; a test that hangs ends after 60.
+    // The wait ends when the link is restored, after 30 s; a test that hangs ends after 60.
     assert_eq!(waiting.finish().status, 0);
     assert!(proxy.connections() > connections, "by another connection");
     for number in 1..=3000 {
@@ -242,11 +243,11 @@ fn a_link_that_falls_silent_is_made_again_and_loses_no_byte() {
     }
     assert_eq!(tail.line().as_deref(), Some("end 3000"));
     drop(tail);
-    // What was silent ends over there as well.
+    // The silent connections end on the remote host as well.
     proxy.cut();
 }
 
-/// A network that holds everything up for a moment.
+/// A network that stalls for a moment.
 #[test]
 fn a_link_that_stalls_goes_on_and_holds_up_no_list() {
     let world = World::with_server();
@@ -272,7 +273,7 @@ fn a_link_that_stalls_goes_on_and_holds_up_no_list() {
     assert_eq!(proxy.connections(), connections, "by the same connection");
 }
 
-/// The pipe behind one of a process's descriptors.
+/// Returns the pipe behind one of a process's descriptors.
 #[cfg(target_os = "linux")]
 fn pipe_of(pid: u32, descriptor: u32) -> PathBuf {
     fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).unwrap()
@@ -284,7 +285,7 @@ fn holds(pid: u32, pipe: &Path) -> bool {
     descriptors.filter_map(|each| fs::read_link(each.path()).ok()).any(|to| to == pipe)
 }
 
-/// Between the daemon there and the link stands no process.
+/// No process is between the remote daemon and the link.
 #[test]
 #[cfg(target_os = "linux")]
 fn stdio_hands_its_pipes_to_the_daemon() {
@@ -301,7 +302,7 @@ fn stdio_hands_its_pipes_to_the_daemon() {
     let gone = |daemon: u32, pipes: &[PathBuf]| {
         eventually("the daemon has let go of them", || !pipes.iter().any(|pipe| holds(daemon, pipe)));
     };
-    // The other side leaves.
+    // The other side disconnects.
     let (stdio, pipes, daemon) = begin();
     assert_eq!(stdio.finish().status, 0);
     gone(daemon, &pipes);
@@ -314,7 +315,7 @@ fn stdio_hands_its_pipes_to_the_daemon() {
     world.ok(&["stop"]);
     while stdio.line().is_some() {}
     assert_eq!(stdio.finish().status, 1);
-    // What is no pipe is relayed.
+    // A descriptor other than a pipe is relayed.
     let mut relayed = world.muxtap_command(&["stdio"]);
     let answer = run(relayed.stdin(fs::File::open("/dev/null").unwrap()));
     assert!(answer.status == 0 && answer.stdout.starts_with(b"muxtap-peer 1 "), "{answer:?}");
@@ -332,14 +333,14 @@ fn a_wait_that_is_asked_for_again_under_its_key_is_the_same() {
         world.http_send_with(headers, "POST", &path, Some(&wait))
     };
     let key = "idempotency-key: 0123456789abcdef\r\n";
-    // Several at once, as over a link that was made again before the first request had failed.
+    // Several at once, as over a link that was restored before the first request had failed.
     let all: Vec<_> = (0..4).map(|_| ask(key, "<a>", true)).collect();
     for one in all {
         let answer = Http::read(one).json();
         assert_eq!((&answer["id"], &answer["outcome"]), (&json!("w-0123456789abcdef"), &json!("pending")), "{answer}");
     }
     assert_eq!(world.json(&["status"])["waits"], 1);
-    // One that is held, though it is detached.
+    // A request that is held, although it is detached.
     let held = ask(&format!("{key}prefer: wait=60\r\n"), "<a>", true);
     crate::common::type_line(&world, &pane, "a");
     assert_eq!(Http::read(held).json()["outcome"], "matched");
@@ -355,9 +356,10 @@ fn a_wait_that_is_asked_for_again_under_its_key_is_the_same() {
 #[test]
 fn a_host_without_muxtap_is_used_by_its_tmux() {
     let far = Far::new();
-    // Made last, so that it ends first: its daemon looks for the far server again as soon as that has gone.
+    // Created last, so that it ends first: its daemon reconnects as soon as the far server has
+    // gone.
     let world = World::new();
-    // A shell over there finds none.
+    // A remote shell does not find muxtap.
     let env = format!("env TMUX_TMPDIR={} HOME={1} PATH=/usr/bin:/bin", far.world.path("run").display(), "/nowhere");
     let folder = world.path("home/muxtap");
     fs::create_dir_all(&folder).unwrap();
@@ -373,7 +375,7 @@ fn a_host_without_muxtap_is_used_by_its_tmux() {
         ok(&world, &["send-keys", "-t", &format!("{host}/{id}"), host, "Enter"]);
     }
     ok(&world, &["wait-for", "-t", &pane, "-p", "broken", "--since", "start", "-T", "30"]);
-    // The same for hosts that a command line names. What their tmux says is of no account.
+    // The same for hosts named on a command line. The result of their tmux does not matter.
     for (host, more) in [("asked", &["--no-peer"][..]), ("found", &[])] {
         let mut command = world.plain_muxtap_command();
         command.arg("--via").arg(format!("{host}={env}")).args(more).arg("list-panes");
@@ -395,7 +397,7 @@ fn a_host_without_muxtap_is_used_by_its_tmux() {
     ];
     assert_eq!(found, expected.map(|(name, state)| (json!(name), state)));
     assert!(!Path::new("/nowhere").exists());
-    // Before 3.8 a server may die where so many clients leave at once (N92).
+    // Before 3.8 a server may die if many clients leave at once (N92).
     far.world.end_servers();
 }
 

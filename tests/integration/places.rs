@@ -1,4 +1,4 @@
-//! Other hosts for tests: an sshd of its own on loopback, and a link that can be cut.
+//! Other hosts for tests: an sshd on loopback, and a link that can be cut.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// An sshd on loopback with keys of its own. It ends with this value.
+/// An sshd on loopback with its own keys. It ends when this value is dropped.
 pub struct Sshd {
     port: u16,
     dir: PathBuf,
@@ -23,17 +23,17 @@ pub struct Sshd {
 }
 
 impl Sshd {
-    /// Starts it in this directory, with this environment for what it runs. `None`: no sshd is installed, or this user
-    /// cannot run one.
+    /// Starts it in this directory, with this environment for the programs it runs. `None`: no sshd
+    /// is installed, or this user cannot run one.
     pub fn start(world: &Path, env: &[(&str, &str)]) -> Option<Self> {
         Self::start_with(world, env, "")
     }
 
-    /// The same with further lines of configuration, which count before its own.
+    /// Starts it with further lines of configuration, which take precedence over its own.
     pub fn start_with(world: &Path, env: &[(&str, &str)], lines: &str) -> Option<Self> {
         let sshd = ["/usr/sbin/sshd", "/usr/local/sbin/sshd"].into_iter().find(|path| Path::new(path).is_file());
         let Some(sshd) = sshd else {
-            // As `common::is_installed`, which benchmarks do not have.
+            // Like `common::is_installed`, which benchmarks do not have.
             assert!(std::env::var_os("CI").is_none_or(|ci| ci.is_empty()), "no sshd is installed, and CI is set");
             println!("skipped: no sshd is installed; scripts/setup sshd installs it");
             return None;
@@ -46,7 +46,7 @@ impl Sshd {
             assert!(keygen.unwrap().success());
         }
         fs::copy(dir.join("user.pub"), dir.join("authorized")).unwrap();
-        // Where sshd is run as root it wants this directory.
+        // sshd requires this directory when run as root.
         let _ = fs::create_dir_all("/run/sshd");
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
@@ -57,14 +57,14 @@ impl Sshd {
              UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPidFile none\nMaxStartups 100\n\
              {1}",
             dir.display(),
-            // All in one line: a second one does not count.
+            // All on one line: a second one is ignored.
             if env.is_empty() { String::new() } else { format!("SetEnv {}\n", env.join(" ")) }
         );
         fs::write(dir.join("config"), config).unwrap();
         let daemon = Command::new(sshd).args(["-D", "-e", "-f"]).arg(dir.join("config")).stderr(Stdio::null()).spawn();
         let sshd = Self { port, dir, daemon: daemon.unwrap() };
         sshd.know("host");
-        // Nothing announces that it listens.
+        // Its listening is not announced.
         let started = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(started.elapsed() < Duration::from_secs(60), "sshd does not listen");
@@ -73,14 +73,15 @@ impl Sshd {
         Some(sshd)
     }
 
-    /// Makes a key the one that is known of this host.
+    /// Makes this key the known one of the host.
     pub fn know(&self, key: &str) {
         let public = fs::read_to_string(self.dir.join(format!("{key}.pub"))).unwrap();
         let words: Vec<_> = public.split(' ').take(2).collect();
         fs::write(self.dir.join("known"), format!("[127.0.0.1]:{} {}\n", self.port, words.join(" "))).unwrap();
     }
 
-    /// The command that runs programs over there, as the user with this key. `port`: another one than sshd's.
+    /// Returns the command that runs programs on the host, as the user with this key. `port`:
+    /// another one than sshd's.
     pub fn via(&self, key: &str, port: Option<u16>) -> String {
         format!(
             "ssh -F none -o IdentitiesOnly=yes -o UserKnownHostsFile={0}/known -i {0}/{key} -p {1} 127.0.0.1",
@@ -89,7 +90,7 @@ impl Sshd {
         )
     }
 
-    /// The same through a proxy.
+    /// Returns the command that runs programs on the host through a proxy.
     pub fn via_proxy(&self, key: &str, proxy: &Proxy) -> String {
         let alias = format!(" -o HostKeyAlias=[127.0.0.1]:{} 127.0.0.1", self.port);
         self.via(key, Some(proxy.port)).replace(" 127.0.0.1", &alias)
@@ -110,21 +111,21 @@ impl Drop for Sshd {
 
 /// A proxy in front of a port, whose connections can be cut.
 pub struct Proxy {
-    /// Its own port.
+    /// The proxy's own port.
     pub port: u16,
     connections: Arc<Mutex<Vec<TcpStream>>>,
     closed: Arc<AtomicBool>,
-    /// Whether the connections that came last pass nothing on.
+    /// Whether the latest connections pass nothing on.
     silent: Arc<Mutex<Arc<AtomicBool>>>,
 }
 
 impl Proxy {
-    /// Listens before this port.
+    /// Creates a proxy in front of this port.
     pub fn before(port: u16) -> Self {
         Self::delaying(port, Duration::ZERO)
     }
 
-    /// Listens before this port; each byte takes so long, in each direction.
+    /// Creates a proxy in front of this port that delays each byte, in each direction.
     pub fn delaying(port: u16, delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port_of_its_own = listener.local_addr().unwrap().port();
@@ -142,7 +143,7 @@ impl Proxy {
                     stream.set_nodelay(true).unwrap();
                 }
                 let mut all = connections.lock().unwrap();
-                // It may have been cut while this one was made.
+                // The proxy may have been cut while this connection was made.
                 if closed.load(Ordering::SeqCst) {
                     continue;
                 }
@@ -157,12 +158,12 @@ impl Proxy {
         proxy
     }
 
-    /// How many connections came.
+    /// Returns the number of connections so far.
     pub fn connections(&self) -> usize {
         self.connections.lock().unwrap().len() / 2
     }
 
-    /// Cuts all connections, and lets none through.
+    /// Cuts all connections and accepts no new ones.
     pub fn cut(&self) {
         self.closed.store(true, Ordering::SeqCst);
         for connection in self.connections.lock().unwrap().drain(..) {
@@ -170,20 +171,20 @@ impl Proxy {
         }
     }
 
-    /// Has the connections that are there pass nothing on, though they stay open. Later ones are as ever.
+    /// Makes the existing connections pass nothing on while they stay open. Later ones work.
     pub fn silence(&self) -> Arc<AtomicBool> {
         let silent = std::mem::take(&mut *self.silent.lock().unwrap());
         silent.store(true, Ordering::SeqCst);
         silent
     }
 
-    /// Lets connections through again.
+    /// Accepts connections again.
     pub fn mend(&self) {
         self.closed.store(false, Ordering::SeqCst);
     }
 }
 
-/// Passes on what is read, each byte so much later.
+/// Passes on each byte after a delay.
 fn pass(mut from: TcpStream, mut to: TcpStream, delay: Duration, silent: Arc<AtomicBool>) {
     let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
     thread::spawn(move || {

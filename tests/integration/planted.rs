@@ -1,4 +1,5 @@
-//! Files that another user put where muxtap keeps its own: in a sticky folder such as `/tmp` anybody can.
+//! Files that another user put in the place of muxtap's own: in a sticky directory such as `/tmp`
+//! any user can.
 
 use std::{
     fs,
@@ -14,10 +15,10 @@ use std::{
 use crate::common::{Answer, Background, World};
 
 const NOBODY: u32 = 65534;
-/// Longer than a machine that is busy takes to refuse, and shorter than anything that waits for somebody else.
+/// Longer than a busy machine takes to refuse, and shorter than a wait for another process.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// What somebody may put in a file's place.
+/// What another user may put in a file's place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     File,
@@ -30,7 +31,7 @@ enum Kind {
 
 const KINDS: [Kind; 6] = [Kind::File, Kind::Fifo, Kind::Link, Kind::HardLink, Kind::Folder, Kind::Socket];
 
-/// A sticky folder, in which the daemon's socket is to be `s`.
+/// A sticky directory, in which the daemon's socket will be `s`.
 struct Sticky {
     folder: PathBuf,
 }
@@ -47,7 +48,8 @@ impl Sticky {
         self.folder.join(format!("s{suffix}"))
     }
 
-    /// Has another user put this in a file's place. A link leads to a file of the user's own, as a hard link does.
+    /// Puts this in a file's place as another user. A link leads to a file of the user's own, as a
+    /// hard link does.
     fn plant(&self, suffix: &str, kind: Kind) {
         let (at, own) = (self.at(suffix), self.folder.join("own"));
         fs::write(&own, "mine\n").unwrap();
@@ -67,7 +69,7 @@ impl Sticky {
         lchown(&at, Some(NOBODY), Some(NOBODY)).unwrap();
     }
 
-    /// Whether it is as it was put there.
+    /// Returns whether the planted file is unchanged.
     fn is_untouched(&self, suffix: &str, kind: Kind) -> bool {
         let at = self.at(suffix);
         let found = fs::symlink_metadata(&at).unwrap();
@@ -89,8 +91,8 @@ impl Sticky {
     }
 }
 
-/// Each file of the daemon's beside its socket, with each thing that somebody may put there, for a daemon that is run
-/// and for one that a command starts.
+/// Tests each of the daemon's files beside its socket with each planted kind, for a daemon that is
+/// run directly and for one that a command starts.
 #[test]
 fn what_somebody_put_in_a_files_place_is_refused_with_words_and_left_alone() {
     let world = World::new();
@@ -114,7 +116,8 @@ fn what_somebody_put_in_a_files_place_is_refused_with_words_and_left_alone() {
     for (suffix, commands) in cases {
         for kind in KINDS {
             for (number, args) in commands.iter().enumerate() {
-                // A token is made before the daemon is: what is in its place is said by either.
+                // A token is created before the daemon: either of the two reports the file in its
+                // place.
                 let case = format!("{}{suffix}-{kind:?}-{number}", args[0]);
                 let sticky = Sticky::new(&world, &case);
                 sticky.plant(suffix, kind);
@@ -133,7 +136,7 @@ fn what_somebody_put_in_a_files_place_is_refused_with_words_and_left_alone() {
     }
 }
 
-/// The folders beside the socket, too: what is in somebody else's folder is not the user's.
+/// The directories beside the socket too: content of another user's directory is not the user's.
 #[test]
 fn folders_that_somebody_made_or_linked_hold_nothing_of_the_users() {
     let world = World::with_server();
@@ -174,7 +177,8 @@ fn folders_that_somebody_made_or_linked_hold_nothing_of_the_users() {
     }
 }
 
-/// A lock that somebody holds on a file of theirs is not another daemon's, and is not waited for.
+/// A lock that another user holds on a file of theirs is not another daemon's, and is not waited
+/// for.
 #[test]
 fn a_lock_of_somebody_else_is_neither_a_daemon_nor_waited_for() {
     let world = World::new();
@@ -193,8 +197,8 @@ fn a_lock_of_somebody_else_is_neither_a_daemon_nor_waited_for() {
     }
 }
 
-/// Another user's daemon, or what looks like one, gets nothing of what a command was given: neither by the commands
-/// that speak HTTP nor by `muxtap mcp`, which says its environment first.
+/// Another user's daemon, or what looks like one, gets nothing of a command's input: neither from
+/// the commands that use HTTP nor from `muxtap mcp`, which sends its environment first.
 #[test]
 fn nothing_is_said_to_a_daemon_of_somebody_else() {
     let world = World::new();
@@ -221,8 +225,8 @@ fn nothing_is_said_to_a_daemon_of_somebody_else() {
     }
 }
 
-/// The victim is another user than root here, whom the sticky folder protects from renames: nothing hangs, and the words
-/// are the same.
+/// The victim is not root, and the sticky directory protects it from renames: nothing hangs, and
+/// the messages are the same.
 #[test]
 fn a_user_who_is_not_root_is_told_the_same() {
     let world = World::new();
@@ -237,7 +241,7 @@ fn a_user_who_is_not_root_is_told_the_same() {
         for kind in [Kind::File, Kind::Fifo, Kind::Link] {
             let sticky = Sticky::new(&world, &format!("as-user{suffix}-{kind:?}"));
             sticky.plant(suffix, kind);
-            // Of a third user: the victim is nobody.
+            // A third user's: the victim is the user `nobody`.
             lchown(sticky.at(suffix), Some(65533), Some(65533)).unwrap();
             let mut command: Command = world.command("setpriv");
             command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
@@ -251,7 +255,8 @@ fn a_user_who_is_not_root_is_told_the_same() {
     }
 }
 
-/// A configuration decides what is run: one that somebody put into a folder for all is not read, nor waited for.
+/// A configuration decides which programs run: one that another user put into a shared directory is
+/// neither read nor waited for.
 #[test]
 fn a_configuration_that_somebody_put_there_is_not_read() {
     let world = World::new();
@@ -272,8 +277,8 @@ fn a_configuration_that_somebody_put_there_is_not_read() {
     }
 }
 
-/// Another user who can write the file of a configuration, or put another one in its place, could choose the programs
-/// that run: by way of a group, a folder above, a link, or a home that `sudo` kept.
+/// Another user who can write a configuration's file, or replace it, could choose the programs that
+/// run: through a group, a directory above, a link, or a home that `sudo` kept.
 #[test]
 fn a_configuration_that_another_user_could_have_written_is_not_read() {
     let world = World::new();
@@ -308,12 +313,12 @@ fn a_configuration_that_another_user_could_have_written_is_not_read() {
 
     let fine = make("fine");
     assert_eq!(ask("XDG_CONFIG_HOME", &fine.0).status, 0);
-    // The user's own link to a file of the user's, as managers of such files make it.
+    // The user's own link to a file of the user's, as dotfile managers create it.
     let linked = make("linked");
     fs::remove_file(&linked.2).unwrap();
     symlink(&fine.2, &linked.2).unwrap();
     assert_eq!(ask("MUXTAP_CONFIG", &linked.2).status, 0);
-    // The user's own group can write: another user is not in it.
+    // The user's own group can write: no other user is in it.
     mode(&fine.1, 0, 0o775);
     mode(&fine.2, 0, 0o664);
     assert_eq!(ask("MUXTAP_CONFIG", &fine.2).status, 0);
@@ -337,7 +342,7 @@ fn a_configuration_that_another_user_could_have_written_is_not_read() {
     let answer = ask("MUXTAP_CONFIG", &plain.2);
     assert!(answer.stderr.contains("it belongs to user 65534") && !answer.stderr.contains("link"), "{answer:?}");
 
-    // A link of another user's on the way, and a link of the user's to where others write.
+    // Another user's link in the path, and a link of the user's to a place that others can write.
     let way = Sticky::new(&world, "way");
     symlink(&fine.1, way.at("")).unwrap();
     assert_eq!(ask("MUXTAP_CONFIG", &way.at("").join("config.toml")).status, 0);
@@ -348,19 +353,20 @@ fn a_configuration_that_another_user_could_have_written_is_not_read() {
     symlink(&own.2, &linked.2).unwrap();
     refused(&linked, "can be written by others (mode 0775)");
 
-    // As sudo does where it keeps HOME.
+    // Like sudo when it keeps HOME.
     let home = make("home");
     for path in [&home.0, &home.1, &home.2] {
         chown(path, Some(12345), Some(12345)).unwrap();
     }
     refused(&home, "belongs to user 12345");
     assert!(ask("MUXTAP_CONFIG", &home.2).stderr.contains("HOME, XDG_CONFIG_HOME or MUXTAP_CONFIG"));
-    // A home without a configuration stops nothing.
+    // A home without a configuration is not an error.
     fs::remove_file(&home.2).unwrap();
     assert_eq!(ask("XDG_CONFIG_HOME", &home.0).status, 0);
 }
 
-/// In a sticky folder without anything of somebody else's the daemon makes its files, for the user alone.
+/// In a sticky directory without other users' files the daemon creates its files, for the user
+/// alone.
 #[test]
 fn a_fresh_sticky_folder_serves() {
     let world = World::new();

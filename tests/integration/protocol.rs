@@ -1,5 +1,5 @@
-//! The protocol floor against a real tmux on a private socket: what it writes is understood, what it reads is right.
-//! `MUXTAP_TEST_TMUX` names another tmux to run against.
+//! The protocol crate against a real tmux on a private socket: its output is accepted by tmux, and
+//! tmux's output is parsed. `MUXTAP_TEST_TMUX` names another tmux to run against.
 use bytes::{Bytes, BytesMut};
 use muxtap::protocol::{
     codec::{ControlCodec, Event, Reply},
@@ -20,10 +20,10 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Longer than any answer takes on a busy machine; a test that waits this long has failed.
+/// Longer than any reply takes on a busy machine; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A tmux server of its own and one control client on it.
+/// A separate tmux server with one control client.
 struct Tmux {
     folder: TempDir,
     client: Child,
@@ -79,7 +79,7 @@ impl Tmux {
         self.folder.path().join(name)
     }
 
-    /// The first event from now on that `pick` wants.
+    /// Returns the first event from now on that `pick` accepts.
     fn until<T>(&self, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
         let mut seen = Vec::new();
         loop {
@@ -126,14 +126,14 @@ impl Tmux {
         frame
     }
 
-    /// Opens a window that runs `script` in a shell and gives its pane.
+    /// Opens a window that runs `script` in a shell; returns its pane.
     fn window(&mut self, script: &str) -> PaneId {
         let command = Command::new("new-window").flag("-dP").opt("-F", "#{pane_id}").end_of_flags();
         let id = self.run(&command.arg(script));
         PaneId::from_bytes(id.trim_ascii()).unwrap()
     }
 
-    /// Waits for `end` in the output of `pane`; returns all of that output, from now on and with
+    /// Waits for `end` in the output of `pane`; returns all of that output from now on, including
     /// `end`.
     fn output_until(&self, pane: PaneId, end: &[u8]) -> Vec<u8> {
         let mut printed = Vec::new();
@@ -163,7 +163,7 @@ impl Drop for Tmux {
     }
 }
 
-/// Sends each value as an argument and gives what tmux made of all of them together.
+/// Sends each value as an argument and returns tmux's output for all of them together.
 fn through_tmux(tmux: &mut Tmux, values: &[Vec<u8>]) -> Vec<u8> {
     let file = tmux.path("buffer");
     tmux.run(&Command::new("set-buffer").opt("-b", "quoting").end_of_flags().arg("start:"));
@@ -308,7 +308,7 @@ fn output_is_what_the_pane_wrote() {
     bytes.extend_from_slice(b"the end");
     fs::write(&file, &bytes).unwrap();
     let pane = tmux.window(&format!("stty raw -echo; printf go; cat '{}'; exec cat", file.display()));
-    // On a busy machine the first bytes come with what follows them.
+    // On a busy machine the first bytes come with the following ones.
     let printed = tmux.output_until(pane, b"the end");
     assert!(printed.strip_prefix(b"go") == Some(&bytes), "{} bytes", printed.len());
 }
@@ -340,7 +340,8 @@ fn a_pane_that_forges_guards_fools_a_bare_reply_but_not_a_frame() {
     for part in &frame.parts {
         assert!(part.starts_with(forged.as_bytes()));
     }
-    // The control: without a frame the same text is taken for protocol, or this test proves nothing.
+    // The control: without a frame the same text is parsed as protocol, or this test proves
+    // nothing.
     tmux.send(&capture.line().unwrap());
     assert!(tmux.reply().body.len() < forged.len());
     assert_eq!(tmux.output_until(PaneId(0), b"forged"), b"forged");
@@ -354,7 +355,7 @@ fn a_frame_that_fails_says_why_and_the_connection_goes_on() {
     let frame = tmux.frame(&[print("kept"), missing, print("never")]);
     assert_eq!(frame.parts, [Bytes::from_static(b"kept\n")]);
     assert!(frame.error.is_some_and(|error| error.starts_with(b"can't find pane")));
-    // A command that this tmux does not have: the whole line is refused, nothing of it runs.
+    // A command that this tmux does not have: the whole line is refused, none of it runs.
     let frame = tmux.frame(&[print("never"), Command::new("no-such-command")]);
     assert!(frame.parts.is_empty());
     assert!(frame.error.is_some_and(|error| error.windows(15).any(|text| text == b"unknown command")));

@@ -1,4 +1,5 @@
-//! The examples of the README, the cookbook and the pages for each kind of reader, on tmux servers of their own.
+//! The examples of the README, the cookbook and the pages for each kind of reader, on separate tmux
+//! servers.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, os::unix::fs::PermissionsExt as _};
 
@@ -19,13 +20,13 @@ sleep 0.1; echo '[2/2] ld parser'
 echo '41 passed, 0 failed'
 ";
 
-/// A command and what the README says that it prints.
+/// A command and its output according to the README.
 struct Example {
     command: String,
     says: Vec<String>,
 }
 
-/// The examples of all `console` blocks, in order.
+/// Returns the examples of all `console` blocks, in order.
 fn examples(page: &str) -> Vec<Example> {
     let mut examples: Vec<Example> = Vec::new();
     for block in page.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next()) {
@@ -39,7 +40,7 @@ fn examples(page: &str) -> Vec<Example> {
     examples
 }
 
-/// Whether a line is as told; `…` stands for anything.
+/// Returns whether a line is as documented; `…` stands for anything.
 fn fits(told: &str, line: &str) -> bool {
     let mut parts = told.split('…');
     let Some(mut rest) = line.strip_prefix(parts.next().unwrap()) else { return false };
@@ -52,7 +53,7 @@ fn fits(told: &str, line: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Whether the lines are as told; a `…` alone stands for any number of them.
+/// Returns whether the lines are as documented; a `…` alone stands for any number of them.
 fn all_fit(told: &[String], lines: &[&str]) -> bool {
     match told.split_first() {
         None => lines.is_empty(),
@@ -61,13 +62,14 @@ fn all_fit(told: &[String], lines: &[&str]) -> bool {
     }
 }
 
-/// A world as a reader's: `muxtap` and `tmux` are programs on the `PATH`, and there is something to build.
+/// Creates a reader's world: `muxtap` and `tmux` are on the `PATH`, and there is something to
+/// build.
 fn reader() -> World {
     let mut world = World::new();
     let program = std::env::var_os("MUXTAP_TEST_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_muxtap").into());
     fs::create_dir(world.path("bin")).unwrap();
     std::os::unix::fs::symlink(program, world.path("bin/muxtap")).unwrap();
-    // The tmux that is tested: another version's client may not speak with its server (N85).
+    // The tmux under test: another version's client may not work with its server (N85).
     let tmux = crate::common::tmux_program();
     if tmux.contains('/') {
         fs::write(world.path("bin/tmux"), format!("#!/bin/sh\nexec {tmux} \"$@\"\n")).unwrap();
@@ -82,7 +84,7 @@ fn reader() -> World {
     world
 }
 
-/// Runs the examples of a page, and compares what they print.
+/// Runs the examples of a page and compares their output.
 fn check(page: &str) {
     check_in(&reader(), page);
 }
@@ -120,7 +122,7 @@ fn people_at_a_terminal_get_what_their_page_says() {
     check(include_str!("../../docs/for-terminals.md"));
 }
 
-/// The page's own `m` is used, with the daemon's socket where it stands by default.
+/// Uses the page's own `m`, with the daemon's socket in its default place.
 #[test]
 fn programs_get_what_their_page_says() {
     let page = include_str!("../../docs/for-programs.md");
@@ -132,7 +134,7 @@ fn programs_get_what_their_page_says() {
     check_in(&world, page);
 }
 
-/// Whether a line of a page calls a tool, and how.
+/// Returns the tool call in a line of a page, if it is one.
 fn tool_call(line: &str) -> Option<(&str, Value)> {
     let (tool, arguments) = line.split_once(' ')?;
     let is_tool = tool.bytes().all(|letter| letter.is_ascii_lowercase() || letter == b'_');
@@ -170,7 +172,7 @@ fn agents_get_what_their_page_says() {
     assert!(calls > 10, "{calls}");
 }
 
-/// Each page of a kind of reader says five things, and the README leads to it.
+/// Each page for a kind of reader shows five things, and the README links to it.
 #[test]
 fn there_is_a_page_of_five_things_for_each_reader() {
     for page in ["terminals", "agents", "programs", "rust"] {
@@ -202,7 +204,8 @@ fn the_picture_is_the_one_of_the_recording() {
     assert!(head.lines().take(15).any(|line| line.contains("](docs/demo.svg)")), "{head}");
 }
 
-/// Lines that a demo prints, by pane, with every number made the same: panes print in an order of their own.
+/// Returns the lines that a demo prints, by pane, with all numbers made equal: the order of panes
+/// varies.
 fn shape(printed: &str) -> BTreeMap<String, Vec<String>> {
     let mut shape: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in printed.lines() {

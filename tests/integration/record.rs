@@ -1,4 +1,5 @@
-//! Recordings. `asciicast-rs` parses every file; what it shows at its end is compared with tmux's own capture.
+//! Recordings. `asciicast-rs` parses every file; its last screen is compared with tmux's own
+//! capture.
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +26,7 @@ use crate::{
     mcp::Client,
 };
 
-/// Parses a file. Each line of it must be whole.
+/// Parses a file. Each line of it must be complete.
 pub fn cast(path: &Path) -> Asciicast<V3> {
     let bytes = fs::read(path).unwrap();
     assert_eq!(bytes.last(), Some(&b'\n'), "{}", path.display());
@@ -40,7 +41,7 @@ pub fn markers(cast: &Asciicast<V3>) -> Vec<&str> {
     cast.events.iter().filter_map(v3::Event::as_marker).collect()
 }
 
-/// The screen that a player would show at the end, as a capture with its looks.
+/// Returns the screen that a player would show at the end, as a capture with styles.
 pub fn last_frame(cast: &Asciicast<V3>) -> String {
     let version = run(Command::new(tmux_program()).arg("-V")).text();
     let version = version.trim().trim_start_matches("tmux ").to_owned();
@@ -57,7 +58,7 @@ pub fn last_frame(cast: &Asciicast<V3>) -> String {
     String::from_utf8(screen.capture(&CaptureOptions { escapes: true, ..CaptureOptions::default() })).unwrap()
 }
 
-/// The text of the last frame, by an emulator that muxtap has nothing to do with.
+/// Returns the text of the last frame, by an emulator that is independent of muxtap.
 pub fn last_text(cast: &Asciicast<V3>) -> Vec<String> {
     let size = |size: u16| NonZero::new(size).unwrap();
     let mut parser = vt100::Parser::new(size(cast.header.term.rows), size(cast.header.term.cols), 0);
@@ -71,7 +72,7 @@ pub fn last_text(cast: &Asciicast<V3>) -> Vec<String> {
     parser.screen().rows(0, 200).map(|row| row.trim_end().to_owned()).collect()
 }
 
-/// A pane of plain tmux that runs lines of shell as they are typed, without echo.
+/// Creates a pane of plain tmux that runs shell lines as they are typed, without echo.
 fn shell(world: &World) -> String {
     let pane = world.window("stty -echo; echo ready; while read -r line; do eval \"$line\"; done");
     world.await_output(&pane, "^ready");
@@ -100,7 +101,7 @@ fn files(info: &Value) -> Vec<PathBuf> {
     info["files"].as_array().unwrap().iter().map(|file| PathBuf::from(file.as_str().unwrap())).collect()
 }
 
-/// Waits until a recording has taken all that the pane has printed.
+/// Waits until a recording has all of the pane's output.
 fn caught_up(world: &World, recording: &Value, pane: &str) {
     let id = recording["id"].as_str().unwrap().to_owned();
     eventually("the recording has caught up", || {
@@ -137,7 +138,7 @@ fn what_a_recording_shows_at_its_end_is_what_tmux_shows() {
     let plain = world.tmux(&["capture-pane", "-p", "-t", &pane]);
     let text = last_text(&cast);
     assert_eq!(text.join("\n").trim_end(), plain.trim_end());
-    // It is over, and stays so.
+    // The recording has ended, and stays so.
     assert_eq!(stop(&world, &recording), ended);
 }
 
@@ -163,7 +164,7 @@ fn a_recording_in_the_foreground_ends_with_the_pane_and_has_its_status() {
 #[test]
 fn a_program_that_a_signal_ends_has_the_status_that_a_shell_gives_it() {
     let world = World::with_server();
-    // A program that muxtap started: of others tmux keeps no status.
+    // A program that muxtap started: for others tmux keeps no status.
     let pane = world.ok(&["new-window", "-t", "main", "echo ready; read -r line; kill -TERM $$"]).trim().to_owned();
     world.await_output(&pane, "^ready");
     let file = world.path("a.cast");
@@ -193,7 +194,7 @@ fn past_output_has_its_times_and_a_later_place_its_screen() {
     let (all, later) = (cast(&file("all")), cast(&file("later")));
     let text: String = all.events[1..].iter().filter_map(v3::Event::as_output).collect();
     assert!(text.contains("first\r\n") && text.contains("third\r\n"), "{text:?}");
-    // Between the first and the second line some time has gone by, in the recording too.
+    // Time has passed between the first and the second line, in the recording too.
     let mut at = 0.0;
     let mut printed = Vec::new();
     for event in &all.events {
@@ -205,7 +206,7 @@ fn past_output_has_its_times_and_a_later_place_its_screen() {
         }
     }
     assert!(printed.len() == 2 && printed[1] - printed[0] >= 1.0, "{printed:?}");
-    // The other one begins with the screen as it was there.
+    // The other recording begins with the screen at that time.
     let first = later.events[0].as_output().unwrap();
     assert!(first.contains("second") && !first.contains("third"), "{first:?}");
     let rest: String = later.events[1..].iter().filter_map(v3::Event::as_output).collect();
@@ -240,7 +241,7 @@ fn each_file_plays_alone_and_ends_as_the_next_begins() {
     }
     let shown = world.tmux(&["capture-pane", "-p", "-t", &pane]);
     assert_eq!(last_text(casts.last().unwrap()).join("\n").trim_end(), shown.trim_end());
-    // Each line stands in the files once, screens at their beginnings aside.
+    // Each line is in the files once, apart from screens at their beginnings.
     let printed: String =
         casts.iter().flat_map(|cast| cast.events[1..].iter().filter_map(v3::Event::as_output)).collect();
     for number in [1, 777, 2000] {
@@ -276,7 +277,7 @@ fn a_string_that_never_ends_holds_up_no_recording_and_ends_in_it_as_in_tmux() {
     let plain = start(&world, &json!({"pane": pane, "file": dir("plain.cast")}));
     let small = start(&world, &json!({"pane": pane, "dir": dir("small"), "max_bytes": 4096}));
     let short = start(&world, &json!({"pane": pane, "dir": dir("short"), "max_ms": 1000}));
-    // tmux gives it up after five seconds; what was held back until then is let go of.
+    // tmux discards the string after five seconds; the output held back until then is released.
     does(
         &world,
         &pane,
@@ -284,7 +285,8 @@ fn a_string_that_never_ends_holds_up_no_recording_and_ends_in_it_as_in_tmux() {
         "^after",
     );
     does(&world, &pane, r"printf 'a \033P'; sleep 5.5; echo string; seq 1 500; echo full", "^full");
-    // What a player shows at the end is what tmux shows, whether or not it would have given up by itself.
+    // A player's last screen equals tmux's, whether or not the player would have discarded the
+    // string by itself.
     for recording in [&redacted, &plain, &small, &short] {
         caught_up(&world, recording, &pane);
         stop(&world, recording);
@@ -317,7 +319,7 @@ fn a_recording_that_waits_for_a_strings_end_rests() {
     let world = World::with_server();
     let pane = shell(&world);
     let recording = start(&world, &json!({"pane": pane, "file": world.path("held.cast"), "redact": ["hunter2"]}));
-    // A recording that has nothing to do but wait for the string's end does not turn in circles, and can be stopped.
+    // A recording that only waits for the string's end does not spin, and can be stopped.
     let cursor = world.ok(&["cursor", "-t", &pane]);
     let line = r"echo begun; printf '\033]0;open'; sleep 1000";
     world.tmux(&["send-keys", "-l", "-t", &pane, line, ";", "send-keys", "-t", &pane, "Enter"]);
@@ -329,7 +331,7 @@ fn a_recording_that_waits_for_a_strings_end_rests() {
             stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2).map(|n| n.parse().unwrap()).collect();
         fields[0] + fields[1]
     };
-    // tmux has given it up, and nothing is held back any more.
+    // tmux has discarded it, and nothing is held back any more.
     caught_up(&world, &recording, &pane);
     std::thread::sleep(std::time::Duration::from_millis(5500));
     let before = used();
@@ -355,7 +357,7 @@ fn limits_of_past_output_go_by_its_own_times() {
     caught_up(&world, &many, &pane);
     let files = files(&stop(&world, &many));
     let casts: Vec<_> = files.iter().map(|file| cast(file)).collect();
-    // The file in which a word comes behind its first screen, and when it begins.
+    // Returns the file in which a word comes after its first screen, and the file's start.
     let begun = |word: &str| {
         let cast = casts
             .iter()
@@ -391,7 +393,8 @@ fn a_secret_is_in_no_file() {
     const SECRET: &str = "hunter2-correct-horse";
     let world = World::with_server();
     let pane = shell(&world);
-    // On the screen at the beginning, wrapped, in colours, in chunks, in a title, in a marker, typed.
+    // On the screen at the beginning, wrapped, in colors, in chunks, in a title, in a marker,
+    // typed.
     does(&world, &pane, &format!("echo pw={SECRET} on the screen; echo up"), "^up");
     // Half of it, in a line that wraps.
     let wide = "w".repeat(70);
@@ -435,7 +438,7 @@ fn a_secret_is_in_no_file() {
         typed + &cast.events.iter().filter_map(v3::Event::as_input).collect::<String>()
     });
     assert!(typed.contains("echo ********************* typed"), "{typed:?}");
-    // What is not secret is still there.
+    // Other text is still present.
     assert!(all.contains("filling 400\r\n"));
     let refused =
         world.http("POST", &format!("/v1/recordings{}", world.query()), Some(&json!({"pane": pane, "redact": ["a*"]})));
@@ -486,7 +489,7 @@ fn a_flood_is_recorded_whole_or_says_what_is_missing() {
     if ended["gaps"] == 0 {
         assert_eq!(numbers, (1..=LINES).collect::<Vec<_>>());
     } else {
-        // In order, each once; the file says where some are missing.
+        // In order, each once; the file reports missing ones.
         assert!(numbers.windows(2).all(|two| two[0] < two[1]) || numbers.len() > 1000);
         let comments = fs::read_to_string(&file).unwrap();
         let told = comments.lines().filter(|line| line.starts_with("# ")).count() as u64;
@@ -497,7 +500,7 @@ fn a_flood_is_recorded_whole_or_says_what_is_missing() {
 #[test]
 fn a_full_disk_ends_a_recording_with_a_whole_file() {
     let world = World::with_server();
-    // A limit of the process: what does not fit is refused, as by a full disk.
+    // A limit of the process: further writes fail like on a full disk.
     let program = world.plain_muxtap_command().get_program().to_owned();
     let mut command = world.command("sh");
     command.args(["-c", "trap '' XFSZ; ulimit -f 128; exec \"$0\" serve"]).arg(program);
@@ -574,7 +577,7 @@ fn files_of_v2_are_played_by_asciinema_2() {
     if !is_installed("asciinema") {
         return;
     }
-    // It wants a terminal to read from.
+    // It requires a terminal as its input.
     let (out, file) = (world.path("out"), file.display());
     world.window(&format!("asciinema cat {file} > {0} 2> {0}.err; mv {0} {0}.done", out.display()));
     let done = world.path("out.done");
@@ -582,7 +585,7 @@ fn files_of_v2_are_played_by_asciinema_2() {
     assert_eq!(fs::read_to_string(done).unwrap(), printed);
 }
 
-/// Asks a daemon that listens on a port.
+/// Sends a request to a daemon that listens on a port.
 fn over_tcp(addr: &str, token: &str, method: &str, path: &str, body: &Value) -> Http {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -608,7 +611,7 @@ fn over_tcp_a_recording_goes_into_its_directory_alone() {
         command.args(["serve", "--http", "127.0.0.1:0"]).args(flags);
         let daemon = Background::start(&mut command);
         eventually("the daemon answers", || world.daemon_pid().is_some());
-        // Callers over TCP name servers that are known.
+        // Callers over TCP can name only known servers.
         world.sessions();
         let status = world.http("GET", "/v1/status", None).json();
         let addr = status["http"][0].as_str().unwrap().split("://").nth(1).unwrap().to_owned();
@@ -636,7 +639,7 @@ fn over_tcp_a_recording_goes_into_its_directory_alone() {
     world.ok(&["stop"]);
     daemon.finish();
 
-    // Who may only read may not make files there; the user still may, with his own.
+    // A caller with read access only may not create files; the user still may, with their own.
     let (_daemon, addr) = serve(&["--allow", "read"]);
     let refused = over_tcp(&addr, &token, "POST", &path, &json!({"pane": "main"}));
     assert_eq!(refused.json()["code"], "READ_ONLY", "{refused:?}");
@@ -645,7 +648,7 @@ fn over_tcp_a_recording_goes_into_its_directory_alone() {
     cast(&world.path("own.cast"));
 }
 
-/// A LEB128 number.
+/// Decodes a LEB128 number.
 fn number(bytes: &mut &[u8]) -> u64 {
     let (mut number, mut shift) = (0, 0);
     loop {
@@ -769,6 +772,6 @@ fn what_an_agent_does_is_marked() {
         markers.iter().position(|marker| marker.starts_with(&begin)).unwrap_or_else(|| panic!("{state}: {markers:?}"))
     };
     assert!(at("working") < at("permission") && at("permission") < at("errored"), "{markers:?}");
-    // What it asks stands behind its state.
+    // The question is after its state.
     assert!(markers[at("permission")].contains(": "), "{markers:?}");
 }

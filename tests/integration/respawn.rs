@@ -1,10 +1,10 @@
-//! Programs that are started anew in a pane, and panes that change the connection that carries them.
+//! Programs that are restarted in a pane, and panes that move to another connection.
 
 use crate::common::{Background, World, eventually};
 
 const BURST: &str = "seq 1 3000; echo DONE; exit 3";
 
-/// The lines that a run of `BURST` prints.
+/// Returns the lines that a run of `BURST` prints.
 fn burst() -> String {
     let lines: Vec<_> = (1..=3000).map(|line| line.to_string()).collect();
     lines.join("\n") + "\nDONE\n"
@@ -14,14 +14,14 @@ fn cursor(world: &World, pane: &str) -> String {
     world.json(&["read", "-t", pane, "--since", "now"])["cursor"].as_str().unwrap().to_owned()
 }
 
-/// Reads all that a pane printed from a cursor on; a gap is a failure.
+/// Reads a pane's output from a cursor on; a gap is a failure.
 fn since(world: &World, pane: &str, cursor: &str) -> (String, serde_json::Value) {
     let answer = world.json(&["read", "-t", pane, "--since", cursor, "--max-bytes", "1000000"]);
     assert_eq!(answer["gap"], serde_json::Value::Null, "{answer}");
     (answer["text"].as_str().unwrap().to_owned(), answer)
 }
 
-/// A client of a user's, attached to a session.
+/// Attaches a user's client to a session.
 fn user(world: &World, args: &[&str]) -> Background {
     let mut user = Background::start(world.tmux_command(world.socket()).args(["-C", "attach-session"]).args(args));
     user.line_where("the attach", |line| line.starts_with("%session-changed"));
@@ -40,7 +40,7 @@ fn a_burst_in_a_kept_pane_is_whole_each_time_it_is_respawned() {
     world.ok(&["wait-for", "-t", &pane, "--exit"]);
     for round in 0..20 {
         let before = cursor(&world, &pane);
-        // One with the command, the next without: what ran before runs again.
+        // Once with the command, then without: the previous program runs again.
         let command: &[&str] = if round % 2 == 0 { &["--", BURST] } else { &[] };
         world.ok(&[&["respawn-pane", "-t", &pane, "--keep"], command].concat());
         let waited = world.muxtap(&["--json", "wait-for", "-t", &pane, "--exit", "-T", "30"]);
@@ -65,7 +65,7 @@ fn a_burst_in_the_place_of_what_ran_is_whole_and_its_pane_closes() {
         let before = cursor(&world, &pane);
         world.ok(&["respawn-pane", "-k", "-t", &pane, "--", BURST]);
         world.ok(&["wait-for", "-t", &pane, "--exit", "-T", "30"]);
-        // The pause may have dropped what `cat` printed at its end, and that is said: a gap, once.
+        // The pause may have dropped the last output of `cat`, which is reported once, as a gap.
         let first = world.json(&["read", "-t", &pane, "--since", &before, "--max-bytes", "1000000"]);
         assert_eq!(first["gap"]["reason"], "paused", "round {round}: {first}");
         assert!(first["text"].as_str().unwrap() == burst(), "round {round}");
@@ -124,22 +124,22 @@ fn what_runs_is_not_respawned_without_being_told_to_end_it() {
     world.error("CONFLICT", &["respawn-pane", "-t", &pane, "--", "echo other"]);
     world.ok(&["send-keys", "-t", &pane, "still", "Enter"]);
     world.ok(&["wait-for", "-t", &pane, "-p", "still\\n.*still", "--since", &before]);
-    // It was not even paused.
+    // The pane was not even paused.
     since(&world, &pane, &before);
-    // Its end is told by its own hold as before.
+    // Its end is reported by its own hold as before.
     world.ok(&["send-keys", "-t", &pane, "C-d"]);
     let waited = world.muxtap(&["wait-for", "-t", &pane, "--exit", "-T", "20"]);
     assert_eq!(waited.status, 0, "{waited:?}");
     assert_eq!(world.json(&["read", "-t", &pane])["exit_status"], 0);
 }
 
-/// A pane of the user's: its command was started by muxtap, so nothing of it is lost, and the pane
-/// is the user's afterwards.
+/// A user's pane: muxtap started its command, so none of its output is lost, and the pane is the
+/// user's afterwards.
 #[test]
 fn a_pane_of_the_users_is_held_and_given_back() {
     let world = World::with_server();
     let options = |pane: &str| world.tmux(&["show-options", "-p", "-t", pane]);
-    // Its own options: it is closed when its process has ended.
+    // With its own options: it is closed when its process has ended.
     let pane = world.window("exec cat");
     world.ok(&["respawn-pane", "-k", "-t", &pane, "--", BURST]);
     world.ok(&["wait-for", "-t", &pane, "--exit", "-T", "30"]);
@@ -158,12 +158,12 @@ fn a_pane_of_the_users_is_held_and_given_back() {
     world.ok(&["wait-for", "-t", &pane, "--exit", "-T", "30"]);
     eventually("it is dead and kept", || told(&world, &pane, "#{pane_dead} #{pane_dead_status}") == "1 4");
     assert_eq!(options(&pane), before);
-    // The next one begins on a line of its own.
+    // The next one begins on a new line.
     world.ok(&["respawn-pane", "-t", &pane, "--", "echo three; exit 5"]);
     world.ok(&["wait-for", "-t", &pane, "--exit", "-T", "30"]);
     assert!(world.read_all(&pane).ends_with("one\ntwo\nthree\n"), "{:?}", world.read_all(&pane));
 
-    // While it runs, and muxtap stops: the options are as they were.
+    // The options are restored if muxtap stops while it runs.
     let pane = world.window("exec cat");
     world.ok(&["respawn-pane", "-k", "-t", &pane, "--", "echo up; exec cat"]);
     world.await_output(&pane, "^up");
@@ -175,7 +175,7 @@ fn a_pane_of_the_users_is_held_and_given_back() {
 #[test]
 fn without_a_command_what_a_daemon_that_has_gone_had_started_is_held_again() {
     let mut world = World::new();
-    // A hold that nobody lets go does not end by itself: the next respawn would find it running.
+    // A hold that is never released does not end by itself: the next respawn would find it running.
     let bin = world.path("bin");
     std::fs::create_dir(&bin).unwrap();
     let sleep = bin.join("sleep");
@@ -193,17 +193,17 @@ fn without_a_command_what_a_daemon_that_has_gone_had_started_is_held_again() {
         world.ok(&["wait-for", "-t", &pane, "--exit", "-T", "30"]);
         eventually("the hold is let go", || told(&world, &pane, "#{pane_dead}") == "1");
         let (text, answer) = since(&world, &pane, &before);
-        // What stood in the dead pane when this daemon came has no line end.
+        // The last line of the dead pane had no line end when this daemon started.
         let text = text.trim_start_matches('\n');
         assert!(text == burst() && answer["exit_status"] == 3, "round {round}: {}", text.len());
     }
 }
 
-/// A change and how it is made; what comes back lives as long as it.
+/// A change and the function that makes it; the returned process lives as long as the change.
 type Change = (&'static str, fn(&World, &str) -> Option<Background>);
 
-/// Respawns by plain tmux, in each of the ways in which a dead pane can have changed its connection
-/// meanwhile.
+/// Respawns by plain tmux, in each of the ways in which a dead pane can have moved to another
+/// connection in the meantime.
 #[test]
 fn a_dead_pane_that_was_moved_or_reattached_is_heard_again() {
     let world = World::with_server();
@@ -226,7 +226,7 @@ fn a_dead_pane_that_was_moved_or_reattached_is_heard_again() {
         if user.is_some() {
             let session = told(&world, &pane, "#{session_name}");
             eventually("muxtap is back", || world.tmux(&["list-clients", "-t", &session]).lines().count() == 2);
-            // And has read what there is.
+            // The daemon has also read the existing output.
             world.ok(&["list-panes"]);
         } else {
             world.ok(&["list-panes"]);
@@ -243,8 +243,8 @@ fn a_dead_pane_that_was_moved_or_reattached_is_heard_again() {
     }
 }
 
-/// A pause that another client asks for, on muxtap's client, is a gap. muxtap's own pauses are
-/// none, and neither are those of another client for itself.
+/// A pause by another client on muxtap's client is a gap. muxtap's own pauses are not, and neither
+/// are those of another client for itself.
 #[test]
 fn only_a_pause_on_our_own_client_that_we_did_not_ask_for_is_a_gap() {
     let world = World::with_server();
@@ -256,7 +256,7 @@ fn only_a_pause_on_our_own_client_that_we_did_not_ask_for_is_a_gap() {
     };
     say("a");
     let before = cursor(&world, &pane);
-    // Another control client pauses the pane for itself, and goes on.
+    // Another control client pauses the pane for itself, and continues it.
     let mut other = user(&world, &["-f", "ignore-size,pause-after=60", "-t", "main"]);
     {
         use std::io::Write as _;
@@ -268,7 +268,7 @@ fn only_a_pause_on_our_own_client_that_we_did_not_ask_for_is_a_gap() {
     assert_eq!(text, "got b\n");
     drop(other);
 
-    // Somebody pauses it for muxtap.
+    // Another client pauses it for muxtap's client.
     let client = world.tmux(&["list-clients", "-t", "main", "-F", "#{client_name}"]);
     let client = client.lines().next().unwrap().to_owned();
     let before = cursor(&world, &pane);

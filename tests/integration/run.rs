@@ -1,17 +1,17 @@
-//! `run`: a command's own output and exit status, out of a shell that somebody else may look at meanwhile.
+//! `run`: a command's own output and exit status, in a shell that a person may watch.
 
 use crate::common::{World, is_installed};
 
-/// The shells that `run` understands, as they are started: without anybody's start-up files.
+/// The shells that `run` supports, started without start-up files.
 const SHELLS: [(&str, &[&str]); 4] =
     [("sh", &["sh"]), ("bash", &["bash", "--norc"]), ("zsh", &["zsh", "-f"]), ("fish", &["fish", "--no-config"])];
 
-/// A pane in which this shell runs.
+/// Creates a pane that runs this shell.
 fn shell(world: &World, program: &[&str]) -> String {
     world.ok(&[&["new-session", "-x", "80", "-y", "24", "--"], program].concat())
 }
 
-/// A world for each shell that is installed, and its pane. The tests say so when one is missing.
+/// Runs a test for each installed shell, with a world and its pane. Missing shells are printed.
 fn each_shell(test: impl Fn(&World, &str, &str)) {
     for (name, program) in SHELLS {
         if !is_installed(name) {
@@ -23,7 +23,7 @@ fn each_shell(test: impl Fn(&World, &str, &str)) {
     }
 }
 
-/// Runs a command line; answers its output and status.
+/// Runs a command line; returns its output and status.
 fn ran(world: &World, pane: &str, command: &str) -> (String, i32) {
     let answer = world.muxtap(&["run", "-t", pane, "-T", "30", "--", command]);
     assert_eq!(answer.stderr, "", "{command}: {answer:?}");
@@ -126,7 +126,7 @@ fn a_syntax_error_is_the_shells_own_and_the_next_command_runs() {
 fn exit_in_the_shell_ends_the_pane_with_its_status() {
     each_shell(|world, pane, name| {
         let (output, status) = ran(world, pane, "echo bye; exit 3");
-        // An interactive bash says that it goes.
+        // An interactive bash prints `exit`.
         assert_eq!((output.trim_end_matches("exit\n"), status), ("bye\n", 3), "{name}");
     });
 }
@@ -188,7 +188,7 @@ fn a_command_that_does_not_end_is_a_timeout_with_what_it_printed_and_goes_on() {
     let error = answer.error();
     assert_eq!((&error["code"], &error["details"]["output"]), (&"TIMEOUT".into(), &"x\n".into()), "{error}");
     assert!(error["details"]["cursor"].is_string());
-    // A status that no client takes as a reason to ask, and so to type, again by itself.
+    // A status that no client treats as a reason to retry by itself, which would type again.
     world.ok(&["send-keys", "-t", &pane, "on", "Enter"]);
     assert_eq!(ran(&world, &pane, "echo free again"), says("free again\n", 0));
     let request = serde_json::json!({"command": "read line", "timeout_ms": 100});
@@ -214,8 +214,8 @@ fn the_status_is_the_commands_though_nobody_reads_its_output() {
 #[test]
 fn where_no_shell_rests_it_is_refused() {
     let world = World::new();
-    // Some are scripts that start other programs before they become what they are called (pyenv's
-    // python3): what these show is awaited.
+    // Some are scripts that start other programs before they become what their name says (pyenv's
+    // python3): their output is awaited.
     for (program, shows) in [
         (&["sleep", "100"][..], ""),
         (&["cat"], ""),
@@ -257,7 +257,7 @@ fn one_run_at_a_time() {
     let world = World::new();
     let pane = shell(&world, &["sh"]);
     let first = world.spawn(&["run", "-t", &pane, "--", "echo first; read x"]);
-    // A shell that has only begun may say its prompt in front of it.
+    // A shell that has just started may print its prompt before it.
     world.await_output(&pane, "(?m)first$");
     let message = world.error("CONFLICT", &["run", "-t", &pane, "--", "echo second"]);
     assert!(message.contains("another run"), "{message}");
@@ -271,7 +271,7 @@ fn a_run_whose_caller_goes_away_lets_the_pane_go() {
     let world = World::new();
     let pane = shell(&world, &["sh"]);
     let first = world.spawn(&["run", "-t", &pane, "--", "echo first; read x"]);
-    // A shell that has only begun may say its prompt in front of it.
+    // A shell that has just started may print its prompt before it.
     world.await_output(&pane, "(?m)first$");
     first.kill();
     world.ok(&["send-keys", "-t", &pane, "Enter"]);
@@ -344,7 +344,8 @@ fn a_narrow_pane_breaks_nothing() {
 #[test]
 fn shells_that_mark_their_prompts() {
     let mut world = World::new();
-    // What the shell integrations of terminals do: OSC 133 A and B around the prompt, C before the output, D after it.
+    // Like the shell integrations of terminals: OSC 133 A and B around the prompt, C before the
+    // output, D after it.
     world.set("PS0", r"\e]133;C\a");
     world.set("PS1", r"\[\e]133;A\a\]$ \[\e]133;B\a\]");
     world.set("PROMPT_COMMAND", r#"printf '\033]133;D;%s\007' "$?""#);

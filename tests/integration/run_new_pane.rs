@@ -1,4 +1,4 @@
-//! A command in a pane or window of its own.
+//! A command in a new pane or window.
 
 use serde_json::Value;
 
@@ -17,12 +17,12 @@ fn a_command_has_a_pane_of_its_own_which_goes_with_it() {
         "{ran:?}"
     );
     assert_eq!(world.panes(), before, "nothing stays");
-    // One word is a shell command line, behind which options may stand; -c is its directory.
+    // One word is a shell command line, which options may follow; -c is its directory.
     let window = world.json(&["run", "--json", "--new-window", "-t", "main:", "-c", "/", "pwd | tr / x"]);
     assert_eq!((&window["output"], &window["exit_status"]), (&"x\n".into(), &0.into()), "{window}");
     assert_eq!(world.panes(), before, "nothing stays");
     assert_eq!(world.muxtap(&["run", "--new-window", "-t", "main:", "kill -TERM $$"]).status, 128 + 15);
-    // Of much output all is there.
+    // Long output is complete.
     let much = world.muxtap(&["run", "--new-window", "-t", "main:", "seq 100000"]);
     assert_eq!((much.status, much.text().lines().count()), (0, 100_000));
 }

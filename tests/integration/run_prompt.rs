@@ -1,11 +1,11 @@
-//! `run` and the prompt that it finds: what is typed there is not run with the command, and of the
-//! line that `run` types nothing stays.
+//! `run` and the prompt that it finds: text that was typed at it is not run with the command, and
+//! nothing of the line that `run` types remains.
 
 use std::time::Duration;
 
 use crate::common::{World, is_installed};
 
-/// The shells as they are started, without anybody's start-up files, and how they list their history.
+/// The shells, started without start-up files, and how they list their history.
 const SHELLS: [(&str, &str, &str); 4] = [
     ("sh", "dash", "true"),
     ("bash", "bash --norc", "history"),
@@ -13,7 +13,8 @@ const SHELLS: [(&str, &str, &str); 4] = [
     ("fish", "fish --no-config", "history | cat"),
 ];
 
-/// A world for each shell that is installed, where plain tmux runs it in a pane of this size, with a prompt on screen.
+/// Runs a test for each installed shell, in a world where plain tmux runs it in a pane of this
+/// size, with a prompt on screen.
 fn each_shell_at(columns: &str, rows: &str, test: impl Fn(&World, &str, &str)) {
     for (name, program, _) in SHELLS {
         let installed = program.split(' ').next().unwrap();
@@ -44,15 +45,15 @@ fn each_shell(test: impl Fn(&World, &str, &str)) {
     each_shell_at("80", "24", test);
 }
 
-/// Types by plain tmux, as a person would, and waits until it shows.
+/// Types by plain tmux, like a person, and waits until the text is displayed.
 fn types(world: &World, pane: &str, text: &str) {
     world.tmux(&["send-keys", "-t", pane, "-l", text]);
     let shown = text.trim_end().to_owned();
     crate::common::eventually("what is typed shows", || screen(world, pane).contains(&shown));
 }
 
-/// Erases what is typed and asks for a new prompt, as a person would. Not by Ctrl-C: in fish one
-/// that comes while its prompt is made leaves it without a prompt until Enter (N73).
+/// Erases the typed text and requests a new prompt, like a person. Not by Ctrl-C: in fish, one that
+/// comes while its prompt is made leaves it without a prompt until Enter (N73).
 fn starts_anew(world: &World, pane: &str) {
     world.tmux(&["send-keys", "-t", pane, "C-e", "C-u", "Enter"]);
     let waited = world.muxtap(&["wait-for", "-t", pane, "--prompt", "-T", "20"]);
@@ -67,7 +68,7 @@ fn last_line(world: &World, pane: &str) -> String {
     screen(world, pane).trim_end().lines().last().unwrap_or_default().to_owned()
 }
 
-/// Runs a command and says what it answered.
+/// Runs a command; returns its output and status.
 fn ran(world: &World, pane: &str, flags: &[&str], command: &str) -> (String, i32) {
     let answer = world.muxtap(&[&["run", "-t", pane, "-T", "30"], flags, &["--", command]].concat());
     assert_eq!(answer.stderr, "", "{command}: {answer:?}");
@@ -82,7 +83,8 @@ fn says(output: &str, status: i32) -> (String, i32) {
 fn what_is_typed_already_is_shown_and_stays_and_nothing_is_run() {
     each_shell(|world, pane, name| {
         for (by_muxtap, text) in [(false, "touch mixed1 "), (true, "touch mixed2 "), (false, "touch mixed3")] {
-            // `run` returns with its command's end; what is typed before the prompt is there is echoed in front of it.
+            // `run` returns when its command ends; text typed before the prompt appears is echoed
+            // before it.
             world.ok(&["wait-for", "-t", pane, "--prompt"]);
             if by_muxtap {
                 world.ok(&["send-keys", "-t", pane, "-l", text]);
@@ -133,7 +135,7 @@ fn the_rest_of_a_command_is_not_what_run_types() {
         let row = || world.tmux(&["display-message", "-p", "-t", pane, "#{cursor_y}"]);
         let before = row();
         world.tmux(&["send-keys", "-t", pane, "Enter"]);
-        // fish says nothing: it indents the next line.
+        // fish shows no prompt: it indents the next line.
         crate::common::eventually("the shell asks for the rest", || {
             row() != before && (name == "fish" || last_line(world, pane).ends_with('>'))
         });
@@ -144,7 +146,7 @@ fn the_rest_of_a_command_is_not_what_run_types() {
     });
 }
 
-/// Custom prompts for the rest of a command: of bash any, with colours too.
+/// Custom prompts for the rest of a command: any in bash, with colors too.
 #[test]
 fn a_prompt_for_the_rest_is_known_whatever_it_shows() {
     for (program, prompt) in [
@@ -170,7 +172,7 @@ fn a_prompt_for_the_rest_is_known_whatever_it_shows() {
             };
             refused(&[]);
             refused(&[]);
-            // What was begun is still there to be ended.
+            // The incomplete command is still there and can be completed.
             world.tmux(&["send-keys", "-t", &pane, "-l", ended]);
             world.tmux(&["send-keys", "-t", &pane, "Enter"]);
             let done = || match half {
@@ -191,7 +193,7 @@ fn a_prompt_for_the_rest_is_known_whatever_it_shows() {
     }
 }
 
-/// Its echo stands above the prompt, at which nothing shows.
+/// Its echo is above the prompt, which is empty.
 #[test]
 fn what_was_typed_while_a_command_ran_is_seen() {
     each_shell(|world, pane, name| {
@@ -227,8 +229,8 @@ fn somebody_who_types_while_it_starts() {
             }
             let answer = running.finish();
             if answer.status == 0 {
-                // Text that is typed while the command runs is echoed within its output, before or
-                // behind what it prints.
+                // Text typed while the command runs is echoed within its output, before or after
+                // what it prints.
                 let text = answer.text();
                 let (before, after) = text.split_once("clean\n").unwrap_or_else(|| panic!("{name}: {answer:?}"));
                 assert!("touch mixed ".contains(&[before, after].concat()), "{name}: {answer:?}");
@@ -249,7 +251,7 @@ fn vi_keys_are_understood() {
     for (program, on) in [
         ("bash --norc", "set -o vi"),
         ("zsh -f", "bindkey -v"),
-        // Without its configuration its vi mode knows no keys.
+        // Without its configuration its vi mode has no key bindings.
         ("fish", "fish_vi_key_bindings"),
     ] {
         let world = World::new();
@@ -268,7 +270,7 @@ fn vi_keys_are_understood() {
 
 #[test]
 fn the_screen_shows_the_prompt_the_command_and_its_output() {
-    // In the last of them the line that is typed takes several rows, at the bottom of the screen.
+    // In the last size the typed line takes several rows, at the bottom of the screen.
     for (columns, rows) in [("80", "24"), ("200", "24"), ("61", "12"), ("40", "14")] {
         each_shell_at(columns, rows, |world, pane, name| {
             let shown = || {
@@ -330,11 +332,11 @@ fn a_history_that_forgets_lines_with_a_space_loses_nothing() {
 #[test]
 fn the_shells_own_end_is_seen() {
     each_shell(|world, pane, name| {
-        // A shell within the shell: the pane goes on when it ends.
+        // A shell within the shell: the pane continues when it ends.
         let program = SHELLS.iter().find(|(known, ..)| *known == name).unwrap().1;
         world.ok(&["send-keys", "-t", pane, program, "Enter"]);
         world.ok(&["wait-for", "-t", pane, "--prompt", "--settle", "0.3"]);
-        // The time does not end in this test: an end that is not seen is a hang.
+        // The timeout is too long for this test: an unnoticed end is a hang.
         let answer = world.muxtap(&["--json", "run", "-t", pane, "-T", "3600", "--", "echo bye; exit 3"]);
         let told = answer.json();
         assert_eq!(
@@ -346,7 +348,8 @@ fn the_shells_own_end_is_seen() {
         // The pane's own shell, killed.
         let kill = if name == "fish" { "kill -9 $fish_pid" } else { "kill -9 $$" };
         let answer = world.muxtap(&["--json", "run", "-t", pane, "-T", "3600", "--", kill]);
-        // tmux may have dropped all that it printed: then whether the command ran is not known, and no success.
+        // tmux may have dropped all its output: then it is unknown whether the command ran, which
+        // is not a success.
         let told = if answer.stdout.is_empty() { answer.error()["details"].clone() } else { answer.json() };
         assert_eq!(told["shell_ended"], true, "{name}: {answer:?}");
     });
@@ -371,7 +374,7 @@ fn the_command_that_is_shown_is_no_answer_to_a_wait() {
 #[test]
 fn wide_characters_are_gone_over_one_by_one() {
     each_shell(|world, pane, name| {
-        // Where the locale has no such characters a line editor shows bytes.
+        // If the locale lacks such characters, a line editor shows bytes.
         if name == "sh" {
             return;
         }
@@ -389,10 +392,10 @@ fn a_command_that_is_interrupted_in_the_pane_is_no_time_out() {
         if name == "sh" || name == "fish" {
             return;
         }
-        // Neither the command nor its time ends by itself in this test.
+        // Neither the command nor its timeout ends by itself in this test.
         let running = world.spawn(&["--json", "run", "-t", pane, "-T", "3600", "--", "echo begun; sleep 3600"]);
         world.await_output(pane, "(?m)^begun$");
-        // A Ctrl-C before that is for the shell and not for the command.
+        // An earlier Ctrl-C would be for the shell and not for the command.
         crate::common::eventually("it runs", || {
             world.tmux(&["display-message", "-p", "-t", pane, "#{pane_current_command}"]) == "sleep"
         });
@@ -418,7 +421,7 @@ fn a_caller_that_goes_away_leaves_nothing_on_the_line() {
     }
 }
 
-/// A program that runs in the pane ends first, as long as the time allows.
+/// A running program in the pane ends first, within the timeout.
 #[test]
 fn what_runs_is_awaited() {
     let world = World::new();
@@ -452,7 +455,7 @@ fn a_run_is_interrupted_as_at_its_own_terminal() {
     });
 }
 
-/// A pager waits for a person; whoever gave it no time is told its name.
+/// A pager waits for a person; a caller without a timeout gets its name.
 #[test]
 fn a_pager_or_question_that_waits_is_named() {
     let world = World::new();

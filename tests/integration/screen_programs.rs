@@ -1,5 +1,6 @@
-//! The screen model equals tmux while real programs draw: what `capture-pane` prints of a pane is what the model prints
-//! that was fed with the pane's output, at every checkpoint and after every resize.
+//! The screen model equals tmux while real programs draw: at every checkpoint and after every
+//! resize, `capture-pane` of a pane equals the capture of a model that was fed with the pane's
+//! output.
 
 mod editors;
 mod output;

@@ -1,6 +1,6 @@
-//! The screen model equals tmux: random sequences on a real pane and on the model.
+//! The screen model equals tmux for random sequences on a real pane.
 //!
-//! `MUXTAP_SCREEN_CASES` cases are run (a few hundred unless it is set) from `MUXTAP_SCREEN_SEED` on.
+//! Runs `MUXTAP_SCREEN_CASES` cases (a few hundred by default) from `MUXTAP_SCREEN_SEED` on.
 
 pub mod driver;
 pub mod generator;
@@ -27,7 +27,8 @@ fn show(case: &Case) -> String {
     format!("{}x{}, history {}:\n    {}", case.columns, case.rows, case.history_limit, steps.join("\n    "))
 }
 
-/// A version that is proven must not differ. Of others, where the model is not used, it is told how far it is.
+/// Requires that a proven version does not differ. For other versions, on which the model is not
+/// used, prints its accuracy.
 fn expect(tmux: &Tmux, same: bool, verdict: &str) {
     if Rules::for_version(tmux.version).proven() {
         assert!(same, "{verdict}");
@@ -36,7 +37,7 @@ fn expect(tmux: &Tmux, same: bool, verdict: &str) {
     }
 }
 
-/// Runs cases; says of the first few that differ how, and fails if any does.
+/// Runs cases; prints the differences of the first few, and fails if any case differs.
 fn compare(default: u64, flavour: Flavour, run: Run) {
     let mut tmux = Tmux::new();
     let first = from_env("MUXTAP_SCREEN_SEED", 1);
@@ -64,7 +65,7 @@ fn compare(default: u64, flavour: Flavour, run: Run) {
     expect(&tmux, failed.is_empty(), &verdict);
 }
 
-/// How many of the captures could be told from memory.
+/// Returns how many of the captures memory could give.
 pub fn known(counts: &BTreeMap<String, [u64; 2]>) -> String {
     let percent = |[known, all]: [u64; 2]| {
         let tenths = known * 1000 / all.max(1);
@@ -93,9 +94,9 @@ fn a_seed_half_way() {
     compare(150, Flavour { well_formed: true, bytes_only: true, tellable: true }, driver::run_seeded);
 }
 
-/// Every difference that was ever found, by what it taught: columns, rows, history limit and what
-/// is printed. U+F8FE stands before two characters that are a new size, U+F8FD before one
-/// that is a byte, U+F8FF where tmux has read all that stands before it.
+/// Every difference that was ever found, named by what it taught: columns, rows, history limit and
+/// the printed text. U+F8FE precedes two characters that are a new size, U+F8FD one that is a byte,
+/// U+F8FF marks where tmux has read everything before it.
 const CASES: &[(&str, u16, u16, u32, &str)] = &[
     (
         "after a reset the default colours are printed too",
@@ -256,7 +257,7 @@ const CASES: &[(&str, u16, u16, u32, &str)] = &[
     ),
 ];
 
-/// The steps of a named case.
+/// Returns the steps of a named case.
 fn steps(text: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut characters = text.chars();

@@ -1,4 +1,4 @@
-//! Several tmux servers at once, and which one a command means.
+//! Several tmux servers at once, and the one that a command means.
 
 use std::path::{Path, PathBuf};
 
@@ -29,12 +29,13 @@ fn one_daemon_follows_several_servers_and_keeps_them_apart() {
     }
     for (number, socket) in sockets.iter().enumerate() {
         assert_eq!(sessions(&muxtap(&world, &["--json", "-S", text(socket), "ls"])), [format!("on{number}")]);
-        // The same pane id on each.
+        // The same pane id on each server.
         let wanted = format!("^hello {number}$");
         let found = muxtap(&world, &["-S", text(socket), "wait-for", "-t", "%0", "-p", &wanted, "--since", "start"]);
         assert_eq!(found.status, 0, "{found:?}");
     }
-    // A cursor of one is none of another: it is told, and nothing of one server stands in an answer about another.
+    // A cursor of one server is invalid on another: the response says so, and contains nothing of
+    // the other server.
     let read = |socket: &Path, since: &str| {
         muxtap(&world, &["--json", "-S", text(socket), "read", "-t", "%0", "--since", since]).json()
     };
@@ -46,7 +47,7 @@ fn one_daemon_follows_several_servers_and_keeps_them_apart() {
     } else {
         assert_eq!(answer.error()["code"], "INVALID_ARGUMENT", "{answer:?}");
     }
-    // One of them ends; the others are as they were.
+    // One of them ends; the others are unchanged.
     world.tmux_at(&sockets[2], &["kill-server"]);
     let gone = muxtap(&world, &["--json", "-S", text(&sockets[2]), "ls"]);
     assert_eq!(gone.error()["code"], "TMUX_UNAVAILABLE", "{gone:?}");
@@ -69,12 +70,12 @@ fn names_directories_and_the_pane_it_runs_in_pick_the_server_as_in_tmux() {
     // Plain tmux finds it by the same name.
     let theirs = run(world.command(crate::common::tmux_program()).args(["-L", "named", "list-sessions", "-F", "#S"]));
     assert!(theirs.text().contains("by-name"), "{theirs:?}");
-    // The default one.
+    // The default server.
     let default = base.join("default");
     world.also_end(&default);
     world.tmux_at(&default, &["new-session", "-d", "-s", "by-default"]);
     assert_eq!(sessions(&muxtap(&world, &["--json", "ls"])), ["by-default"]);
-    // Another directory, asked through the same daemon.
+    // Another directory, requested through the same daemon.
     let pid = world.daemon_pid();
     std::fs::create_dir(world.path("other")).unwrap();
     world.set("TMUX_TMPDIR", world.path("other").display().to_string());
@@ -84,7 +85,7 @@ fn names_directories_and_the_pane_it_runs_in_pick_the_server_as_in_tmux() {
     assert_eq!(made.status, 0, "{made:?}");
     assert_eq!(sessions(&muxtap(&world, &["--json", "ls"])), ["elsewhere"]);
     assert_eq!(world.daemon_pid(), pid);
-    // Inside a pane: that server, and that pane where none is named.
+    // Inside a pane: that server, and that pane by default.
     world.set("TMUX", format!("{},1,0", named.display()));
     assert_eq!(sessions(&muxtap(&world, &["--json", "ls"])), ["by-name"]);
     let mut inside = world.plain_muxtap_command();
@@ -96,7 +97,7 @@ fn names_directories_and_the_pane_it_runs_in_pick_the_server_as_in_tmux() {
 #[test]
 fn a_server_is_started_with_its_callers_environment_and_directory() {
     let mut world = World::new();
-    // The daemon is started by somebody else.
+    // The daemon is started by another command.
     let status = muxtap(&world, &["-S", text(&world.path("nobody")), "ls"]);
     assert_eq!(status.status, 1);
     let pid = world.daemon_pid();
@@ -107,7 +108,7 @@ fn a_server_is_started_with_its_callers_environment_and_directory() {
     assert_eq!(world.daemon_pid(), pid);
 }
 
-/// The panes' sessions on the server that a query names.
+/// Returns the panes' sessions on the server that a query names.
 fn sessions_by(world: &World, query: &str) -> Vec<String> {
     let answer = world.http("GET", &format!("/v1/panes{query}"), None);
     assert_eq!(answer.status, 200, "{query}: {:?}", String::from_utf8_lossy(&answer.body));
@@ -119,7 +120,7 @@ fn a_request_that_names_no_server_means_the_only_one_or_the_default() {
     let world = World::with_server();
     assert_eq!(world.sessions(), ["main"]);
     assert_eq!(sessions_by(&world, ""), ["main"], "the only one that is followed");
-    // By their names, as for `tmux -L`.
+    // By their names, like `tmux -L`.
     let folder = world.path("run").join(format!("tmux-{}", rustix::process::getuid().as_raw()));
     let start = |name: &str| {
         world.also_end(folder.join(name));
@@ -168,7 +169,7 @@ fn a_request_that_names_no_server_means_the_only_one_or_the_default() {
     assert_eq!(absent["code"], "TMUX_UNAVAILABLE", "{absent}");
 }
 
-/// As `/tmp` and `/private/tmp` of macOS.
+/// Like `/tmp` and `/private/tmp` on macOS.
 #[test]
 fn two_paths_to_one_server_are_one_server_with_one_client() {
     use std::os::unix::fs::symlink;
@@ -189,7 +190,7 @@ fn two_paths_to_one_server_are_one_server_with_one_client() {
         muxtap(&world, &["-S", text(socket), "read", "-t", "main"]);
     }
     assert_eq!(world.tmux(&["list-clients", "-F", "#{client_control_mode}"]), "1");
-    // Nothing runs there yet; a link that leads nowhere.
+    // No server runs yet; the link leads nowhere.
     let (late, late_link) = (world.path("late"), world.path("late-link"));
     symlink(&late, &late_link).unwrap();
     for socket in [&late_link, &folder.join("late"), &late] {
@@ -242,8 +243,8 @@ fn servers_and_open_waits_are_listed() {
     assert!(waits().is_empty());
 }
 
-/// A socket on which nothing runs is watched, which costs a descriptor: a caller that asks for many
-/// of them must not use up all there are.
+/// A socket without a server is watched, which costs a descriptor: a caller that names many of them
+/// must not use up all descriptors.
 #[test]
 fn sockets_that_nobody_listens_on_are_forgotten() {
     let world = World::with_server();
@@ -273,7 +274,7 @@ fn sockets_that_nobody_listens_on_are_forgotten() {
     assert_eq!(waiting.finish().status, 3);
 }
 
-/// Every server has a pane %0: what happens on one is not told of another.
+/// Every server has a pane %0: events of one are not reported to subscribers of another.
 #[test]
 fn who_listens_to_one_server_hears_nothing_of_another() {
     let world = World::with_server();
@@ -297,7 +298,8 @@ fn who_listens_to_one_server_hears_nothing_of_another() {
     assert!(heard.iter().all(|line| !line.contains("build") && !line.contains("elsewhere")), "{heard:?}");
 }
 
-/// The program that a server of this user runs, if it is tmux itself and not a loader with tmux as its argument.
+/// Returns the program that a server of this user runs, if it is tmux itself and not a loader with
+/// tmux as its argument.
 #[cfg(target_os = "linux")]
 fn tmux_binary() -> Option<std::path::PathBuf> {
     let world = World::with_server();
@@ -310,7 +312,7 @@ fn tmux_binary() -> Option<std::path::PathBuf> {
     is_tmux.then_some(file)
 }
 
-/// As after an upgrade: the server's program is no longer where it was, and what `PATH` finds is something else.
+/// As after an upgrade: the server's program has been removed, and `PATH` finds a different one.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_server_is_spoken_to_by_its_own_program() {
@@ -326,14 +328,14 @@ fn a_server_is_spoken_to_by_its_own_program() {
     assert_eq!(world.sessions(), ["main"]);
     let pane = world.json(&["list-panes"])["panes"][0]["id"].as_str().unwrap().to_owned();
     world.ok(&["run", "-t", &pane, "--", "echo", "spoken"]);
-    // Only if that is wanted.
+    // Only if that is configured.
     world.ok(&["stop"]);
     world.set("MUXTAP_OWN_TMUX", "false");
     let said = world.error("TMUX_UNAVAILABLE", &["list-panes"]);
     assert!(said.contains("no-such-tmux"), "{said}");
 }
 
-/// A server of a version that the configured tmux does not understand, if there is one here.
+/// A server of a version that the configured tmux does not understand, if one is installed.
 #[test]
 #[cfg(target_os = "linux")]
 fn where_program_and_server_differ_both_are_named() {

@@ -1,4 +1,4 @@
-//! Snapshots, layouts and groups: what is kept, what is made again, and what is never typed.
+//! Snapshots, layouts and groups: what is saved, what is restored, and what is never typed.
 
 use std::{fs, process::Stdio};
 
@@ -10,7 +10,7 @@ use crate::{
     mcp::Client,
 };
 
-/// Numbers that are the same each time (splitmix64).
+/// Pseudorandom numbers, the same each time (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -21,20 +21,20 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from `from` to `to`.
+    /// Returns a number from `from` to `to`.
     fn within(&mut self, from: u64, to: u64) -> u64 {
         from + self.next() % (to - from + 1)
     }
 }
 
-/// A server whose panes run `cat`, and whose windows keep their names.
+/// Starts a server whose panes run `cat`, and whose windows keep their names.
 pub fn quiet_server(world: &World) {
     world.tmux(&["new-session", "-d", "-s", "keep", "-x", "80", "-y", "24", "cat"]);
     world.tmux(&["set", "-g", "default-command", "exec cat", ";", "set", "-g", "automatic-rename", "off"]);
 }
 
-/// A snapshot's sessions without what differs by nature: when it was saved, the sessions' names, and
-/// programs that may still be about to begin.
+/// Returns a snapshot's sessions without their natural differences: the time of saving, the
+/// sessions' names, and programs that may not have started yet.
 pub fn shape(world: &World, name: &str) -> Value {
     fn strip(value: &mut Value) {
         match value {
@@ -53,12 +53,12 @@ pub fn shape(world: &World, name: &str) -> Value {
     file
 }
 
-/// Lists what there is of sessions and panes.
+/// Lists the server's sessions and panes.
 fn everything(world: &World) -> String {
     world.tmux(&["list-panes", "-a", "-F", "#{session_name}:#{window_index}.#{pane_index} #{pane_id} #{pane_title}"])
 }
 
-/// Ends a session. tmux 3.4 crashes where a window of it is zoomed.
+/// Ends a session. tmux 3.4 crashes if a window of it is zoomed.
 fn end(world: &World, session: &str) {
     let windows = world.tmux(&["list-windows", "-t", session, "-f", "#{window_zoomed_flag}", "-F", "#{window_id}"]);
     for window in windows.lines() {
@@ -67,7 +67,8 @@ fn end(world: &World, session: &str) {
     world.tmux(&["kill-session", "-t", &format!("={session}")]);
 }
 
-/// A window of a random size, split at random, with panes of random sizes; sometimes zoomed.
+/// Creates a window of a random size, split at random, with panes of random sizes; sometimes
+/// zoomed.
 fn random_window(world: &World, random: &mut Random, session: &str, index: u64) {
     let place = format!("{session}:{index}");
     let size = [random.within(20, 250).to_string(), random.within(8, 90).to_string()];
@@ -94,7 +95,7 @@ fn random_window(world: &World, random: &mut Random, session: &str, index: u64) 
     order("select-pane", &[]);
     order("select-pane", &[]);
     if random.within(0, 3) == 0 {
-        // Unfixed, as a window that nobody resized.
+        // Unfixed, like a window that was never resized.
         world.tmux(&["set", "-w", "-u", "-t", &place, "window-size"]);
     }
     if random.within(0, 2) == 0 {
@@ -102,7 +103,7 @@ fn random_window(world: &World, random: &mut Random, session: &str, index: u64) 
     }
 }
 
-/// `MUXTAP_TEST_LAYOUTS` says how many windows are made; 1000 take some minutes.
+/// `MUXTAP_TEST_LAYOUTS` sets the number of windows; 1000 take some minutes.
 #[test]
 fn what_is_saved_restored_and_saved_again_is_the_same_on_random_layouts() {
     let wanted: u64 = std::env::var("MUXTAP_TEST_LAYOUTS").map_or(24, |count| count.parse().unwrap());
@@ -124,7 +125,7 @@ fn what_is_saved_restored_and_saved_again_is_the_same_on_random_layouts() {
             }
         }
         if random.within(0, 1) == 0 {
-            // The first window then has not the index that a new session's has.
+            // The first window then lacks the index of a new session's first window.
             world.tmux(&["kill-window", "-t", "src:0"]);
         }
         world.tmux(&["select-window", "-t", "src:^", ";", "select-window", "-t", "src:{end}"]);
@@ -141,10 +142,11 @@ fn what_is_saved_restored_and_saved_again_is_the_same_on_random_layouts() {
     }
 }
 
-/// Without `$NAME`: 3.4 puts a backslash before it each time that a name is given (docs/snapshots.md).
+/// Without `$NAME`: 3.4 puts a backslash before it each time that a name is set
+/// (docs/snapshots.md).
 const TITLE: &str = "a #[bold] ##[x] #{pane_id} #(id) %H ü \\ \" ' ; ~";
 
-/// Two sessions with all that a snapshot holds.
+/// Creates two sessions with everything that a snapshot can hold.
 pub fn rich(world: &World) {
     for name in ["one #x dir", "two"] {
         fs::create_dir_all(world.path(name)).unwrap();
@@ -219,7 +221,7 @@ fn everything_that_is_kept_is_made_again_on_an_empty_server() {
     assert_eq!((&saved["panes"], &saved["notes"]), (&json!(7), &json!([])), "{saved}");
     let before = shape(&world, "all");
     assert_eq!(before["environment"], json!({"APP_KEY": "a\nb=c"}));
-    // tmux keeps names with escapes.
+    // tmux stores names with escapes.
     let name = world.tmux(&["list-windows", "-t", "b work", "-F", "#{window_name}"]);
     assert_eq!(before["windows"][0]["window_name"], name.lines().next().unwrap());
     let title = world.tmux(&["display-message", "-p", "-t", "b work:0.1", "#{pane_title}"]);
@@ -235,7 +237,7 @@ fn everything_that_is_kept_is_made_again_on_an_empty_server() {
     let restored = world.json(&["snapshot", "restore", "all"]);
     assert_eq!(restored["notes"], json!([]), "{restored}");
     assert_eq!(restored["sessions"], json!(["b work", "c shares", "d links"]));
-    // A shell of its own may name itself.
+    // Its own shell may rename itself.
     let after = |name| {
         world.ok(&["snapshot", "save", name, "-t", "b work", "-t", "c shares", "-t", "d links", "--env", "APP_*"]);
         shape(&world, name)
@@ -244,7 +246,7 @@ fn everything_that_is_kept_is_made_again_on_an_empty_server() {
     // The new server's panes are shells.
     let differs = world.muxtap(&["snapshot", "diff", "all", "again"]);
     assert!(differs.text().lines().all(|line| line.contains(" program: cat ->")), "{}", differs.text());
-    // Beside them, under other names.
+    // Beside the existing sessions, under other names.
     let beside = world.json(&["snapshot", "restore", "all", "--name", "x", "-t", "c shares", "-t", "d links"]);
     assert_eq!(beside["sessions"], json!(["x-c shares", "x-d links"]), "{beside}");
     let windows = world.tmux(&["list-windows", "-t", "=x-c shares", "-F", "#{window_index}#{?window_active,*,}"]);
@@ -271,7 +273,7 @@ fn nothing_is_typed_and_nothing_is_started_without_run() {
         world.ok(&["snapshot", "save", "p", "-t", "w", "--replace"]);
         argv("p") == programs
     });
-    // tmuxp is not to type them either.
+    // tmuxp must not type them either.
     assert!(
         world.json(&["snapshot", "show", "p"])["windows"][0]["panes"]
             .as_array()
@@ -296,7 +298,7 @@ fn nothing_is_typed_and_nothing_is_started_without_run() {
         world.ok(&["snapshot", "save", "r", "-t", "runs", "--replace"]);
         argv("r") == programs
     });
-    // When one ends a shell is there, and the layout stays.
+    // When one ends, a shell follows, and the layout stays.
     let first = world.tmux(&["display-message", "-p", "-t", "runs:.0", "#{pane_id}"]);
     world.ok(&["send-keys", "-t", &first, "C-c"]);
     world.ok(&["wait-for", "-t", &first, "--prompt", "-T", "40"]);
@@ -326,7 +328,7 @@ fn what_cannot_be_restored_leaves_nothing_behind() {
         assert_ne!(answer.status, 0, "{name:?}");
     }
 
-    // An index that no tmux takes, in the last window of the last session.
+    // An index that no tmux accepts, in the last window of the last session.
     let file = fs::read_to_string(world.path("m.sock.snapshots/all.json")).unwrap();
     let mut file: Value = serde_json::from_str(&file).unwrap();
     let broken = |file: &Value| {
@@ -345,17 +347,17 @@ fn what_cannot_be_restored_leaves_nothing_behind() {
     assert!(said.contains("nothing was restored") && !said.contains("remains"), "{said}");
     let names = world.tmux(&["list-sessions", "-F", "#{session_name}"]);
     assert!(!names.contains("y-"), "{names}");
-    // tmux 3.3a would crash at such a layout: it is not asked.
+    // tmux 3.3a would crash on such a layout, so it is not sent.
     file["windows"][0]["layout"] = "no-such-layout".into();
     assert!(broken(&file).contains("is no layout"));
     assert_eq!(everything(&world), there);
 
-    // A directory that has gone is no failure.
+    // A missing directory is not a failure.
     fs::remove_dir(world.path("two")).unwrap();
     let restored = world.json(&["snapshot", "restore", "all", "--name", "z", "-t", "b work"]);
     assert!(restored["notes"].to_string().contains("two is not there any more"), "{restored}");
     assert_eq!(restored["panes"], 6, "{restored}");
-    // What is damaged is listed with why.
+    // A damaged snapshot is listed with the reason.
     fs::write(world.path("m.sock.snapshots/bad.json"), "{").unwrap();
     let list = world.json(&["snapshot", "list"]);
     let bad = list["snapshots"].as_array().unwrap().iter().find(|one| one["name"] == "bad").unwrap();
@@ -460,7 +462,7 @@ fn input_to_a_group_goes_to_all_or_the_error_says_who_got_none() {
         assert_eq!(world.read_all(pane).matches("got once").count(), 1, "{pane}");
     }
     assert_eq!(flags(), "0111", "as they were");
-    // A person's keys are tmux's to copy.
+    // tmux copies a person's keys.
     world.tmux(&["send-keys", "-t", &panes[0], "person", "Enter"]);
     for pane in &panes {
         world.await_output(pane, "^got person$");
@@ -468,7 +470,7 @@ fn input_to_a_group_goes_to_all_or_the_error_says_who_got_none() {
     world.ok(&[&["group", "set", "web"], names.as_slice()].concat());
     assert_eq!(flags(), "0000");
 
-    // One that does not take it.
+    // A pane that does not accept it.
     world.tmux(&["copy-mode", "-t", &panes[1]]);
     let answer = world.muxtap(&["--json", "send-keys", "-t", "%web", "--paste", "some\n"]);
     let error = answer.error();
@@ -478,7 +480,7 @@ fn input_to_a_group_goes_to_all_or_the_error_says_who_got_none() {
     world.await_output(&panes[2], "^got some$");
     world.tmux(&["copy-mode", "-q", "-t", &panes[1]]);
 
-    // One that has gone: nothing is sent.
+    // A missing pane: nothing is sent.
     world.tmux(&["kill-pane", "-t", &panes[1]]);
     let message = world.error("NOT_FOUND", &["send-keys", "-t", "%web", "never", "Enter"]);
     assert!(message.contains("nothing was sent") && message.contains(&panes[1]), "{message}");
@@ -491,7 +493,7 @@ fn input_to_a_group_goes_to_all_or_the_error_says_who_got_none() {
     }
     world.error("NOT_FOUND", &["send-keys", "-t", "%nope", "x"]);
     world.error("NOT_FOUND", &["group", "set", "x", "nope:"]);
-    // It lives on its server: another daemon knows it.
+    // The group is stored on its server: another daemon knows it.
     world.ok(&["stop"]);
     assert_eq!(world.json(&["group", "list"])["groups"][0]["name"], "web");
     world.ok(&["group", "remove", "web"]);
@@ -502,7 +504,7 @@ fn input_to_a_group_goes_to_all_or_the_error_says_who_got_none() {
 #[test]
 fn a_daemon_that_stops_leaves_nothing_half_done() {
     let world = World::with_server();
-    // A program that shows nothing of what is typed: a submitted input waits for it.
+    // A program that does not show typed text: a submitted input waits for it.
     let silent = || {
         let line = "stty -echo; echo ready; exec sleep 1000";
         let pane = world.tmux(&["split-window", "-d", "-P", "-F", "#{pane_id}", "-t", "main", line]);
@@ -559,13 +561,13 @@ fn files_of_others_are_kept_and_their_lines_typed_only_with_run() {
     assert!(world.muxtap_with_stdin(&["snapshot", "import", "x", "-"], b"a: [").stderr.contains("YAML"));
 }
 
-/// tmuxp, at a version that is known, in an environment of its own. `None`: pip cannot run here.
+/// Returns tmuxp, at a known version, in a separate environment. `None`: pip cannot run here.
 fn tmuxp(world: &World) -> Option<std::path::PathBuf> {
     let dir = world.path("venv");
     let python = |args: &[&str]| {
         let mut command = world.command("python3");
         command.args(args).stdin(Stdio::null());
-        // Its downloads are kept where pip keeps them.
+        // Its downloads stay in pip's cache.
         if let Ok(home) = std::env::var("HOME") {
             command.env("PIP_CACHE_DIR", format!("{home}/.cache/pip"));
         }
@@ -615,7 +617,7 @@ fn tmuxp_loads_what_muxtap_writes() {
     assert!(windows("=loaded").contains("7 seven 2 1"), "{}", windows("=loaded"));
     let paths = world.tmux(&["list-panes", "-t", "=loaded:7", "-F", "#{pane_current_path}"]);
     assert!(paths.contains("/two"), "{paths}");
-    // What tmuxp itself writes is read.
+    // tmuxp's own output is imported.
     let frozen = world.path("frozen.yaml");
     let mut freeze = world.command(&tmuxp);
     let args = ["freeze", "-y", "-q", "--force", "-f", "yaml", "-o", frozen.to_str().unwrap(), "loaded", "-S"];
@@ -695,7 +697,8 @@ fn http_and_mcp_do_the_same() {
     client.fails("INVALID_ARGUMENT", "snapshot", &json!({"action": "save"}));
 }
 
-/// Nothing that a file from elsewhere says is run without --run, by way of the shell neither: and it is shown before.
+/// Nothing in a foreign file is run without --run, not through the shell either; and it is shown
+/// first.
 #[test]
 fn variables_of_a_file_from_elsewhere_are_set_with_run_alone() {
     let world = World::with_server();
@@ -710,7 +713,7 @@ fn variables_of_a_file_from_elsewhere_are_set_with_run_alone() {
             "window_name": format!("#({touch})"), "window_shell": touch, "environment": { "ENV": touch },
             "panes": [{ "shell_command": [touch], "shell": touch, "muxtap": { "argv": ["sh", "-c", touch] } }],
         }],
-        // Marks that a file gives itself are none.
+        // Marks that a file gives itself do not count.
         "muxtap": { "version": 1, "saved": "2026-11-23T12:00:00Z", "saved_here": true, "seal": "AAAA" },
     });
     let text = serde_json::to_string(&file).unwrap();
@@ -723,7 +726,7 @@ fn variables_of_a_file_from_elsewhere_are_set_with_run_alone() {
     for part in ["PROMPT_COMMAND=", "(set with --run only)", "runs sh -c", "lines touch"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    // The same file where the store keeps its own.
+    // The same file in the store's own place.
     let store = imported_path(&world, "evil");
     std::fs::write(store.with_file_name("copied.json"), &text).unwrap();
     for (name, new) in [("evil", "one"), ("copied", "two")] {
@@ -742,7 +745,7 @@ fn variables_of_a_file_from_elsewhere_are_set_with_run_alone() {
     let set = world.tmux(&["show-environment", "-t", "run"]);
     assert!(set.contains(&format!("PROMPT_COMMAND={touch}")), "{set}");
 
-    // What was saved here is set, until the file is changed by another hand.
+    // A snapshot saved here is set until another program changes the file.
     world.tmux(&["set-environment", "-t", "main", "APP_KEY", "a"]);
     world.ok(&["snapshot", "save", "own", "-t", "main", "--env", "APP_*"]);
     let restored = world.json(&["snapshot", "restore", "own", "--name", "own"]);
@@ -761,8 +764,8 @@ fn variables_of_a_file_from_elsewhere_are_set_with_run_alone() {
     assert_eq!(["evil", "copied", "own"].map(saved_here), [json!(false), json!(false), json!(false)]);
 }
 
-/// What another host's sessions hold, what a folder of snapshots from elsewhere holds, and what has another snapshot's
-/// name was not saved here.
+/// Another host's sessions, a directory of foreign snapshots, and a snapshot renamed to another's
+/// name do not count as saved here.
 #[test]
 fn only_sessions_of_this_machine_are_saved_here() {
     let world = World::with_server();
@@ -790,7 +793,7 @@ fn only_sessions_of_this_machine_are_saved_here() {
     assert_eq!(saved_here.collect::<Vec<_>>(), [(&names[0], &no), (&names[1], &no), (&names[2], &yes)]);
 }
 
-/// Names of a file stay in the line of the note that tells them.
+/// Names from a file stay in the line of the note that reports them.
 #[test]
 fn names_of_a_file_forge_no_line_of_a_note() {
     let world = World::with_server();
@@ -805,7 +808,7 @@ fn names_of_a_file_forge_no_line_of_a_note() {
     assert!(!restored.stderr.lines().any(|line| line.starts_with("muxtap: forged")), "{restored:?}");
 }
 
-/// A file without an end and one that nobody writes to are refused, and are neither read nor waited for.
+/// An endless file and one without a writer are refused; they are neither read nor waited for.
 #[test]
 fn an_import_reads_a_regular_file_within_a_bound() {
     let world = World::new();

@@ -1,14 +1,15 @@
-//! Callers of all kinds at once, for a while: valid and invalid requests, callers that leave in the
-//! middle, a tmux server that is killed and started again. Nothing is left of it, and nothing of it
-//! is muxtap's failure.
+//! Concurrent callers of all kinds for some time: valid and invalid requests, callers that
+//! disconnect in the middle, a tmux server that is killed and restarted. Nothing is left behind,
+//! and no failure is muxtap's.
 //!
-//! Signals that this sends to servers itself: every two seconds SIGTERM or SIGKILL, in turn, while
-//! callers ask; and SIGKILL to a server that was to end and has not after three seconds. A server
-//! that ends by any other signal has crashed, and [`World`] fails for it. One thing is excused: a
-//! server that was sent SIGTERM ends its sessions, and one whose window has just changed crashes at
-//! that, for every control client (N92). It was to end, and nothing is lost by it.
+//! Signals that this test itself sends to servers: every two seconds SIGTERM or SIGKILL, in turn,
+//! during requests; and SIGKILL to a server that should have ended and has not after three seconds.
+//! A server that ends by any other signal has crashed, and [`World`] fails for it. One case is
+//! excused: a server that gets SIGTERM ends its sessions, and one whose window has just changed
+//! crashes while doing so, for every control client (N92). It was meant to end, and nothing is
+//! lost.
 //!
-//! `MUXTAP_SOAK_SECONDS` says for how long (default 8), `MUXTAP_SOAK_SEED` with which luck.
+//! `MUXTAP_SOAK_SECONDS` sets the duration (default 8), `MUXTAP_SOAK_SEED` the seed.
 
 use std::{
     collections::BTreeMap,
@@ -26,10 +27,10 @@ use crate::common::{Background, World, eventually, is_alive, run, signal};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
 const CALLERS: u64 = 12;
-/// An answer that takes longer than this is none.
+/// The time after which a response counts as missing.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Xorshift: the same seed asks the same.
+/// Xorshift: the same seed gives the same requests.
 struct Luck(u64);
 
 impl Luck {
@@ -49,7 +50,7 @@ fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name}: {value}")))
 }
 
-/// A method, a path and a body: mostly what somebody might ask.
+/// Returns a method, a path and a body: mostly plausible ones.
 fn request(luck: &mut Luck, query: &str) -> (&'static str, String, String) {
     let pane = luck.one(&["%250", "%251", "%252", "main", "main:0", "main:0.0", "%25999", "", "%ff", "nobody", "*"]);
     let since = luck.one(&["start", "now", "input", "lines:5", "nonsense", "c0.0.0", ""]);
@@ -103,7 +104,8 @@ fn request(luck: &mut Luck, query: &str) -> (&'static str, String, String) {
     }
 }
 
-/// Asks, or begins to, or stops listening. Returns what was asked, and the status where one came.
+/// Sends a request, or a part of it, or stops reading. Returns the request, and the status if one
+/// arrived.
 fn ask(luck: &mut Luck, addr: &str, token: &str, query: &str) -> (String, Option<u16>) {
     let (method, path, body) = request(luck, query);
     let status = ask_for(luck, addr, token, method, &path, &body);
@@ -121,7 +123,7 @@ fn ask_for(luck: &mut Luck, addr: &str, token: &str, method: &str, path: &str, b
     );
     let cut = if luck.below(12) == 0 { luck.below(head.len()) } else { head.len() };
     stream.write_all(&head.as_bytes()[..cut]).ok()?;
-    // Streams do not end, and some callers do not stay for their answer.
+    // Streams do not end, and some callers do not wait for their response.
     if cut < head.len() || path.contains("/events") || luck.below(8) == 0 {
         let mut some = [0; 64];
         let listen = path.contains("/events") && cut == head.len();
@@ -151,13 +153,13 @@ fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
-/// Resident memory in MiB.
+/// Returns the resident memory in MiB.
 fn resident(pid: u32) -> u64 {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096 / (1 << 20)
 }
 
-/// The signal that has ended this child, if it was one that has ended and nobody has asked before.
+/// Returns the signal that ended this child, if it has ended and was not collected before.
 fn ended_by(pid: u32) -> Option<i32> {
     let pid = Pid::from_raw(i32::try_from(pid).unwrap());
     waitpid(pid, WaitOptions::NOHANG).ok().flatten().and_then(|(_, status)| status.terminating_signal())
@@ -200,21 +202,21 @@ fn nothing_is_left_of_it() {
                 }
             });
         }
-        // However this ends, the callers do.
+        // The callers end together with the test, in any case.
         let _over = Over(&over);
         let end = Instant::now() + Duration::from_secs(seconds);
         let mut hard = false;
         while Instant::now() < end {
             std::thread::sleep(Duration::from_secs(2));
             hard = !hard;
-            // tmux's own way, or none: whatever was asked meanwhile has to be answered. Callers may
-            // have started one, or none.
+            // tmux's own way, or a signal: requests in the meantime must get a response. Callers
+            // may have started one server, or none.
             let told = run(world.tmux_command(world.socket()).args(["display-message", "-p", "#{pid}"])).text();
             if let Ok(pid) = told.trim().parse() {
                 signal(pid, if hard { Signal::KILL } else { Signal::TERM });
                 let told = Instant::now();
                 eventually("the server has ended", || {
-                    // Some caller had a session made in the meantime (N28).
+                    // A caller has created a session in the meantime (N28).
                     if told.elapsed() > Duration::from_secs(3) {
                         signal(pid, Signal::KILL);
                     }
@@ -236,7 +238,7 @@ fn nothing_is_left_of_it() {
     assert!(told.get(&200).is_some_and(|fine| *fine > 20), "seed {seed}: {told:?}");
     eventually("no wait is open", || world.http("GET", "/v1/status", None).json()["waits"] == 0);
     run(world.tmux_command(world.socket()).arg("kill-server"));
-    // What is left: the server's clients and watches, at most.
+    // At most the server's clients and watches are left.
     eventually("descriptors are given back", || descriptors(daemon.pid()) <= before.0 + 4);
     let held = world.metric("muxtap_ring_bytes") / (1 << 20);
     let after = resident(daemon.pid());
@@ -248,14 +250,15 @@ fn nothing_is_left_of_it() {
     assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
 }
 
-/// The most that a process ever had resident, in MiB.
+/// Returns the peak resident memory of a process, in MiB.
 fn peak(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
 }
 
-/// A pattern can match at each byte of what was there before a wait, and each match has a line of 4 KiB.
+/// A pattern can match at each byte of the output before a wait, and each match has a line of 4
+/// KiB.
 #[test]
 fn what_a_wait_passed_over_is_not_collected() {
     let world = World::with_server();

@@ -1,4 +1,4 @@
-//! The file of a tmux socket: removed under a server that is followed, and given to another one.
+//! The file of a tmux socket: removed under a followed server, and given to another one.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ fn say(world: &World, pane: &str, line: &str) {
     world.await_output(pane, &format!("^got {line}$"));
 }
 
-/// The control clients of muxtap, as processes: tmux cannot be asked for them.
+/// Returns muxtap's control clients, as processes: tmux cannot list them.
 fn clients(world: &World) -> Vec<u32> {
     let clients =
         world.processes().into_iter().filter(|(_, line)| line.contains("tmux") && line.contains("attach-sessio"));
@@ -33,7 +33,7 @@ fn a_server_whose_socket_is_gone_is_used_as_before_and_named() {
     for round in ["one", "two"] {
         fs::remove_file(world.socket()).unwrap();
         say(&world, &pane, &format!("{round}-over-the-connection"));
-        // What needs a client of its own.
+        // Needs its own client.
         let made = world.ok(&["new-session", "-s", round, ANSWERS]);
         world.await_output(&made, "^ready");
         say(&world, &made, "new");
@@ -48,11 +48,11 @@ fn a_server_whose_socket_is_gone_is_used_as_before_and_named() {
         assert_eq!(doctor.status, 1, "{doctor:?}");
         assert!(doctor.text().contains(&format!("kill -USR1 {server}")), "{}", doctor.text());
 
-        // A connection that is lost is made anew.
+        // A lost connection is restored.
         for client in clients(&world) {
             signal(client, Signal::KILL);
         }
-        // A question is asked again when its connection is lost; input would not be.
+        // A read-only request is repeated when its connection is lost; input would not be.
         world.panes();
         say(&world, &pane, &format!("{round}-over-another-connection"));
         assert!(!world.socket().exists(), "nothing of this made the file");
@@ -82,7 +82,7 @@ fn a_new_server_in_the_place_of_one_that_lives_is_another_one() {
         eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
         eventually("tail is there", || world.metric("muxtap_streams") == 1);
 
-        // Nobody asks: it is noticed by itself.
+        // Without any request: the change is noticed by itself.
         let place = if renamed { world.path("other") } else { world.socket().to_owned() };
         if !renamed {
             fs::remove_file(world.socket()).unwrap();
@@ -105,7 +105,7 @@ fn a_new_server_in_the_place_of_one_that_lives_is_another_one() {
         let text = answer["text"].as_str().unwrap();
         assert!(text.contains("got new") && !text.contains("got old"), "{answer}");
         assert_eq!(trouble(&world), None);
-        // The other one runs on, and muxtap has left it.
+        // The other server runs on, and muxtap has left it.
         assert!(is_alive(server) && world.server_pid() != server);
         eventually("a client of the new server's session only", || clients(&world).len() == 1);
         signal(server, Signal::KILL);

@@ -1,4 +1,5 @@
-//! What callers without a token, and callers who may only read, can take of a daemon: little, whatever they try.
+//! Callers without a token, and callers with read access only, can use little of a daemon's
+//! resources.
 
 use std::{
     fs,
@@ -18,14 +19,14 @@ use crate::{
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes of a process that are in memory.
+/// Returns the bytes of a process that are in memory.
 fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// Whether there is a `/proc` that tells what a process takes.
+/// Returns whether the system has a `/proc` with a process's memory.
 fn is_measured() -> bool {
     let is_there = fs::exists("/proc/self/status").unwrap_or(false);
     if !is_there {
@@ -47,7 +48,7 @@ fn answer_to(addr: &str, head: &str, body: impl FnOnce(&mut TcpStream)) -> Strin
     stream.write_all(format!("{head}\r\n").as_bytes()).unwrap();
     body(&mut stream);
     let mut answer = Vec::new();
-    // It may be reset behind the response, with a body that nobody read.
+    // The connection may be reset after the response, with an unread body.
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).to_lowercase()
 }
@@ -59,7 +60,7 @@ fn without_a_token_a_body_is_small() {
     let (daemon, addr) = serving(&world, &[]);
     let before = resident(daemon.pid());
     let login = format!("POST /v1/page/login HTTP/1.1\r\nhost: {addr}\r\ncontent-type: application/json\r\n");
-    // Known from the head, before any of the body.
+    // Rejected by the head, before any of the body.
     for (method, path) in [
         ("POST", "/v1/page/login"),
         ("GET", "/health"),
@@ -87,18 +88,18 @@ fn without_a_token_a_body_is_small() {
         let answer = answer_to(&addr, &head, |_| {});
         assert!(answer.starts_with("http/1.1 401 ") && answer.contains("connection: close"), "{path}: {answer}");
     }
-    // Counted where no length is named.
+    // Counted if no length is given.
     let chunk = format!("1000\r\n{}\r\n", " ".repeat(0x1000));
     let answer = answer_to(&addr, &format!("{login}transfer-encoding: chunked\r\n"), |stream| {
         stream.write_all(chunk.repeat(2).as_bytes()).unwrap();
     });
     assert!(answer.starts_with("http/1.1 413 "), "{answer}");
-    // A small one is looked at.
+    // A small body is read.
     let body = json!({"code": "x".repeat(1000)}).to_string();
     let head = format!("{login}connection: close\r\ncontent-length: {}\r\n", body.len());
     let answer = answer_to(&addr, &head, |stream| stream.write_all(body.as_bytes()).unwrap());
     assert!(answer.starts_with("http/1.1 401 "), "{answer}");
-    // Whoever sends it all the same fills no memory.
+    // A caller that sends it anyway fills no memory.
     std::thread::scope(|scope| {
         for _ in 0..12 {
             scope.spawn(|| {
@@ -152,7 +153,7 @@ fn wrong_credentials_are_limited_leave_no_line_and_keep_nobody_out() {
     let limited: Vec<_> = answers.iter().filter(|(status, _)| *status == 429).collect();
     assert!(limited.len() > 60 && limited.len() + 60 <= answers.len(), "{}", limited.len());
     assert!(limited.iter().all(|(_, head)| head.contains("retry-after: ")), "{}", limited[0].1);
-    // A token's holder, and whoever has a link, get in while others try.
+    // A caller with a token, and one with a link, get in while others try.
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -171,10 +172,10 @@ fn wrong_credentials_are_limited_leave_no_line_and_keep_nobody_out() {
         is_over.store(true, Ordering::Relaxed);
     });
     assert!(world.metric(r#"muxtap_http_refused_total{reason="rate"}"#) >= 60);
-    // On a slow machine some tries are allowed again by now.
+    // On a slow machine some attempts are allowed again by now.
     assert!((0..120).any(|_| login("wrong").0.status == 429));
     world.ok(&["stop"]);
-    // What was to be written is written by now.
+    // Everything due to be written is written by now.
     let after = recorded();
     assert!(after.starts_with(&before) && !after.contains("UNAUTHORIZED"), "{after}");
     assert_eq!(after.matches("page-login").count(), 5, "{after}");
@@ -183,7 +184,7 @@ fn wrong_credentials_are_limited_leave_no_line_and_keep_nobody_out() {
     assert!(log.lines().count() < 40, "{log}");
 }
 
-/// Lets this process open as many files as it may.
+/// Raises this process's limit of open files.
 fn raise_open_files(number: u64) -> bool {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(u64::MAX);
@@ -192,7 +193,7 @@ fn raise_open_files(number: u64) -> bool {
     is_raised && most >= number
 }
 
-/// S11: a token's holder waited seven seconds for 4,225 half-sent requests.
+/// S11: a caller with a token waited seven seconds for 4,225 half-sent requests.
 #[test]
 fn half_sent_requests_keep_no_holder_of_a_token_waiting() {
     const HALF_SENT: usize = 4225;
@@ -203,7 +204,7 @@ fn half_sent_requests_keep_no_holder_of_a_token_waiting() {
     let world = World::with_server();
     let (_daemon, addr) = serving(&world, &[]);
     let token = token(&world);
-    // A stream that was opened before goes on.
+    // A stream that was opened before continues.
     let mut events = connect(&addr);
     let (query, bearer) = (world.query(), format!("authorization: Bearer {token}"));
     write!(events, "GET /v1/events{query} HTTP/1.1\r\nhost: {addr}\r\n{bearer}\r\n\r\n").unwrap();
@@ -216,7 +217,8 @@ fn half_sent_requests_keep_no_holder_of_a_token_waiting() {
         let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: ");
         half_sent.push(stream);
         if number == 600 {
-            // Its place went to a newer one, long before the 30 s of a head are up: there are 512.
+            // Its place was given to a newer one, long before the 30 s of a head are over: there
+            // are 512.
             let oldest = &mut half_sent[0];
             oldest.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
             let end = oldest.read(&mut [0; 9]);
@@ -229,7 +231,8 @@ fn half_sent_requests_keep_no_holder_of_a_token_waiting() {
         }
     }
     assert_eq!(asked(&addr, &token, "GET", "/v1/panes", None).status, 200);
-    // The oldest half-sent one was closed for that, long before its own time was up; the newest was not.
+    // The oldest half-sent one was closed for that, long before its own time limit; the newest was
+    // not.
     let mut rest = Vec::new();
     let _ = half_sent[0].read_to_end(&mut rest);
     assert!(rest.is_empty(), "{rest:?}");
@@ -275,7 +278,7 @@ fn a_host_that_only_begins_like_this_daemon_is_refused() {
         let answer = get("/health", &format!("host: {host}\r\n"));
         assert!(answer.starts_with("http/1.1 403 ") && answer.contains("\"host\""), "{host}: {answer}");
     }
-    // Two of them: a proxy may have looked at the other one.
+    // Two headers: a proxy may have checked the other one.
     let both = format!("host: localhost:{port}\r\nhost: evil.example\r\n");
     assert!(get("/health", &both).starts_with("http/1.1 403 "));
     assert!(get("/health", "").starts_with("http/1.1 403 "));
@@ -288,7 +291,7 @@ fn a_host_that_only_begins_like_this_daemon_is_refused() {
     }
 }
 
-/// S11: what panes print was sent without a word that it is no page.
+/// S11: panes' output was sent without a header that says it is not a page.
 #[test]
 fn no_response_is_taken_for_a_page_or_kept() {
     let world = World::with_server();
@@ -335,8 +338,8 @@ fn no_response_is_taken_for_a_page_or_kept() {
     assert!(head.contains("x-content-type-options: nosniff") && head.contains("cache-control: no-store"), "{head}");
 }
 
-/// S7: forty waits of a reader took 800 MiB; so many as are allowed would have taken 41 GiB. `docs/limits.md` says what
-/// one caller may take.
+/// S7: forty waits of a reader took 800 MiB; the allowed number would have taken 41 GiB.
+/// `docs/limits.md` has the limits of one caller.
 #[test]
 fn large_patterns_of_a_reader_take_what_is_said() {
     let world = World::with_server();
@@ -363,7 +366,7 @@ fn large_patterns_of_a_reader_take_what_is_said() {
     assert_eq!(refused["code"], "RESOURCE_LIMIT", "{refused}");
     let message = refused["message"].as_str().unwrap();
     assert!(message.contains("this caller") && message.contains("end some"), "{message}");
-    // Equal ones share what is compiled, and each has its own search.
+    // Equal patterns share the compiled form, and each has its own search.
     let large = r"(?:\w{50}){8}N0";
     let equal = (0..100).take_while(|_| begin(large).status == 200).count();
     assert!(equal < 100, "{equal}");
@@ -372,10 +375,11 @@ fn large_patterns_of_a_reader_take_what_is_said() {
     assert_eq!(world.http("POST", &format!("/v1/waits{}", world.query()), Some(&own)).status, 200);
     if is_measured() {
         let grown = resident(daemon.pid()).saturating_sub(before);
-        // 64 MiB of one caller, a search of the other, and what the C library keeps of what compiling took.
+        // 64 MiB of one caller, a search of the other, and memory that the C library keeps after
+        // compiling.
         assert!(grown < 160 * MIB, "{} MiB", grown / MIB);
     }
-    // What a wait took is free when it has ended.
+    // A wait's memory is free when it has ended.
     for wait in &opened {
         let id = wait["id"].as_str().unwrap();
         assert_eq!(asked(&addr, &token, "DELETE", &format!("/v1/waits/{id}"), None).status, 200);
@@ -409,7 +413,7 @@ fn mcp_sessions_are_bounded_and_idle_ones_make_place() {
     };
     let is_open =
         |id: &str| say(Some(id), &json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).0.status == 202;
-    // A session that is used stays, however many others are opened.
+    // A session in use stays, regardless of the number of others opened.
     let used = session();
     assert!(is_open(&used));
     let mut sessions: Vec<String> = (0..63).map(|_| session()).collect();
@@ -426,7 +430,7 @@ fn mcp_sessions_are_bounded_and_idle_ones_make_place() {
         let grown = resident(daemon.pid()).saturating_sub(before);
         assert!(grown < 16 * MIB, "{} MiB", grown / MIB);
     }
-    // Nor does a session with a stream.
+    // A session with a stream does not end either.
     let _streams: Vec<TcpStream> = sessions[500..]
         .iter()
         .map(|id| {

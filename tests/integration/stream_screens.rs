@@ -1,4 +1,4 @@
-//! Helpers for the tests of screens in streams: a program that draws, and what tmux shows of it.
+//! Helpers for the tests of screens in streams: a program that draws, and tmux's captures of it.
 
 use crate::{common::World, subscribers::Drawn};
 
@@ -18,16 +18,16 @@ while read -r word; do
   printf '\033[24;1H\033[2Kstep %d done' $n; n=$((n + 1))
 done"#;
 
-/// Steps that [`DRAWS`] is worth.
+/// The number of steps that [`DRAWS`] has.
 pub const STEPS: usize = 12;
 
-/// Whether the screens of this tmux are followed in memory.
+/// Returns whether the screens of this tmux are followed in memory.
 pub fn followed_in_memory(world: &World) -> bool {
     let source = world.json(&["capture-pane", "-t", "main"])["source"].as_str().unwrap().to_owned();
     source == "model"
 }
 
-/// Both pictures are what tmux prints just now: plain, and row by row with its looks.
+/// Asserts that both pictures equal tmux's current captures: plain, and row by row with styles.
 pub fn is_what_tmux_prints(world: &World, pane: &str, plain: &Drawn, styled: &Drawn) {
     let shown = world.tmux(&["capture-pane", "-p", "-t", pane]);
     assert_eq!(plain.text(), shown);

@@ -1,5 +1,5 @@
-//! `GET /v1/events`: every pane that was asked for, each byte once or in a gap, screens that can be
-//! drawn, and no caller held up.
+//! `GET /v1/events`: every requested pane, each byte once or in a gap, screens that can be drawn,
+//! and no caller held up.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use crate::{
     subscribers::{Drawn, Numbered, Sse, raw},
 };
 
-/// A program that prints numbered lines when it is told to, in bursts that a reader can follow.
+/// Returns a program that prints numbered lines on request, in bursts that a reader can follow.
 pub fn bursts(bursts: u32, lines: u32) -> String {
     format!(
         "stty -echo; echo ready; read -r go; i=0; while [ $i -lt {bursts} ]; do \
@@ -21,8 +21,8 @@ pub fn bursts(bursts: u32, lines: u32) -> String {
     )
 }
 
-/// A program that prints each burst of numbered lines when an Enter asks for it: a reader that asks
-/// when it has read the one before keeps up on any machine.
+/// Returns a program that prints each burst of numbered lines on an Enter: a reader that requests a
+/// burst after it has read the previous one keeps up on any machine.
 pub fn bursts_on_demand(bursts: u32, lines: u32) -> String {
     format!(
         "stty -echo; echo ready; i=0; while [ $i -lt {bursts} ]; do read -r go; \
@@ -73,7 +73,7 @@ fn panes_are_followed_from_their_first_byte_to_their_end_and_new_ones_too() {
     }
     let sequence = (1..=200).fold(String::new(), |text, number| text + &format!("{number}\n"));
     for (pane, number) in &panes {
-        // What is typed into a cooked terminal is echoed as a new line.
+        // Text typed into a cooked terminal is echoed as a new line.
         let wanted = format!("begin {number}\n\n{sequence}end {number}\n");
         assert_eq!(texts[pane], wanted, "{pane}");
         assert_eq!(exits[pane], Some(*number as u64), "{pane}");
@@ -81,7 +81,8 @@ fn panes_are_followed_from_their_first_byte_to_their_end_and_new_ones_too() {
     }
 }
 
-/// A reader that loses its connection again and again in a flood: all bytes are told, each once, or a gap counts them.
+/// A reader that loses its connection again and again in a flood gets all bytes, each once, or a
+/// gap that counts them.
 #[test]
 fn who_comes_back_with_the_last_id_goes_on_without_loss_or_repetition() {
     let world = World::with_server();
@@ -124,7 +125,7 @@ fn who_comes_back_with_the_last_id_goes_on_without_loss_or_repetition() {
     assert_eq!(numbered.last(), Some(80 * 1500));
 }
 
-/// The bytes of panes as events tell them, and where each began.
+/// The bytes of panes from events, and the beginning of each.
 #[derive(Clone, Default)]
 struct Heard(BTreeMap<String, Vec<u8>>);
 
@@ -177,7 +178,7 @@ fn an_id_is_short_and_each_one_is_exact_however_many_panes_are_followed() {
         let text = String::from_utf8_lossy(&heard.0[pane]).into_owned();
         assert_eq!(text, format!("ready\r\n{lines}END\r\n"), "{pane}");
     }
-    // Whichever event a reader has seen last: from there on it is told the rest.
+    // A reader gets the rest after any event that it has seen last.
     for (id, mut heard) in earlier.into_iter().step_by(3) {
         let mut again = Sse::resume(&world, query, Some(&id));
         while heard.ended() < PANES {
@@ -216,7 +217,7 @@ fn an_id_that_is_not_known_any_more_is_a_gap_in_every_pane() {
         }
         events
     };
-    // So many streams end afterwards that it is forgotten.
+    // Afterwards so many streams end that it is forgotten.
     for _ in 0..1030 {
         drop(Sse::open(&world, query));
     }
@@ -224,7 +225,7 @@ fn an_id_that_is_not_known_any_more_is_a_gap_in_every_pane() {
     let mut events = gaps(&id, "resume-expired");
     world.ok(&["send-keys", "-t", &panes[0], "-l", "two\n"]);
     assert_eq!(events.next().unwrap().data["text"], "two\n", "it begins where the request says: now");
-    // Another run of muxtap begins at what is retained.
+    // After a restart, muxtap begins at the retained output.
     world.ok(&["stop"]);
     for pane in &panes {
         ready(&world, pane);
@@ -249,7 +250,7 @@ fn what_happened_while_a_reader_was_away_is_told_when_it_is_back() {
     let mut words: Vec<_> = [events.next(), events.next()].map(|event| event.unwrap().data["text"].clone()).into();
     words.sort_by_key(ToString::to_string);
     assert_eq!(words, ["here\n", "one begins\n"]);
-    // Nothing more is there to be told; the place of the last event speaks for all of them.
+    // Nothing more is pending; the position of the last event stands for all of them.
     let last = events.id.clone();
     drop(events);
     world.ok(&["send-keys", "-t", &ends, "Enter"]);
@@ -269,7 +270,7 @@ fn what_happened_while_a_reader_was_away_is_told_when_it_is_back() {
     assert_eq!(told[&ends], ["\none ends\n", "pane-exited"]);
     assert_eq!(told[&stays], ["still here\n"]);
     assert_eq!(told[&new], ["pane-opened", "two begins\n"]);
-    // Its end was told: it is not told again.
+    // Its end was reported, and is not reported again.
     let mut again = Sse::resume(&world, query, events.id.as_deref());
     world.ok(&["send-keys", "-t", &stays, "-l", "and here\n"]);
     let next = again.next().unwrap().data;
@@ -285,7 +286,7 @@ fn a_place_of_another_run_is_told_as_a_gap_and_what_is_none_is_refused() {
     let mut events = Sse::open(&world, query);
     world.tmux(&["send-keys", "-t", &pane, "x", "Enter"]);
     events.find("the echo", |event| event.data["text"].as_str().unwrap().contains('x'));
-    // The terminal's echo, and the line from cat: a cursor stands behind both.
+    // The terminal's echo, and the line from cat: a cursor is after both.
     eventually("both stand there", || world.read_all(&pane) == "before\nx\nx\n");
     let last = events.id.clone().unwrap();
     for wrong in ["nonsense", "r1.0.0.0.1.abc", &format!("{last}x")] {
@@ -296,7 +297,7 @@ fn a_place_of_another_run_is_told_as_a_gap_and_what_is_none_is_refused() {
     assert_eq!(in_query["code"], "INVALID_ARGUMENT", "{in_query}");
     assert_eq!(Sse::ask(&world, "types=output,sounds", None).err().unwrap()["code"], "INVALID_ARGUMENT");
     assert_eq!(Sse::ask(&world, "panes=nowhere:1", None).err().unwrap()["code"], "NOT_FOUND");
-    // A cursor of a read serves for its pane.
+    // A read's cursor works for its pane.
     let cursor = world.json(&["read", "-t", &pane, "--since", "start"])["cursor"].as_str().unwrap().to_owned();
     let mut from_cursor =
         Sse::resume(&world, &format!("panes={}&types=output", pane.replace('%', "%25")), Some(&cursor));
@@ -364,7 +365,7 @@ fn two_hundred_readers_of_one_pane_each_get_every_line() {
     eventually("nobody reads any more", || world.metric("muxtap_streams") == 0);
 }
 
-/// Programs that draw: the events alone show what `capture-pane` prints.
+/// For programs that draw, the events alone give what `capture-pane` prints.
 #[test]
 fn a_screen_drawn_from_events_is_what_capture_pane_prints() {
     let world = World::with_server();
@@ -393,7 +394,7 @@ fn a_screen_drawn_from_events_is_what_capture_pane_prints() {
         }
         crate::stream_screens::is_what_tmux_prints(&world, &pane, &drawn, &coloured);
     }
-    // A change of one row is told as that row.
+    // A change of one row is reported as that row.
     world.ok(&["send-keys", "-t", &pane, "-l", "end\n"]);
     let last = plain.find("the last row drawn", |event| event.data["lines"][0] == "the end").data;
     assert_eq!(last["rows"], serde_json::json!([11]), "{last}");
@@ -411,12 +412,12 @@ fn a_stopped_daemon_ends_streams_properly_whatever_their_readers_do() {
     world.await_output(&flood, "^1000$");
     let mut idle = Sse::open(&world, "types=topology");
     let mut busy = Sse::open(&world, "types=output");
-    // It takes nothing: its stream cannot be ended properly, and holds nobody up.
+    // It reads nothing: its stream cannot be ended properly, and blocks no other caller.
     let mut stuck = Sse::open(&world, "types=output");
     let reader = thread::spawn(move || while busy.next().is_some() {});
-    // More than the socket and the ring take.
+    // More than the socket and the ring can hold.
     eventually("the one that does not read is overtaken", || world.metric("muxtap_output_bytes_total") > 5_000_000);
-    // It still has not read anything when the daemon has stopped.
+    // It has read nothing by the time the daemon has stopped.
     world.ok(&["stop"]);
     while let Some(event) = idle.next() {
         assert_eq!(event.kind, "topology");
@@ -442,7 +443,7 @@ fn readers_that_go_or_give_up_half_of_their_connection_are_let_go() {
     assert_eq!(stays.find("the pane's word", |_| true).data["text"], "hello\n");
 }
 
-/// Requests on the same connection behind a stream are not answered: it ends with the stream.
+/// Requests pipelined after a stream get no response: the connection ends with the stream.
 #[test]
 fn a_connection_ends_with_its_stream() {
     let world = World::with_server();

@@ -1,4 +1,5 @@
-//! `GET /v1/stream`: many subscriptions and input over one WebSocket, and peers that break every rule.
+//! `GET /v1/stream`: many subscriptions and input over one WebSocket, and peers that break every
+//! rule.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +31,7 @@ fn one_connection_has_many_subscriptions_each_with_its_own_panes_types_and_forma
     let socket = world.socket().display().to_string();
     let begun = ws.subscribe(1, &json!({"socket": socket, "panes": [one], "types": ["output"], "since": "start"}));
     assert_eq!(begun["panes"], json!([one]));
-    // The server that the request named serves where a message names none.
+    // A message without a server uses the one that the request named.
     ws.subscribe(2, &json!({"panes": [one, two], "types": ["output", "pane-exited"], "format": "raw"}));
     ws.subscribe(3, &json!({"panes": ["main:*"], "types": ["pane-opened"]}));
     let first = ws.event();
@@ -43,7 +44,7 @@ fn one_connection_has_many_subscriptions_each_with_its_own_panes_types_and_forma
     let new = world.window("exec cat");
     let opened = ws.event();
     assert_eq!((&opened["sub"], &opened["event"]["pane"]["id"]), (&json!(3), &json!(new)));
-    // After the answer nothing comes of it any more.
+    // No event of it comes after the response.
     assert_eq!(ws.ok(&json!({"id": 1, "op": "unsubscribe"})), json!({}));
     ws.error(&json!({"id": 1, "op": "unsubscribe"}), "NOT_FOUND");
     world.ok(&["send-keys", "-t", &one, "-l", "more\n"]);
@@ -51,7 +52,7 @@ fn one_connection_has_many_subscriptions_each_with_its_own_panes_types_and_forma
     // Its number is free again.
     ws.subscribe(1, &json!({"panes": [two], "types": ["output"]}));
     world.ok(&["kill-pane", "-t", &one]);
-    // What it printed last may be missing.
+    // Its last output may be missing.
     let lost = ws.event();
     assert_eq!((&lost["sub"], &lost["event"]["gap"]["reason"]), (&json!(2), &json!("process-ended")), "{lost}");
     let ended = ws.event();
@@ -66,7 +67,7 @@ fn input_arrives_in_the_order_in_which_it_was_sent() {
     let pane = cat(&world);
     let mut ws = Ws::open(&world);
     ws.subscribe(1, &json!({"panes": [pane], "types": ["output"]}));
-    // All at once: no answer is awaited.
+    // All at once, without awaiting a response.
     for line in 0..LINES {
         ws.send(&json!({"id": line + 100, "op": "input", "pane": pane, "text": format!("line {line}\n")}));
     }
@@ -84,10 +85,10 @@ fn input_arrives_in_the_order_in_which_it_was_sent() {
     assert_eq!(answers, (100..100 + LINES as u64).collect::<Vec<_>>());
     let wanted = (0..LINES).fold(String::new(), |text, line| text + &format!("line {line}\n"));
     assert_eq!(text, wanted);
-    // A wait goes on behind what was typed: the cursor is from before it.
+    // A wait continues after the typed text: the cursor is from before it.
     let typed = ws.ok(&json!({"id": 1, "op": "input", "pane": pane, "keys": ["x", "Enter"]}));
     world.ok(&["wait-for", "-t", &pane, "-p", "^x$", "--since", typed["cursor"].as_str().unwrap(), "-T", "20"]);
-    // Without a number it is answered without one.
+    // A request without a number gets a response without one.
     ws.send(&json!({"op": "input", "pane": pane, "hex": "79 0a"}));
     let answer = ws.find(|message| message.get("sub").is_none());
     assert!(answer.get("id").is_none() && answer["ok"]["cursor"].is_string(), "{answer}");
@@ -107,14 +108,14 @@ fn waits_of_a_connection_give_their_results_and_end_with_it() {
     let two = ws.ok(&wait(2, "^two$"))["wait"].as_str().unwrap().to_owned();
     assert_eq!(open(), [one.clone(), two.clone()]);
     assert!(ws.error(&wait(2, "^other$"), "CONFLICT").contains("wait 2"));
-    // Others are answered meanwhile, and it is typed over the same connection.
+    // Other requests get responses meanwhile, and text is typed over the same connection.
     assert_eq!(ws.ok(&json!({"op": "ping", "id": 7})), json!({}));
     ws.ok(&json!({"id": 3, "op": "input", "pane": pane, "text": "two\n"}));
     let (told, _) = ws.message();
     assert_eq!((&told["wait"], &told["result"]["id"]), (&json!(2), &json!(two)), "{told}");
     assert_eq!((&told["result"]["outcome"], &told["result"]["pane"]), (&json!("matched"), &json!(pane)), "{told}");
     assert_eq!(told["result"]["predicates"][0]["line"], "two", "{told}");
-    // It is what `GET /v1/waits/{id}` says, too.
+    // It equals the response of `GET /v1/waits/{id}`.
     assert_eq!(world.http("GET", &format!("/v1/waits/{two}"), None).json(), told["result"]);
     // Its number is free again.
     let mut late = wait(2, "^never$");
@@ -122,12 +123,12 @@ fn waits_of_a_connection_give_their_results_and_end_with_it() {
     ws.ok(&late);
     assert_eq!(ws.message().0["result"]["outcome"], "timeout");
     assert!(ws.error(&json!({"id": 2, "op": "cancel"}), "NOT_FOUND").contains("no open wait 2"));
-    // A cancelled one has a result as well.
+    // A cancelled wait has a result as well.
     assert_eq!(ws.ok(&json!({"id": 1, "op": "cancel"})), json!({}));
     let (told, _) = ws.message();
     assert_eq!((&told["wait"], &told["result"]["outcome"]), (&json!(1), &json!("cancelled")), "{told}");
     ws.error(&json!({"id": 1, "op": "wait", "panes": ["%999"], "exit": true}), "NOT_FOUND");
-    // What is open when the connection ends is cancelled; others' waits go on.
+    // Waits that are open when the connection ends are cancelled; other callers' waits continue.
     let theirs = json!({"panes": [pane], "patterns": ["^never$"], "detach": true});
     let theirs = world.http("POST", &format!("/v1/waits{}", world.query()), Some(&theirs)).json()["id"].clone();
     let own = ws.ok(&wait(1, "^never$"))["wait"].as_str().unwrap().to_owned();
@@ -190,7 +191,7 @@ fn what_is_no_request_is_answered_with_an_error_and_the_connection_stays() {
     ws.error(&json!({"id": 4, "op": "input", "pane": "%999", "keys": ["x"]}), "NOT_FOUND");
     let many: Vec<String> = (0..257).map(|number| format!("%{number}")).collect();
     ws.error(&json!({"id": 4, "op": "subscribe", "panes": many}), "RESOURCE_LIMIT");
-    // None of it took the number, or a place.
+    // None of it used the number, or a place.
     for id in 0..64 {
         ws.subscribe(id, &json!({"panes": [pane], "types": ["bell"]}));
     }
@@ -207,13 +208,13 @@ fn peers_that_break_the_protocol_are_told_and_let_go() {
     world.ok(&["list-panes"]);
     let limit = 1 << 20;
     let mut large = Ws::open(&world);
-    // The largest that is read.
+    // The largest accepted message.
     let padding = " ".repeat(limit - r#"{"op":"ping"}"#.len());
     large.send_text(&format!(r#"{{"op":"ping"}}{padding}"#));
     assert_eq!(large.message().0, json!({"ok": {}}));
     large.send_text(&" ".repeat(limit + 1));
     assert_eq!(large.message().0["error"]["code"], "RESOURCE_LIMIT");
-    // Its head alone says that it is larger than what is read at all.
+    // Its head alone announces more than is ever accepted.
     let mut huge = Ws::open_bare(&world);
     huge.write_all(&[0x81, 0xff, 0, 0, 0, 0, 0, 0x40, 0, 1, 0, 0, 0, 0, b'{']).unwrap();
     let end = speak(huge).end();
@@ -224,8 +225,8 @@ fn peers_that_break_the_protocol_are_told_and_let_go() {
     text.write_all(&[0x81, 0x82, 0, 0, 0, 0, 0xc3, 0x28]).unwrap();
     assert!(matches!(speak(text).end(), End::Closed(1007, _)));
     for broken in [
-        // Not masked; reserved bits; an opcode that there is not; a fragmented ping; a ping that is
-        // too long; nothing like it.
+        // Not masked; reserved bits; an unknown opcode; a fragmented ping; a ping that is too long;
+        // nothing like a frame.
         &[0x81_u8, 2, b'{', b'}'][..],
         &[0xf1, 0x80, 0, 0, 0, 0],
         &[0x83, 0x80, 0, 0, 0, 0],
@@ -234,7 +235,7 @@ fn peers_that_break_the_protocol_are_told_and_let_go() {
         b"GET / HTTP/1.1\r\nhost: m\r\n\r\n",
     ] {
         let mut stream = Ws::open_bare(&world);
-        // As much as each of them says that it has.
+        // As many bytes as each of them announces.
         stream.write_all(&[broken, &[0; 300]].concat()).unwrap();
         let end = speak(stream).end();
         assert!(matches!(end, End::Closed(1002, _)), "{broken:?}: {end:?}");
@@ -267,7 +268,8 @@ fn a_request_that_asks_for_no_websocket_is_told_so() {
     }
 }
 
-/// In binary frames, over connections that are lost again and again: together they are what the pane printed.
+/// Binary frames over connections that are lost again and again: together they are the pane's
+/// output.
 #[test]
 fn who_comes_back_gets_every_byte_once_in_binary_frames() {
     let world = World::with_server();
@@ -330,10 +332,11 @@ fn a_slow_client_meets_gaps_and_is_answered_while_others_lose_nothing() {
     };
     let lines = read(&mut fast, 0);
     assert_eq!((lines.lines, lines.gaps), (500_000, 0), "the fast one");
-    // It is heard though it does not read; the answer stands behind what was written before.
+    // Its requests are handled although it reads nothing; the response comes after what was written
+    // before.
     slow.send(&json!({"op": "input", "pane": pane, "text": "still here\n"}));
     world.await_output(&pane, "still here");
-    // All has been asked for.
+    // Everything was requested.
     let late = read(&mut slow, 500_000);
     assert!(late.gaps > 0 && late.lines < 500_000, "{} gaps, {} lines", late.gaps, late.lines);
 }
@@ -352,7 +355,7 @@ fn a_stopped_daemon_says_goodbye() {
     let before = world.metric("muxtap_output_bytes_total");
     let reader = thread::spawn(move || busy.end());
     eventually("one is stuck", || world.metric("muxtap_output_bytes_total") > before + 5_000_000);
-    // It still has not read anything when the daemon has stopped.
+    // It has read nothing by the time the daemon has stopped.
     world.ok(&["stop"]);
     let goodbye = End::Closed(1001, "muxtap is stopping".into());
     assert_eq!(idle.end(), goodbye);

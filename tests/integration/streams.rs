@@ -1,12 +1,13 @@
-//! Output of panes: nothing lost, nothing twice, whatever the pace, and what is left when they have
-//! ended.
+//! Output of panes: none is lost and none is repeated, at any pace, and it stays available when
+//! they have ended.
 
 use std::{fmt::Write as _, fs, os::unix::fs::PermissionsExt as _};
 
 use crate::common::{Background, World, eventually};
 use serde_json::Value;
 
-/// Reads on from a cursor until nothing more is there; answers the text, the gaps and the next cursor.
+/// Reads on from a cursor until nothing more is available; returns the text, the gaps and the next
+/// cursor.
 pub fn read_on(world: &World, pane: &str, since: &str, wait: &str) -> (String, Vec<Value>, String) {
     let (mut text, mut gaps, mut since) = (String::new(), Vec::new(), since.to_owned());
     loop {
@@ -24,7 +25,8 @@ fn numbered(text: &str) -> Vec<u64> {
     text.lines().filter_map(|line| line.strip_prefix("line ")?.parse().ok()).collect()
 }
 
-/// A program that ends right after its last output: tmux itself loses that in a good part of all tries (F9).
+/// A program that ends right after its last output: tmux itself loses that in a good part of all
+/// attempts (F9).
 #[test]
 fn hundreds_of_panes_that_print_and_end_lose_nothing() {
     const PANES: usize = 200;
@@ -62,13 +64,13 @@ fn hundreds_of_panes_that_print_and_end_lose_nothing() {
             thread.join().unwrap();
         }
     });
-    // None of them stays.
+    // None of them remains.
     assert_eq!(world.sessions(), ["base"]);
     assert_eq!(world.panes().len(), 1);
 }
 
 /// The wrapper that holds a kept pane until everything was read is released by a signal, which may
-/// come before the shell has gone on.
+/// arrive before the shell has continued.
 #[test]
 fn a_kept_pane_ends_with_its_commands_own_status() {
     let mut world = World::new();
@@ -82,7 +84,7 @@ fn a_kept_pane_ends_with_its_commands_own_status() {
         let pane = world.ok(&[&["new-window", "-t", "base", "--keep", "--"], line].concat());
         let wait = world.json(&["wait-for", "-t", &pane, "--exit", "--since", "start", "-T", "40"]);
         assert_eq!((&wait["exit_status"], &wait["exit_signal"]), (&7.into(), &Value::Null), "{wait}");
-        // That is the mark's; tmux's own follows.
+        // That is the mark's status; tmux's own follows.
         eventually("the pane is dead", || tmux_says(&world, &pane, "#{pane_dead}") == "1");
         // tmux 3.3a may never learn it (N15).
         let theirs = tmux_says(&world, &pane, "#{pane_dead_status}|#{pane_dead_signal}");
@@ -137,7 +139,7 @@ fn floods_keep_their_last_mebibyte_whole_and_hold_nobody_up() {
         .iter()
         .map(|pane| world.spawn(&["wait-for", "-t", pane, "-p", "^END", "--since", "start", "-T", "50"]))
         .collect();
-    // Another pane is answered meanwhile.
+    // Requests for another pane get responses meanwhile.
     for turn in 0..10 {
         world.ok(&["send-keys", "-t", &quiet, "-l", &format!("turn {turn}\n")]);
         world.ok(&["wait-for", "-t", &quiet, "-p", &format!("^turn {turn}$"), "-T", "10"]);
@@ -162,7 +164,7 @@ fn a_reader_that_follows_cursors_sees_each_line_once() {
     let noisy =
         "echo ready; read -r go; i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo \"line $i\"; done; echo END; exec cat";
     let pane = world.window(noisy);
-    // What it printed before it was followed is only what tmux kept of it.
+    // Of the output before it was followed only what tmux kept is available.
     world.await_output(&pane, "^ready");
     world.tmux(&["send-keys", "-t", &pane, "Enter"]);
     let (mut all, mut since) = (String::new(), "start".to_owned());
@@ -213,7 +215,7 @@ fn a_long_poll_answers_when_something_comes_and_not_before() {
     world.await_output(&pane, "^ready");
     let path = format!("/v1/panes/{}/output{}", &pane[1..], world.query());
     let now = world.http("GET", &format!("{path}&since=now"), None).json()["cursor"].as_str().unwrap().to_owned();
-    // Nothing comes: it lasts as long as it was told to.
+    // Nothing arrives: it lasts for the given time.
     let start = std::time::Instant::now();
     let nothing = world.http("GET", &format!("{path}&since={now}&wait_ms=150"), None).json();
     assert_eq!((&nothing["text"], &nothing["cursor"]), (&"".into(), &now.as_str().into()));
@@ -228,23 +230,24 @@ fn a_long_poll_answers_when_something_comes_and_not_before() {
 #[test]
 fn any_byte_comes_through_both_ways() {
     let world = World::with_server();
-    // The terminal is raw, so that it neither turns nor swallows anything; each byte comes back as its number.
+    // The terminal is raw, so that it neither changes nor drops anything; each byte comes back as
+    // its number.
     let pane = world.window("stty raw -echo; echo ready; exec od -An -v -tu1 -w1");
     world.await_output(&pane, "ready");
     let hex: String = (0..=255_u8).fold(String::new(), |mut hex, byte| {
         write!(hex, "{byte:02x}").unwrap();
         hex
     });
-    // od writes when its buffer is full or a line is: so enough follows.
+    // od writes when its buffer or a line is full, so enough bytes follow.
     let padding = "41".repeat(8192);
     world.ok(&["send-keys", "-t", &pane, "--hex", &hex, &padding]);
     world.ok(&["wait-for", "-t", &pane, "-p", r"\b255\b", "--since", "start", "-T", "20"]);
     let text = world.read_all(&pane);
     let numbers: Vec<u32> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     assert_eq!(numbers.get(..256), Some(&(0..=255).collect::<Vec<u32>>()[..]));
-    // And out: bytes that are no UTF-8, NULs among them, and a character in two pieces. It prints
-    // when it is followed: of what stood there before, tmux keeps neither NULs nor bad bytes, nor
-    // the half of a character.
+    // The other direction: bytes that are not UTF-8, NULs among them, and a character in two
+    // pieces. It prints when it is followed: of earlier output tmux keeps neither NULs nor invalid
+    // bytes, nor half a character.
     let out = world.window(
         r"stty raw -echo; echo ready; head -c 1 >/dev/null; printf 'a\000b\377\376c\303'; printf '\251d\n'; echo END; exec cat",
     );

@@ -1,4 +1,4 @@
-//! Clients of event streams, as strict as a client can be.
+//! Clients of event streams, with strict checks.
 
 use std::{
     io::{Read as _, Write as _},
@@ -19,11 +19,11 @@ use crate::common::{LIMIT, World};
 /// A reader of `GET /v1/events`.
 pub struct Sse {
     stream: UnixStream,
-    /// Bytes that were read and not yet looked at: HTTP chunks, then the lines in them.
+    /// Bytes that were read and not yet parsed: HTTP chunks, then the lines in them.
     chunks: Vec<u8>,
     text: Vec<u8>,
     ended: bool,
-    /// The last id that was seen.
+    /// The last event id.
     pub id: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl Sse {
         Self::ask(world, query, last).unwrap_or_else(|refused| panic!("{query}: {refused}"))
     }
 
-    /// Subscribes; an error is the daemon's own.
+    /// Subscribes; the error is the daemon's own.
     pub fn ask(world: &World, query: &str, last: Option<&str>) -> Result<Self, Value> {
         Self::of(world, &format!("/v1/events{}&{query}", world.query()), last)
     }
@@ -74,11 +74,11 @@ impl Sse {
         Ok(Self { stream, chunks: Vec::new(), text: Vec::new(), ended: false, id: None })
     }
 
-    /// The next event; none at the stream's proper end.
+    /// Returns the next event; `None` at the stream's proper end.
     pub fn next(&mut self) -> Option<Event> {
         let began = Instant::now();
         loop {
-            // Comments come for ever.
+            // Comments keep coming.
             assert!(began.elapsed() < LIMIT, "no event came");
             if let Some(end) = self.text.windows(2).position(|two| two == b"\n\n") {
                 let block: Vec<u8> = self.text.drain(..end + 2).collect();
@@ -95,7 +95,7 @@ impl Sse {
         }
     }
 
-    /// The next event that fits.
+    /// Returns the next event that matches.
     pub fn find(&mut self, what: &str, fits: impl Fn(&Event) -> bool) -> Event {
         loop {
             let event = self.next().unwrap_or_else(|| panic!("the stream ended before {what}"));
@@ -105,12 +105,12 @@ impl Sse {
         }
     }
 
-    /// Gives up the write side of the connection.
+    /// Closes the write side of the connection.
     pub fn half_close(&self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
-    /// Whether the daemon has ended the connection, whatever it had sent before.
+    /// Returns whether the daemon has ended the connection, after any other data.
     pub fn is_cut(&mut self) -> bool {
         let mut rest = Vec::new();
         self.stream.read_to_end(&mut rest).is_ok_and(|_| !rest.ends_with(b"0\r\n\r\n"))
@@ -127,7 +127,7 @@ impl Sse {
         Some(Event { kind: field("event").unwrap_or_default().to_owned(), data })
     }
 
-    /// Reads on, and takes the HTTP chunks that are whole.
+    /// Reads on, and takes the complete HTTP chunks.
     fn read(&mut self) {
         let mut bytes = vec![0; 64 * 1024];
         let read = self.stream.read(&mut bytes).unwrap();
@@ -154,17 +154,17 @@ impl Sse {
 /// A client of `GET /v1/stream`.
 pub struct Ws {
     socket: WebSocket<UnixStream>,
-    /// Messages that came while an answer was awaited.
+    /// Messages that arrived while a response was awaited.
     early: std::collections::VecDeque<(Value, Option<Vec<u8>>)>,
     pub pings: usize,
 }
 
-/// How a WebSocket ended.
+/// The way in which a WebSocket ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
-    /// With a close frame.
+    /// By a close frame.
     Closed(u16, String),
-    /// Without.
+    /// Without a close frame.
     Cut,
 }
 
@@ -178,7 +178,7 @@ impl Ws {
         Self { socket, early: std::collections::VecDeque::new(), pings: 0 }
     }
 
-    /// A connection without anything that knows RFC 6455 behind the handshake.
+    /// Opens a connection that does no more than the handshake of RFC 6455.
     pub fn open_bare(world: &World) -> UnixStream {
         let ws = Self::open(world);
         let stream = ws.socket.get_ref().try_clone().unwrap();
@@ -199,19 +199,19 @@ impl Ws {
         self.socket.send(Message::binary(bytes.to_vec())).unwrap();
     }
 
-    /// The next message, with its bytes where it came in a binary frame.
+    /// Returns the next message, with its bytes if it was a binary frame.
     pub fn message(&mut self) -> (Value, Option<Vec<u8>>) {
         self.early.pop_front().unwrap_or_else(|| self.read().unwrap_or_else(|end| panic!("the stream ended: {end:?}")))
     }
 
-    /// The next event of any subscription.
+    /// Returns the next event of any subscription.
     pub fn event(&mut self) -> Value {
         let (message, _) = self.message();
         assert!(message["event"].is_object(), "{message}");
         message
     }
 
-    /// The next event that fits.
+    /// Returns the next event that matches.
     pub fn find(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
         loop {
             let (message, _) = self.message();
@@ -221,7 +221,7 @@ impl Ws {
         }
     }
 
-    /// Sends a request and waits for the answer with its id; what comes before is kept.
+    /// Sends a request and waits for the response with its id; earlier messages are kept.
     pub fn ask(&mut self, request: &Value) -> Value {
         self.send(request);
         loop {
@@ -253,7 +253,7 @@ impl Ws {
         self.ok(&request)
     }
 
-    /// Reads whatever still comes, up to the end.
+    /// Reads everything up to the end.
     pub fn end(&mut self) -> End {
         loop {
             if let Err(end) = self.read() {
@@ -262,13 +262,13 @@ impl Ws {
         }
     }
 
-    /// Begins to close as RFC 6455 has it.
+    /// Starts the closing handshake of RFC 6455.
     pub fn close(&mut self) {
         let frame = CloseFrame { code: 1000.into(), reason: "".into() };
         self.socket.close(Some(frame)).unwrap();
     }
 
-    /// Gives up the write side of the connection.
+    /// Closes the write side of the connection.
     pub fn half_close(&self) {
         self.socket.get_ref().shutdown(Shutdown::Write).unwrap();
     }
@@ -276,7 +276,7 @@ impl Ws {
     fn read(&mut self) -> Result<(Value, Option<Vec<u8>>), End> {
         let began = Instant::now();
         loop {
-            // Pings come for ever.
+            // Pings keep coming.
             assert!(began.elapsed() < LIMIT, "no message came");
             match self.socket.read() {
                 Ok(Message::Text(text)) => return Ok((serde_json::from_str(&text).unwrap(), None)),
@@ -292,7 +292,8 @@ impl Ws {
                 }
                 Ok(Message::Close(None)) => return Err(End::Closed(1005, String::new())),
                 Ok(_) => {}
-                // The peer has gone before the pong for its last ping; what it said at its end can still be read.
+                // The peer has closed before the pong for its last ping; its last messages can
+                // still be read.
                 Err(tungstenite::Error::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
                 Err(_) => return Err(End::Cut),
             }
@@ -300,34 +301,33 @@ impl Ws {
     }
 }
 
-/// A client on a connection that was opened by [`Ws::open_bare`].
+/// Creates a client on a connection that was opened by [`Ws::open_bare`].
 pub fn speak(stream: UnixStream) -> Ws {
     let socket = WebSocket::from_raw_socket(stream, Role::Client, None);
     Ws { socket, early: std::collections::VecDeque::new(), pings: 0 }
 }
 
-/// The bytes in an `output` event of format `raw`.
+/// Returns the bytes in an `output` event of format `raw`.
 pub fn raw(event: &Value) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(event["data"].as_str().unwrap()).unwrap()
 }
 
-/// A reader of a pane that prints `line 1`, `line 2` and so on; where something is missing, a gap
-/// says so.
+/// A reader of a pane that prints `line 1`, `line 2` and so on; a missing line needs a gap.
 #[derive(Default)]
 pub struct Numbered {
     rest: String,
     last: Option<u64>,
     highest: u64,
-    /// A gap was told: the line that has begun is cut, and so may be the next one.
+    /// A gap was reported: the current line is cut, and the next one may be.
     torn: bool,
     pub gaps: usize,
     pub lines: u64,
-    /// Some other line that came.
+    /// Other lines.
     pub others: Vec<String>,
 }
 
 impl Numbered {
-    /// Takes the gap and the text of an `output` event.
+    /// Handles the gap and the text of an `output` event.
     pub fn event(&mut self, event: &Value) {
         if !event["gap"].is_null() {
             self.gaps += 1;
@@ -348,7 +348,7 @@ impl Numbered {
     fn line(&mut self, line: &str) {
         let number = line.strip_prefix("line ").and_then(|number| number.parse::<u64>().ok());
         match (number, self.last) {
-            // The first one behind a gap may be a part of one.
+            // The first line after a gap may be a part of one.
             _ if std::mem::take(&mut self.torn) => {
                 self.last = None;
                 return;
@@ -391,7 +391,7 @@ impl Drawn {
         self.alternate = event["alternate"].as_bool().unwrap();
     }
 
-    /// As `capture-pane -p` prints it.
+    /// Returns the screen as `capture-pane -p` prints it.
     pub fn text(&self) -> String {
         self.rows.join("\n")
     }

@@ -1,5 +1,5 @@
-//! `manage_tmux_sessions` on a real tmux with a `claude` that is a script, a human who is a
-//! stand-in, and a store of its own.
+//! `manage_tmux_sessions` on a real tmux with a script as `claude`, a stand-in for the human, and a
+//! separate store.
 
 mod actions;
 mod mattermost;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::common::{World, eventually, tmux_program};
 
-/// A script that plays `claude`: prints where it is and its arguments, replies to each line, and
+/// A script that plays `claude`: prints its directory and its arguments, replies to each line, and
 /// shows a dialog for the line `ask` or work for the line `work`.
 const CLAUDE: &str = r#"#!/bin/sh
 printf 'in %s\ntold: %s\n' "$PWD" "$*"
@@ -36,14 +36,14 @@ while IFS= read -r line; do
 done
 "#;
 
-/// A supervisor in a world of its own.
+/// A supervisor in its own world.
 pub struct Stage {
     pub world: World,
     pub supervisor: Supervisor,
     engine: Engine,
 }
 
-/// How a stage differs from the usual one.
+/// The settings of an unusual stage.
 pub struct Plan {
     pub confirm: Vec<Arc<dyn Confirm>>,
     pub answer_timeout: Duration,
@@ -103,15 +103,15 @@ impl Stage {
         self.call(json!({ "action": action, "target": target })).await
     }
 
-    /// Starts the script as somebody at a terminal does, in a session of its own; returns when it
-    /// shows its argument.
+    /// Starts the script as a person at a terminal does, in a new session; returns when its
+    /// argument is displayed.
     pub fn claude(&self, session: &str, dir: &str) {
         let program = self.world.path("bin/claude").display().to_string();
         self.world.tmux(&["new-session", "-d", "-s", session, "-x", "80", "-y", "24", "-c", dir, &program, "hello"]);
         self.shows(session, "told: hello");
     }
 
-    /// Waits until a pane shows this.
+    /// Waits until a pane shows this text.
     pub fn shows(&self, pane: &str, text: &str) {
         eventually(&format!("{pane} shows {text:?}"), || {
             self.world.tmux(&["capture-pane", "-p", "-t", &format!("={pane}:")]).contains(text)
@@ -126,14 +126,14 @@ impl Stage {
         serde_json::from_slice(&fs::read(self.store_path()).unwrap()).unwrap()
     }
 
-    /// Lets go of the tmux server before the world ends.
+    /// Releases the tmux server before the world ends.
     pub async fn end(self) {
         self.supervisor.stop().await;
         self.engine.stop().await;
     }
 }
 
-/// The stand-in's address and people.
+/// Returns the settings with the stand-in's address and allowed users.
 pub fn platform(url: String, allowed: &[&str]) -> Platform {
     Platform {
         url,

@@ -1,10 +1,10 @@
-//! Meanings of targets, beside what tmux takes them for.
+//! Meanings of targets, compared with tmux's.
 
 use serde_json::json;
 
 use crate::common::{World, run};
 
-/// Sessions as tmux names them by itself, `0` and `1`, with the panes `%0` to `%4`: window 0 and 1
+/// Creates sessions with tmux's own names, `0` and `1`, with the panes `%0` to `%4`: window 0 and 1
 /// in each, two panes in `1:1`.
 fn numbered() -> World {
     let world = World::new();
@@ -41,12 +41,12 @@ fn a_bare_number_acts_on_nothing_that_it_may_not_mean() {
         let message = world.error("AMBIGUOUS_TARGET", args);
         assert!(message.contains("1:"), "{args:?}: {message}");
     }
-    // What has seen the server names what is there.
+    // A daemon that knows the server lists the existing names.
     let waits = format!("/v1/waits{}", world.query());
     let refused = world.http("POST", &waits, Some(&json!({"panes": ["1"], "patterns": ["x"]})));
     assert_eq!(refused.status, 409, "{refused:?}");
     assert_eq!(refused.json()["details"]["candidates"], json!(["%1", "1:", "0:1", "1:1"]));
-    // In a path, where `%` has to be encoded, a number is an id, unless a session is called so.
+    // In a path, where `%` must be encoded, a number is an id, unless a session has that name.
     let path = |pane: &str| format!("/v1/panes/{pane}{}", world.query());
     let refused = world.http("DELETE", &path("1"), None);
     assert_eq!((refused.status, &refused.json()["code"]), (409, &"AMBIGUOUS_TARGET".into()), "{refused:?}");
@@ -54,7 +54,7 @@ fn a_bare_number_acts_on_nothing_that_it_may_not_mean() {
     assert_eq!((world.panes(), world.tmux(&["list-windows", "-a", "-F", "x"]).lines().count()), (all, 4));
     assert_eq!(world.http("DELETE", &path("4"), None).status, 200);
     assert!(!world.panes().contains(&"%4".to_owned()));
-    // What can be nothing but a session takes it, and `1:` is the session everywhere.
+    // A target that can only be a session is taken as one, and `1:` is the session everywhere.
     let listed = |args: &[&str]| crate::common::names(&world.json(args)["panes"], "id");
     let of_one = world.tmux(&["list-panes", "-s", "-t", "1:", "-F", "#{pane_id}"]);
     for args in [&["list-panes", "-s", "-t", "1"], &["list-panes", "-s", "-t", "1:"]] {
@@ -84,11 +84,11 @@ fn offsets_count_from_what_is_current_in_their_session() {
             assert_eq!(world.json(&["read", "-t", target])["pane"], expected, "{target} at {current}");
         }
     }
-    // tmux's window before the current one, and not the one with the index 1.
+    // tmux's window before the current one, not the one with the index 1.
     world.tmux(&["select-window", "-t", "w:3"]);
     world.ok(&["kill-window", "-t", "w:-1"]);
     assert_eq!(world.tmux(&["list-windows", "-t", "w", "-F", "#I"]), "0\n1\n3\n7");
-    // Where there are several sessions nothing is current for a caller outside of all panes.
+    // With several sessions none is current for a caller outside of all panes.
     world.session("other");
     for target in ["+1", "-1", ":+1", ":1", "!", "{last}", ".1", ":"] {
         let message = world.error("INVALID_TARGET", &["kill-window", &format!("-t{target}")]);
@@ -101,7 +101,7 @@ fn offsets_count_from_what_is_current_in_their_session() {
     assert_eq!(world.tmux(&["list-windows", "-t", "w", "-F", "#I"]), "0\n1\n3\n7");
 }
 
-/// Every way to say what lies beside a pane means what it means to tmux in that pane.
+/// Every relative target means the same as to tmux in that pane.
 #[test]
 fn in_a_pane_targets_mean_what_they_mean_to_tmux() {
     let world = World::new();
@@ -178,7 +178,7 @@ fn in_a_pane_targets_mean_what_they_mean_to_tmux() {
     };
     let panes = world.tmux(&["list-panes", "-s", "-t", "w:", "-F", "#D"]);
     for pane in panes.lines() {
-        // tmux counts from what is in front, muxtap from where the command runs.
+        // tmux counts from the active pane, muxtap from the caller's pane.
         world.tmux(&["select-window", "-t", pane]);
         world.tmux(&["select-pane", "-t", pane]);
         for target in targets {
@@ -193,7 +193,7 @@ fn in_a_pane_targets_mean_what_they_mean_to_tmux() {
                 _ => (found.status == 0).then(|| found.text().lines().last().unwrap_or_default().to_owned()),
             };
             match expected {
-                // Where several touch it tmux takes the one that was used last.
+                // If several panes touch it, tmux takes the most recently used one.
                 Some(expected) if target.ends_with("-of}") && told.status != 0 => {
                     let error = told.error();
                     let candidates = error["details"]["candidates"].as_array().unwrap();
@@ -206,18 +206,19 @@ fn in_a_pane_targets_mean_what_they_mean_to_tmux() {
                 None => assert_eq!(told.status, 1, "{target} in {pane}: {told:?} {found:?}"),
             }
         }
-        // Without -t it is the pane itself, and for what takes a window or a session, its own.
+        // Without -t it is the pane itself, and for commands on a window or a session the pane's
+        // own.
         let own = run(inside(world.muxtap_command(&["--json", "list-panes", "-t", ":"]), pane).args(["-s"])).json();
         assert_eq!(crate::common::names(&own["panes"], "id"), panes.lines().collect::<Vec<_>>());
     }
-    // A script in the background means its own window, wherever somebody looks.
+    // A script in the background means its own window, regardless of the active one.
     world.tmux(&["select-window", "-t", "w:build"]);
     for (target, expected) in [(".1", "w:logs.1"), (":+", "w:build"), ("w:+", "w:0"), (":", "w:build")] {
         let command = world.muxtap_command(&["--json", "read", "--since", "now", "-t", target]);
         let told = run(&mut inside(command, &world.tmux(&["display-message", "-p", "-t", "w:logs.2", "#D"])));
         assert_eq!(told.json()["pane"], world.tmux(&["display-message", "-p", "-t", expected, "#D"]), "{target}");
     }
-    // What is not there is nowhere else.
+    // A missing target is not looked for elsewhere.
     for target in [":9", ".9", "{up-of}x", "nobody", ":nobody", "9.9"] {
         let told = run(inside(world.muxtap_command(&["read", "-t", target]), "%0").args(["--since", "now"]));
         assert_eq!(told.status, 1, "{target}: {told:?}");
@@ -262,7 +263,7 @@ fn panes_of_an_earlier_server_are_not_taken_for_those_of_the_one_that_runs() {
     crate::common::eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
     world.tmux(&["kill-server"]);
     assert_eq!(wait.finish().status, 0);
-    // As long as no other server runs they are the last one's.
+    // While no other server runs, ids mean the last one's panes.
     assert_eq!(world.read_all("%1"), "I am old one\n");
     world.tmux(&["new-session", "-d", "-s", "main", &tell("new zero")]);
     world.await_output("%0", "I am new zero");
@@ -288,7 +289,8 @@ fn panes_of_an_earlier_server_are_not_taken_for_those_of_the_one_that_runs() {
     assert_eq!((rows[0], ended.as_slice()), (("%0", new, false, false), &expected[..]), "{listed}");
     let table = world.ok(&["list-panes"]);
     assert_eq!(table.matches("earlier server").count(), 2, "{table}");
-    // An id means a pane of the server that runs; one of the earlier server's says what it is and how to read it.
+    // An id means a pane of the running server; for one of the earlier server's the error explains
+    // how to read it.
     assert_eq!(world.read_all("%0"), "I am new zero\n");
     for args in [&["read", "-t", "%1"][..], &["capture-pane", "-t", "%1"], &["kill-pane", "-t", "%1"]] {
         let message = world.error("NOT_FOUND", args);
@@ -298,7 +300,8 @@ fn panes_of_an_earlier_server_are_not_taken_for_those_of_the_one_that_runs() {
     let since = error["details"]["start"].as_str().unwrap();
     let read = world.json(&["read", "-t", "%1", "--since", since]);
     assert_eq!((&read["text"], &read["exited"]), (&"I am old one\n".into(), &true.into()), "{read}");
-    // What an earlier server's pane has left comes first, then a gap and the pane that has its id now.
+    // The rest of an earlier server's pane comes first, then a gap and the pane that has its id
+    // now.
     let epoch_of_one = since.split('.').nth(1).unwrap().to_owned();
     let zero = listed.as_array().unwrap().iter().find(|pane| pane["pid"] == old[0]).unwrap();
     let end = zero["cursor"].as_str().unwrap();
@@ -309,7 +312,7 @@ fn panes_of_an_earlier_server_are_not_taken_for_those_of_the_one_that_runs() {
         (&"server-restarted".into(), &"I am new zero\n".into()),
         "{next}"
     );
-    // What searches and follows by name does not take them for each other.
+    // Searching and following by name do not confuse them.
     let tail = world.ok(&["tail", "*"]);
     assert!(tail.contains("I am new zero") && !tail.contains("old"), "{tail}");
 }

@@ -1,4 +1,4 @@
-//! Commands and flags that tmux's users write without thinking, with tmux's own answers beside muxtap's.
+//! Commands and flags that tmux's users type out of habit, with tmux's own results beside muxtap's.
 
 use crate::common::{World, eventually, run};
 
@@ -11,7 +11,7 @@ fn says(world: &World, target: &str, format: &str) -> String {
     world.tmux(&["display-message", "-p", "-t", target, "--", format])
 }
 
-/// Calls muxtap inside of a pane; it must succeed. Returns what it prints.
+/// Calls muxtap inside of a pane; it must succeed. Returns its output.
 fn in_pane(world: &World, pane: &str, args: &[&str]) -> String {
     let mut inside = world.plain_muxtap_command();
     inside.env("TMUX", format!("{},1,0", world.socket().display())).env("TMUX_PANE", pane);
@@ -20,7 +20,7 @@ fn in_pane(world: &World, pane: &str, args: &[&str]) -> String {
     answer.text()
 }
 
-/// 3.4 would end with it (N89).
+/// 3.4 would crash (N89).
 #[test]
 fn a_zoomed_window_that_is_killed_takes_no_server_along() {
     let world = World::with_server();
@@ -33,7 +33,7 @@ fn a_zoomed_window_that_is_killed_takes_no_server_along() {
     }
 }
 
-/// 3.3a would end with it (N90).
+/// 3.3a would crash (N90).
 #[test]
 fn what_is_no_layout_is_refused_before_tmux_sees_it() {
     let world = World::with_server();
@@ -77,13 +77,13 @@ fn lists_print_tmuxs_formats() {
     assert_eq!(world.ok(&["list-panes", "-t", "one", "-F", "x"]), "x\nx");
     world.ok(&["rename-window", "-t", "one:0", "sh"]);
     assert_eq!(world.ok(&["lsw", "-t", "one", "-F", "#{window_name}"]), "sh\ntwo words");
-    // A value with lines of its own is whole.
+    // A value with line breaks is complete.
     let pane = &world.panes()[0];
     world.tmux(&["set-option", "-p", "-t", pane, "@note", "first\nsecond"]);
     assert_eq!(world.ok(&["list-panes", "-t", pane, "-F", "#{pane_id} #{@note}"]), format!("{pane} first\nsecond"));
     let json = world.json(&["list-panes", "-t", pane, "-F", "#{pane_id}"]);
     assert_eq!(json["lines"], serde_json::json!([pane]));
-    // Nothing is no list.
+    // An error is not an empty list.
     for args in [["list-panes", "-t", "nosuch"], ["list-windows", "-t", "nosuch"]] {
         let message = world.error("NOT_FOUND", &args);
         assert!(message.contains("nosuch"), "{message}");
@@ -141,7 +141,7 @@ fn new_session_a_makes_it_once() {
     assert_eq!(world.panes().len(), 2);
     assert!(world.error("CONFLICT", &["new-session", "-s", "one"]).contains("duplicate"));
     assert_eq!(world.muxtap(&["new-session", "-A"]).status, 2);
-    // Of many at once one makes it.
+    // Of many at once one creates it.
     let all: Vec<_> = (0..8).map(|_| world.spawn(&["new-session", "-A", "-s", "two"])).collect();
     let mut panes: Vec<_> = all.into_iter().map(|one| one.finish().text()).collect();
     panes.dedup();
@@ -155,7 +155,7 @@ fn a_new_pane_is_printed_as_tmux_prints_it() {
     assert_eq!(world.ok(&["new-session", "-s", "one", "-P"]), "one:");
     assert_eq!(world.ok(&["new-window", "-t", "one", "-P"]), "one:1.0");
     assert_eq!(world.ok(&["split-window", "-t", "one:1", "-P"]), "one:1.1");
-    // The program's own, and not that of what stood in its place.
+    // The program's own, and not that of the process before it.
     let printed = world.ok(&["new-window", "-t", "one", "-PF", "#{pane_id} #{pane_pid}", "--", "exec cat"]);
     let (pane, pid) = printed.split_once(' ').unwrap();
     assert_eq!(pid, says(&world, pane, "#{pane_pid}"));
@@ -192,7 +192,7 @@ fn a_split_comes_first_or_takes_all() {
 fn windows_and_panes_are_selected() {
     let world = World::new();
     let pane = world.ok(&["new-session", "-s", "one"]);
-    // A name of its own: tmux names it after what runs by the time it looks.
+    // A fixed name: tmux names the window after the program that runs when it checks.
     world.ok(&["rename-window", "-t", "one:0", "sh"]);
     world.ok(&["new-window", "-t", "one", "-n", "logs"]);
     let below = world.ok(&["split-window", "-t", &pane]);
@@ -203,14 +203,14 @@ fn windows_and_panes_are_selected() {
     assert_eq!(current(), "logs");
     world.ok(&["select-pane", "-t", &below]);
     assert_eq!((active(), current().as_str()), (below.clone(), "logs"), "the window stays");
-    // What is beside counts from where one is.
+    // Neighbors are relative to the caller's place.
     for (args, is_current, is_active) in [
         (&["select-window", "-l"][..], "sh", &below),
         (&["select-window", "-n"], "logs", &below),
         (&["select-window", "-p"], "logs", &below),
         (&["select-window", "-t", ":0"], "sh", &below),
         (&["select-pane", "-U"], "sh", &pane),
-        // Round the end.
+        // Wraps around the end.
         (&["select-pane", "-D"], "sh", &pane),
         (&["select-pane", "-l"], "sh", &below),
         (&["select-pane"], "sh", &below),

@@ -25,19 +25,19 @@ fn panes_are_shown_as_they_are_and_keys_do_what_they_say() {
     shows(&world, &top, "main:1.0 talks .*ready");
     type_line(&world, &talks, "hello there");
     shows(&world, &top, "main:1.0 talks .*B/s +0s .*got hello there");
-    // Who waits for what.
+    // The waits of each pane.
     let wait = world.spawn(&["wait-for", "-t", &talks, "-p", "the end of it", "-T", "60"]);
     shows(&world, &top, "1 wait .*\n.*WAITED FOR");
     shows(&world, &top, "main:1.0 talks .*pattern the end of it");
     type_line(&world, &talks, "the end of it");
     assert_eq!(wait.finish().status, 0);
     shows(&world, &top, "0 waits");
-    // A pane that comes, and one that goes.
+    // A pane that opens, and one that closes.
     world.tmux(&["new-window", "-d", "-n", "late", "cat"]);
     shows(&world, &top, "main:3.0 late");
     world.tmux(&["kill-window", "-t", "main:late"]);
     shows(&world, &top, "3 panes");
-    // Its screen.
+    // The selected pane's screen.
     press(&world, &top, &["j"]);
     press(&world, &top, &["Enter"]);
     shows(&world, &top, r"\A%\d+  main:1.0 talks .*\nready\ngot hello there");
@@ -45,7 +45,7 @@ fn panes_are_shown_as_they_are_and_keys_do_what_they_say() {
     shows(&world, &top, "got more");
     press(&world, &top, &["Escape"]);
     shows(&world, &top, "by place");
-    // The filter, which takes `q` and `s` as letters.
+    // The filter, in which `q` and `s` are letters.
     press(&world, &top, &["/", "q", "u", "i"]);
     shows(&world, &top, "1 of 3 panes");
     shows(&world, &top, r"/qui\s*\z");
@@ -86,7 +86,7 @@ fn a_terminal_of_any_size_and_hostile_text_are_drawn() {
     let text = screen(&world, &top);
     assert!(text.contains(r"日本 \u{202e}x") && !text.contains('\u{202e}'), "{text}");
     let coloured = world.tmux_at(&world.path("outer"), &["capture-pane", "-p", "-e", "-t", &top]);
-    // 39 and 49 are the terminal's own.
+    // 39 and 49 are the terminal's default colors.
     let colour = regex::Regex::new("\u{1b}\\[([0-9]+;)*(3[0-8]|4[0-8]|9[0-7])[;m]").unwrap();
     assert!(!colour.is_match(&coloured), "{coloured:?}");
     for (columns, rows) in [("1", "1"), ("2", "3"), ("7", "5"), ("200", "2"), ("3", "40"), ("100", "10")] {
@@ -159,14 +159,14 @@ fn it_outlives_a_daemon_and_a_server() {
     assert!(screen(&world, &top).contains("the daemon has ended"));
 }
 
-/// In a pane of the server that it shows it would be drawn for what it has drawn, for ever.
+/// In a pane of the server that it shows, it would otherwise redraw for its own output forever.
 #[test]
 fn it_is_not_drawn_for_its_own_output() {
     let world = World::with_server();
     let shell = world.tmux(&["new-window", "-d", "-n", "self", "-P", "-F", "#{pane_id}", &line(&world, "top")]);
     let (args, limit) = (["wait-for", "-t", shell.as_str(), "--screen"], ["-T", "30"]);
     world.ok(&[&args[..], &["main:1.0 self"], &limit].concat());
-    // Its own output is not counted, whatever else is drawn.
+    // Its own output is not counted, regardless of other output.
     let other = answering(&world, &["new-window", "-n", "talks"]);
     type_line(&world, &other, "once");
     world.ok(&[&args[..], &["talks .*got once"], &limit].concat());

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use crate::common::{World, run};
 
-/// Puts copies of these programs into a folder under these names; returns the path of the first one.
+/// Copies these programs to a directory under these names; returns the path of the first one.
 fn installed(world: &World, folder: &str, programs: &[(&Path, &str)]) -> std::path::PathBuf {
     fs::create_dir(world.path(folder)).unwrap();
     for (program, name) in programs {
@@ -22,28 +22,28 @@ fn each_does_what_it_can_where_it_is_found_and_says_what_is_missing() {
         let _stops = run(world.command(program).arg("stop"));
         answer
     };
-    // Beside each other, also where a link leads there.
+    // Side by side, also if a link leads to that directory.
     let both = installed(&world, "both", &[(Path::new(&muxtap), "muxtap"), (&muxtapd, "muxtapd")]);
     std::os::unix::fs::symlink(&both, world.path("link")).unwrap();
     for program in [both, world.path("link")] {
         let answer = sessions(&program);
         assert_eq!((answer.status, answer.text().as_str()), (0, "main\n"), "{answer:?}");
     }
-    // One file, by whatever name.
+    // One file, under any name.
     let one = installed(&world, "one", &[(&muxtapd, "muxtap")]);
     assert_eq!(sessions(&one).text(), "main\n");
-    // Without the daemon's program there is no daemon to ask.
+    // Without the daemon's program there is no daemon.
     let alone = installed(&world, "alone", &[(Path::new(&muxtap), "muxtap")]);
     let missing = world.path("alone/muxtapd").display().to_string();
     let answer = sessions(&alone);
     assert!(answer.status == 1 && answer.stderr.contains(&missing), "{answer:?}");
-    // Nor is one run that another user has put there.
+    // A program that another user has put there is not run.
     if rustix::process::geteuid().is_root() {
         fs::copy(&muxtapd, &missing).unwrap();
         std::os::unix::fs::chown(&missing, Some(65534), None).unwrap();
         let answer = sessions(&alone);
         assert!(answer.status == 1 && answer.stderr.contains("belongs to user 65534"), "{answer:?}");
-        // By a link it could be anything in the next moment.
+        // Through a link it could be replaced at any moment.
         fs::remove_file(&missing).unwrap();
         std::os::unix::fs::symlink(&muxtapd, &missing).unwrap();
         std::os::unix::fs::lchown(&missing, Some(65534), None).unwrap();
@@ -56,7 +56,8 @@ fn each_does_what_it_can_where_it_is_found_and_says_what_is_missing() {
     assert!(answer.status == 1 && error["message"].as_str().unwrap().contains(&missing), "{answer:?}");
 }
 
-/// What the small one reaches is what it carries: a call that leads into the engine would double it.
+/// The small program contains all code that it reaches: a call that leads into the engine would
+/// double its size.
 #[test]
 fn what_people_type_carries_no_engine() {
     let world = World::new();

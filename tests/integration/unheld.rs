@@ -1,4 +1,4 @@
-//! The daemon's one thread is held by nothing that a caller may ask for.
+//! No request can block the daemon's one thread.
 
 use std::io::Read as _;
 
@@ -9,7 +9,7 @@ use crate::{
     subscribers::Sse,
 };
 
-/// A small request, which is answered.
+/// Sends a small request, which must get a response.
 fn ping(world: &World) {
     assert_eq!(world.http("GET", "/health", None).status, 200);
 }
@@ -20,7 +20,7 @@ fn a_pattern_of_many_stars_is_answered_like_any_other() {
     world.tmux(&["new-session", "-d", "-s", &"a".repeat(120)]);
     world.ok(&["list-panes"]);
     let stars = "*a".repeat(60) + "*b";
-    // Each way to place the stars tried, neither of both would be answered.
+    // If each way to place the stars were tried, neither of the two would get a response.
     Sse::open(&world, &format!("panes={stars}&types=output"));
     ping(&world);
     let long = Sse::ask(&world, &format!("panes={}", "*a".repeat(600)), None).err().unwrap();
@@ -40,8 +40,8 @@ fn patterns_that_take_long_to_compile_hold_nobody() {
         json!({ "panes": [pane], "patterns": patterns, "since": "now", "detach": true })
     };
     assert_eq!(world.http("POST", &path, Some(&heavy(SETS))).status, 200);
-    // The daemon finds all of them at once, and what is small behind them. Compiled where everybody is answered, it would
-    // be answered behind the last set.
+    // The daemon finds all of them at once, and the small request behind them. If they were
+    // compiled on the thread that handles requests, its response would come after the last set.
     let daemon = Stopped::new(world.daemon_pid().unwrap());
     let asked: Vec<_> = (0..SETS).map(|number| world.http_send("POST", &path, Some(&heavy(number)))).collect();
     let small = world.http_send("GET", "/health", None);
@@ -51,14 +51,14 @@ fn patterns_that_take_long_to_compile_hold_nobody() {
     for mut asked in asked {
         let mut head = [0; 12];
         asked.read_exact(&mut head).unwrap();
-        // It was compiled; of so many, one caller may not keep all.
+        // It was compiled; one caller may not keep that many.
         assert!(head.starts_with(b"HTTP/1.1 200") || head.starts_with(b"HTTP/1.1 429"));
     }
 }
 
-/// A long line is shown again as it is typed, and a wait's pattern matches each of its characters. What that takes is
-/// compared with what the same input takes where nobody waits: both in the daemon's own processor time, which is the same
-/// however busy the machine is.
+/// A long line is redrawn as it is typed, and a wait's pattern matches each of its characters. The
+/// cost is compared with that of the same input without a wait: both in the daemon's own processor
+/// time, which does not depend on how busy the machine is.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_echo_of_a_long_line_holds_nobody() {
@@ -86,7 +86,7 @@ fn the_echo_of_a_long_line_holds_nobody() {
     };
     let (without, with) = (used(&["nothing of that"]), used(&["x", "x+", "[[:alpha:]]"]));
     println!("processor time: {without} ticks where nothing matches, {with} where each character does");
-    // Looked at again for each character it was hundreds of times as much.
+    // Matching again for each character took hundreds of times as much.
     assert!(with < 20 * without.max(10), "{without} and {with} ticks");
 }
 
@@ -103,7 +103,7 @@ fn a_wait_begins_when_it_is_asked_for_however_long_its_patterns_compile() {
             "panes": [pane], "since": "now", "patterns": ["^nothing$"], "fail": patterns, "timeout_ms": 20_000
         });
         let mut answer = world.http_send("POST", &format!("/v1/waits{}", world.query()), Some(&wait));
-        // Requests are read in the order in which they come: when this one is answered the wait's has been read.
+        // Requests are read in order: a response to this one means that the wait's has been read.
         ping(&world);
         world.ok(&["send-keys", "-t", &pane, "-l", &format!("DONE {number}\n")]);
         let mut text = String::new();

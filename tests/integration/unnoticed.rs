@@ -1,8 +1,8 @@
-//! What a person may notice: behaviours of tmux, each run without muxtap and beside it in each of
-//! its modes.
+//! Differences that a person may notice: behaviors of tmux, each run without muxtap and beside it
+//! in each of its modes.
 //!
-//! [`table::ROWS`] says for each whether it is the same; `docs/unnoticed.md` is that table as a page.
-//! A cell that says that something differs must differ, so that the table stays true.
+//! [`table::ROWS`] says for each whether it is the same; `docs/unnoticed.md` is that table as a
+//! page. A cell that claims a difference must differ, so that the table stays true.
 
 mod ends;
 mod events;
@@ -16,7 +16,7 @@ use table::{ROWS, Row};
 
 const FOLLOWED: [Mode; 4] = [Mode::Rest, Mode::Used, Mode::Sessions, Mode::Hub];
 
-/// A run that fails is observed too, so that the other rows of its test are run.
+/// Runs a row in a mode. A failing run is recorded too, so that the other rows of its test run.
 fn observe(row: &Row, mode: Mode) -> Result<String, String> {
     let run = std::panic::catch_unwind(|| {
         let scene = Scene::new(mode);
@@ -64,7 +64,7 @@ macro_rules! tests {
             check(stringify!($name));
         })*
 
-        /// Each row belongs to a test.
+        /// The tests; each row belongs to one.
         const TESTS: &[&str] = &[$(stringify!($name)),*];
     };
 }

@@ -1,5 +1,5 @@
-//! A tmux server that does not answer, because it was stopped: no caller hangs, nothing is done
-//! behind a caller's back, and when it goes on all is well.
+//! A tmux server that does not respond, because it was stopped: no caller hangs, no refused request
+//! is carried out later, and everything works when the server continues.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use serde_json::json;
 
 use crate::common::{Http, Stopped, World, eventually, is_silent};
 
-/// Longer than a server may take to answer before its connection is given up.
+/// Longer than the time after which an unresponsive server's connection is given up.
 const SILENT: Duration = Duration::from_secs(17);
 
-/// Calls muxtap, which is to say that tmux does not answer, while it does not.
+/// Calls muxtap, which must report that tmux does not respond, while it does not.
 fn unanswered(world: &World, args: &[&str]) -> String {
     let answer = world.muxtap(&[&["--json"], args].concat());
     assert_ne!(answer.status, 0, "{args:?}: {answer:?}");
@@ -21,7 +21,7 @@ fn unanswered(world: &World, args: &[&str]) -> String {
     message
 }
 
-/// A pane that prints what it is sent.
+/// Creates a pane that prints its input.
 fn echoing(world: &World) -> String {
     let pane = world.ok(&["new-window", "-t", "main", "--", "printf 'ready\\n'; exec cat"]);
     world.await_output(&pane, "ready");
@@ -47,12 +47,12 @@ fn every_command_ends_while_the_server_is_stopped_and_all_is_well_when_it_goes_o
     unanswered(&world, &["rename-session", "-t", "main", "other"]);
     unanswered(&world, &["run", "-T", "2", "-t", &pane, "true"]);
     unanswered(&world, &["wait-for", "-T", "8", "-t", "main", "-p", "x"]);
-    // What memory knows goes on.
+    // Requests that memory can answer still work.
     assert!(world.read_all(&pane).contains("ready"));
     world.json(&["status"]);
     drop(stopped);
 
-    // Nothing that was refused is done now, and the same panes go on.
+    // No refused request is carried out now, and the same panes continue.
     eventually("it answers again", || world.muxtap(&["list-panes"]).status == 0);
     assert_eq!(world.sessions(), ["main"]);
     assert!(world.panes().contains(&pane), "it was not killed");
@@ -68,7 +68,7 @@ fn a_wait_on_a_stopped_server_ends_while_it_is_stopped() {
     let pane = echoing(&world);
     world.ok(&["list-panes"]);
     let stopped = Stopped::new(world.server_pid());
-    // By its name tmux has to be asked which pane it is.
+    // A pane's name can be resolved only by tmux.
     unanswered(&world, &["wait-for", "-T", "2", "-t", "main", "-p", "x"]);
     let known = world.muxtap(&["wait-for", "-T", "2", "-t", &pane, "-p", "x"]);
     assert_eq!(known.status, 124, "{known:?}");
@@ -78,7 +78,7 @@ fn a_wait_on_a_stopped_server_ends_while_it_is_stopped() {
     }
     unanswered(&world, &["run", "-T", "2", "-t", &pane, "true"]);
     drop(stopped);
-    // A wait that began meanwhile is none the worse for it.
+    // A wait that began meanwhile is not affected.
     let waiting = world.spawn(&["wait-for", "-t", &pane, "-p", "later", "-T", "30"]);
     eventually("it waits", || world.metric("muxtap_waits_active") == 1);
     world.tmux(&["send-keys", "-t", &pane, "later", "Enter"]);
@@ -127,7 +127,7 @@ fn what_a_pane_prints_around_a_stop_is_all_there() {
     drop(stopped);
     world.await_output(&pane, "line 300\\b");
     let text = world.read_all(&pane);
-    // A seed of 3.2a has blanks at the ends of its lines.
+    // A seed of 3.2a has trailing blanks in its lines.
     let lines: Vec<_> = text.lines().map(str::trim_end).filter(|line| line.starts_with("line ")).collect();
     let all: Vec<_> = (1..=300).map(|number| format!("line {number}")).collect();
     assert_eq!(lines, all);
@@ -147,8 +147,8 @@ fn a_daemon_leaves_a_stopped_server() {
     assert_eq!(world.sessions().len(), 2);
 }
 
-/// Commands of a client can be held back for ever while the server goes on: by a prompt of tmux's
-/// own, by a hook that waits.
+/// A client's commands can be blocked forever while the server continues: by a prompt of tmux's
+/// own, or by a hook that waits.
 #[test]
 fn a_connection_whose_commands_are_blocked_is_replaced() {
     let world = World::with_server().with_coverage("sessions");
@@ -164,7 +164,7 @@ fn a_connection_whose_commands_are_blocked_is_replaced() {
     assert_eq!(waiting.finish().status, 0, "a wait goes on over the new connection");
 }
 
-/// A server that was stopped before muxtap ever spoke to it.
+/// A server that was stopped before muxtap's first request to it.
 #[test]
 fn a_server_that_is_not_followed_yet_and_does_not_answer_is_said_to_be_so() {
     let world = World::with_server();
@@ -177,8 +177,9 @@ fn a_server_that_is_not_followed_yet_and_does_not_answer_is_said_to_be_so() {
     eventually("it is followed", || world.muxtap(&["list-panes"]).status == 0);
 }
 
-/// Everything stands still for longer than tmux may take to answer, and goes on at once: a machine that
-/// slept, as far as this can be tried. (Where a real one sleeps the clock of waits stands still too.)
+/// Everything stops for longer than tmux's time limit and continues at once, like a machine after
+/// sleep, as far as this can be simulated. (When a real machine sleeps, the clock of waits stops
+/// too.)
 #[test]
 fn a_machine_that_slept_goes_on_where_it_was() {
     let world = World::with_server();
@@ -190,7 +191,7 @@ fn a_machine_that_slept_goes_on_where_it_was() {
     let mut followed = world.spawn(&["tail", "-f", "--since", "start", "-t", &pane]);
     assert_eq!(followed.line().unwrap(), "ready");
     eventually("they wait", || world.metric("muxtap_waits_active") == 2);
-    // Typed by somebody else, and read when all goes on.
+    // Typed by another client, and read when everything continues.
     let server = Stopped::new(world.server_pid());
     let typed = world.tmux_command(world.socket()).args(["send-keys", "-t", &pane, "it", "Enter"]).spawn().unwrap();
     let asked = world.spawn(&["display-message", "-p", "-t", &pane, "#{pane_id}"]);
@@ -205,7 +206,7 @@ fn a_machine_that_slept_goes_on_where_it_was() {
     let asked = asked.finish();
     assert!(asked.text() == format!("{pane}\n") || asked.stderr.contains("tmux does not answer"), "{asked:?}");
     assert!(typed.wait_with_output().unwrap().status.success());
-    // The stream has no gap: nothing was taken for lost.
+    // The stream has no gap: nothing counted as lost.
     let read = world.json(&["read", "-t", &pane, "--since", &cursor]);
     assert!(read["gap"].is_null() && read["text"].as_str().unwrap().ends_with("got it\n"), "{read}");
     assert_eq!(world.panes().len(), 2);

@@ -1,20 +1,20 @@
-//! Where a wait begins, what had been there before, and what its answer says of that.
+//! The beginning of a wait, earlier output, and what the response says about it.
 
 use serde_json::{Value, json};
 
 use crate::common::{World, run};
 
-/// Prints `ready` and then what it reads.
+/// Prints `ready` and then its input.
 const READY: &str = "echo ready; exec cat";
 
-/// A wait's whole answer and exit status.
+/// Returns a wait's whole response and exit status.
 fn waited(world: &World, args: &[&str]) -> (Value, i32) {
     let answer = world.muxtap(&[&["--json", "wait-for"], args].concat());
     assert!([0, 3, 124].contains(&answer.status), "{args:?}: {answer:?}");
     (answer.json(), answer.status)
 }
 
-/// Returns when the pane shows this, without a wait of muxtap's.
+/// Returns when the pane shows this text, without using muxtap's waits.
 fn shows(world: &World, pane: &str, text: &str) {
     crate::common::eventually(&format!("{pane} shows {text}"), || {
         world.tmux(&["capture-pane", "-p", "-t", pane]).lines().any(|line| line == text)
@@ -37,17 +37,17 @@ fn on_a_pane_that_muxtap_made_nothing_is_missed() {
         let (answer, status) = waited(&world, &["-t", &pane, "-p", "^ready$", "-T", "20"]);
         let hit = &answer["predicates"][0];
         assert_eq!((status, &hit["before"], &hit["after_ms"]), (0, &true.into(), &0.0.into()), "{answer}");
-        // It was answered, and a read does not know of that.
+        // The line was matched already; a read has no effect on that.
         let (answer, status) = waited(&world, &["-t", &pane, "-p", "^ready$", "-T", "0.2"]);
         assert_eq!((status, &answer["outcome"]), (124, &"timeout".into()), "{answer}");
         assert_eq!(since(&world, &pane), "ready\n");
-        // From its first input on, that is where it begins.
+        // After the pane's first input a wait begins at that input.
         world.ok(&["send-keys", "-t", &pane, "more", "Enter"]);
         let (answer, status) = waited(&world, &["-t", &pane, "-p", "r[e]ady", "-T", "0.2"]);
         assert_eq!(status, 124, "{answer}");
         assert_eq!(waited(&world, &["-t", &pane, "-p", "^more$", "-T", "20"]).1, 0);
         assert_eq!(since(&world, &pane), "more\nmore\n");
-        // What is respawned begins anew.
+        // A respawned program begins anew.
         world.ok(&["respawn-pane", "-k", "-t", &pane, "--", "sh", "-c", "echo anew; exec cat"]);
         shows(&world, &pane, "anew");
         assert!(since(&world, &pane).ends_with("anew\n") && !since(&world, &pane).contains("more"));
@@ -55,7 +55,7 @@ fn on_a_pane_that_muxtap_made_nothing_is_missed() {
         assert_eq!((status, &answer["predicates"][0]["before"]), (0, &true.into()), "{answer}");
         assert_eq!(waited(&world, &["-t", &pane, "-p", "^(ready|more)$", "-T", "0.2"]).1, 124);
     }
-    // A prompt, too: the shell may have shown it long ago.
+    // A prompt too: the shell may have printed it long ago.
     let shell = world.ok(&["new-window", "-t", "work"]);
     let prompt = || world.tmux(&["capture-pane", "-p", "-t", &shell]);
     crate::common::eventually("the shell shows its prompt", || prompt().contains(['$', '#']));
@@ -76,7 +76,7 @@ fn a_pane_of_others_without_input_begins_now_and_the_answer_says_what_stood_ther
     let stands = &ready["stands_before"];
     assert_eq!((&stands["line"], &stands["offset"]), (&"one ready".into(), &4.into()), "{answer}");
     assert_eq!(nothing.get("stands_before"), None, "{answer}");
-    // What it says counts it.
+    // The cursor in the response counts it.
     let counted = stands["since"].as_str().unwrap();
     let followed = world.http("GET", &format!("/v1/panes/{}/capture{}", pane.replace('%', ""), world.query()), None);
     let expected = if followed.json()["source"] == "model" { "screen" } else { "start" };
@@ -85,7 +85,7 @@ fn a_pane_of_others_without_input_begins_now_and_the_answer_says_what_stood_ther
     let told = world.muxtap(&["wait-for", "-t", &pane, "-p", "ready", "-T", "0.2"]);
     let expected = format!("(it stands there since before the wait: `one ready`; --since {counted} counts it)");
     assert!(told.stderr.contains(&expected), "{told:?}");
-    // The last such line counts; when it has left the screen it stands in the output.
+    // The last such line counts; when it has left the screen, it is in the output.
     let many = (0..40).map(|n| format!("line {n}\n")).collect::<String>();
     std::fs::write(world.path("work/many"), format!("two ready\n{many}")).unwrap();
     world.tmux(&["respawn-pane", "-k", "-t", &pane, "cat many; exec cat"]);
@@ -94,7 +94,7 @@ fn a_pane_of_others_without_input_begins_now_and_the_answer_says_what_stood_ther
     let (answer, _) = waited(&world, &["-t", &pane, "-p", "rea[d]y", "-T", "0.2"]);
     let stands = &answer["predicates"][0]["stands_before"];
     assert_eq!((&stands["line"], &stands["since"]), (&"two ready".into(), &"start".into()), "{answer}");
-    // Over several panes each says its own.
+    // With several panes each has its own result.
     let body = json!({"panes": [pane, "main:0"], "patterns": ["rea[d]y"], "timeout_ms": 200});
     let answer = world.http("POST", &format!("/v1/waits{}", world.query()), Some(&body)).json();
     assert_eq!(answer["outcome"], "timeout");
@@ -106,12 +106,12 @@ fn a_pane_of_others_without_input_begins_now_and_the_answer_says_what_stood_ther
 fn what_was_typed_and_what_came_in_time_is_not_said_to_stand_there() {
     let world = World::new();
     let pane = world.ok(&["new-session", "--", "cat"]);
-    // Its echo alone; `cat` prints a line when it ends.
+    // Only its echo; `cat` prints a line when it ends.
     world.ok(&["send-keys", "-t", &pane, "word"]);
     shows(&world, &pane, "word");
     let (answer, status) = waited(&world, &["-t", &pane, "-p", "word", "--since", "now", "-T", "0.2"]);
     assert_eq!((status, answer["predicates"][0].get("stands_before")), (124, None), "{answer}");
-    // Of two predicates the one that is satisfied says nothing of the kind.
+    // Of two predicates, the satisfied one has no such note.
     world.ok(&["send-keys", "-t", &pane, "Enter"]);
     let (answer, _) = waited(&world, &["-t", &pane, "-p", "^word$", "-p", "never", "-T", "0.5"]);
     assert_eq!(answer["predicates"][0]["latched"], true, "{answer}");
@@ -126,7 +126,7 @@ fn what_stood_on_the_screen_was_there_before() {
     let (answer, status) = waited(&world, &["-t", &pane, "-p", "^ready$", "--since", "screen", "-T", "20"]);
     let hit = &answer["predicates"][0];
     assert_eq!((status, &hit["before"], &hit["after_ms"]), (0, &true.into(), &0.0.into()), "{answer}");
-    // What comes later did not stand there.
+    // Later output was not on the screen.
     let waiting = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "^later$", "--since", "screen", "-T", "20"]);
     crate::common::eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
     world.tmux(&["send-keys", "-t", &pane, "later", "Enter"]);
@@ -134,7 +134,7 @@ fn what_stood_on_the_screen_was_there_before() {
     let hit = &answer["predicates"][0];
     assert_eq!(hit.get("before"), None, "{answer}");
     assert!(hit["after_ms"].as_f64().unwrap() > 0.0, "{answer}");
-    // A bell between an input and the wait rang before it.
+    // A bell between an input and the wait rang before the wait.
     world.ok(&["send-keys", "-t", &pane, "-H", "07", "0a"]);
     crate::common::eventually("it rang", || world.read_all(&pane).ends_with("\n\n"));
     let (answer, _) = waited(&world, &["-t", &pane, "--bell", "-T", "20"]);
@@ -142,7 +142,7 @@ fn what_stood_on_the_screen_was_there_before() {
     assert_eq!((&hit["before"], &hit["after_ms"]), (&true.into(), &0.0.into()), "{answer}");
 }
 
-/// A ring of many megabytes, full of matches, does not keep the answer.
+/// A ring of many megabytes, full of matches, does not delay the response.
 #[test]
 fn a_timeout_is_answered_however_much_stands_there() {
     let mut world = World::new();

@@ -1,4 +1,5 @@
-//! Waits: what satisfies them, where they begin, how they end, and how their answers are asked for again.
+//! Waits: what satisfies them, where they begin, how they end, and how their results are requested
+//! again.
 
 use std::{
     io::{Read as _, Write as _},
@@ -15,14 +16,14 @@ use std::{
 use crate::common::{Http, World};
 use serde_json::{Value, json};
 
-/// A world with a pane in which `sh` runs, with its prompt shown.
+/// Creates a world with a pane that runs `sh`, with its prompt shown.
 fn world() -> (World, String) {
     let world = World::new();
     let pane = shell(&world);
     (world, pane)
 }
 
-/// Another pane of this kind.
+/// Creates another such pane.
 fn shell(world: &World) -> String {
     let pane = world.ok(&["new-session", "--", "sh"]);
     world.await_output(&pane, "[$#] $");
@@ -34,14 +35,14 @@ fn line(world: &World, pane: &str, line: &str) {
     world.ok(&["send-keys", "-t", pane, line, "Enter"]);
 }
 
-/// `wait-for --json` whose answer does not depend on how it ended.
+/// Runs `wait-for --json`; returns its response for any outcome.
 fn waited(world: &World, args: &[&str]) -> (Value, i32) {
     let answer = world.muxtap(&[&["--json", "wait-for"], args].concat());
     assert!([0, 3, 124].contains(&answer.status), "{args:?}: {answer:?}");
     (answer.json(), answer.status)
 }
 
-/// The only predicate of a wait that matched.
+/// Returns the only predicate of a wait that matched.
 fn matched(world: &World, args: &[&str]) -> Value {
     let (answer, status) = waited(world, args);
     assert_eq!((status, &answer["outcome"]), (0, &json!("matched")), "{args:?}: {answer}");
@@ -51,7 +52,7 @@ fn matched(world: &World, args: &[&str]) -> Value {
     predicate
 }
 
-/// Listens on a socket before the daemon's; counts the requests that pass.
+/// Listens on a socket in front of the daemon's; counts the requests that pass.
 fn counted(world: &World, name: &str) -> Arc<AtomicUsize> {
     let listener = UnixListener::bind(world.path(name)).unwrap();
     let (daemon, requests) = (world.daemon_socket(), Arc::new(AtomicUsize::new(0)));
@@ -91,12 +92,12 @@ fn a_wait_that_somebody_watches_is_one_request() {
     let wait =
         format!("MUXTAP_SOCKET={} {program} wait-for -t {pane} -p '^go$' -T 120; echo over $?", socket.display());
     line(&world, &watcher, &wait);
-    // Its clock has gone on by itself.
+    // Its clock has advanced by itself.
     world.ok(&["wait-for", "-t", &watcher, "--screen", "waiting [3-9] s for /\\^go\\$/ in %", "-T", "60"]);
     line(&world, &pane, "echo go");
     world.await_output(&watcher, "^over 0");
     assert_eq!(requests.load(Ordering::SeqCst), 1);
-    // Ctrl-C ends it by another.
+    // Ctrl-C in another pane ends it.
     line(&world, &watcher, &wait.replace("^go$", "^never$"));
     world.ok(&["wait-for", "-t", &watcher, "--screen", "waiting [2-9] s for /\\^never", "-T", "60"]);
     world.ok(&["send-keys", "-t", &watcher, "C-c"]);
@@ -109,7 +110,7 @@ fn post(world: &World, body: &Value) -> Http {
     world.http("POST", &format!("/v1/waits{}", world.query()), Some(body))
 }
 
-/// Starts a wait that is asked for later; answers its id.
+/// Starts a wait whose result is requested later; returns its id.
 fn detached(world: &World, mut body: Value) -> String {
     body["detach"] = true.into();
     let answer = post(world, &body);
@@ -119,7 +120,7 @@ fn detached(world: &World, mut body: Value) -> String {
     answer["id"].as_str().unwrap().to_owned()
 }
 
-/// Looks at a wait, for as long as it takes.
+/// Requests a wait's result, for as long as it takes.
 fn result(world: &World, id: &str) -> Value {
     world.http("GET", &format!("/v1/waits/{id}?timeout_ms=30000"), None).json()
 }
@@ -225,7 +226,7 @@ fn the_end_of_a_pane_and_its_status() {
     let answer = result(&world, &id);
     assert_eq!((&answer["outcome"], &answer["exit_status"]), (&json!("matched"), &json!(5)), "{answer}");
     assert_eq!(answer["pane"], *pane);
-    // It counts later, too: a pane that has ended stays so.
+    // It also counts later: an ended pane stays so.
     assert_eq!(waited(&world, &["-t", &pane, "--exit"]).1, 0);
 }
 
@@ -357,7 +358,7 @@ fn all_panes_must() {
     assert_eq!(answer["outcome"], "matched");
     let panes: Vec<&Value> = answer["predicates"].as_array().unwrap().iter().map(|one| &one["pane"]).collect();
     assert_eq!(panes, [&json!(a), &json!(b)]);
-    // One that has ended without it makes it hopeless.
+    // One that has ended without a match makes the wait hopeless.
     let id = detached(&world, json!({ "panes": [a, b], "patterns": ["never"], "mode": "all" }));
     line(&world, &a, "exit");
     assert_eq!(result(&world, &id)["outcome"], "ended");
@@ -383,7 +384,7 @@ fn the_same_pattern_again_is_its_next_occurrence() {
         assert_eq!(matched(&world, &["-t", &pane, "-p", r"tick=\d"])["line"], format!("tick={n}"));
     }
     assert_eq!(waited(&world, &["-t", &pane, "-p", r"tick=\d", "-T", "0.2"]).1, 124);
-    // Another pattern has not been answered yet.
+    // Another pattern has not matched yet.
     assert_eq!(matched(&world, &["-t", &pane, "-p", r"tick=(\d)"])["line"], "tick=1");
 }
 
@@ -421,7 +422,7 @@ fn now_start_screen_and_cursor() {
     world.error("INVALID_ARGUMENT", &["wait-for", "-t", &pane, "-p", "x", "--since", "yesterday"]);
 }
 
-// How a wait ends, and asking for it.
+// How a wait ends, and how its result is requested.
 
 #[test]
 fn a_timeout_tells_progress_cursor_and_screen() {
@@ -568,7 +569,7 @@ fn a_pattern_that_would_be_catastrophic_elsewhere() {
         &pane,
         "head -c 60000 /dev/zero | tr '\\0' a; echo; head -c 60000 /dev/zero | tr '\\0' x; echo; echo EN''D",
     );
-    // What is catastrophic does not end.
+    // A catastrophic pattern does not end.
     let other = matched(&world, &["-t", &pane, "-p", "(?m)^END$"]);
     assert_eq!(other["line"], "END");
     world.http("DELETE", &format!("/v1/waits/{id}"), None);

@@ -1,4 +1,4 @@
-//! `--watch`: lists and the status, printed again whenever they have changed.
+//! `--watch`: lists and the status, printed again on every change.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::{
     subscribers::Sse,
 };
 
-/// Reads lines of JSON until one fits.
+/// Reads lines of JSON until one matches.
 fn json_where(watch: &mut Background, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
     let line = watch.line_where(what, |line| fits(&serde_json::from_str(line).unwrap()));
     serde_json::from_str(&line).unwrap()
@@ -42,7 +42,7 @@ fn lists_are_printed_when_they_change() {
     json_where(&mut windows, "its name", is("name", "other"));
     world.session("second");
     json_where(&mut sessions, "a session", is("name", "second"));
-    // What runs in a pane no event tells, but it shows.
+    // No event reports a pane's program, but a change of it is printed.
     world.tmux(&["send-keys", "-t", "main:0", "exec sh -c 'echo on; exec cat'", "Enter"]);
     json_where(&mut panes, "another program", |list| {
         list["panes"].as_array().unwrap().iter().filter(|pane| pane["command"] == "cat").count() == 2
@@ -76,7 +76,7 @@ fn a_server_that_goes_and_comes_back_is_followed_on() {
     let mut watch = world.spawn(&["list-sessions", "--watch"]);
     watch.line_where("the list", |line| line.contains("main"));
     world.tmux(&["kill-server"]);
-    // The watch asks again, and what has gone is absent then.
+    // The watch requests the list again, and what has gone is absent then.
     let is_lost = |state: &Value| state == "gone" || state == "absent";
     eventually("it has gone", || is_lost(&world.json(&["status"])["servers"][0]["state"]));
     world.session("back");
@@ -100,7 +100,7 @@ fn the_status_is_printed_when_servers_and_waits_come_and_go() {
     json_where(&mut watch, "no wait", |status| status["waits"] == 0);
     world.session("second");
     json_where(&mut watch, "a session", |status| status["servers"][0]["sessions"] == 2);
-    // Another daemon is awaited, and none is started.
+    // Waits for another daemon, and starts none.
     let first = world.daemon_pid().unwrap();
     world.kill_daemon(Signal::KILL);
     assert_eq!(world.daemon_pid(), None);
@@ -110,11 +110,11 @@ fn the_status_is_printed_when_servers_and_waits_come_and_go() {
     assert_eq!(watch.finish().status, 1);
 }
 
-/// One who lists whenever something has changed must not bring about the next change.
+/// A client that lists on every change must not cause the next change.
 #[test]
 fn a_listing_that_finds_nothing_new_is_no_event() {
     let world = World::with_server();
-    // A name that follows the program changes when it likes.
+    // A name that follows the program changes at any time.
     world.tmux(&["set-option", "-g", "automatic-rename", "off", ";", "rename-window", "-t", "main:0", "first"]);
     let pane = world.window("stty -echo; echo ready; read -r line; printf '\\a'; exec cat");
     world.await_output(&pane, "^ready");
@@ -126,12 +126,12 @@ fn a_listing_that_finds_nothing_new_is_no_event() {
         }
     }
     world.tmux(&["send-keys", "-t", &pane, "Enter"]);
-    // The stream's first block is no event.
+    // The stream's first block is not an event.
     let first = std::iter::from_fn(|| events.next()).find(|event| !event.kind.is_empty()).unwrap();
     assert_eq!(first.kind, "bell", "{first:?}");
 }
 
-/// A pane of a second server in which this runs, of so many columns and rows.
+/// Creates a pane of a second server that runs this, with this many columns and rows.
 pub fn terminal(world: &World, columns: &str, rows: &str, line: &str) -> String {
     let socket = world.path("outer");
     // Ctrl-C is for the program alone.
@@ -143,7 +143,7 @@ pub fn terminal(world: &World, columns: &str, rows: &str, line: &str) -> String 
     pane
 }
 
-/// Waits until a pane of the second server shows this.
+/// Waits until a pane of the second server matches this.
 pub fn shows(world: &World, pane: &str, pattern: &str) {
     let socket = world.path("outer").display().to_string();
     let args = ["-S", &socket, "wait-for", "-t", pane, "--screen", pattern, "-T", "30"];
@@ -165,7 +165,7 @@ pub fn told(world: &World, pane: &str, format: &str) -> String {
     world.tmux_at(&world.path("outer"), &["display-message", "-p", "-t", pane, format])
 }
 
-/// The line that runs muxtap for the world's own server.
+/// Returns the line that runs muxtap for the world's own server.
 pub fn line(world: &World, words: &str) -> String {
     let program = world.plain_muxtap_command().get_program().to_string_lossy().into_owned();
     format!("{program} -S {} {words}", world.socket().display())
@@ -198,7 +198,7 @@ fn on_a_terminal_a_table_is_drawn_in_place() {
     assert!(!screen(&world, &pane).contains("main:0"));
 }
 
-/// However it ends, the terminal is as it was: what is typed then is echoed.
+/// After any kind of end the terminal is restored: typed text is echoed.
 #[test]
 fn the_terminal_is_given_back() {
     for (name, how, status) in [("TERM", Signal::TERM, "143"), ("HUP", Signal::HUP, "129")] {
@@ -216,7 +216,8 @@ fn the_terminal_is_given_back() {
     }
 }
 
-/// Signals count from the beginning, whatever hangs: else only SIGKILL would end it.
+/// Signals are handled from the start, even if the daemon hangs: otherwise only SIGKILL would end
+/// it.
 #[test]
 fn ctrl_c_ends_it_while_the_daemon_hangs() {
     let world = World::with_server();

@@ -1,4 +1,4 @@
-//! Output of real servers, recorded byte for byte in `tests/golden/wire`, is understood to the last
+//! Output of real servers, recorded byte for byte in `tests/golden/wire`, is parsed to the last
 //! line.
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -10,7 +10,7 @@ use muxtap::protocol::{
     notification::Notification,
 };
 
-/// Each recording with its version.
+/// Returns each recording with its version.
 fn recordings() -> Vec<(String, Vec<u8>)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/wire");
     let mut found: Vec<_> = fs::read_dir(folder)
@@ -61,7 +61,7 @@ fn chunks_of_any_size_give_the_same_events() {
     }
 }
 
-/// The scenario of `scripts/record-wire`, as it arrives.
+/// The scenario of `scripts/record-wire`, in order.
 #[test]
 fn every_step_of_the_recorded_scenario_is_told() {
     for (version, bytes) in recordings() {
@@ -109,15 +109,15 @@ fn every_step_of_the_recorded_scenario_is_told() {
         }
         assert_eq!(bodies[0], format!("{version} $0 @0 %0\n"));
         assert!(layouts >= 5, "{version}: {layouts}");
-        // With pause-after every real output has an age. In a plain block a pane's text is believed
-        // (F13): muxtap never asks for it so, but in a frame. A forged end is none as long as its
-        // numbers are not those of the block.
+        // With pause-after every real output has an age. In a plain block a pane's text counts as
+        // protocol (F13): muxtap requests it only in a frame. A forged end does not count unless
+        // its numbers are those of the block.
         assert_eq!(forged, ["forged\r\n"], "{version}");
         assert!(
             bodies.iter().any(|body| body.starts_with("%end 1700000000 1 1\n") && body.contains("\nmark\n")),
             "{version}"
         );
-        // Of a command, of the parser, and in the middle of a sequence.
+        // By a command, by the parser, and in the middle of a sequence.
         assert_eq!(refused.len(), 3, "{version}: {refused:?}");
         assert!(!bodies.contains(&"three\n".to_owned()), "{version}: what stands behind a failed command is not run");
     }

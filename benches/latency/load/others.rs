@@ -1,4 +1,4 @@
-//! Load without muxtap: a bare control client, and what programs do that have none.
+//! Load without muxtap: a bare control client, and a program without one that polls.
 
 use std::{collections::HashMap, thread, time::Duration};
 
@@ -10,10 +10,10 @@ use crate::{
     times::Times,
 };
 
-/// The pause of a loop that captures.
+/// The pause of the capturing loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A control client that looks for markers in all that comes.
+/// Looks for markers in all output, by a control client.
 pub fn bare(server: &mut Server, seconds: u64, cost: &mut Cost) {
     let mut control = Control::attach(&server.tmux);
     let client = control.pid();
@@ -41,8 +41,8 @@ pub fn bare(server: &mut Server, seconds: u64, cost: &mut Cost) {
     });
 }
 
-/// A loop for each printing pane that captures it and looks for a new marker. The waits on other
-/// panes are left out.
+/// Captures each printing pane in a loop and looks for a new marker. The waits on other panes are
+/// left out.
 pub fn poll(server: &mut Server, seconds: u64, cost: &mut Cost) {
     let seen_before = server.marks;
     let (tmux, children) = (server.cpu(), process::cpu_of_ended_children());
@@ -80,8 +80,8 @@ pub fn poll(server: &mut Server, seconds: u64, cost: &mut Cost) {
     cost.tmux += server.cpu().saturating_sub(tmux);
 }
 
-/// The time in the marker that ends in this line of a control client. tmux cuts output where it
-/// likes, so `cut` has the markers that have not ended, by pane.
+/// Returns the time in the marker that ends in this line of a control client. tmux cuts output at
+/// any byte, so `cut` has the incomplete markers, by pane.
 fn marker(line: &[u8], cut: &mut HashMap<Vec<u8>, Vec<u8>>) -> Option<u64> {
     let output = line.strip_prefix(b"%extended-output ")?;
     let (pane, text) = (&output[..memchr::memchr(b' ', output)?], &output[memchr::memchr(b':', output)? + 2..]);
@@ -101,7 +101,7 @@ fn marker(line: &[u8], cut: &mut HashMap<Vec<u8>, Vec<u8>>) -> Option<u64> {
     marker.map(|(_, nanos)| nanos)
 }
 
-/// Number and time of the last whole marker in a text.
+/// Returns the number and time of the last whole marker in a text.
 fn newest(text: &[u8]) -> Option<(u64, u64)> {
     let end = memchr::memrchr(b'>', text)?;
     let begin = memchr::memrchr(b'<', &text[..end])?;

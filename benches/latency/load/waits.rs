@@ -1,4 +1,4 @@
-//! Clients that wait, each on a connection of its own, all in one thread.
+//! Clients that wait, each on its own connection, all in one thread.
 
 use std::{
     path::{Path, PathBuf},
@@ -28,8 +28,8 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Opens a wait for the next marker on each printing pane, again and again, and waits for what
-    /// is never printed, there and on quiet panes.
+    /// Opens a wait for the next marker on each printing pane, again and again, and waits for text
+    /// that is never printed, on these and on quiet panes.
     pub fn open(daemon: &Path, server: &Path) -> Self {
         let ages = Arc::<Mutex<Times>>::default();
         let (end, ended) = oneshot::channel();
@@ -53,7 +53,7 @@ impl Waits {
         Self { ages, end, thread }
     }
 
-    /// Ends the clients. Returns how old each marker was when its wait's answer had been read.
+    /// Ends the clients. Returns the age of each marker when its wait's response had been read.
     pub fn close(self) -> Times {
         let _ = self.end.send(());
         self.thread.join().expect("the waits' clients");
@@ -61,7 +61,7 @@ impl Waits {
     }
 }
 
-/// Waits for each marker of a pane as soon as the one before it was seen.
+/// Waits for each marker of a pane as soon as the previous one was seen.
 async fn marks(mut connection: Connection, pane: usize, ages: Arc<Mutex<Times>>) {
     let mut since = json!("now");
     for number in 1.. {
@@ -75,7 +75,7 @@ async fn marks(mut connection: Connection, pane: usize, ages: Arc<Mutex<Times>>)
     }
 }
 
-/// Waits for what is never printed.
+/// Waits for text that is never printed.
 async fn never(mut connection: Connection, pane: usize, number: usize) {
     let pattern = format!(r"(error|panicked)\[E{number}\d+\]: (.*) at line \d+");
     let answer = connection.wait(pane, &pattern, &json!("now")).await;
@@ -94,7 +94,7 @@ impl Connection {
         Self { stream, server: server.display().to_string(), read: Vec::new() }
     }
 
-    /// Opens a wait and reads its whole answer.
+    /// Opens a wait and reads its whole response.
     async fn wait(&mut self, pane: usize, pattern: &str, since: &Value) -> Vec<u8> {
         let body = json!({
             "panes": [format!("%{pane}")], "patterns": [pattern], "since": since, "timeout_ms": TIMEOUT_MS

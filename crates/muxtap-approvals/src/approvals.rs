@@ -1,12 +1,12 @@
-//! Asks a human at a terminal, who runs `muxtap approvals`.
+//! Asks a human who runs `muxtap approvals` in a terminal.
 //!
-//! Open questions are kept in the daemon's memory: who asks runs in the daemon too, so none
-//! outlives its asker. Invariants:
-//! - A1: every change is made under one lock, so a question gets one answer: a second one is
+//! Open questions are kept in the daemon's memory: the asking tasks run in the daemon too, so no
+//! question outlives its asker. Invariants:
+//! - A1: every change is made under one lock, so a question gets one answer; a second one is
 //!   refused.
-//! - A2: an asker that is dropped takes its question along.
-//! - A3: at the deadline the asker takes the question away and looks whether it was answered, in
-//!   one step; so a human who was shown `approved` has approved.
+//! - A2: dropping an asker removes its question.
+//! - A3: at the deadline the asker removes the question and reads its answer in one step; so if a
+//!   human was shown `approved`, the question was approved.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use muxtap_api::{Error, ErrorCode, Result};
 
 use crate::store::{iso, now};
 
-/// The answer where no terminal watches for questions.
+/// The error text if no terminal watches for questions.
 const NOT_WATCHED: &str = "Error: spawn needs a human's approval, and nobody watches for questions: let a human run \
     `muxtap approvals --watch`";
 
@@ -33,23 +33,23 @@ const NOT_WATCHED: &str = "Error: spawn needs a human's approval, and nobody wat
 pub struct OpenQuestion {
     /// The question's id: six hexadecimal digits.
     pub id: String,
-    /// The kind: `session` or `window` is to be spawned, or an agent session asks for a `permission`.
+    /// The kind: a spawn of a `session` or a `window`, or an agent session's `permission`.
     pub kind: String,
-    /// The name of what is to be spawned; what the agent wants to do.
+    /// The name of the session or window; for a permission, what the agent wants to do.
     pub name: String,
-    /// The prompt that Claude is to be given; the permission's detail.
+    /// The prompt for Claude; for a permission, its detail.
     pub prompt: String,
-    /// The directory in which Claude is to work, or the agent works.
+    /// The working directory of Claude or of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub working_dir: Option<String>,
     /// The session that gets a window, or the agent session that asks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// The time at which it was asked, ISO 8601.
+    /// The time at which the question was asked, ISO 8601.
     pub asked_at: String,
-    /// The time at which it lapses, ISO 8601.
+    /// The time at which the question lapses, ISO 8601.
     pub until: String,
-    /// The process that asks.
+    /// The id of the asking process.
     pub pid: u32,
 }
 
@@ -58,7 +58,7 @@ impl OpenQuestion {
     pub const PERMISSION: &str = "permission";
 }
 
-/// The questions that wait for an answer.
+/// The open questions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApprovalList {
     /// The questions, oldest first.
@@ -82,24 +82,24 @@ pub enum Verdict {
     Denied,
 }
 
-/// The open questions of a daemon. Clones are the same questions.
+/// The open questions of a daemon. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Approvals {
     state: Arc<watch::Sender<State>>,
 }
 
-/// Answers a question that is asked elsewhere too, and answered there alone.
+/// Answers a question that is also asked elsewhere: the answer is recorded only there.
 type AnswerThere = Arc<dyn Fn(&Engine, Verdict, Option<&Lineage>) -> Result<()> + Send + Sync>;
 
 #[derive(Default)]
 struct State {
-    /// Oldest first.
+    /// The questions and their answers, oldest first.
     asked: Vec<(OpenQuestion, Option<Verdict>)>,
-    /// Where those are answered that are asked elsewhere too.
+    /// The functions that answer questions which are also asked elsewhere.
     elsewhere: BTreeMap<String, AnswerThere>,
-    /// The processes that count as the one who asks, where they are known.
+    /// The processes that count as each question's asker, if known.
     askers: BTreeMap<String, Vec<ProcessId>>,
-    /// How many terminals watch.
+    /// The number of watching terminals.
     watchers: usize,
 }
 
@@ -115,14 +115,14 @@ impl State {
     }
 }
 
-/// A question that is asked. Dropping it takes the question away.
+/// An asked question. Dropping it removes the question.
 #[derive(Debug)]
 pub struct AskedQuestion {
     approvals: Approvals,
     id: String,
 }
 
-/// A terminal that watches for questions, until it is dropped.
+/// A watching terminal, until it is dropped.
 #[derive(Debug)]
 pub struct Watcher {
     approvals: Approvals,
@@ -130,15 +130,15 @@ pub struct Watcher {
 }
 
 impl Approvals {
-    /// Returns the questions that wait for an answer.
+    /// Returns the open questions.
     pub fn open_questions(&self) -> ApprovalList {
         let state = self.state.borrow();
         let open = state.asked.iter().filter(|(_, answer)| answer.is_none());
         ApprovalList { approvals: open.map(|(question, _)| question.clone()).collect() }
     }
 
-    /// Answers a question. When this succeeds the asker acts on it. Errors: `NOT_FOUND`,
-    /// `CONFLICT` where it was answered already.
+    /// Answers a question; if this succeeds, the asker acts on the answer. Errors: `NOT_FOUND`,
+    /// `CONFLICT` if it was answered already.
     pub fn answer(&self, id: &str, word: Verdict) -> Result<()> {
         let mut outcome = Err(unknown(id));
         self.state.send_if_modified(|state| {
@@ -157,11 +157,13 @@ impl Approvals {
         outcome
     }
 
-    /// Answers a question for a caller: as [`Approvals::answer`], or where else it is asked. `answerer`: the process
-    /// that answers, where it is one of this machine and is known. Errors: that one's, too; `UNAUTHORIZED` where that
-    /// is the one who asks. Recorded in the audit log.
+    /// Answers a question for a caller, here ([`Approvals::answer`]) or where else it is asked.
+    /// Records the answer in the audit log.
+    ///
+    /// `answerer`: the answering process, if it is a known process of this machine. Errors: those
+    /// of the function that answers, and `UNAUTHORIZED` if the answerer is the asker.
     pub fn answer_by(&self, engine: &Engine, id: &str, word: Verdict, answerer: Option<&Lineage>) -> Result<()> {
-        // Whoever answers it there takes it away here: nothing is held meanwhile.
+        // The other function removes the question here too, so the lock is released first.
         let (there, asker, name) = {
             let state = self.state.borrow();
             let name = state.asked.iter().find(|(question, _)| question.id == id);
@@ -191,7 +193,8 @@ impl Approvals {
         answered
     }
 
-    /// Shows a question that is asked elsewhere, until what this returns is dropped. `question` gets its id.
+    /// Shows a question that is asked elsewhere, until the returned value is dropped. `question`
+    /// builds it from its id.
     pub fn show(&self, question: impl Fn(String) -> OpenQuestion, answer: &AnswerThere) -> AskedQuestion {
         let mut id = new_id();
         self.state.send_modify(|state| {
@@ -204,21 +207,21 @@ impl Approvals {
         AskedQuestion { approvals: self.clone(), id }
     }
 
-    /// Watches for questions from now on.
+    /// Starts to watch for questions.
     pub fn watch(&self) -> Watcher {
         self.state.send_modify(|state| state.watchers += 1);
         let mut changes = self.state.subscribe();
-        // The first list is new to the terminal.
+        // The terminal has not seen the first list yet.
         changes.mark_changed();
         Watcher { approvals: self.clone(), changes }
     }
 
-    /// Returns whether a terminal watches.
+    /// Returns whether any terminal watches.
     pub fn is_watched(&self) -> bool {
         self.state.borrow().watchers > 0
     }
 
-    /// Asks. `until`: when the question lapses, ISO 8601.
+    /// Asks a question. `until`: the time at which it lapses, ISO 8601.
     fn ask(&self, request: &Request, asker: Option<&Lineage>, until: String) -> AskedQuestion {
         let mut id = new_id();
         let asker = asker.map(Lineage::asker);
@@ -244,7 +247,7 @@ impl Approvals {
     }
 }
 
-/// Returns the error for a question that the one who asks would answer.
+/// Returns the error for an asker that answers its own question.
 pub(crate) fn own_question(id: &str, asker: &[ProcessId]) -> Error {
     let pid = asker.first().map_or(0, |one| one.pid);
     let message = format!(
@@ -260,7 +263,8 @@ pub fn unknown(id: &str) -> Error {
 }
 
 impl Watcher {
-    /// Returns the open questions when they may have changed, at first at once.
+    /// Returns the open questions each time they may have changed; the first call returns
+    /// immediately.
     pub async fn next(&mut self) -> ApprovalList {
         // The sender lives as long as `self`.
         let _ = self.changes.changed().await;
@@ -275,15 +279,14 @@ impl Drop for Watcher {
 }
 
 impl AskedQuestion {
-    /// Resolves when the question was answered.
+    /// Resolves when the question is answered.
     async fn answered(&self) {
         let mut changes = self.approvals.state.subscribe();
         // The sender lives as long as `self`.
         let _ = changes.wait_for(|state| state.answer(&self.id).is_some()).await;
     }
 
-    /// Takes the question away, and returns the answer up to now. After this it cannot be answered
-    /// (A3).
+    /// Removes the question and returns its answer, if any. It cannot be answered afterwards (A3).
     fn close(&self) -> Option<Verdict> {
         let mut answer = None;
         self.approvals.state.send_if_modified(|state| {
@@ -304,16 +307,16 @@ impl Drop for AskedQuestion {
     }
 }
 
-/// Asks by questions that `muxtap approvals` shows.
+/// Asks by questions that `muxtap approvals` lists.
 pub struct Terminal {
     approvals: Approvals,
-    /// Whether to ask although no terminal watches: a human may look later.
+    /// Whether to ask even if no terminal watches: a human may look later.
     always: bool,
 }
 
 impl Terminal {
-    /// Asks among these questions. `always`: also when no terminal watches; otherwise such a
-    /// question is [`Decision::Unavailable`].
+    /// Creates a way to ask among these questions. `always`: asks even if no terminal watches;
+    /// otherwise the result is [`Decision::Unavailable`].
     pub fn new(approvals: Approvals, always: bool) -> Self {
         Self { approvals, always }
     }
@@ -332,7 +335,8 @@ impl Confirm for Terminal {
                 () = question.over() => {}
                 () = asked.answered() => {}
             }
-            // Also where the question is over: a human may have been a moment quicker.
+            // Checked also after the deadline or a withdrawal: a human may have answered a moment
+            // earlier.
             match asked.close() {
                 Some(Verdict::Approved) => Decision::Approved,
                 Some(Verdict::Denied) | None => Decision::Denied,
@@ -341,7 +345,7 @@ impl Confirm for Terminal {
     }
 }
 
-/// Returns the time after this duration, ISO 8601 in UTC.
+/// Returns the time after this duration from now, ISO 8601 in UTC.
 pub fn iso_in(after: Duration) -> String {
     let now = OffsetDateTime::now_utc();
     let then = time::Duration::try_from(after).ok().and_then(|after| now.checked_add(after));

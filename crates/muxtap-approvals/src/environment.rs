@@ -1,35 +1,35 @@
-//! Reads the environment variables of the first implementation, as its users set them.
+//! Reads the environment variables of the first implementation, as users of that one set them.
 
 use std::{path::PathBuf, time::Duration};
 
-/// How long a human may take to answer where nothing else is set: a day.
+/// The default time limit for a human's answer: a day.
 const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_secs(86_400);
-/// The longest answer timeout that can be set, in milliseconds: no clock overflows.
+/// The longest possible answer timeout, in milliseconds; clocks do not overflow with it.
 const LONGEST: u64 = 100 * 365 * 86_400 * 1000;
 
-/// The variables that must be set, in the order in which a missing one is reported.
+/// The required variables, in the order in which a missing one is reported.
 const REQUIRED: [&str; 5] =
     ["PLATFORM_URL", "PLATFORM_TOKEN", "PLATFORM_CHANNEL_ID", "PLATFORM_THREAD_ID", "PLATFORM_BOT_ID"];
 
-/// The error that a required variable is not set.
+/// The error for a missing required variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Missing required env var: {0}")]
 pub struct MissingVariable(pub &'static str);
 
-/// A chat in which humans are asked.
+/// The settings of a chat that asks humans.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Platform {
-    /// The chat's address: `https://chat.example.org`, with a path where it has one.
+    /// The chat's address: `https://chat.example.org`, optionally with a path.
     pub url: String,
     /// The access token; a secret.
     pub token: String,
-    /// The channel in which questions are posted.
+    /// The channel for questions.
     pub channel: String,
-    /// The thread in which questions are posted.
+    /// The thread for questions.
     pub thread: String,
     /// The bot's user id: the author of the questions.
     pub bot: String,
-    /// The usernames that may answer; empty: anyone.
+    /// The usernames that may answer; if empty, all may.
     pub allowed: Vec<String>,
 }
 
@@ -45,15 +45,14 @@ impl std::fmt::Debug for Platform {
 pub struct PlatformEnvironment {
     /// The chat.
     pub platform: Platform,
-    /// How long a human may take to answer.
+    /// The time limit for a human's answer.
     pub answer_timeout: Duration,
     /// The file of spawned sessions.
     pub store: PathBuf,
 }
 
 impl PlatformEnvironment {
-    /// Reads the environment. Error: the first variable that is missing. An empty one counts as
-    /// set.
+    /// Reads the environment. Error: the first missing variable. An empty variable counts as set.
     pub fn read(var: &dyn Fn(&str) -> Option<String>) -> Result<Self, MissingVariable> {
         let required = |name: &'static str| var(name).ok_or(MissingVariable(name));
         let [url, token, channel, thread, bot] = REQUIRED;
@@ -74,7 +73,7 @@ impl PlatformEnvironment {
 }
 
 /// Returns the path of the file of spawned sessions: `~/.config/earl/tmux_sessions.json`, or under
-/// `earl-dev` where `EARL_ENV` is `development`.
+/// `earl-dev` if `EARL_ENV` is `development`.
 pub fn store(var: &dyn Fn(&str) -> Option<String>) -> PathBuf {
     let folder = if var("EARL_ENV").as_deref() == Some("development") { "earl-dev" } else { "earl" };
     let home = PathBuf::from(var("HOME").filter(|home| !home.is_empty()).unwrap_or_else(|| "/".into()));

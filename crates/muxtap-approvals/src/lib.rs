@@ -1,4 +1,4 @@
-//! Asks a person before an agent does something, and keeps what was spawned in a file ([`store`]).
+//! Asks a human before an agent acts, and records spawned sessions in a file ([`store`]).
 
 pub mod approvals;
 mod environment;
@@ -16,37 +16,38 @@ pub use approvals::Terminal;
 pub use environment::{MissingVariable, Platform, PlatformEnvironment, store as store_path};
 pub use mattermost::Mattermost;
 
-/// A spawn that a human is asked to allow.
+/// A spawn that needs a human's approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The name of what is to be spawned.
+    /// The name of the session or window to spawn.
     pub name: String,
-    /// The prompt that Claude is to be given.
+    /// The prompt for Claude.
     pub prompt: String,
-    /// The directory in which Claude is to work, as it was given; `None`: none was given.
+    /// The working directory for Claude, as given; `None`: none was given.
     pub directory: Option<String>,
-    /// The session that gets a window; `None`: a session of its own is made.
+    /// The session that gets a window; `None`: a new session is created.
     pub session: Option<String>,
 }
 
 impl Request {
-    /// Returns what is spawned, in a word.
+    /// Returns the kind of the spawn: `session` or `window`.
     pub fn kind(&self) -> &'static str {
         if self.session.is_some() { "window" } else { "session" }
     }
 }
 
-/// A question and how long it is open.
+/// A question, and how long it stays open.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The spawn that is asked about.
+    /// The spawn in question.
     pub request: Request,
-    /// The process that asks, where it is known: neither it nor what it runs in gives the answer.
+    /// The asking process, if known. An answer by this process, or by one that it runs in, is
+    /// refused.
     pub asker: Option<Lineage>,
     /// The time after which the answer is no.
     pub deadline: Instant,
-    /// Cancelled when the answer is not wanted any more. The way that shows the question takes it
-    /// away, and then returns [`Decision::Denied`].
+    /// Cancelled when the answer is no longer needed. The way that shows the question removes it
+    /// and then returns [`Decision::Denied`].
     pub withdrawn: CancellationToken,
 }
 
@@ -58,14 +59,14 @@ pub enum Decision {
     /// A human said no, the deadline passed, or the question was withdrawn.
     Denied,
     /// No human could be asked; the reason, as the caller receives it. No human has seen the
-    /// question, or none can answer it.
+    /// question, or no human can answer it.
     Unavailable(String),
 }
 
 /// A way to ask a human.
 ///
-/// The future runs in a task of its own that is never dropped before it ends, so it may clean up
-/// after itself. It ends soon after `withdrawn` is cancelled and soon after the deadline.
+/// The future runs in its own task, which is never dropped before it ends, so it may clean up after
+/// itself. It ends soon after `withdrawn` is cancelled and soon after the deadline.
 pub trait Confirm: Send + Sync {
     /// Asks a human, and returns the outcome.
     fn ask(self: Arc<Self>, question: Question) -> BoxFuture<'static, Decision>;

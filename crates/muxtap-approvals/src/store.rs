@@ -1,11 +1,13 @@
-//! The file `tmux_sessions.json`: what was spawned, for whom and with which prompt.
+//! The file `tmux_sessions.json`: spawned sessions, their callers and their prompts.
 //!
-//! Invariants: a reader sees the file as some writer left it, never a part (it is written beside
-//! and renamed, and synced before); of two processes that write at once neither loses what the
-//! other wrote (each reads, changes and writes while it holds the lock of
-//! `tmux_sessions.json.lock`); what cannot be read is kept as
-//! `tmux_sessions.json.corrupt.YYYYmmddHHMMSS`, never overwritten. The file is its owner's alone
-//! (0600): prompts may hold secrets.
+//! Invariants:
+//! - A reader sees the file as one writer left it, never a part: it is written to a temporary file,
+//!   synced and renamed.
+//! - Of two processes that write at once neither loses the other's changes: each reads, changes and
+//!   writes while it holds the lock of `tmux_sessions.json.lock`.
+//! - A file that cannot be read is kept as `tmux_sessions.json.corrupt.YYYYmmddHHMMSS`, never
+//!   overwritten.
+//! - Only the owner has access (0600): prompts may hold secrets.
 
 use std::{
     collections::BTreeMap,
@@ -24,24 +26,24 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 /// The record of a spawned session or window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The session's or window's name, which is the entry's key too.
+    /// The session's or window's name, which is also the entry's key.
     pub name: String,
-    /// The channel of the caller that asked for it.
+    /// The channel of the caller that requested it.
     pub channel_id: Option<String>,
-    /// The thread of the caller that asked for it.
+    /// The thread of the caller that requested it.
     pub thread_id: Option<String>,
-    /// The directory in which it began.
+    /// The directory in which it started.
     pub working_dir: Option<String>,
-    /// The prompt that Claude was given.
+    /// The prompt for Claude.
     pub prompt: Option<String>,
-    /// The time at which it was made, ISO 8601.
+    /// The time of its creation, ISO 8601.
     pub created_at: Option<String>,
     /// Fields that other programs wrote.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
-/// A value of the file: an entry, or what another program put in its place, which is kept as it is.
+/// A value of the file: an entry, or another program's value, which is kept unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum StoredValue {
@@ -51,19 +53,19 @@ enum StoredValue {
 
 type Entries = BTreeMap<String, StoredValue>;
 
-/// A handle to the file. Clones are handles to the same file.
+/// A handle to the file. Clones refer to the same file.
 #[derive(Clone, Debug)]
 pub struct Store {
     path: PathBuf,
 }
 
 impl Store {
-    /// Makes a handle to the store at this path; nothing is read or made yet.
+    /// Creates a handle to the store at this path, without reading or creating the file.
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// Adds an entry, or replaces the one of the same name.
+    /// Adds an entry, or replaces the one with the same name.
     pub async fn put(&self, entry: Entry) -> io::Result<()> {
         self.change(move |entries| {
             entries.insert(entry.name.clone(), StoredValue::Entry(Box::new(entry)));
@@ -82,11 +84,11 @@ impl Store {
         .await
     }
 
-    /// Reads, changes and writes the file while no other process does. Nothing is written where
-    /// `change` returns `false`.
+    /// Reads, changes and writes the file while no other process does. Skips writing if `change`
+    /// returns `false`.
     async fn change(&self, change: impl FnOnce(&mut Entries) -> bool + Send + 'static) -> io::Result<()> {
         let path = self.path.clone();
-        // The lock may be held by another process for as long as it likes.
+        // Another process may hold the lock for any length of time.
         tokio::task::spawn_blocking(move || {
             let folder = path.parent().unwrap_or(Path::new("/"));
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -99,18 +101,18 @@ impl Store {
     }
 }
 
-/// Returns the present time as entries have it: ISO 8601 in UTC, to the second.
+/// Returns the current time in the format of entries: ISO 8601 in UTC, to the second.
 pub fn now() -> String {
     iso(OffsetDateTime::now_utc())
 }
 
-/// Formats a time as entries have it.
+/// Formats a time in the format of entries.
 pub(super) fn iso(time: OffsetDateTime) -> String {
     let time = time.replace_nanosecond(0).unwrap_or(time);
     time.format(&Rfc3339).unwrap_or_else(|_| "9999-12-31T23:59:59Z".into())
 }
 
-/// Returns the present time as names have it: `YYYYmmddHHMMSS`.
+/// Returns the current time in the format of file names: `YYYYmmddHHMMSS`.
 pub fn compact_timestamp() -> String {
     now().chars().filter(char::is_ascii_digit).collect()
 }
@@ -131,7 +133,7 @@ pub(super) fn lock_file(path: &Path) -> io::Result<File> {
 /// Reads the file. A corrupt one is renamed and counts as empty.
 fn read(path: &Path) -> io::Result<Entries> {
     let mut bytes = Vec::new();
-    // Another program writes it, too, and may have made it open to others.
+    // Another program writes the file too and may have created it readable by others.
     match open_private(path, OFlags::RDONLY, OpenToOthers::Kept) {
         Err(FileError::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(Entries::new()),
         file => file?.read_to_end(&mut bytes)?,
@@ -150,17 +152,17 @@ fn read(path: &Path) -> io::Result<Entries> {
     Ok(Entries::new())
 }
 
-/// Writes the file so that a crash leaves the old one or this one.
+/// Writes the file atomically: a crash leaves the old file or the new one.
 fn write(path: &Path, entries: &Entries) -> io::Result<()> {
     let text = serde_json::to_vec_pretty(entries)?;
     replace_file(path, &text)
 }
 
-/// Replaces a file by writing beside it and renaming; mode 0600. The caller holds the lock that
-/// keeps other writers of this file away.
+/// Replaces a file by writing a temporary one and renaming it; mode 0600. The caller holds the lock
+/// that excludes other writers of this file.
 pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // One name is enough, since the writer holds the lock: what a crash left behind goes with the
-    // next write.
+    // One name is enough, since the writer holds the lock: the next write replaces what a crash
+    // left.
     let temporary = sibling(path, ".muxtap-tmp");
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -172,8 +174,8 @@ pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&temporary);
     }
     written?;
-    // The rename survives a crash of the machine only when the folder is synced too; some file
-    // systems cannot.
+    // The rename survives a crash of the machine only if the directory is synced too; some file
+    // systems do not support that.
     let _ = path.parent().map(File::open).transpose().map(|folder| folder.map(|folder| folder.sync_all()));
     Ok(())
 }
@@ -253,7 +255,7 @@ mod tests {
         let path = dir.path().join("tmux_sessions.json");
         let writers: Vec<_> = (0..20)
             .map(|number| {
-                // A store of its own opens the lock anew, as another process does.
+                // A separate store opens the lock anew, as another process does.
                 let store = Store::new(&path);
                 tokio::spawn(async move { store.put(entry(&format!("s{number}"))).await.unwrap() })
             })

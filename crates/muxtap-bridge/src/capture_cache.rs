@@ -1,6 +1,7 @@
 //! Captures of a pane, shared by all waits that need the same one.
+//!
 //! A thousand waits on one pane wake at each change. The first one captures, and the first one with
-//! a pattern matches it; the others take the result.
+//! a given pattern matches it; the others reuse the result.
 
 use std::{
     collections::HashMap,
@@ -33,14 +34,14 @@ pub struct Capture {
     text: String,
     units: OnceLock<JsString>,
     json: OnceLock<Arc<RawValue>>,
-    /// When the capture was asked for.
+    /// The time at which the capture was requested.
     asked: Instant,
-    /// The point of the pane's life that the capture shows, where that is known.
+    /// The revision of the pane that the capture shows, if known.
     point: Option<Revision>,
     matches: Mutex<HashMap<usize, MatchCell>>,
 }
 
-/// Whether a pattern matches, computed once. The pattern is held so that its address stays its own.
+/// Whether a pattern matches, computed once. The pattern is held so that its address is not reused.
 type MatchCell = (Arc<Pattern>, Arc<OnceCell<bool>>);
 
 /// The last capture of one pane in one form.
@@ -50,17 +51,17 @@ pub struct CaptureCache {
     last: tokio::sync::Mutex<Option<Arc<Capture>>>,
 }
 
-/// All caches in use.
+/// All captures in use.
 #[derive(Default)]
 pub struct CaptureCaches {
     caches: Mutex<HashMap<(usize, CaptureSpec), Weak<CaptureCache>>>,
 }
 
 impl CaptureCaches {
-    /// Returns the cache of a pane and form, shared with those that have it.
+    /// Returns the cache of a pane and form, shared with its other users.
     pub fn get(&self, pane: &Arc<PaneState>, spec: CaptureSpec) -> Arc<CaptureCache> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        // A cache holds its pane, so no other pane has its address.
+        // A cache holds its pane, so no other pane has that address.
         let key = (Arc::as_ptr(pane) as usize, spec);
         if let Some(cache) = caches.get(&key).and_then(Weak::upgrade) {
             return cache;
@@ -78,7 +79,7 @@ impl CaptureCache {
         &self.pane
     }
 
-    /// Returns what the pane shows now, or at some moment after the call.
+    /// Returns the pane's screen and history at the call or later.
     pub async fn capture(&self, server: &Server) -> Result<Arc<Capture>> {
         let called = Instant::now();
         let mut last = self.last.lock().await;
@@ -100,8 +101,8 @@ impl Capture {
         let asked = Instant::now();
         let point = pane.revision();
         let answer = server.capture(&pane.id().to_string(), &request).await?;
-        // A capture from tmux may be newer than what was known before tmux was asked, and memory
-        // gives no notice when it changes.
+        // A capture from tmux may be newer than the revision before the request, and memory gives
+        // no notice when it changes.
         let is_known = answer.source == CaptureSource::Model && pane.revision() == point;
         let mut text = answer.text;
         text.retain(|character| character != '\r');
@@ -121,14 +122,14 @@ impl Capture {
         self.json.get_or_init(|| js::to_json(&self.text).into()).clone()
     }
 
-    /// Returns whether the pattern matches somewhere.
+    /// Returns whether the pattern matches anywhere in the capture.
     pub async fn is_match(&self, pattern: &Arc<Pattern>, pool: &Pool) -> bool {
         let cell = {
             let mut matches = self.matches.lock().unwrap_or_else(PoisonError::into_inner);
             let key = Arc::as_ptr(pattern) as usize;
             matches.entry(key).or_insert_with(|| (pattern.clone(), Arc::default())).1.clone()
         };
-        // If the caller that computes it is cancelled, the next one begins anew.
+        // If the caller that computes it is cancelled, the next one starts over.
         let text = self.units.get_or_init(|| JsString::from(self.text.as_str()));
         *cell.get_or_init(|| pool.is_match(pattern, text)).await
     }

@@ -1,5 +1,5 @@
-//! The HTTP handler: who may ask, which routes there are, in which order both are checked, and the
-//! backend that carries requests out.
+//! The HTTP handler: access checks and routes, in the contract's order, and the backend that
+//! carries out requests.
 
 use std::{
     sync::{
@@ -32,10 +32,10 @@ use super::{
     stub::Stub,
 };
 
-/// How long a body may take to arrive.
+/// The time limit for a body to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
-/// Bytes of an oversized body that are read and thrown away, so that its sender is there to read
-/// the response.
+/// The bytes of an oversized body that are read and discarded, so that its sender stays to read the
+/// response.
 const DRAINED_BYTES: usize = 16 * 1024 * 1024;
 
 /// A backend, one for each mode.
@@ -55,7 +55,7 @@ impl Backend {
         }
     }
 
-    /// Carries out a request of the page `origin`.
+    /// Carries out a request from the page `origin`.
     pub async fn execute(&self, request: &Request, origin: &str) -> Result<ActionOutput, HttpError> {
         match self {
             Self::Live(live) => live.execute(request, origin).await,
@@ -63,7 +63,7 @@ impl Backend {
         }
     }
 
-    /// Releases everything. Sessions of tmux live on.
+    /// Releases all resources. tmux's sessions remain.
     pub async fn stop(&self) {
         match self {
             Self::Live(live) => live.stop().await,
@@ -72,34 +72,34 @@ impl Backend {
     }
 }
 
-/// What a client's bearer token must be.
+/// The required bearer token.
 pub enum Secret {
-    /// No token is asked for.
+    /// No token is required.
     None,
     /// This text.
     Given(String),
-    /// What a file holds now.
+    /// The current content of a file.
     File(Token),
 }
 
 /// The state that all requests share.
 pub struct BridgeState {
     pub(super) backend: Backend,
-    /// Origins whose pages may ask.
+    /// Origins whose pages may send requests.
     pub(super) origins: Vec<String>,
-    /// The bearer token that clients must send.
+    /// The required bearer token.
     pub(super) secret: Secret,
-    /// The host where the bridge listens: a name of it.
+    /// The host name or address on which the bridge listens.
     pub(super) host: String,
-    /// Whether the system tells which user connects.
+    /// Whether the system reports the user of a connection.
     pub(super) owners_told: bool,
-    /// Whether a refused user was logged: one line, however many come.
+    /// Whether a refused user was logged; only the first one is.
     pub(super) refusal_logged: AtomicBool,
     pub(super) patterns: PatternCache,
 }
 
-/// Handles one request. The order of the checks is the contract's; the peer's user and `Host` belong
-/// to its first.
+/// Handles one request. The contract fixes the order of the checks; the peer's user and `Host` are
+/// part of its first check.
 pub async fn handle(State(state): State<Arc<BridgeState>>, request: axum::extract::Request) -> Response<Body> {
     let (parts, mut body) = request.into_parts();
     let response = state.handle(&parts, &mut body).await;
@@ -142,7 +142,8 @@ impl BridgeState {
             "/v1/tmux" => {
                 only(Method::POST)?;
                 self.authorize(&parts.headers)?;
-                // The connection keeps its place; a page that is listed may ask without a token where there is none.
+                // The connection keeps its place. Without a configured token, a page of an allowed
+                // origin needs none.
                 if let Some(permit) = parts.extensions.get::<ConnectionPermit>()
                     && !permit.authenticate(Credential::Token)
                 {
@@ -159,7 +160,7 @@ impl BridgeState {
     /// Returns the request's `Origin`, if it is an allowed one.
     fn origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let mut given = headers.get_all(header::ORIGIN).iter();
-        // Several are one, joined by commas, which is on no list.
+        // Several `Origin` headers are one value joined by commas, which is on no list.
         let (origin, None) = (given.next()?, given.next()) else { return None };
         let text = latin1(origin);
         self.origins.contains(&text).then(|| origin.clone())
@@ -176,8 +177,8 @@ impl BridgeState {
         is_right.then_some(()).ok_or_else(|| HttpError::new(StatusCode::UNAUTHORIZED, "Unauthorized."))
     }
 
-    /// Returns whether the connection's user is the bridge's own or root. A peer that the
-    /// system does not list is left to the token, where there is one.
+    /// Returns whether the connection's user is the bridge's own or root. A peer that the system
+    /// does not list counts as trusted if a token is required, which then decides.
     async fn is_trusted(&self, parts: &Parts) -> bool {
         if !self.owners_told || !matches!(parts.extensions.get(), Some(Peer::Tcp { .. })) {
             return true;
@@ -197,7 +198,7 @@ impl BridgeState {
     }
 }
 
-/// Returns whether the client is on this machine. Others get no information at all.
+/// Returns whether the client is on this machine. Other clients get no information at all.
 fn is_loopback(parts: &Parts) -> bool {
     match parts.extensions.get::<Peer>() {
         Some(Peer::Tcp { addr, .. }) => addr.ip().to_canonical().is_loopback(),
@@ -224,12 +225,12 @@ fn latin1(value: &HeaderValue) -> String {
     value.as_bytes().iter().copied().map(char::from).collect()
 }
 
-/// Reads the whole body. Error: it is too large, too slow, or breaks off.
+/// Reads the whole body. Error: the body is too large, too slow, or incomplete.
 async fn read_body(body: &mut Body) -> Result<Vec<u8>, HttpError> {
     let mut bytes = Vec::new();
     let all = async {
         while let Some(frame) = body.frame().await {
-            // A body that breaks off is not JSON. Mostly no client is left to read the error.
+            // An incomplete body is not JSON. Usually no client is left to read the error.
             let frame = frame.map_err(|_| HttpError::bad_request("Invalid JSON body."))?;
             let Ok(data) = frame.into_data() else { continue };
             if bytes.len() + data.len() > BODY_BYTES {
@@ -245,9 +246,8 @@ async fn read_body(body: &mut Body) -> Result<Vec<u8>, HttpError> {
     Ok(bytes)
 }
 
-/// Reads the rest of a body and throws it away, so that its sender is there to read the response
-/// and the connection can serve the next request. Ends with the connection, or at a limit of bytes
-/// or time.
+/// Reads and discards the rest of a body, so that its sender stays to read the response and the
+/// connection can serve the next request. Ends with the connection, or at a limit of bytes or time.
 fn drain(mut body: Body) {
     if body.is_end_stream() {
         return;

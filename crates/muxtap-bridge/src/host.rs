@@ -1,12 +1,12 @@
-//! The `Host` of a request: a name by which this machine calls itself. A page that has its own name
-//! resolve to this machine (DNS rebinding) sends that name.
+//! Checks the `Host` of a request: it must name this machine. A page whose own name resolves to
+//! this machine (DNS rebinding) sends that name instead.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use axum::http::{HeaderMap, Uri, header};
 
-/// Returns whether a request is for this bridge: the one `Host`, and the authority of an absolute
-/// address, are `localhost`, a loopback address, or `configured`, where the bridge listens.
+/// Returns whether a request is for this bridge: the only `Host`, and the authority of an absolute
+/// URI, are `localhost`, a loopback address, or `configured`, the host on which the bridge listens.
 pub fn is_own(headers: &HeaderMap, uri: &Uri, configured: &str) -> bool {
     let mut given = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (given.next(), given.next()) else { return false };
@@ -14,8 +14,8 @@ pub fn is_own(headers: &HeaderMap, uri: &Uri, configured: &str) -> bool {
     host.to_str().is_ok_and(is_own) && uri.authority().is_none_or(|authority| is_own(authority.as_str()))
 }
 
-/// Returns the host of `host[:port]`, an address of IPv6 without its brackets. `None` where anything
-/// else stands there: a user, a port that is no number, text behind the brackets.
+/// Returns the host of `host[:port]`, an IPv6 address without its brackets. `None` if the text has
+/// anything else: a user, an invalid port, text after the brackets.
 fn host_of(text: &str) -> Option<&str> {
     let (host, rest) = if let Some(inner) = text.strip_prefix('[') {
         let (address, rest) = inner.split_once(']')?;

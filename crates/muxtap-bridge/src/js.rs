@@ -1,9 +1,8 @@
-//! JavaScript's strings, numbers and white space, where the contract counts and trims as JavaScript
-//! does.
+//! JavaScript's strings, numbers and white space: the contract counts and trims like JavaScript.
 
 use serde_json::value::{RawValue, to_raw_value};
 
-/// A JavaScript string: UTF-16 units, of which some may be halves of a pair that stand alone.
+/// A JavaScript string: UTF-16 units, possibly with unpaired surrogates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JsString(Vec<u16>);
 
@@ -37,7 +36,7 @@ impl JsString {
         self
     }
 
-    /// Converts to UTF-8; half a pair that stands alone becomes U+FFFD.
+    /// Converts to UTF-8; an unpaired surrogate becomes U+FFFD.
     pub fn lossy(&self) -> String {
         String::from_utf16_lossy(&self.0)
     }
@@ -52,7 +51,7 @@ impl JsString {
         if let Ok(text) = String::from_utf16(&self.0) {
             return to_json(&text);
         }
-        // `serde_json` writes what `JSON.stringify` does, but for halves that stand alone.
+        // `serde_json` writes the same as `JSON.stringify`, except for unpaired surrogates.
         let inner: String = char::decode_utf16(self.0.iter().copied())
             .map(|unit| match unit {
                 Ok(character) => {
@@ -78,14 +77,14 @@ impl From<&str> for JsString {
     }
 }
 
-/// Encodes a string that holds no halves of pairs as `JSON.stringify` does, quotes included.
+/// Encodes a string without unpaired surrogates as `JSON.stringify` does, quotes included.
 pub fn to_json(text: &str) -> Box<RawValue> {
-    // A string can always be written.
+    // Serializing a string cannot fail.
     to_raw_value(text).unwrap_or_default()
 }
 
-/// Returns whether `trim` and `\s` take a unit for white space or a line end: not U+0085, but
-/// U+FEFF.
+/// Returns whether `trim` and `\s` treat a unit as white space or a line terminator: U+FEFF is one,
+/// U+0085 is not.
 pub const fn is_space(unit: u16) -> bool {
     matches!(
         unit,
@@ -116,7 +115,7 @@ pub fn parse_int(text: &str) -> Option<i64> {
     };
     let length = digits.bytes().take_while(u8::is_ascii_digit).count();
     let digits = digits.get(..length).filter(|digits| !digits.is_empty())?;
-    // What does not fit is far beyond any limit.
+    // A value that overflows is far beyond any limit.
     Some(sign * digits.parse::<i64>().unwrap_or(i64::MAX))
 }
 

@@ -1,5 +1,5 @@
-//! A request's body, read as `JSON.parse` reads it: of two fields with one name the last counts,
-//! numbers may be infinite, strings may hold halves of pairs, and nesting has no limit.
+//! Parses a request's body like `JSON.parse`: the last of several fields with one name counts,
+//! numbers may be infinite, strings may have unpaired surrogates, and nesting has no limit.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::js::JsString;
 
-/// Why a body cannot be read.
+/// The reason why a body is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
     /// The body is not JSON.
@@ -36,12 +36,12 @@ pub enum Value<'a> {
     Text(JsString),
     /// An array.
     Array(Vec<&'a str>),
-    /// `null` or an object; no field needs to tell them apart.
+    /// `null` or an object; no field distinguishes them.
     Other,
 }
 
 impl<'a> Object<'a> {
-    /// Parses a body that was trimmed.
+    /// Parses a trimmed body.
     pub fn parse(body: &'a str) -> Result<Self, ParseError> {
         let whole: &RawValue = serde_json::from_str(body).map_err(|_| ParseError::NotJson)?;
         if !whole.get().starts_with('{') {
@@ -64,7 +64,7 @@ impl<'de> Deserialize<'de> for JsString {
 }
 
 impl<'a> Value<'a> {
-    /// Reads one value that is known to be JSON.
+    /// Reads one value that is known to be valid JSON.
     pub fn read(raw: &'a str) -> Self {
         match raw.as_bytes().first() {
             Some(b't') => Self::Bool(true),
@@ -74,7 +74,7 @@ impl<'a> Value<'a> {
                 let items: Vec<&RawValue> = serde_json::from_str(raw).unwrap_or_default();
                 Self::Array(items.into_iter().map(RawValue::get).collect())
             }
-            // Rust reads all numbers of JSON, and rounds as JavaScript does; what is too large is
+            // Rust parses all of JSON's numbers and rounds like JavaScript; too large a number is
             // infinite in both.
             Some(b'-' | b'0'..=b'9') => raw.parse().map_or(Self::Other, Self::Number),
             _ => Self::Other,
@@ -95,7 +95,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Decodes a string that is known to be JSON.
+/// Decodes a string that is known to be valid JSON.
 fn unquoted(raw: &str) -> JsString {
     let inner = raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"')).unwrap_or_default();
     let mut units = Vec::with_capacity(inner.len());
@@ -116,7 +116,7 @@ fn unquoted(raw: &str) -> JsString {
                 .take(4)
                 .filter_map(|digit| digit.to_digit(16))
                 .fold(0, |unit, digit| unit << 4 | digit as u16),
-            // `"`, `\` and `/` are themselves.
+            // `"`, `\` and `/` stand for themselves.
             other => other.map_or(0, |character| character as u16),
         });
     }

@@ -1,9 +1,10 @@
-//! The spreadsheet bridge: contract v1 over HTTP, for an add-in that types into terminals.
-//! `docs/bridge.md` is its page.
-//! The bridge is a process of its own in the foreground, beside the daemon, with an engine of its
-//! own for one tmux server. A request goes through `handler` (may the caller ask, in the contract's
-//! order of checks), `request` (is it valid), and a backend: `live` uses the engine, `stub` keeps
-//! lines in memory. `pattern` is JavaScript's regular expressions.
+//! The spreadsheet bridge: contract v1 over HTTP, for an add-in that types into terminals
+//! (`docs/bridge.md`).
+//!
+//! The bridge is a separate foreground process, beside the daemon, with its own engine for one tmux
+//! server. A request passes through `handler` (access checks, in the contract's order), `request`
+//! (validation), and a backend: `live` uses the engine, `stub` keeps lines in memory. `pattern`
+//! implements JavaScript's regular expressions.
 
 mod capture_cache;
 mod handler;
@@ -45,8 +46,8 @@ use self::{
     stub::Stub,
 };
 
-/// Serves until a signal ends it. `options`: what the user chose for an engine. `audit` opens its audit log, where an
-/// engine is needed. Error: why it could not start.
+/// Serves until a signal arrives. `options`: the user's settings for an engine. `audit` opens the
+/// engine's audit log, if there is an engine. Error: the reason why the bridge could not start.
 pub async fn serve(
     settings: &Settings,
     options: Options,
@@ -103,7 +104,7 @@ pub async fn serve(
             stop.clone(),
         ));
     }
-    // The program that started this one may have closed its stdout.
+    // The parent process may have closed this one's stdout.
     let _ = io::stdout().write_all(started(settings, port).as_bytes()).and_then(|()| io::stdout().flush());
     for line in weaknesses(settings, owners_told) {
         let _ = writeln!(io::stderr(), "{line}");
@@ -115,12 +116,12 @@ pub async fn serve(
     }
     tracing::info!("stopping");
     stop.cancel();
-    // Open waits are answered when the engine stops; then their connections end.
+    // Open waits get their responses when the engine stops; then their connections end.
     let ((), ()) = tokio::join!(state.backend.stop(), async { while serving.join_next().await.is_some() {} });
     Ok(())
 }
 
-/// Returns what bearer tokens must be; creates a token where `--token` asks for one that is missing.
+/// Returns the required bearer token; creates it if `--token` is set and the token is missing.
 fn secret(source: &TokenSource) -> Result<Secret, String> {
     Ok(match source {
         TokenSource::None => Secret::None,
@@ -132,7 +133,7 @@ fn secret(source: &TokenSource) -> Result<Secret, String> {
     })
 }
 
-/// Returns the lines that say where contract v1, or this system, is weaker than it could be.
+/// Returns the startup lines about what contract v1, or this system, leaves weaker than possible.
 fn weaknesses(settings: &Settings, owners_told: bool) -> Vec<String> {
     let has_token = settings.token != TokenSource::None;
     let mut lines = Vec::new();
@@ -159,15 +160,15 @@ fn weaknesses(settings: &Settings, owners_told: bool) -> Vec<String> {
     lines
 }
 
-/// Returns the path of this program, which matches patterns in worker processes.
+/// Returns the path of this program, which also serves as the worker process that matches patterns.
 fn own_program() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find muxtap's own program: {error}"))?;
-    // The same program even if its file is replaced meanwhile.
+    // Names the same program even if its file is replaced in the meantime.
     Ok(if cfg!(target_os = "linux") { PathBuf::from("/proc/self/exe") } else { own })
 }
 
-/// Returns whether SIGHUP is ignored (`nohup`): the bridge is not to end with its terminal. Known
-/// on Linux only.
+/// Returns whether SIGHUP is ignored (`nohup`), so that the bridge does not end with its terminal.
+/// Known on Linux only.
 fn hangup_is_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -175,7 +176,7 @@ fn hangup_is_ignored() -> bool {
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
-/// Listens on every address of the host: `localhost` is two.
+/// Listens on every address of the host: `localhost` has two.
 async fn listen(host: &str, port: u16) -> Result<Vec<TcpListener>, String> {
     let unable = |error: io::Error| format!("cannot listen on {host}:{port}: {error}");
     let mut addrs: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await.map_err(unable)?.collect();
@@ -183,7 +184,7 @@ async fn listen(host: &str, port: u16) -> Result<Vec<TcpListener>, String> {
     addrs.dedup();
     let mut listeners: Vec<TcpListener> = Vec::new();
     for mut addr in addrs {
-        // One port for all of them, whichever the first one got.
+        // All addresses use the port of the first one.
         if let Some(first) = listeners.first() {
             addr.set_port(first.local_addr().map_err(unable)?.port());
         }
@@ -232,7 +233,7 @@ fn started(settings: &Settings, port: u16) -> String {
 }
 
 /// Matches patterns until the end of input, if this process was started as a worker of a bridge.
-/// `None`: it was not.
+/// `None`: this process is not a worker.
 pub fn run_if_worker(args: impl IntoIterator<Item = OsString>) -> Option<std::process::ExitCode> {
     pattern::run_if_worker(args)
 }

@@ -1,4 +1,4 @@
-//! The mode with tmux: the engine carries out every action of the contract.
+//! The mode with tmux: the engine carries out each action of the contract.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -21,17 +21,17 @@ use muxtap_api::{Error, ErrorCode, NewSessionRequest, Result, SpawnRequest};
 
 /// A new session's size.
 const SIZE: (u16, u16) = (80, 24);
-/// How often a session is created whose server goes away meanwhile.
+/// The attempts to create a session if its server goes away in the meantime.
 const TRIES: u32 = 3;
-/// How long the engine may take to release tmux.
+/// The time limit for the engine to release tmux.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// The tmux backend: an engine of the bridge's own for one server.
+/// The tmux backend: its own engine for one server.
 pub struct Live {
     pub(super) engine: Engine,
     socket: PathBuf,
     version: String,
-    /// How long tmux may take for a command.
+    /// The time limit for one tmux command.
     pub(super) limit: Duration,
     pub(super) caches: CaptureCaches,
     pub(super) pool: Pool,
@@ -39,9 +39,9 @@ pub struct Live {
     directory: Option<String>,
 }
 
-/// A session that was found by its name.
+/// A session found by its name.
 pub(super) struct FoundSession {
-    /// The name that tmux has.
+    /// The session's name in tmux.
     pub(super) name: String,
     /// The session's id.
     id: String,
@@ -50,8 +50,9 @@ pub(super) struct FoundSession {
 }
 
 impl Live {
-    /// Checks the tmux program and begins to follow the server, if one runs. `options`: what the user chose for
-    /// an engine, but for its audit log, which is opened last. Error: why there is no tmux.
+    /// Checks the tmux program and starts to follow the server, if one runs. `options`: the user's
+    /// settings for an engine, except its audit log, which is opened last. Error: the reason why
+    /// tmux is not available.
     pub async fn start(
         settings: &Settings,
         options: Options,
@@ -80,7 +81,7 @@ impl Live {
             environment: whole_environment(),
             directory: std::env::current_dir().ok().map(|directory| directory.display().to_string()),
         };
-        // Followed from now on, so that the first request finds it so.
+        // The server is followed from now on, so that the first request finds it followed.
         live.server().map_err(|refusal| refusal.message.lossy())?;
         Ok(live)
     }
@@ -92,7 +93,7 @@ impl Live {
         Ok(Health { ok: true, mode: "tmux", backend: "tmux", tmux: Some(tmux), sessions })
     }
 
-    /// Carries out a request of the page `origin`.
+    /// Carries out a request from the page `origin`.
     pub async fn execute(&self, request: &Request, origin: &str) -> Result<ActionOutput, HttpError> {
         let server =
             self.server()?.called_by(Caller { face: "bridge", who: origin.to_owned(), principal: Principal::Guest });
@@ -131,7 +132,7 @@ impl Live {
         self.engine.server_at(&self.socket).map_err(|_| HttpError::stopping())
     }
 
-    /// Runs a step that asks tmux, with a time limit.
+    /// Runs a step that calls tmux, with a time limit.
     pub(super) async fn with_timeout<T>(&self, step: impl Future<Output = Result<T>>) -> Result<Result<T>, HttpError> {
         timeout(self.limit, step).await.map_err(|_| self.timed_out())
     }
@@ -141,17 +142,16 @@ impl Live {
         HttpError::new(StatusCode::GATEWAY_TIMEOUT, message)
     }
 
-    /// Converts an engine's error to the contract's. The message is tmux's own where the error is
-    /// tmux's.
+    /// Converts an engine's error to the contract's. An error of tmux's keeps tmux's message.
     pub(super) fn refusal(&self, error: &Error) -> HttpError {
         let message = error.message.strip_prefix("tmux: ").unwrap_or(&error.message);
         match error.code {
             ErrorCode::NotFound => HttpError::new(StatusCode::NOT_FOUND, message),
             ErrorCode::Conflict => HttpError::new(StatusCode::CONFLICT, message),
             ErrorCode::ReadOnly => HttpError::new(StatusCode::FORBIDDEN, message),
-            // The engine may know before the limit is over that tmux hangs: from earlier requests.
+            // From earlier requests the engine may know before the limit that tmux hangs.
             ErrorCode::TmuxUnavailable if is_unanswered(error) => self.timed_out(),
-            // As everywhere in muxtap: 5xx would say that muxtap itself has failed.
+            // As elsewhere in muxtap: 5xx would mean that muxtap itself failed.
             ErrorCode::TmuxUnavailable => HttpError::new(StatusCode::FAILED_DEPENDENCY, message),
             ErrorCode::InvalidArgument | ErrorCode::InvalidTarget | ErrorCode::ResourceLimit => {
                 HttpError::bad_request(message)
@@ -172,7 +172,7 @@ impl Live {
         }
     }
 
-    /// Finds the session of this name, exactly, in one of its two spellings.
+    /// Finds the session with exactly this name, in one of its two spellings.
     pub(super) async fn find(&self, name: &str) -> Result<FoundSession, HttpError> {
         let server = self.server()?;
         let pick = |sessions: &[SessionRow]| find_by_name(sessions, name).cloned();
@@ -210,12 +210,12 @@ impl Live {
                 Ok(made) => return Ok(ActionOutput::session(&made.session_name)),
                 Err(error) => error,
             };
-            // A server ends with its last session, and a request in that moment gets no reply.
+            // A server ends with its last session, and a request at that moment gets no reply.
             if error.code != ErrorCode::TmuxUnavailable || is_unanswered(&error) || tries == TRIES {
                 return Err(self.refusal(&error));
             }
             if let Some(there) = self.existing_name(&name).await? {
-                // The session was created, and only the reply was lost.
+                // The session was created; only the reply was lost.
                 return Ok(ActionOutput::session(&there));
             }
             tries += 1;
@@ -231,7 +231,7 @@ impl Live {
             return Err(no_such_session(name));
         }
         match self.find(name).await {
-            // The session existed and is gone now: only the reply was lost.
+            // The session existed and has ended: only the reply was lost.
             Err(gone) if error.code == ErrorCode::TmuxUnavailable && gone.status == StatusCode::NOT_FOUND => {
                 Ok(ActionOutput::session(&found.name))
             }
@@ -239,8 +239,8 @@ impl Live {
         }
     }
 
-    /// Types the text, the keys and Enter in one go, so that no other input comes between them.
-    /// Returns the cursor from before.
+    /// Types the text, the keys and Enter at once, so that no other input comes between them.
+    /// Returns the cursor before the input.
     async fn send_input(&self, server: &Server, found: &FoundSession, request: &Request) -> Result<String, HttpError> {
         let text = request.text.as_ref().map(JsString::lossy).unwrap_or_default();
         let keys: Vec<_> = request.keys.iter().cloned().chain(request.enter.then(|| "Enter".to_owned())).collect();
@@ -264,20 +264,20 @@ impl Live {
 }
 
 impl CaptureSpec {
-    /// Returns the capture that a request asks for.
+    /// Returns the capture that a request needs.
     pub fn of(request: &Request) -> Self {
         Self { lines: request.lines, join: request.join_wrapped }
     }
 }
 
-/// Returns a session's name as tmux before 3.8 keeps it: `.` and `:` would be read as parts of a
+/// Returns a session's name as tmux before 3.8 stores it: `.` and `:` would be parsed as parts of a
 /// target.
 fn stored_name(name: &str) -> String {
     name.replace(['.', ':'], "_")
 }
 
-/// Finds the session of this name. If none has it exactly, the only one whose other spelling is the
-/// same.
+/// Finds the session with this name; if no session has exactly this name, the only one with the
+/// same other spelling.
 fn find_by_name<'a>(sessions: &'a [SessionRow], name: &str) -> Option<&'a SessionRow> {
     if let Some(session) = sessions.iter().find(|session| session.name == name) {
         return Some(session);
@@ -286,17 +286,18 @@ fn find_by_name<'a>(sessions: &'a [SessionRow], name: &str) -> Option<&'a Sessio
     spelled.next().filter(|_| spelled.next().is_none())
 }
 
-/// Returns whether the error says that the target, or the whole server, does not exist.
+/// Returns whether the error means that the target, or the whole server, does not exist.
 pub(super) fn is_gone(error: &Error) -> bool {
     error.code == ErrorCode::NotFound || is_absent(error)
 }
 
-/// Builds the error for a missing session. It names the session as the client did.
+/// Builds the error for a missing session, with the name that the client gave.
 pub(super) fn no_such_session(name: &str) -> HttpError {
     HttpError::new(StatusCode::NOT_FOUND, format!("can't find session: {name}"))
 }
 
-/// Returns this process's environment, as far as it is text, without tokens that last.
+/// Returns this process's environment, without values that are not UTF-8 and without long-lived
+/// tokens.
 fn whole_environment() -> std::collections::BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

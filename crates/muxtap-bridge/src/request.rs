@@ -10,20 +10,20 @@ use super::{
     response::HttpError,
 };
 
-/// Bytes of a body.
+/// The largest body, in bytes.
 pub const BODY_BYTES: usize = 262_144;
-/// UTF-16 units of `text`.
+/// The longest `text`, in UTF-16 units.
 const TEXT_UNITS: usize = 8000;
-/// UTF-16 units of `wait_for`.
+/// The longest `wait_for`, in UTF-16 units.
 const PATTERN_UNITS: usize = 256;
-/// Characters of a session's name.
+/// The longest session name, in characters.
 const NAME_LENGTH: usize = 64;
-/// Characters of a key token.
+/// The longest key token, in characters.
 const KEY_LENGTH: usize = 48;
-/// Lines of history of a capture.
+/// The fewest and most lines of history in a capture.
 const LINES: (u32, u32) = (1, 5000);
 const LINES_DEFAULT: u32 = 200;
-/// Milliseconds of a wait.
+/// The shortest and longest wait, in milliseconds.
 const TIMEOUT: (u32, u32) = (100, 120_000);
 const TIMEOUT_DEFAULT: u32 = 5000;
 
@@ -38,7 +38,7 @@ pub enum Action {
     SendKeys,
     /// Captures a session's screen.
     CapturePane,
-    /// Types, then captures, at once or when a pattern matches.
+    /// Types, then captures, immediately or when a pattern matches.
     SendAndCapture,
     /// Kills a session.
     KillSession,
@@ -86,11 +86,11 @@ pub struct Request {
     pub lines: u32,
     /// The pattern to wait for.
     pub wait_for: Option<Arc<Pattern>>,
-    /// How long a wait may last.
+    /// The time limit of a wait.
     pub timeout: Duration,
-    /// Whether wrapped lines are captured as one.
+    /// Whether wrapped lines are joined.
     pub join_wrapped: bool,
-    /// Whether only output after the input counts.
+    /// Whether only output after the input is matched.
     pub from_send: bool,
 }
 
@@ -168,8 +168,8 @@ impl Request {
     }
 }
 
-/// Returns a string without the white space around it. `None`: nothing is left, or it is not a
-/// string.
+/// Returns a string without surrounding white space. `None`: the result is empty, or the value is
+/// not a string.
 fn present(value: Value<'_>) -> Option<JsString> {
     Some(value.into_text()?.trimmed()).filter(|text| !text.is_empty())
 }
@@ -237,7 +237,7 @@ fn number(name: &str, value: &Value<'_>, (least, most): (u32, u32), default: u32
     if number < f64::from(least) || number > f64::from(most) {
         return Err(HttpError::bad_request(format!("{name} must be between {least} and {most}.")));
     }
-    // A whole number between two numbers of this type.
+    // The number is an integer within the limits of this type.
     #[allow(clippy::cast_sign_loss)]
     Ok(number as u32)
 }

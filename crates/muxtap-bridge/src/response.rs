@@ -1,4 +1,4 @@
-//! Responses as the contract has them: key order, error texts, and nothing else in the body.
+//! Responses in the contract's form: its key order and error texts, and no other fields.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=ut
 pub struct HttpError {
     /// The HTTP status.
     pub status: StatusCode,
-    /// The message that the client gets.
+    /// The message to the client.
     pub message: JsString,
 }
 
@@ -35,22 +35,22 @@ impl HttpError {
         Self { status, message: JsString::from(message.as_ref()) }
     }
 
-    /// Builds a 400: the request is wrong.
+    /// Builds a 400: the request is invalid.
     pub fn bad_request(message: impl AsRef<str>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// Builds a 400 whose message ends with a value from the request.
+    /// Builds a 400 whose message ends with a value of the request.
     pub fn bad_request_with(message: &str, value: &JsString) -> Self {
         Self { status: StatusCode::BAD_REQUEST, message: JsString::from(message).with(value) }
     }
 
-    /// Builds a 500: a defect. Only the log says more.
+    /// Builds a 500: a defect. Only the log has details.
     pub fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error.")
     }
 
-    /// Builds a 503: the bridge is being stopped.
+    /// Builds a 503: the bridge is stopping.
     pub fn stopping() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "The bridge is stopping.")
     }
@@ -66,16 +66,16 @@ impl HttpError {
 pub enum ActionOutput {
     /// The names of all sessions, sorted.
     Sessions(Vec<String>),
-    /// The session that the action was about.
+    /// The session of the action.
     Session {
         /// Its name.
         name: String,
-        /// The session's screen, where the action asks for it: a JSON string.
+        /// The session's screen as a JSON string, if the action returns it.
         output: Option<Arc<RawValue>>,
     },
 }
 
-/// A success's body. Clients see its keys in this order.
+/// The body of a successful response. Clients see its keys in this order.
 #[derive(Debug, Default, Serialize)]
 pub struct SuccessBody<'a> {
     ok: bool,
@@ -112,16 +112,16 @@ impl ActionOutput {
 /// The body of `/health`. Clients see its keys in this order.
 #[derive(Debug, Serialize)]
 pub struct Health {
-    /// Whether the bridge serves.
+    /// Whether the bridge is serving.
     pub ok: bool,
     /// The mode.
     pub mode: &'static str,
-    /// The backend's name, which is the mode's.
+    /// The backend's name, which is the same as the mode.
     pub backend: &'static str,
-    /// The tmux that is served.
+    /// The tmux that the bridge serves.
     #[serde(flatten)]
     pub tmux: Option<TmuxHealth>,
-    /// How many sessions there are.
+    /// The number of sessions.
     pub sessions: usize,
 }
 
@@ -138,14 +138,14 @@ pub struct TmuxHealth {
 
 /// Builds a JSON response.
 pub fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> {
-    // Strings, numbers and structures of them can always be written.
+    // Serializing structures of strings and numbers cannot fail.
     let mut response = Response::new(Body::from(serde_json::to_vec(body).unwrap_or_default()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
     response
 }
 
-/// Builds the response for a caller that may not ask at all. It reveals nothing, CORS included.
+/// Builds the response for a caller without access. It reveals nothing, not even CORS headers.
 pub fn forbidden() -> Response<Body> {
     let mut response = Response::new(Body::from("forbidden"));
     *response.status_mut() = StatusCode::FORBIDDEN;
@@ -153,7 +153,7 @@ pub fn forbidden() -> Response<Body> {
     response
 }
 
-/// Generates a name for a session that was given none.
+/// Generates a name for a session without one.
 pub fn generate_name() -> String {
     format!("pi-{}", nonce::hex32())
 }

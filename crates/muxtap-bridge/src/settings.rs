@@ -1,4 +1,4 @@
-//! Settings from the environment and the flags, read as the first bridge read them.
+//! Settings from the environment and the flags, parsed like the first bridge did.
 
 use std::{
     ffi::OsString,
@@ -13,15 +13,15 @@ use muxtap_base::files::open_to_others;
 
 use super::js;
 
-/// Origins that may ask when the environment names none.
+/// The allowed origins if the environment names none.
 const ORIGINS: [&str; 2] = ["https://localhost:3000", "https://pi-for-excel.vercel.app"];
 const PORT: u16 = 3341;
-/// The socket's folder, in the one for temporary files.
+/// The socket's directory, in the one for temporary files.
 const SOCKET_DIR: &str = "pi-for-excel-tmux-bridge";
 const SOCKET: &str = "tmux.sock";
-/// The token's file in muxtap's state folder.
+/// The token's file in muxtap's state directory.
 const TOKEN_FILE: &str = "bridge-token";
-/// Milliseconds that tmux may take for a command: by default, at least, and at most.
+/// The time limit of a tmux command in milliseconds: the default, the least and the most.
 const COMMAND_TIMEOUT: i64 = 10_000;
 const COMMAND_TIMEOUT_LEAST: i64 = 500;
 const COMMAND_TIMEOUT_MOST: i64 = 120_000;
@@ -57,18 +57,18 @@ pub enum Tls {
         /// The certificate, PEM.
         cert: PathBuf,
     },
-    /// A certificate that is generated for this machine.
+    /// A certificate generated for this machine.
     Own,
 }
 
-/// Where the token comes from that clients must send.
+/// The source of the required token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenSource {
-    /// No token is asked for.
+    /// No token is required.
     None,
     /// `TMUX_BRIDGE_TOKEN`.
     Given(String),
-    /// A file of the user's, created where it is missing (`--token`).
+    /// A file of the user's, created if it is missing (`--token`).
     File(PathBuf),
 }
 
@@ -81,7 +81,7 @@ pub struct Flags {
     pub http: bool,
     /// `--token`.
     pub token: bool,
-    /// A tmux server that the command line names.
+    /// The tmux server given on the command line.
     pub socket: Option<PathBuf>,
 }
 
@@ -90,30 +90,30 @@ pub struct Flags {
 pub struct Settings {
     /// The host to listen on.
     pub host: String,
-    /// The port; 0 for any that is free.
+    /// The port; 0 for any free one.
     pub port: u16,
     /// The backend's mode.
     pub mode: Mode,
-    /// The token that clients must send.
+    /// The required token.
     pub token: TokenSource,
-    /// Origins that may ask, compared exactly.
+    /// Allowed origins, compared exactly.
     pub origins: Vec<String>,
     /// tmux's socket, absolute.
     pub socket: PathBuf,
-    /// The folder that is created for the socket.
+    /// The directory that is created for the socket.
     socket_dir: PathBuf,
-    /// Whether that folder is the default one, which lies where others can create one too.
+    /// Whether that directory is the default one, whose parent is writable by other users.
     is_default_dir: bool,
-    /// How long tmux may take for a command.
+    /// The time limit of a tmux command.
     pub command_timeout: Duration,
     /// Encryption.
     pub tls: Tls,
 }
 
 impl Settings {
-    /// Reads the environment through `var`. Error: which variable is wrong.
+    /// Reads the environment through `var`. Error: the variable that is invalid.
     pub fn read(var: &dyn Fn(&str) -> Option<OsString>, flags: &Flags) -> Result<Self, String> {
-        // What is empty counts as not set, as `||` has it in JavaScript.
+        // An empty value counts as unset, as with `||` in JavaScript.
         let path = |name: &str| var(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let text = |name: &str| path(name).map(|value| value.to_string_lossy().into_owned());
         if flags.https && flags.http {
@@ -174,8 +174,9 @@ impl Settings {
         })
     }
 
-    /// Creates the folders of the socket, for this user alone. Error: others can put another server in
-    /// the socket's place, by its folder, by one above it, or by what stands there.
+    /// Creates the socket's directories, accessible only to this user. Error: other users can
+    /// replace the socket with another server's, through its directory, one above it, or the
+    /// existing file.
     pub fn make_socket_dirs(&self) -> Result<(), String> {
         let dir = self.socket.parent();
         for dir in [Some(self.socket_dir.as_path()), dir].into_iter().flatten() {
@@ -221,7 +222,7 @@ fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Returns muxtap's folder in the user's state directory.
+/// Returns muxtap's directory in the user's state directory.
 pub(super) fn state_dir(var: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name: &str| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
@@ -232,14 +233,14 @@ fn absolute(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Returns the files that the environment names, directly or by their folder.
+/// Returns the files that the environment names, directly or by their directory.
 fn certificates(path: &dyn Fn(&str) -> Option<PathBuf>) -> Tls {
     let dir = path("PI_FOR_EXCEL_CERT_DIR");
     let (key, cert) = (path("PI_FOR_EXCEL_KEY_PATH"), path("PI_FOR_EXCEL_CERT_PATH"));
     if dir.is_none() && key.is_none() && cert.is_none() {
         return Tls::Own;
     }
-    // Of a pair of which only one is named, the other stands beside it.
+    // If only one file of a pair is named, the other is in the same directory.
     let beside = |other: &Option<PathBuf>| other.as_deref().and_then(Path::parent).map(Path::to_owned);
     let dir = dir.or_else(|| beside(&key)).or_else(|| beside(&cert)).unwrap_or_default();
     Tls::Files { key: key.unwrap_or_else(|| dir.join("key.pem")), cert: cert.unwrap_or_else(|| dir.join("cert.pem")) }

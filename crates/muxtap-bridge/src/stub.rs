@@ -1,4 +1,4 @@
-//! The mode without tmux: sessions are lists of lines in memory, and no program runs.
+//! The mode without tmux: sessions are lists of lines in memory; no program runs.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,13 +17,13 @@ use super::{
     wait::wait_timed_out,
 };
 
-/// Lines kept for each session.
+/// The number of lines kept for each session.
 const LINES: usize = 5000;
 
 /// Sessions in memory.
 pub struct Stub {
     sessions: Mutex<BTreeMap<String, Lines>>,
-    /// Sent when a session's lines have changed; true when the bridge stops.
+    /// Notified when a session's lines have changed; true when the bridge stops.
     changed: watch::Sender<bool>,
     pool: Pool,
 }
@@ -32,13 +32,13 @@ pub struct Stub {
 #[derive(Debug, Default)]
 struct Lines {
     kept: VecDeque<JsString>,
-    /// How many lines were dropped before those that are kept.
+    /// The number of lines dropped before those that are kept.
     dropped: usize,
 }
 
 impl Stub {
-    /// Creates a backend without sessions. `program`: muxtap's own, which matches patterns
-    /// in worker processes.
+    /// Creates a backend without sessions. `program`: muxtap's own, which matches patterns in
+    /// worker processes.
     pub fn new(program: PathBuf) -> Self {
         Self { sessions: Mutex::default(), changed: watch::Sender::new(false), pool: Pool::new(program) }
     }
@@ -91,8 +91,8 @@ impl Stub {
         }
     }
 
-    /// Waits until the response would match. No program runs here: only other clients' input can
-    /// change that. `before`: how many lines the session had before the input.
+    /// Waits until the response would match; only other clients' input can change the lines.
+    /// `before`: the session's number of lines before the input.
     async fn wait(
         &self,
         request: &Request,

@@ -1,4 +1,4 @@
-//! Certificates: those that are named, or one that is generated for this machine.
+//! Certificates: the configured one, or one generated for this machine.
 
 use std::{ffi::OsString, fs, os::unix::fs::MetadataExt as _, path::Path};
 
@@ -7,12 +7,13 @@ use tokio_rustls::TlsAcceptor;
 
 use super::settings::{Tls, state_dir};
 
-/// The folder in muxtap's own of the user's state directory. The daemon's certificates stand elsewhere, since
-/// they may be for other names: who trusts this one does not have to do so again.
+/// The certificate's directory, in muxtap's state directory. The daemon's certificates are
+/// separate, since they may have other names; so a change of those does not affect the trust in
+/// this one.
 const DIR: &str = "bridge-tls";
 
-/// Returns the TLS acceptor; `None` where nothing is encrypted. `host`: where the bridge listens.
-/// Error: why there is none.
+/// Returns the TLS acceptor; `None` without encryption. `host`: the host on which the bridge
+/// listens. Error: the reason why no acceptor could be created.
 pub fn acceptor(
     settings: &Tls,
     host: &str,
@@ -45,7 +46,7 @@ pub fn acceptor(
     tls::acceptor(&files).map(Some).map_err(|error| error.message)
 }
 
-/// Returns this machine's certificate; generates it where there is none.
+/// Returns this machine's certificate; generates it if it is missing.
 pub fn made(host: &str, var: &dyn Fn(&str) -> Option<OsString>) -> Result<GeneratedCertificate, String> {
     let dir = state_dir(var)
         .map(|state| state.join(DIR))
@@ -56,7 +57,7 @@ pub fn made(host: &str, var: &dyn Fn(&str) -> Option<OsString>) -> Result<Genera
     tls::load_or_generate(&dir, &names).map_err(|error| error.message)
 }
 
-/// Returns the text that says how each system is told to trust an authority.
+/// Returns the text that explains how to trust an authority on each system.
 pub fn how_to_trust(authority: &Path) -> String {
     let ca = authority.display();
     format!(

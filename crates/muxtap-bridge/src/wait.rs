@@ -1,4 +1,4 @@
-//! `wait_for`: capture, match, sleep until the pane changes. Nothing is asked on a timer.
+//! `wait_for`: capture, match, sleep until the pane changes. Nothing is polled.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,9 +18,9 @@ use super::{
 
 use muxtap_api::{ReadFormat, ReadRequest, Result};
 
-/// How long a slow match may go on in a capture that is outdated because the pane has changed.
+/// The time that a slow match may continue on a capture that is outdated because the pane changed.
 const OUTDATED_LIMIT: Duration = Duration::from_secs(1);
-/// Bytes of output after the input in which one match must lie.
+/// The bytes of output after the input that one match may span.
 const OUTPUT_BYTES: u64 = 256 * 1024;
 
 /// The result of one check.
@@ -29,18 +29,18 @@ enum CheckOutcome {
     Matched(Arc<RawValue>),
     /// No match yet.
     NotYet,
-    /// The pane does not exist any more.
+    /// The pane no longer exists.
     Gone,
 }
 
-/// Builds the error for a `wait_for` that did not match in time.
+/// Builds the error for a `wait_for` that timed out.
 pub(super) fn wait_timed_out(request: &Request) -> HttpError {
     let message = format!("wait_for regex did not match before timeout ({}ms).", request.timeout.as_millis());
     HttpError::new(StatusCode::REQUEST_TIMEOUT, message)
 }
 
 impl Live {
-    /// Waits until the session's screen matches. `before`: the cursor from before the input.
+    /// Waits until the session's screen matches. `before`: the cursor before the input.
     pub(super) async fn wait(
         &self,
         found: FoundSession,
@@ -69,20 +69,21 @@ impl Live {
             if let Some(json) = outcome {
                 return Ok(ActionOutput::output(&found.name, json));
             }
-            // The session may have another active pane, and that one may match.
+            // The session may have another active pane, which may match.
             let next = self.find(&request.session).await?;
             if Arc::ptr_eq(&next.pane, &found.pane) {
-                // tmux is about to close it, or keeps it for its owner to see.
+                // tmux is about to close the pane, or keeps it open for its owner
+                // (`remain-on-exit`).
                 self.server()?.host().until_unlisted(next.pane.id()).await;
             } else if since.is_some() {
-                // Everything that this pane prints is from after the input.
+                // All output of this pane comes after the input.
                 since = Some("start".to_owned());
             }
             found = next;
         }
     }
 
-    /// Returns the capture that matches; `None` when the pane has ended.
+    /// Returns the capture that matches; `None` if the pane has ended.
     async fn until_matched(
         &self,
         pane: &Arc<PaneState>,
@@ -91,7 +92,7 @@ impl Live {
         since: &mut Option<String>,
         changes: &mut Receiver<u64>,
     ) -> Result<Option<Arc<RawValue>>, HttpError> {
-        // Held from check to check, with what was computed.
+        // Held between checks, together with its computed results.
         let cache = self.caches.get(pane, CaptureSpec::of(request));
         loop {
             changes.borrow_and_update();
@@ -141,7 +142,7 @@ impl Live {
         Ok(if matched { CheckOutcome::Matched(capture.json()) } else { CheckOutcome::NotYet })
     }
 
-    /// Returns whether the output after `since` matches. Of much output the older part is searched
+    /// Returns whether the output after `since` matches. The older part of long output is searched
     /// once and then skipped.
     async fn is_in_output(
         &self,
@@ -159,7 +160,7 @@ impl Live {
             };
             let read = match self.with_timeout(server.read(&pane.id().to_string(), &request)).await? {
                 Ok(read) => read,
-                // The pane has gone; the capture will report that.
+                // The pane has ended; the capture will report that.
                 Err(error) if is_gone(&error) => return Ok(false),
                 Err(error) => return Err(self.refusal(&error)),
             };

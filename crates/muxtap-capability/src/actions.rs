@@ -1,4 +1,4 @@
-//! The actions, on one server.
+//! Carries out the actions, on one server.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -22,11 +22,11 @@ use muxtap_core::{
     screen::Screen,
 };
 
-/// The size of the session, which nobody looks at: room for several panes.
+/// The size of the session, which is shown on no terminal: large enough for several panes.
 const SIZE: (u16, u16) = (200, 50);
-/// How long a look at a directory may take.
+/// The time limit for checking a directory.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
-/// The option of a pane that keeps its title, since programs set the title that tmux shows.
+/// The option of a pane that stores its title, since programs change the title that tmux shows.
 const TITLE: &str = "@PANE_TITLE";
 const CWD: &str = "@PANE_CWD";
 const CREATED: &str = "@PANE_CREATED";
@@ -48,7 +48,7 @@ pub(super) struct Call {
 
 impl Call {
     pub(super) async fn run(&self, request: CapabilityRequest) -> Answer {
-        // What is most often asked for asks tmux once: where its pane is there, so is the session.
+        // The most frequent actions ask tmux once: if their pane exists, the session exists too.
         match &request.action {
             Action::Send { pane, command, clear } => {
                 return self.send(self.pane_in_session(pane).await?, pane, command, *clear).await;
@@ -70,8 +70,8 @@ impl Call {
         }
     }
 
-    /// Returns the session, made where it is missing. It is made whole whether or not the caller stays, and nobody
-    /// sees it before.
+    /// Returns the session; creates it if it is missing. The creation completes even if the caller
+    /// leaves, and the session is not visible to callers before it is complete.
     async fn session(&self) -> Result<SessionInfo, Refused> {
         let looking = self.looking().await;
         if let Some(session) = self.find_session().await? {
@@ -91,12 +91,12 @@ impl Call {
                 () = end.cancelled() => Err(Error::unavailable("muxtap is stopping")),
             };
             drop(making);
-            // A caller that has gone needs no answer.
+            // A caller that disconnected needs no response.
             let _ = done.send(made);
         });
         match made.await.unwrap_or_else(|_| Err(stopping())) {
             Ok(()) => {}
-            // Somebody else was faster.
+            // Another process created it first.
             Err(error) if error.code == ErrorCode::Conflict => {}
             Err(error) => return Err(error.into()),
         }
@@ -104,7 +104,7 @@ impl Call {
         made.ok_or_else(|| Error::internal("the session ended as soon as it was made").into())
     }
 
-    /// Waits until nobody makes the session, and keeps others from it.
+    /// Waits until no caller is creating the session, and holds off creation meanwhile.
     async fn looking(&self) -> OwnedRwLockReadGuard<()> {
         self.capability.session_lock(&self.server, self.settings.session()).read_owned().await
     }
@@ -117,8 +117,8 @@ impl Call {
         }
     }
 
-    /// Makes the session. Its first window cannot have the history that is wanted, which is an option of the session:
-    /// it gives way to another one.
+    /// Creates the session. Its history limit is an option of the session, set only afterwards; so
+    /// its first window, which has the old limit, is replaced by another one.
     async fn make_session(&self) -> crate::Result<()> {
         let name = self.settings.session();
         self.check_directory(self.settings.cwd()).await?;
@@ -136,13 +136,13 @@ impl Call {
         ])
         .await?;
         let pane = self.make_window(&first.session, Some("workspace"), self.settings.cwd(), "main").await?;
-        // The engine's own placeholder: no window of the user's.
+        // The engine's own placeholder, not a window of the user's.
         self.change([Command::new("kill-window").opt("-t", &first.window)]).await?;
         self.change([Command::new("move-window").flag("-r").opt("-t", format!("{}:", first.session))]).await?;
         self.change([Command::new("select-window").opt("-t", pane.to_string())]).await
     }
 
-    /// Makes a window and what is kept of its pane.
+    /// Creates a window and stores its pane's metadata.
     async fn make_window(&self, session: &str, name: Option<&str>, cwd: &str, title: &str) -> crate::Result<PaneId> {
         let request = NewWindowRequest {
             session: session.to_owned(),
@@ -157,7 +157,7 @@ impl Call {
         Ok(made.pane)
     }
 
-    /// Keeps the metadata of a pane on the server.
+    /// Stores the metadata of a pane on the server.
     async fn keep(&self, pane: PaneId, title: &str, cwd: &str) -> crate::Result<()> {
         let target = pane.to_string();
         let option =
@@ -177,14 +177,14 @@ impl Call {
         answer.map(drop).map_err(|message| Error::new(ErrorCode::Conflict, format!("tmux: {message}")))
     }
 
-    /// Error: a directory that is not there. tmux would begin in the home directory, without a word. Elsewhere only
-    /// tmux can see it.
+    /// Checks that a directory exists on this host. tmux would silently start in the home
+    /// directory; on other hosts only tmux could check.
     async fn check_directory(&self, cwd: &str) -> crate::Result<()> {
         self.server.engine().authorize(Tier::Create)?;
         if self.server.host_name().is_some() {
             return Ok(());
         }
-        // It may be on a file system that hangs.
+        // The directory may be on a file system that hangs.
         let path = PathBuf::from(cwd);
         let look = tokio::task::spawn_blocking(move || path.is_dir());
         match tokio::time::timeout(LOOK_LIMIT, look).await {
@@ -223,7 +223,7 @@ impl Call {
         Ok(panes)
     }
 
-    /// Finds a pane by its place in the session, which is made where it is missing.
+    /// Finds a pane by its index in the session (`W.P`); creates the session if it is missing.
     async fn pane_in_session(&self, written: &str) -> Result<Pane, Refused> {
         let looking = self.looking().await;
         match self.find_pane(written).await {
@@ -237,7 +237,7 @@ impl Call {
         self.pane(written).await
     }
 
-    /// Finds a pane by its place, `W.P`. Error: it is not there.
+    /// Finds a pane by its index, `W.P`. Error: the pane does not exist.
     async fn pane(&self, written: &str) -> Result<Pane, Refused> {
         let missing = || CapabilityAnswer::refused(format!("Pane {written} not found"), SEE_LIST);
         self.find_pane(written).await?.ok_or_else(missing)
@@ -267,7 +267,7 @@ impl Call {
 
     async fn read(&self, pane: Pane, written: &str, lines: u32, all: bool, since: bool) -> Answer {
         let reads = self.capability.reads_of(&self.server, pane.id());
-        // Two at once would be given the same.
+        // Locked first: two concurrent reads would return the same output.
         let mut known = reads.lock().await;
         let last = known.filter(|_| since && !all);
         let (output, read, more, gap) = if let Some(last) = last {
@@ -297,16 +297,18 @@ impl Call {
         Ok(CapabilityAnswer::done(data))
     }
 
-    /// Returns a pane's last lines: more than so many, or all that there are. Also returns where its output ends.
+    /// Returns more than `lines` of a pane's last lines, or all of them if there are not as many,
+    /// and the cursor at the end of its output.
     async fn last_lines(&self, pane: &Pane, lines: Option<u32>) -> crate::Result<(String, Cursor)> {
-        // Lines that wrap are several rows: how many are needed is not known before they are joined.
+        // Wrapped lines are several rows: the number of rows is known only after joining.
         let mut rows = lines.map_or(MOST_HISTORY, |lines| lines.saturating_add(1).min(MOST_HISTORY));
         let mut before = None;
         loop {
             let start = if rows >= MOST_HISTORY { "-".to_owned() } else { format!("-{rows}") };
             let request = CaptureRequest { start: Some(start), join: true, ..CaptureRequest::default() };
             let captured = self.server.capture(&pane.id().to_string(), &request).await?;
-            // Joined lines keep blanks at their ends, on 3.2a those of cells that were never written, too (N61).
+            // Joined lines keep trailing blanks; on 3.2a also those of cells that were never
+            // written (N61).
             let text = captured.text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
             let found = line_count(text.trim_end());
             let all = captured.text.len();
@@ -379,7 +381,7 @@ impl Call {
         Ok(CapabilityAnswer::done(json!({ "session": session.name, "windows": windows })))
     }
 
-    /// Returns the titles that were kept.
+    /// Returns the stored titles.
     async fn titles(&self, session: &SessionInfo) -> Result<BTreeMap<PaneId, String>, Refused> {
         let question = || {
             let list = Command::new("list-panes").flag("-s").opt("-t", &session.id);
@@ -433,7 +435,7 @@ fn no_window(index: u32) -> Refused {
     CapabilityAnswer::refused(format!("Window {index} not found"), SEE_LIST)
 }
 
-/// Returns a pane's place, `W.P`.
+/// Returns a pane's index in the session, `W.P`.
 fn place(pane: &PaneInfo) -> String {
     format!("{}.{}", pane.window_index, pane.index)
 }
@@ -447,7 +449,7 @@ fn spawn(cwd: &str, title: &str) -> SpawnRequest {
     }
 }
 
-/// Returns the time, to a second.
+/// Returns the current time, to a second.
 fn now() -> String {
     let now = OffsetDateTime::now_utc();
     now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
@@ -457,7 +459,7 @@ fn line_count(text: &str) -> u64 {
     text.lines().count() as u64
 }
 
-/// Returns the last lines of a text, and whether there were more.
+/// Returns the last lines of a text, and whether it has more.
 fn last_lines(text: &str, lines: u32) -> (&str, bool) {
     let skipped = (text.lines().count() as u64).saturating_sub(u64::from(lines));
     if skipped == 0 {
@@ -470,7 +472,7 @@ fn last_lines(text: &str, lines: u32) -> (&str, bool) {
     (rest, true)
 }
 
-/// Returns a text without blank lines around it and blanks at its end.
+/// Returns a text without leading and trailing blank lines and without trailing blanks.
 fn trimmed(text: &str) -> String {
     text.trim_end().trim_start_matches(['\n', '\r']).to_owned()
 }

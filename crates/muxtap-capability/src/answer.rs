@@ -1,39 +1,39 @@
-//! The capability's answers: data, or an error with a suggestion.
+//! The capability's responses: data, or an error with a suggestion.
 
 use muxtap_api::{Error, ErrorCode, Unreachable};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// An answer of the capability.
+/// A response of the capability.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CapabilityAnswer {
-    /// Whether it was done.
+    /// Whether the action succeeded.
     pub success: bool,
-    /// The thing that was done, or found.
+    /// The result of the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub data: Option<Value>,
-    /// The error, in words.
+    /// The error message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// A way out.
+    /// A suggestion how to proceed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<String>,
 }
 
 impl CapabilityAnswer {
-    /// Answers with what was done.
+    /// Builds a response with the result.
     pub(super) fn done(data: Value) -> Self {
         Self { success: true, data: Some(data), error: None, suggestion: None }
     }
 
-    /// Refuses, and says what to do.
+    /// Builds a response with an error and a suggestion.
     pub(super) fn refused(error: impl Into<String>, suggestion: impl Into<String>) -> Self {
         Self { success: false, data: None, error: Some(error.into()), suggestion: Some(suggestion.into()) }
     }
 
-    /// Answers with an error of the engine's, in the capability's words where it has some.
+    /// Builds a response from an engine's error, in the capability's words if it has any.
     pub(super) fn of_error(error: &Error) -> Self {
         let reason = error.details.as_ref().and_then(|details| details.get("reason"));
         let reason: Option<Unreachable> = reason.and_then(|reason| serde_json::from_value(reason.clone()).ok());
@@ -56,5 +56,5 @@ impl CapabilityAnswer {
     }
 }
 
-/// The suggestion where a pane or a window is not there.
+/// The suggestion if a pane or a window does not exist.
 pub(super) const SEE_LIST: &str = "Use action='list' to see available panes";

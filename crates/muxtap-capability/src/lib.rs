@@ -1,8 +1,8 @@
 //! The tmux capability of an assistant's sandbox: seven actions on one session, on this host, in a
-//! container or elsewhere (`docs/capability.md`).
+//! container or on another host (`docs/capability.md`).
 //!
-//! The engine is called by its handles, and no face is known. Faces give it a request as JSON or as a tag and print
-//! its answer.
+//! It calls the engine by its handles and knows no interface. Interfaces pass a request as JSON or
+//! as a tag and print the response.
 
 mod actions;
 mod answer;
@@ -24,16 +24,16 @@ use utoipa::{IntoParams, ToSchema};
 pub use answer::CapabilityAnswer;
 pub use request::{Action, CapabilityRequest, parse_line};
 
-/// The container, where nobody names one.
+/// The default container.
 pub const DEFAULT_CONTAINER: &str = "coachartie-sandbox";
-/// The variable that names it.
+/// The environment variable that names the container.
 pub const CONTAINER_VARIABLE: &str = "SANDBOX_CONTAINER_NAME";
-/// Lines of history that can be asked for.
+/// The most lines of history that a request can set.
 pub const MOST_HISTORY: u32 = 10_000_000;
-/// Panes of which the last read is remembered.
+/// The number of panes whose last read is remembered.
 const REMEMBERED_READS: usize = 4096;
 
-/// Where the capability's session is, and what it is like when it is made.
+/// The location of the capability's session, and its settings at creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
@@ -70,11 +70,13 @@ impl CapabilitySettings {
     }
 }
 
-/// The capability of one engine; clones are the same. It remembers where each pane was last read.
+/// The capability of one engine; clones share it. It remembers the position of the last read of
+/// each pane.
 #[derive(Clone, Debug, Default)]
 pub struct Capability {
-    /// Locks of sessions, by server and name: written to by who makes one, read by who looks for it, so that nobody
-    /// sees half of it. A server that hangs holds up its own callers alone.
+    /// Locks of sessions, by server and name. Creating a session locks it for writing, looking for
+    /// it locks it for reading, so no caller sees a half-created session. A hanging server delays
+    /// only its own callers.
     making: Arc<Mutex<HashMap<(PathBuf, String), SessionLock>>>,
     reads: Arc<Mutex<Reads>>,
 }
@@ -86,24 +88,24 @@ type SessionLock = Arc<RwLock<()>>;
 #[derive(Debug, Default)]
 struct Reads {
     panes: HashMap<(PathBuf, PaneId), (u64, PaneReads)>,
-    /// Reads so far: the number of each pane's last one is kept with it.
+    /// The number of reads; each pane's last one is stored with its number.
     count: u64,
 }
 
-/// The last read of a pane; locked while the next one goes on, so that each byte is given once.
+/// The last read of a pane; locked during the next one, so that each byte is returned once.
 type PaneReads = Arc<tokio::sync::Mutex<Option<LastRead>>>;
 
-/// The end of the last read of a pane.
+/// The position where the last read of a pane ended.
 #[derive(Clone, Copy, Debug)]
 struct LastRead {
     cursor: Cursor,
-    /// Lines that were given so far.
+    /// The number of lines returned so far.
     lines: u64,
 }
 
 impl Capability {
-    /// Carries out a request. Errors are answers too. `may_add`: whether the caller may name a container that is not
-    /// known yet, by which a command is run.
+    /// Carries out a request. Errors are returned as responses too. `may_add`: whether the caller
+    /// may name an unknown container, which makes muxtap run a command for it.
     pub async fn run(
         &self,
         engine: &Engine,
@@ -126,7 +128,7 @@ impl Capability {
     /// Returns the lock of a session.
     fn session_lock(&self, server: &Server, session: &str) -> SessionLock {
         let mut locks = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that nobody holds.
+        // Removes locks without a holder.
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);
         locks.entry((server.socket().to_owned(), session.to_owned())).or_default().clone()
     }
@@ -141,7 +143,7 @@ impl Capability {
 impl Reads {
     fn of(&mut self, pane: (PathBuf, PaneId)) -> PaneReads {
         if !self.panes.contains_key(&pane) && self.panes.len() >= REMEMBERED_READS {
-            // The pane that was not asked for for the longest time; who reads on gets its last lines.
+            // Forgets the pane that was read least recently; its next read returns its last lines.
             let idle = self.panes.iter().filter(|(_, (_, reads))| Arc::strong_count(reads) == 1);
             if let Some(oldest) = idle.min_by_key(|(_, (number, _))| *number).map(|(pane, _)| pane.clone()) {
                 self.panes.remove(&oldest);
@@ -154,7 +156,8 @@ impl Reads {
     }
 }
 
-/// Returns the server that the settings mean. A container is reached by docker, else by podman.
+/// Returns the server that the settings name. A container is reached by docker, or by podman if
+/// docker is missing.
 async fn server(engine: &Engine, settings: &CapabilitySettings, may_add: bool) -> Result<Server> {
     if let Some(socket) = &settings.socket {
         return engine.server_named(Some(socket));

@@ -1,20 +1,20 @@
-//! The capability's requests: JSON, or a tag whose attributes are strings.
+//! The capability's requests: JSON objects, or tags whose attributes are strings.
 
 use muxtap_api::Tier;
 use serde_json::{Map, Value};
 
 use super::answer::CapabilityAnswer;
 
-/// A request, checked.
+/// A validated request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapabilityRequest {
     pub(super) action: Action,
 }
 
-/// An action, with its parameters. Panes and windows are as they were written.
+/// An action and its parameters. Panes and windows are kept as given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Makes the session where it is missing.
+    /// Creates the session if it is missing.
     Init,
     /// Types a command and presses Enter.
     Send {
@@ -25,48 +25,48 @@ pub enum Action {
         /// Whether the screen is cleared first (C-l).
         clear: bool,
     },
-    /// Reads what a pane shows or printed.
+    /// Reads a pane's screen and history.
     Read {
         /// The pane.
         pane: String,
-        /// How many lines, from the end.
+        /// The number of lines, from the end.
         lines: u32,
-        /// All that is kept.
+        /// Whether all retained lines are read.
         all: bool,
-        /// Only what came since the last read.
+        /// Whether only output since the last read is returned.
         since: bool,
     },
     /// Splits the active pane of a window.
     Split {
         /// The window's index.
         window: u32,
-        /// Side by side.
+        /// Whether the panes are side by side.
         horizontal: bool,
         /// The new pane's title.
         title: Option<String>,
-        /// Its directory.
+        /// The new pane's directory.
         cwd: Option<String>,
     },
     /// Lists windows and panes.
     List,
-    /// Ends a pane.
+    /// Kills a pane.
     KillPane(String),
-    /// Ends a window.
+    /// Kills a window.
     KillWindow(u32),
-    /// Makes a window.
+    /// Creates a window.
     Window {
-        /// Its name.
+        /// The new window's name.
         name: Option<String>,
-        /// Its directory.
+        /// The new window's directory.
         cwd: Option<String>,
     },
 }
 
-/// The pane that is meant where none is named.
+/// The default pane.
 const DEFAULT_PANE: &str = "0.0";
-/// Lines that a read gives where none are asked for.
+/// The default number of lines of a read.
 const DEFAULT_LINES: u32 = 100;
-/// The actions, as they are listed in an error.
+/// The actions, as an error lists them.
 const ACTIONS: &str = "init, send, read, split, list, kill, window";
 
 type Refused = CapabilityAnswer;
@@ -75,8 +75,8 @@ fn refused(error: impl Into<String>, suggestion: impl Into<String>) -> Refused {
     CapabilityAnswer::refused(error, suggestion)
 }
 
-/// Reads a request from a line: a JSON object, or a tag `<capability name="tmux" …/>`. Error: the answer that refuses
-/// it.
+/// Parses a request from a line: a JSON object, or a tag `<capability name="tmux" …/>`. Error: the
+/// response that rejects it.
 pub fn parse_line(line: &str) -> Result<CapabilityRequest, CapabilityAnswer> {
     let line = line.trim();
     let fields = if line.starts_with('<') {
@@ -94,12 +94,12 @@ pub fn parse_line(line: &str) -> Result<CapabilityRequest, CapabilityAnswer> {
 const FORMS: &str = r#"Send {"action":"list"} or <capability name="tmux" action="list" />"#;
 
 impl CapabilityRequest {
-    /// Reads a request from its fields; numbers and truth values may be strings.
+    /// Parses a request from its fields; numbers and booleans may be strings.
     pub fn parse(fields: &Map<String, Value>) -> Result<Self, CapabilityAnswer> {
         Self::read(fields)
     }
 
-    /// Returns what it takes to carry it out.
+    /// Returns the tier that the request needs.
     pub fn tier(&self) -> Tier {
         match self.action {
             Action::Read { .. } | Action::List => Tier::Read,
@@ -162,7 +162,7 @@ impl CapabilityRequest {
                 (None, None) => return Err(missing("pane\" or \"window", "Say what to kill")),
             },
             "window" => Action::Window {
-                // In a tag `name` is the capability's, unless it says something else.
+                // In a tag `name` is the capability's name, unless it has another value.
                 name: fields.text("window_name")?.or(fields.text("name")?.filter(|name| name != "tmux")),
                 cwd: fields.text("cwd")?,
             },
@@ -210,7 +210,7 @@ fn invalid(name: &str, value: &Value, wanted: &str) -> Refused {
     refused(format!("Invalid parameter \"{name}\": {value}"), format!("Give {wanted}"))
 }
 
-/// Reads the attributes of a tag.
+/// Parses the attributes of a tag.
 fn attributes(tag: &str) -> Result<Map<String, Value>, Refused> {
     let broken = |what: &str| refused(format!("The tag cannot be read: {what}"), FORMS);
     let rest = tag.strip_prefix("<capability").ok_or_else(|| broken("it is no <capability …/>"))?;
@@ -235,14 +235,14 @@ fn attributes(tag: &str) -> Result<Map<String, Value>, Refused> {
             value.get(1..).and_then(|value| value.split_once(quote)).ok_or_else(|| broken("a quote is not closed"))?;
         let name = name.trim_end();
         let value = unescaped(value).ok_or_else(|| broken("an escape such as &amp; is unknown"))?;
-        // The seed's action `window` has a second `name`: the window's.
+        // The action `window` of the original contract has a second `name`: the window's.
         let name = if name == "name" && fields.contains_key("name") { "window_name" } else { name };
         fields.insert(name.to_owned(), value.into());
         rest = after;
     }
 }
 
-/// Decodes XML's escapes. `None`: there is an unknown one.
+/// Decodes XML's escapes. `None`: an escape is unknown.
 fn unescaped(text: &str) -> Option<String> {
     let mut decoded = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,8 +1,9 @@
-//! Descriptors that another process of this user hands over: its stdin and stdout, so that the daemon reads and writes
-//! them and no process stands between.
+//! Descriptors that another process of this user hands over: its stdin and stdout, so that the
+//! daemon reads and writes them without a process in between.
 //!
-//! They come over the connection's Unix socket, both at once (`SCM_RIGHTS`, unix(7)). Whoever reads that socket in the
-//! usual way loses them: the daemon says when it is ready ([`READY`]), and the other side sends nothing before that.
+//! Both are sent at once over the connection's Unix socket (`SCM_RIGHTS`, unix(7)). An ordinary
+//! read of that socket loses them, so the daemon announces when it is ready ([`READY`]), and the
+//! other side sends nothing before that.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -23,8 +24,8 @@ use tokio::{
 };
 use tokio_util::either::Either;
 
-/// The byte by which the daemon says that it is ready for the descriptors, that it has them, and at last that whoever
-/// was on their other side has left.
+/// The byte by which the daemon announces that it is ready for the descriptors, then that it has
+/// them, and finally that their other end was closed.
 pub const READY: u8 = b'\n';
 
 /// The reading end that was handed over.
@@ -32,7 +33,7 @@ pub type Stdin = Either<pipe::Receiver, Socket>;
 /// The writing end that was handed over.
 pub type Stdout = Either<pipe::Sender, Socket>;
 
-/// The side that hands over.
+/// The sending side.
 mod giving {
     use std::{
         io::{self, IoSlice},
@@ -47,11 +48,13 @@ mod giving {
         net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, sockopt},
     };
 
-    /// Returns what may be handed over of a descriptor of this process. `None`: it is neither a Unix stream nor a pipe
-    /// that can be opened anew (Linux can, by `/proc`); a terminal, for one, is shared with a shell.
+    /// Returns a form of this process's descriptor that may be handed over. `None`: the descriptor
+    /// is neither a Unix stream nor a pipe that can be reopened (Linux can, by `/proc`); a
+    /// terminal, for example, is shared with a shell.
     pub fn own(fd: BorrowedFd<'_>, access: OFlags) -> Option<OwnedFd> {
         match FileType::from_raw_mode(rustix::fs::fstat(fd).ok()?.st_mode) {
-            // Opened anew: that it does not block is a property of what was opened, which others share.
+            // Reopened: non-blocking mode belongs to the open file description, which other
+            // processes share.
             FileType::Fifo => {
                 let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
                 rustix::fs::open(path, access | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty()).ok()
@@ -65,7 +68,7 @@ mod giving {
         }
     }
 
-    /// Sends both, in this order, over a socket that blocks.
+    /// Sends both descriptors, in this order, over a blocking socket.
     pub fn send(socket: &std::os::unix::net::UnixStream, fds: [&OwnedFd; 2]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -84,7 +87,7 @@ mod giving {
 
 pub use giving::{own, send};
 
-/// Receives both.
+/// Receives both descriptors.
 pub async fn receive(socket: &UnixStream) -> io::Result<(Stdin, Stdout)> {
     let fds = socket.async_io(Interest::READABLE, || received(socket)).await?;
     let [stdin, stdout]: [OwnedFd; 2] = fds.try_into().map_err(|_| io::Error::other("two descriptors were to come"))?;
@@ -101,8 +104,8 @@ pub async fn receive(socket: &UnixStream) -> io::Result<(Stdin, Stdout)> {
     Ok((stdin, stdout))
 }
 
-/// Where the system has no such flag, nothing is started between the two calls: this thread starts
-/// everything.
+/// On a system without this flag no process is started between the two calls: this thread starts
+/// all processes.
 #[cfg(not(target_vendor = "apple"))]
 const CLOSED_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(target_vendor = "apple")]
@@ -129,7 +132,8 @@ fn is_pipe(fd: &OwnedFd) -> io::Result<bool> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) == FileType::Fifo)
 }
 
-/// A Unix stream that others hold too. Whether it blocks is theirs to say: no call here does, whatever they said.
+/// A Unix stream that other processes hold too. They control its blocking mode; no call here blocks
+/// in either mode.
 #[derive(Debug)]
 pub struct Socket(AsyncFd<OwnedFd>);
 
@@ -211,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// Both ends of the way on which descriptors go.
+    /// Creates the socket pair over which descriptors are sent.
     fn way() -> (std::os::unix::net::UnixStream, UnixStream) {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
@@ -239,7 +243,7 @@ mod tests {
         let mut told = [0; 4];
         client_from.read_exact(&mut told).unwrap();
         assert_eq!((&asked, &told), (b"asked", b"told"));
-        // The end comes through as well, both ways.
+        // The end of the stream passes through as well, in both directions.
         drop(client_to);
         assert_eq!(read.read(&mut asked).await.unwrap(), 0);
         drop((write, own_stdout, stdout));

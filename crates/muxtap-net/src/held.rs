@@ -1,4 +1,4 @@
-//! Bodies that hold something until they are over.
+//! Bodies that hold a value until they are dropped.
 
 use std::{
     pin::Pin,

@@ -1,5 +1,5 @@
-//! Listening: sockets, TLS, tokens, and the limits of a connection. Every face that listens uses
-//! this; what a request means is the face's own business.
+//! Listening: sockets, TLS, tokens, and the limits of a connection. Every interface that listens
+//! uses this crate; the meaning of a request is the interface's own.
 
 pub mod handed;
 mod held;

@@ -1,10 +1,10 @@
 //! The user at the other end of a TCP connection within this machine.
 //!
-//! Linux lists its sockets in `/proc/net/tcp` and `/proc/net/tcp6`, each with the user that made it
-//! (proc(5)). The peer of an accepted connection is the socket whose addresses are the connection's
-//! own, the other way round. A socket that no process holds (closed, `TIME_WAIT`) is listed with
-//! inode 0 and user 0, so only a socket with an inode counts: a caller that sends a request and
-//! closes at once does not pass for root.
+//! Linux lists its sockets in `/proc/net/tcp` and `/proc/net/tcp6`, each with the user that created
+//! it (proc(5)). The peer of an accepted connection is the socket with the connection's own
+//! addresses swapped. A socket that no process holds (closed, `TIME_WAIT`) is listed with inode 0
+//! and user 0, so only a socket with an inode counts: a caller that sends a request and closes
+//! immediately does not pass for root.
 
 use std::{
     collections::HashMap,
@@ -23,31 +23,32 @@ use tokio::{
     time::timeout,
 };
 
-/// Where Linux lists the sockets of TCP. A socket of IPv6 may have an address of IPv4.
+/// The files in which Linux lists TCP sockets. An IPv6 socket may have an IPv4 address.
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
-/// Bytes of one table that are read at most: some 400,000 sockets.
+/// The most bytes of one table that are read: some 400,000 sockets.
 const TABLE_BYTES: u64 = 64 * 1024 * 1024;
-/// Readings of the tables at once, for all connections.
+/// The number of concurrent readings of the tables, for all connections.
 const READERS: usize = 1;
 /// Owner lookups that may be pending at once.
 const LOOKUPS: usize = 128;
-/// How long a connection waits for its owner to be found, among those that are looked for at once. Two readings are
-/// short, but the thread that begins them and hears of them may be busy with a thousand waits.
+/// The time limit for finding a connection's owner, among those looked up at once. Two readings are
+/// short, but the thread that starts them and receives their results may be busy with a thousand
+/// waits.
 const OWNER_LIMIT: Duration = Duration::from_secs(30);
-/// The users of a user namespace that has all: those of the machine itself.
+/// The number of users in a user namespace that has all users: the machine's own.
 const ALL_USERS: u64 = u32::MAX as u64;
 
 static READING: Semaphore = Semaphore::const_new(READERS);
 static LOOKING: Semaphore = Semaphore::const_new(LOOKUPS);
-/// Connections whose user the next reading looks for.
+/// The lookups for the next reading.
 static WAITING: Mutex<Vec<Lookup>> = Mutex::new(Vec::new());
 
 /// The user at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The user that made the peer's socket, which is open.
+    /// The user that created the peer's open socket.
     User(u32),
-    /// No open socket of a known user is listed as the peer: it was closed, or its user has no
+    /// The peer is not listed as an open socket of a known user: it was closed, or its user has no
     /// number in this user namespace.
     Unlisted,
 }
@@ -72,14 +73,15 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Notes the ends of a connection that was accepted.
+    /// Records the ends of an accepted connection.
     pub(super) fn of(stream: &TcpStream, peer: SocketAddr) -> Self {
         let own = stream.local_addr().ok().zip(inode(stream));
         Self { own: own.map(|(addr, inode)| (canonical(addr), inode)), peer: canonical(peer), found: OnceCell::new() }
     }
 
-    /// Returns the user at the other end. The first call looks it up, within 30 s; the others return the
-    /// same. [`Owner::Unlisted`] where the system does not say: [`is_told`] tells that beforehand.
+    /// Returns the user at the other end. The first call looks it up, within 30 s; later calls
+    /// return the same value. [`Owner::Unlisted`] if the system does not report it, which
+    /// [`is_told`] determines beforehand.
     pub async fn owner(&self) -> Owner {
         let look_up = async {
             let Some((own, inode)) = self.own else { return Owner::Unlisted };
@@ -98,8 +100,8 @@ pub(super) async fn keeps_up() {
     let _ = LOOKING.acquire().await;
 }
 
-/// Looks a connection up, together with all that wait meanwhile: one reading of the tables serves all
-/// of them, so that many connections of another user delay one of this user by two readings.
+/// Looks up a connection together with all pending ones: one reading of the tables serves all of
+/// them, so many connections of another user delay one of this user by at most two readings.
 async fn look_up(own: SocketAddr, inode: u64, peer: SocketAddr) -> Option<Owner> {
     let (answer, mut found) = oneshot::channel();
     WAITING.lock().unwrap_or_else(PoisonError::into_inner).push(Lookup { own, inode, peer, answer });
@@ -108,7 +110,7 @@ async fn look_up(own: SocketAddr, inode: u64, peer: SocketAddr) -> Option<Owner>
         found = &mut found => return found.ok().flatten(),
         permit = READING.acquire() => {
             let permit = permit.ok()?;
-            // The reading goes on if this connection ends, for the others.
+            // The reading continues for other connections if this one ends.
             tokio::task::spawn_blocking(move || {
                 answer_all(std::mem::take(&mut *WAITING.lock().unwrap_or_else(PoisonError::into_inner)));
                 drop(permit);
@@ -118,7 +120,7 @@ async fn look_up(own: SocketAddr, inode: u64, peer: SocketAddr) -> Option<Owner>
     found.await.ok().flatten()
 }
 
-/// A connection whose user is asked for.
+/// A connection whose user is looked up.
 struct Lookup {
     own: SocketAddr,
     inode: u64,
@@ -126,10 +128,10 @@ struct Lookup {
     answer: oneshot::Sender<Option<Owner>>,
 }
 
-/// Reads the tables once and answers all of these.
+/// Reads the tables once and answers all of these lookups.
 fn answer_all(lookups: Vec<Lookup>) {
     if lookups.is_empty() {
-        // An earlier reading has answered all.
+        // An earlier reading has answered all lookups.
         return;
     }
     let wanted: Vec<_> = lookups.iter().map(|lookup| (lookup.own, lookup.inode, lookup.peer)).collect();
@@ -141,25 +143,26 @@ fn answer_all(lookups: Vec<Lookup>) {
     }
 }
 
-/// Returns whether the system lists sockets with their users: whether it lists this one.
+/// Returns whether the system lists sockets with their users; tested with this listener.
 pub fn is_told(listener: &TcpListener) -> bool {
     let Some((addr, own)) = listener.local_addr().ok().zip(inode(listener)) else { return false };
     let listed = |row: &Row| row.inode == own && row.own == canonical(addr);
     TABLES.iter().any(|table| rows(table, |row| listed(row)).unwrap_or_default())
 }
 
-/// What the tables say of a connection.
+/// The tables' entries for a connection.
 #[derive(Clone, Debug, Default)]
 struct Found {
-    /// Whether the connection's own end is listed, with its inode: it is this connection, and not a
-    /// later one of the same addresses.
+    /// Whether the connection's own end is listed with its inode: the entry is this connection's,
+    /// not that of a later one with the same addresses.
     is_own: bool,
-    /// The user of the peer's end, which is open.
+    /// The user of the peer's open socket.
     peer: Option<u32>,
 }
 
 impl Found {
-    /// Reads what the tables say of connections: own address, inode of the own end, the peer's address.
+    /// Reads the tables' entries for connections: own address, inode of the own end, the peer's
+    /// address.
     fn read(wanted: &[(SocketAddr, u64, SocketAddr)]) -> io::Result<Vec<Self>> {
         let places: HashMap<_, _> = wanted.iter().zip(0..).map(|((own, _, peer), at)| ((*own, *peer), at)).collect();
         let mut found = vec![Self::default(); wanted.len()];
@@ -200,16 +203,16 @@ impl Found {
     }
 }
 
-/// Returns whether this number means one user: in a user namespace all users that it does not have
-/// are shown as one, the overflow user (`user_namespaces(7)`).
+/// Returns whether this number means one user: a user namespace shows all users without a number in
+/// it as one, the overflow user (`user_namespaces(7)`).
 fn is_certain(user: u32) -> bool {
     let overflow = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
     let overflow = overflow.and_then(|text| text.trim().parse().ok()).unwrap_or(65534);
-    // Without such namespaces the map does not exist.
+    // Without user namespaces the map does not exist.
     user != overflow || std::fs::read_to_string("/proc/self/uid_map").map_or(true, |map| has_all_users(&map))
 }
 
-/// Returns whether a map of users (`inside outside count` in each row) has all of them.
+/// Returns whether a map of users (`inside outside count` in each row) covers all of them.
 fn has_all_users(map: &str) -> bool {
     let count = |row: &str| row.split_ascii_whitespace().nth(2).and_then(|count| count.parse::<u64>().ok());
     map.lines().filter_map(count).fold(0, u64::saturating_add) >= ALL_USERS
@@ -225,7 +228,7 @@ struct Row {
 }
 
 impl Row {
-    /// Reads `sl local rem st tx:rx tr:when retrnsmt uid timeout inode …`.
+    /// Parses `sl local rem st tx:rx tr:when retrnsmt uid timeout inode …`.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace().skip(1);
         let (own, peer) = (address(words.next()?)?, address(words.next()?)?);
@@ -235,7 +238,7 @@ impl Row {
     }
 }
 
-/// Reads an address: words of 32 bits in this machine's order of bytes, then the port.
+/// Parses an address: 32-bit words in this machine's byte order, then the port.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let word = |at: usize| u32::from_str_radix(ip.get(at..at + 8)?, 16).ok().map(u32::to_ne_bytes);
@@ -252,7 +255,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(canonical(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?)))
 }
 
-/// Shows the rows of a table to `look` until that returns `true`. Returns whether it did.
+/// Passes the rows of a table to `look` until it returns `true`. Returns whether it did.
 fn rows(table: &str, mut look: impl FnMut(&Row) -> bool) -> io::Result<bool> {
     let mut reader = BufReader::with_capacity(64 * 1024, File::open(table)?.take(TABLE_BYTES));
     let mut line = String::new();
@@ -265,7 +268,8 @@ fn rows(table: &str, mut look: impl FnMut(&Row) -> bool) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Returns an address as all sockets write it: of IPv4 where it is one, without flow and scope.
+/// Returns an address in the one form that all sockets share: IPv4 if it is a mapped one, without
+/// flow and scope.
 fn canonical(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }
@@ -288,7 +292,7 @@ mod tests {
             let row = Row::parse(line).unwrap();
             assert_eq!((row.own, row.peer), ("127.0.0.1:3341".parse().unwrap(), "127.0.0.2:50000".parse().unwrap()));
             assert_eq!((row.user, row.inode), (1000, 4711));
-            // An address of IPv4 in a socket of IPv6.
+            // An IPv4 address in an IPv6 socket.
             let mapped = address("0000000000000000FFFF00000100007F:0D0D").unwrap();
             assert_eq!(mapped, "127.0.0.1:3341".parse().unwrap());
             let six = address("00000000000000000000000001000000:0D0D").unwrap();
@@ -330,7 +334,7 @@ mod tests {
         }
     }
 
-    /// Many that are asked for at once are found by few readings, each with its own answer.
+    /// Many concurrent lookups need few readings, each with its own result.
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn many_connections_are_looked_up_together() {
@@ -341,7 +345,7 @@ mod tests {
             let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let (stream, peer) = listener.accept().await.unwrap();
             ends.push(Ends::of(&stream, peer));
-            // Every other one leaves.
+            // Every other client disconnects.
             clients.push((stream, (at % 2 == 0).then_some(client)));
         }
         let owners = futures_util::future::join_all(ends.iter().map(Ends::owner)).await;
@@ -351,7 +355,7 @@ mod tests {
         drop(clients);
     }
 
-    /// A later connection with the same two addresses is another one.
+    /// A later connection with the same two addresses is a different one.
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_connection_is_its_own_socket_and_not_another_of_its_addresses() {
@@ -387,14 +391,14 @@ mod tests {
         let writers = tokio::runtime::Handle::current();
         let open = OpenConnections::default();
         let serving = tokio::spawn(serve(Listener::Tcp(listener), router, limits, writers, open, stop.clone()));
-        // A reading that goes on until all have asked.
+        // Keeps the reading busy until all lookups are pending.
         let reading = READING.acquire().await.unwrap();
         let mut clients = Vec::new();
         for _ in 0..PLACES + 64 {
             let mut client = TcpStream::connect(addr).await.unwrap();
             client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
             clients.push(client);
-            // Who accepts has had its turn.
+            // The accept loop has had its turn.
             tokio::task::yield_now().await;
         }
         drop(reading);

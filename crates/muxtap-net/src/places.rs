@@ -1,6 +1,9 @@
-//! The places of a TCP port's connections. A connection whose caller has not authenticated holds one of few places and
-//! loses it to a newer connection when all are taken, so silent connections never keep a token's holder waiting. A
-//! connection whose caller has authenticated keeps its place, and no credential takes the places of all others.
+//! The places of a TCP port's connections.
+//!
+//! A connection whose caller has not authenticated holds one of few places. If all are taken, it
+//! loses its place to a newer connection, so silent connections never keep a caller with a token
+//! waiting. A connection whose caller has authenticated keeps its place, and no credential can take
+//! the places of all others.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,18 +15,20 @@ use std::{
 use muxtap_base::address::group;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at once whose callers have not authenticated, of all addresses.
+/// The most connections at once whose callers have not authenticated, for all addresses.
 pub(super) const UNAUTHENTICATED: usize = 512;
-/// Of them, the connections of one remote address; the addresses of this machine share [`UNAUTHENTICATED`].
+/// The most of them from one remote address; the addresses of this machine share
+/// [`UNAUTHENTICATED`].
 const ADDRESS_UNAUTHENTICATED: usize = 64;
-/// For so long a connection keeps its place where older ones have one: its request is on its way.
+/// The time for which a new connection keeps its place while older ones have one: its request is on
+/// its way.
 const GRACE: Duration = Duration::from_secs(2);
-/// Connections at once of callers with the token.
+/// The most connections at once of callers with the token.
 const TOKEN_CONNECTIONS: usize = 3072;
-/// Connections at once of one login: a page's cookie or a device's session.
+/// The most connections at once of one login: a page's cookie or a device's session.
 const LOGIN_CONNECTIONS: usize = 256;
 
-/// What a connection's caller has authenticated with.
+/// The credential by which a connection's caller has authenticated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Credential {
     /// The token of the port.
@@ -33,7 +38,7 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// Returns how many connections at once it may have.
+    /// Returns the most connections at once of this credential.
     fn most(&self) -> usize {
         match self {
             Self::Token => TOKEN_CONNECTIONS,
@@ -53,9 +58,9 @@ pub struct Places {
 #[derive(Debug, Default)]
 struct Taken {
     next: u64,
-    /// Connections whose callers have not authenticated, the oldest first.
+    /// Connections without an authenticated caller, the oldest first.
     unauthenticated: BTreeMap<u64, Unauthenticated>,
-    /// Connections whose callers have.
+    /// The number of connections with an authenticated caller.
     authenticated: usize,
     of_credentials: HashMap<Credential, usize>,
 }
@@ -63,7 +68,7 @@ struct Taken {
 #[derive(Debug)]
 struct Unauthenticated {
     address: IpAddr,
-    /// Responses in progress.
+    /// The number of responses in progress.
     responses: usize,
     since: Instant,
     /// Cancelled to close the connection.
@@ -85,13 +90,16 @@ pub struct Place {
 pub struct Response(Arc<Place>);
 
 impl Places {
-    /// Creates the places of a port: so many for callers that have not authenticated, and for those that have.
+    /// Creates the places of a port: a number for callers that have not authenticated, and one for
+    /// callers that have.
     pub fn new(unauthenticated: usize, authenticated: usize) -> Arc<Self> {
         Arc::new(Self { unauthenticated, authenticated, taken: Mutex::default() })
     }
 
-    /// Gives a new connection a place. Where all are taken, the connection that loses its own is the oldest without a
-    /// response in progress, else the oldest; of the same address where that one has too many.
+    /// Gives a new connection a place. If all are taken, the oldest connection without a response
+    /// in progress loses its place, otherwise the oldest one; connections that have just arrived
+    /// lose theirs last. If the new one's address has too many, one of that address loses its
+    /// place.
     pub fn take(self: &Arc<Self>, addr: SocketAddr) -> Arc<Place> {
         let address = group(addr.ip());
         let most = if address.is_loopback() { self.unauthenticated } else { ADDRESS_UNAUTHENTICATED };
@@ -119,7 +127,8 @@ impl Places {
 impl Taken {
     fn evict(&mut self, of: impl Fn(&Unauthenticated) -> bool) {
         let among = self.unauthenticated.iter().filter(|(_, one)| of(one));
-        // One that has just come is about to say who it is: whoever holds old places takes none of those.
+        // A new connection is about to authenticate, so older ones are evicted first: their holders
+        // cannot crowd it out.
         let order =
             |(number, one): &(&u64, &Unauthenticated)| (one.since.elapsed() < GRACE, one.responses > 0, **number);
         let first = among.min_by_key(order).map(|(number, _)| *number);
@@ -130,11 +139,12 @@ impl Taken {
 }
 
 impl Place {
-    /// Makes the place one of a caller that has authenticated: the connection keeps it. Returns false where the
-    /// credential, or all together, have as many as they may have, or where the place was lost meanwhile.
+    /// Marks the place as one of an authenticated caller, so that the connection keeps it. Returns
+    /// false if the credential, or all together, have reached their limit, or if the place was lost
+    /// in the meantime.
     pub fn authenticate(&self, credential: Credential) -> bool {
         let mut own = self.credential.lock().unwrap_or_else(PoisonError::into_inner);
-        // The first credential counts: a connection has one place, whoever uses it.
+        // The first credential counts: a connection has one place, for all credentials that use it.
         if own.is_some() {
             return true;
         }
@@ -157,7 +167,7 @@ impl Place {
         self.evicted.cancelled().await;
     }
 
-    /// Notes a response in progress, until the value that is returned is dropped.
+    /// Counts a response as in progress, until the returned value is dropped.
     pub fn respond(self: &Arc<Self>) -> Response {
         if let Some(one) = self.places.taken().unauthenticated.get_mut(&self.number) {
             one.responses += 1;
@@ -212,13 +222,13 @@ mod tests {
         let answered = first.respond();
         let third = places.take(from("127.9.9.9"));
         assert!(![&holder, &first, &second, &third].iter().any(|place| is_lost(place)));
-        // The first one has a response in progress: the second one goes.
+        // The first one has a response in progress, so the second one loses its place.
         let fourth = places.take(from("::1"));
         assert!(is_lost(&second) && !is_lost(&first) && !is_lost(&holder));
         assert!(!second.authenticate(Credential::Token), "its place is lost");
         let more: Vec<_> = (0..9).map(|_| places.take(from("127.0.0.1"))).collect();
         assert!(is_lost(&third) && is_lost(&fourth) && !is_lost(&first) && !is_lost(&holder));
-        // Where all have a response in progress the oldest goes all the same.
+        // If all have a response in progress, the oldest loses its place.
         let _answered: Vec<_> = more.iter().map(Place::respond).collect();
         let _last = places.take(from("127.0.0.1"));
         assert!(is_lost(&first) && !is_lost(&holder));
@@ -246,7 +256,7 @@ mod tests {
         assert!(!taken().authenticate(login()));
         let holder = taken();
         assert!(holder.authenticate(Credential::Token) && !taken().authenticate(Credential::Token));
-        // What was given back can be taken again.
+        // A released place can be taken again.
         drop(own);
         assert!(taken().authenticate(login()));
         assert_eq!(places.taken().of_credentials.len(), 1);

@@ -1,19 +1,20 @@
-//! Lines of the log that anybody could cause: one now and then, for all that happened meanwhile.
+//! Limits log lines that any caller could cause: one per interval, with the number of events since
+//! the last one.
 
 use std::{
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-/// The time between two lines of the log about what was refused.
+/// The interval between two log lines about refused callers.
 const SUMMARY: Duration = Duration::from_secs(60);
 
-/// Counts what would fill the log.
+/// Counts events that would flood the log.
 #[derive(Debug, Default)]
 pub struct Seldom(Mutex<(Option<Instant>, u64)>);
 
 impl Seldom {
-    /// Counts one more. Returns how many there were since the last line, where it is time for another.
+    /// Counts one event. Returns the number since the last line if another line is due.
     pub fn note(&self) -> Option<u64> {
         self.note_at(Instant::now())
     }

@@ -1,4 +1,4 @@
-//! Accepting connections and speaking HTTP on them.
+//! Accepts connections and serves HTTP on them.
 
 use std::{
     convert::Infallible,
@@ -47,44 +47,45 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Limits of a listener and its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once; more wait until one ends. Over TCP: connections whose callers have authenticated.
+    /// The most connections at once; further ones wait until one ends. Over TCP: connections whose
+    /// callers have authenticated.
     pub connections: usize,
-    /// Over TCP: connections at once whose callers have not authenticated; of more, the oldest is closed. `None`: all
-    /// callers are this user.
+    /// Over TCP: the most connections at once whose callers have not authenticated; beyond it the
+    /// oldest is closed. `None`: all callers are this user.
     pub unauthenticated: Option<usize>,
-    /// How long a request's head, a TLS handshake and an idle connection may take each.
+    /// The time limit for a request's head, a TLS handshake and an idle connection, each.
     pub head: Option<Duration>,
-    /// How long a client may read nothing of its response before it is dropped.
+    /// The time for which a client may read nothing of its response before it is dropped.
     pub stall: Option<Duration>,
-    /// How long open responses may take after the end of the service.
+    /// The time for open responses to complete after the service stops.
     pub grace: Duration,
 }
 
-/// Connections over TCP at once whose callers have authenticated.
+/// The most connections at once over TCP whose callers have authenticated.
 const CONNECTIONS: usize = 4096;
-/// Connections on the Unix socket at once.
+/// The most connections at once on the Unix socket.
 const LOCAL_CONNECTIONS: usize = 8192;
-/// How long a request's head, a TLS handshake and an idle connection may take over TCP.
+/// The time limit for a request's head, a TLS handshake and an idle connection over TCP.
 const HEAD: Duration = Duration::from_secs(30);
-/// How long a client over TCP may read nothing of its response.
+/// The time for which a TCP client may read nothing of its response.
 const STALL: Duration = Duration::from_secs(60);
-/// How long open responses may take after the end.
+/// The time for open responses to complete after the service stops.
 const GRACE: Duration = Duration::from_secs(5);
-/// Bytes of a request's head.
+/// The longest head of a request, in bytes.
 const HEAD_BYTES: usize = 64 * 1024;
-/// TCP connections accepted in a row before the accept loop yields, so that open connections can read requests that
-/// have arrived.
+/// The TCP connections accepted in a row before the accept loop yields, so that open connections
+/// can read requests that have arrived.
 const IN_A_ROW: usize = 16;
 /// The pause after a failed accept: no event says when the next one would succeed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a connection may hold a descriptor of the reserve.
+/// The time for which a connection may hold a reserve descriptor.
 const LENT_LIMIT: Duration = Duration::from_secs(5);
-/// How long the head of its request may take then: idle connections must not hold all of the
-/// reserve.
+/// The time limit for the head of such a connection's request: idle connections must not hold the
+/// whole reserve.
 const LENT_HEAD: Duration = Duration::from_millis(500);
 
 impl Limits {
-    /// Limits for programs of this user: their readers may stop for as long as they like (`tail |
+    /// Limits for programs of this user: their readers may pause for any length of time (`tail |
     /// less`).
     pub const LOCAL: Self =
         Self { connections: LOCAL_CONNECTIONS, unauthenticated: None, head: None, stall: None, grace: GRACE };
@@ -108,8 +109,8 @@ pub enum Listener {
     Tls(TcpListener, TlsAcceptor),
 }
 
-/// A permit to be one of the connections at once: an extension of each request. A task that
-/// outlives its connection (a WebSocket) keeps the permit.
+/// A permit to hold a connection: an extension of each request. A task that outlives its connection
+/// (a WebSocket) keeps the permit.
 #[derive(Clone, Debug)]
 pub struct ConnectionPermit {
     place: Option<Arc<Place>>,
@@ -117,13 +118,13 @@ pub struct ConnectionPermit {
 }
 
 impl ConnectionPermit {
-    /// Notes that the connection's caller has authenticated: from now on the connection keeps its place. Returns false
-    /// where that credential has as many connections as it may have.
+    /// Records that the connection's caller has authenticated: from now on the connection keeps its
+    /// place. Returns false if the credential has reached its limit of connections.
     pub fn authenticate(&self, credential: Credential) -> bool {
         self.place.as_ref().is_none_or(|place| place.authenticate(credential))
     }
 
-    /// Resolves when the connection has to give way to a newer one.
+    /// Resolves when the connection has lost its place to a newer one.
     async fn lost(&self) {
         match &self.place {
             Some(place) => place.lost().await,
@@ -132,18 +133,18 @@ impl ConnectionPermit {
     }
 }
 
-/// The number of open connections, for whoever wants to know when there are none.
+/// The number of open connections, with a notification when there are none.
 #[derive(Clone, Debug, Default)]
 pub struct OpenConnections(watch::Sender<usize>);
 
 impl OpenConnections {
-    /// Resolves when no connection was open for this long, and again each time that is asked.
+    /// Resolves when no connection has been open for this long; each call measures anew.
     pub async fn none_for(&self, long: Duration) {
         let mut open = self.0.subscribe();
         loop {
             // The sender lives as long as `self`.
             let _ = open.wait_for(|open| *open == 0).await;
-            // Any change counts, also one that came and went.
+            // Any change counts, including a connection that has already ended.
             tokio::select! {
                 _ = open.changed() => {}
                 () = tokio::time::sleep(long) => return,
@@ -167,19 +168,19 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Marks a response that is a stream. From its first byte on its connection is driven by the
-/// threads that write streams, so that the thread which handles requests does nothing for it.
+/// Marks a response that is a stream. From its first byte on, the threads that write streams drive
+/// its connection, so that the thread that handles requests does no work for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Streaming;
 
-/// Marks the requests of a connection that was accepted with a descriptor of the reserve: an
-/// extension of each. Requests that need another descriptor, or would hold this one, are to be
-/// refused. The connection is closed after one response.
+/// Marks the requests of a connection that was accepted with a reserve descriptor: an extension of
+/// each. Requests that need another descriptor, or would hold this one, must be refused. The
+/// connection is closed after one response.
 #[derive(Clone, Copy, Debug)]
 pub struct OutOfDescriptors;
 
-/// Serves until `stop` is cancelled, and then until open responses are written or [`Limits::grace`]
-/// is over. Responses that are marked as [`Streaming`] are written on `writers`.
+/// Serves until `stop` is cancelled, and then until open responses are complete or
+/// [`Limits::grace`] has passed. Responses marked as [`Streaming`] are written on `writers`.
 pub async fn serve(
     listener: Listener,
     router: Router,
@@ -208,7 +209,8 @@ pub async fn serve(
     let mut is_logged = false;
     for number in 1_usize.. {
         let accepted = async {
-            // The semaphore is never closed. Connections that have to authenticate give way to each other.
+            // The semaphore is never closed. Over TCP, connections are not limited here: they evict
+            // each other until they authenticate.
             let permit = if places.is_none() {
                 permits.clone().acquire_owned().await.ok()
             } else {
@@ -246,8 +248,8 @@ enum Accepted {
 }
 
 impl Listener {
-    /// Accepts the next connection; with a descriptor of the reserve where there is no other.
-    /// `is_logged`: whether the failure is logged already.
+    /// Accepts the next connection, with a reserve descriptor if no other is free. `is_logged`:
+    /// whether the failure was logged already.
     async fn accept_next(&self, is_logged: &mut bool) -> (Accepted, Option<Lent>) {
         loop {
             let error = match self.accept().await {
@@ -263,7 +265,8 @@ impl Listener {
             }
             if descriptors::are_out(&error)
                 && let Some(lent) = reserve::lend()
-                // Another thread may have opened a file meanwhile, or the caller has left.
+                // Another thread may have opened a file in the meantime, or the caller may have
+                // disconnected.
                 && let Some(Ok(accepted)) = self.accept().now_or_never()
             {
                 return (accepted, Some(lent));
@@ -285,8 +288,8 @@ impl Listener {
             }
             Self::Tcp(listener) | Self::Tls(listener, _) => {
                 let (stream, addr) = listener.accept().await?;
-                // An answer is one small write: it must not wait for the acknowledgement of the one
-                // before.
+                // A response is one small write: it must not wait for the acknowledgement of the
+                // previous one.
                 stream.set_nodelay(true)?;
                 Ok(Accepted::Tcp(stream, Peer::Tcp { addr, tls: matches!(self, Self::Tls(..)) }))
             }
@@ -303,17 +306,17 @@ struct Server {
     writers: Handle,
     stop: CancellationToken,
     open: TaskTracker,
-    /// Cancelled to cut connections, whatever they do.
+    /// Cancelled to cut connections in any state.
     cut: CancellationToken,
-    /// Whether the connection has a descriptor of the reserve.
+    /// Whether the connection has a reserve descriptor.
     out_of_descriptors: bool,
     /// Counts connections of other users.
     refused: Arc<Seldom>,
 }
 
 impl Server {
-    /// Serves a connection to its end. `lent`: its descriptor is one of the reserve, and is given
-    /// back.
+    /// Serves a connection to its end. `lent`: the connection's reserve descriptor, returned
+    /// afterwards.
     async fn connection(mut self, accepted: Accepted, permit: ConnectionPermit, lent: Option<Lent>) {
         let cut = self.cut.clone();
         let own = permit.clone();
@@ -377,7 +380,7 @@ impl Server {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(self.limits.stall);
         let is_stream = Arc::new(AtomicBool::new(false));
-        // A layer would be put around each route, for every connection.
+        // A layer would be created for each route, for every connection.
         let service = Requests {
             router: TowerToHyperService::new(self.router),
             peer,
@@ -420,8 +423,8 @@ fn ends(stream: &tokio::net::TcpStream, peer: Peer) -> Option<Arc<Ends>> {
     }
 }
 
-/// Returns the socket of a connection that was upgraded, which nobody else reads from now on. Error: it is no Unix
-/// socket, or more was read of it than the request.
+/// Returns the socket of an upgraded connection; hyper no longer reads from it. Error: the
+/// connection is not a Unix socket, or more than the request was read from it.
 pub fn unix_socket(upgraded: hyper::upgrade::Upgraded) -> io::Result<tokio::net::UnixStream> {
     use std::os::fd::AsFd as _;
     let parts = upgraded.downcast::<TokioIo<Pin<Box<TimeoutStream<tokio::net::UnixStream>>>>>();
@@ -429,7 +432,8 @@ pub fn unix_socket(upgraded: hyper::upgrade::Upgraded) -> io::Result<tokio::net:
     if !parts.read_buf.is_empty() {
         return Err(io::Error::other("more was sent than the request"));
     }
-    // What bounds the time of a write cannot be taken apart; it goes with its own descriptor.
+    // The wrapper that limits the time of a write cannot be taken apart; it is dropped with its own
+    // descriptor.
     let own = parts.io.inner().get_ref().as_fd().try_clone_to_owned()?;
     drop(parts);
     tokio::net::UnixStream::from_std(std::os::unix::net::UnixStream::from(own))
@@ -459,7 +463,8 @@ where
     .await
 }
 
-/// The service of a connection: it notes when a response is a stream, and which responses are in progress.
+/// The service of a connection: records whether a response is a stream, and the responses in
+/// progress.
 struct Requests {
     router: TowerToHyperService<Router>,
     peer: Peer,

@@ -1,7 +1,8 @@
-//! TLS: certificates that are given, or generated here for this machine alone.
+//! TLS: configured certificates, or one generated for this machine alone.
+//!
 //! The authority that signs a generated certificate is limited to the certificate's names, and its
-//! key is thrown away at once: who trusts it trusts one certificate, and no other can ever be made
-//! with it.
+//! key is discarded immediately: trusting it means trusting one certificate, and no other can ever
+//! be signed with it.
 
 use std::{
     fs, io,
@@ -26,37 +27,37 @@ use tokio_rustls::{
     },
 };
 
-/// The names by which this machine reaches itself.
+/// The local names of this machine.
 pub const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 /// A generated certificate's lifetime: the most that Apple's systems accept.
 const LIFETIME: Duration = Duration::from_secs(825 * 86_400);
-/// A certificate is generated anew when less than this is left.
+/// The remaining lifetime below which a certificate is generated anew.
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 86_400);
-/// How much the clocks of this machine and its callers may differ.
+/// The tolerated clock difference between this machine and its callers.
 const CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 
 /// The files of a certificate and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate, followed by what signed it.
+    /// The certificate, followed by those that signed it.
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
 }
 
-/// A certificate that was generated here.
+/// A generated certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedCertificate {
     /// The certificate and its key (mode 0600).
     pub files: CertificateFiles,
-    /// The authority's certificate, which callers have to trust.
+    /// The authority's certificate, which callers must trust.
     pub authority: PathBuf,
 }
 
-/// The longest record of a certificate that is read, in bytes.
+/// The longest certificate record that is read, in bytes.
 const RECORD_BYTES: u64 = 64 << 10;
 
-/// The names and end of a generated certificate, to see whether it is still usable.
+/// The names and expiry of a generated certificate, to check whether it is still usable.
 #[derive(Debug, Serialize, Deserialize)]
 struct CertificateRecord {
     names: Vec<String>,
@@ -64,7 +65,7 @@ struct CertificateRecord {
     expires: u64,
 }
 
-/// Builds the acceptor for this certificate. Error: `CONFLICT` with the file that cannot be used.
+/// Builds the acceptor for this certificate. Error: `CONFLICT` with the file that is unusable.
 pub fn acceptor(files: &CertificateFiles) -> Result<TlsAcceptor> {
     let unusable = |path: &Path, why: &dyn std::fmt::Display| {
         Error::new(ErrorCode::Conflict, format!("cannot use {}: {why}", path.display()))
@@ -85,8 +86,8 @@ pub fn acceptor(files: &CertificateFiles) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Returns the certificate in this directory for these names and [`LOCAL_NAMES`]. Generates it
-/// where it is missing, is for other names, or is near its end.
+/// Returns the certificate in this directory for these names and [`LOCAL_NAMES`]. Generates it if
+/// it is missing, has other names, or expires soon.
 pub fn load_or_generate(dir: &Path, names: &[String]) -> Result<GeneratedCertificate> {
     let mut names: Vec<String> =
         LOCAL_NAMES.iter().map(|name| (*name).to_owned()).chain(names.iter().cloned()).collect();
@@ -107,7 +108,7 @@ pub fn load_or_generate(dir: &Path, names: &[String]) -> Result<GeneratedCertifi
     };
     let texts = generate(&names).map_err(|error| Error::internal(format!("cannot make a certificate: {error}")))?;
     let record = CertificateRecord { names, expires: seconds(SystemTime::now() + LIFETIME) };
-    // The record is removed while the rest changes, so that halves are never used.
+    // The record is removed during the change, so that an incomplete set is never used.
     let _ = fs::remove_file(dir.join("made.json"));
     write(&certificate.authority, &texts.authority).map_err(failed)?;
     write(&certificate.files.cert, &texts.chain).map_err(failed)?;
@@ -196,7 +197,7 @@ mod tests {
         load_or_generate(&dir, &["box.lan".into()]).unwrap();
         let second = fs::read(&certificate.files.cert).unwrap();
         assert_ne!(first, second);
-        // Half of what was made is nothing.
+        // An incomplete set counts as missing.
         fs::remove_file(&certificate.files.key).unwrap();
         load_or_generate(&dir, &["box.lan".into()]).unwrap();
         assert_ne!(second, fs::read(&certificate.files.cert).unwrap());

@@ -1,4 +1,4 @@
-//! The token that callers over TCP must know: a file of the user's, created where it is missing.
+//! The token for callers over TCP: a file of the user's, created if it is missing.
 
 use std::{
     fs,
@@ -13,65 +13,68 @@ use muxtap_base::files::{self, Existing, SecretError};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// A variable of the daemon's environment whose token counts too; no terminal gets it.
+/// The daemon's environment variable with a second valid token; no terminal gets it.
 pub const VARIABLE: &str = "AUTH_TOKEN";
-/// Random bytes of a token.
+/// The number of random bytes in a token.
 const RANDOM_BYTES: usize = 32;
-/// How the daemon's token is made anew.
+/// The hint how to replace the daemon's token.
 const REMEDY: &str = "`muxtap token --new` makes another";
-/// The longest file that is read, in bytes: longer ones hold no token.
+/// The longest file that is read, in bytes: longer ones are not tokens.
 const FILE_BYTES: u64 = 4096;
 
-/// A token in a file, which is read again when it has changed.
+/// A token in a file, which is read again after a change.
 pub struct Token {
     path: PathBuf,
     cached: Mutex<CachedDigest>,
-    /// The hash of another one that counts too.
+    /// The hash of another valid token.
     also: Option<[u8; 32]>,
     remedy: &'static str,
 }
 
 struct CachedDigest {
     digest: [u8; 32],
-    /// The file that was read: device, inode and time of change.
+    /// The identity of the file that was read: device, inode and time of change.
     stamp: (u64, u64, i64, i64),
-    /// Whether the log says that the file cannot be used.
+    /// Whether the file's problem is already logged.
     is_logged: bool,
 }
 
 impl Token {
-    /// Opens the token in this file; creates one where there is none. Error: `CONFLICT` where the
-    /// file is not the user's alone.
+    /// Opens the token in this file; creates one if it is missing. Error: `CONFLICT` if others have
+    /// access to the file.
     pub fn open(path: &Path) -> Result<Self> {
         Self::open_of(path, REMEDY)
     }
 
-    /// Opens or creates the token, as [`Token::open`]. `remedy`: how its user makes another, for errors.
+    /// Opens or creates the token like [`Token::open`]. `remedy`: the way to replace it, for
+    /// errors.
     pub fn open_of(path: &Path, remedy: &'static str) -> Result<Self> {
         write(path, Existing::Keep)?;
         let cached = Mutex::new(read(path, remedy)?.1);
         Ok(Self { path: path.to_owned(), cached, also: None, remedy })
     }
 
-    /// Takes another token too, for as long as this process lives: one of 16 or more visible characters.
+    /// Accepts another token too, for the lifetime of this process: one of 16 or more visible
+    /// characters.
     pub fn or(self, other: Option<String>) -> Self {
         let other = other.filter(|other| is_token(other));
         Self { also: other.map(|other| Sha256::digest(other.as_bytes()).into()), ..self }
     }
 
-    /// Returns whether `given` is the token. The time does not depend on where the two differ, nor
-    /// on their lengths.
+    /// Returns whether `given` is the token. The time does not depend on the position of the first
+    /// difference, nor on the lengths.
     pub fn matches(&self, given: &str) -> bool {
         let given: [u8; 32] = Sha256::digest(given.as_bytes()).into();
         if self.also.is_some_and(|also| given.ct_eq(&also).into()) {
             return true;
         }
         let mut cached = self.cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // A file that is gone counts as changed, too: removing it revokes the token.
+        // A missing file counts as changed too: removing it revokes the token.
         if !fs::metadata(&self.path).is_ok_and(|found| stamp(&found) == cached.stamp) {
             match read(&self.path, self.remedy) {
                 Ok((_, new)) => *cached = new,
-                // A token that others could read grants nothing any more. Anybody may ask: one line says so.
+                // A token that became readable by others is no longer valid. Any caller can cause
+                // this error, so it is logged once.
                 Err(error) => {
                     if !std::mem::replace(&mut cached.is_logged, true) {
                         tracing::warn!("{error}");
@@ -84,19 +87,18 @@ impl Token {
     }
 }
 
-/// Returns the token in the file; creates one where there is none.
+/// Returns the token in the file; creates one if it is missing.
 pub fn read_or_create(path: &Path) -> Result<String> {
     write(path, Existing::Keep)?;
     Ok(read(path, REMEDY)?.0)
 }
 
-/// Checks the token in the file, where there is one. Error: `CONFLICT` where the file is not the user's
-/// alone.
+/// Checks the token in the file, if it exists. Error: `CONFLICT` if others have access to the file.
 pub fn check(path: &Path) -> Result<()> {
     if fs::symlink_metadata(path).is_err() { Ok(()) } else { read(path, REMEDY).map(drop) }
 }
 
-/// Replaces the token: callers that know the old one are refused from now on.
+/// Replaces the token: callers with the old one are refused from now on.
 pub fn renew(path: &Path) -> Result<()> {
     write(path, Existing::Replace)
 }

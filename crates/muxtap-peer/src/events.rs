@@ -1,4 +1,4 @@
-//! Event streams on their way through a link: whole events, and where to go on.
+//! Event streams over a link: passes on whole events and remembers where to resume.
 
 use bytes::{Bytes, BytesMut};
 use memchr::memmem;
@@ -6,27 +6,27 @@ use serde_json::Value;
 
 use super::forward::name_host;
 
-/// Bytes of one event.
+/// The longest event, in bytes.
 const EVENT_BYTES: usize = 16 << 20;
 
-/// A cutter of a stream of Server-Sent Events into whole ones.
+/// Cuts a stream of Server-Sent Events into whole events.
 #[derive(Debug, Default)]
 pub(super) struct Cutter {
     rest: BytesMut,
-    /// How far `rest` was searched for the end of an event.
+    /// The bytes of `rest` already searched for the end of an event.
     searched: usize,
     last_id: Option<String>,
 }
 
 impl Cutter {
-    /// Takes the next bytes. Returns the events that are whole with them, `None` where there are none.
+    /// Takes the next bytes. Returns the events that they complete, `None` if there are none.
     ///
-    /// Error: one is longer than this process keeps.
+    /// Error: an event is longer than [`EVENT_BYTES`].
     pub(super) fn feed(&mut self, bytes: &[u8], host: &str) -> Result<Option<Bytes>, TooLong> {
         self.rest.extend_from_slice(bytes);
         let unsearched = self.rest.get(self.searched..).unwrap_or_default();
         let Some(end) = memmem::rfind(unsearched, b"\n\n").map(|at| self.searched + at + 2) else {
-            // The first half of an end may be there.
+            // The first half of an event's end may already be present.
             self.searched = self.rest.len().saturating_sub(1);
             return if self.rest.len() > EVENT_BYTES { Err(TooLong) } else { Ok(None) };
         };
@@ -39,7 +39,7 @@ impl Cutter {
         Ok(Some(named(whole, host)))
     }
 
-    /// Returns the id of the last whole event, and forgets the rest of one that was not.
+    /// Returns the id of the last whole event and discards an incomplete one.
     pub(super) fn resume(&mut self) -> Option<String> {
         self.rest.clear();
         self.searched = 0;
@@ -47,11 +47,11 @@ impl Cutter {
     }
 }
 
-/// An event that is longer than is kept.
+/// The error for an event above the limit.
 #[derive(Debug)]
 pub(super) struct TooLong;
 
-/// Names the host in events that name a server.
+/// Adds the host to events that name a server.
 fn named(events: Bytes, host: &str) -> Bytes {
     let is_named =
         |text: &[u8]| [&b"\"socket\":"[..], b"\"id\":\"%"].iter().any(|field| memmem::find(text, field).is_some());
@@ -94,7 +94,7 @@ mod tests {
             let rest = got.strip_prefix(first).unwrap_or_else(|| panic!("{size}: {got}"));
             assert_eq!(rest, "data: {\"host\":\"box\",\"socket\":\"box//s\"}\nid: c\n\n", "{size}");
             assert_eq!(cutter.resume().as_deref(), Some("c"), "{size}");
-            // What was half there comes again.
+            // The incomplete event is sent again.
             let again = cutter.feed(b"id: c\n\n", "box").unwrap().unwrap();
             assert_eq!(again, "id: c\n\n");
         }

@@ -1,5 +1,5 @@
-//! Requests that a peer answers. What only looks is asked again when the link is back; what changes something is sent
-//! once.
+//! Requests that a peer answers. A read-only request is sent again when the link is back; a request
+//! that changes something is sent once.
 
 use std::{
     sync::Arc,
@@ -39,29 +39,29 @@ use muxtap_api::{
 };
 use muxtap_net::Streaming;
 
-/// How long an answer that was lost with its link, and is no wait, is waited for.
+/// The time to wait for a response that was lost with its link; waits have their own.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of an answer that is no stream.
+/// The longest response that is not a stream, in bytes.
 const ANSWER_BYTES: usize = 256 << 20;
 
-/// A request whose targets name no host any more.
+/// A request whose targets no longer name a host.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The HTTP method.
     pub method: Method,
     /// The path, with its query.
     pub path: String,
-    /// JSON, or nothing.
+    /// JSON, or empty.
     pub body: Bytes,
     /// `Last-Event-ID`.
     pub resume: Option<String>,
-    /// The key under which it may be asked again: what it begins is begun once.
+    /// The idempotency key: with it the request may be sent again, and its action starts once.
     pub key: Option<String>,
-    /// Until when the answer may take its time.
+    /// The time until which the response may be held back.
     pub hold: Option<Instant>,
 }
 
-/// An answer that did not come.
+/// A response that did not arrive.
 enum Lost {
     /// The request was not sent.
     Unsent,
@@ -78,12 +78,12 @@ impl Lost {
     }
 }
 
-/// Pauses between attempts that fail although the link is up: none before the second one.
+/// Pauses between attempts that fail although the link is up: none before the second attempt.
 #[derive(Default)]
 struct Pauses(u32);
 
 impl Pauses {
-    /// Waits before the next attempt. Error: there is no time for one.
+    /// Waits before the next attempt. Error: no time is left for one.
     async fn next(&mut self, until: Option<Instant>) -> std::result::Result<(), ()> {
         let pause = match self.0 {
             0 => Duration::ZERO,
@@ -101,12 +101,12 @@ impl Pauses {
 type Answer = (Parts, Bytes);
 
 impl Question {
-    /// Creates a question that changes nothing.
+    /// Creates a read-only request.
     pub(crate) fn get(path: String) -> Self {
         Self::new(Method::GET, path, Bytes::new())
     }
 
-    /// Creates a question. `body`: JSON, or nothing.
+    /// Creates a request. `body`: JSON, or empty.
     pub fn new(method: Method, path: String, body: Bytes) -> Self {
         Self { method, path, body, resume: None, key: None, hold: None }
     }
@@ -133,7 +133,7 @@ impl Question {
         self.method == *method && self.path.split('?').next() == Some(path)
     }
 
-    /// Returns how long the question itself takes at most.
+    /// Returns the longest time that the request itself takes.
     fn own_time(&self) -> Duration {
         let query = self.path.split_once('?').map_or("", |(_, query)| query);
         let asked = query.split('&').find_map(|pair| {
@@ -145,9 +145,9 @@ impl Question {
 }
 
 impl PeerHost {
-    /// Answers a request by the muxtap over there. `None`: there is none.
+    /// Sends a request to the remote muxtap. `None`: the host has no muxtap.
     ///
-    /// Error: the host cannot be reached, or the link was lost before a change was known to be done.
+    /// Error: the host cannot be reached, or the link was lost before a change was confirmed.
     pub async fn ask(self: &Arc<Self>, question: Question) -> Result<Option<Response>> {
         let Some(link) = self.link().await? else { return Ok(None) };
         let response = if question.is(&Method::GET, "/v1/events") {
@@ -160,7 +160,8 @@ impl PeerHost {
         Ok(Some(response))
     }
 
-    /// Returns a list of what is over there, a field of the answer to a `GET`. `None`: there is no muxtap.
+    /// Returns a list from the remote muxtap, a field of the response to a `GET`. `None`: the host
+    /// has no muxtap.
     pub async fn list<T: DeserializeOwned>(self: &Arc<Self>, path: String, field: &str) -> Result<Option<Vec<T>>> {
         let Some(link) = self.link().await? else { return Ok(None) };
         let mut answer = self.json(self.answer(link, &Question::get(path)).await?)?;
@@ -168,7 +169,8 @@ impl PeerHost {
         serde_json::from_value(items).map(Some).map_err(|error| self.unreadable(&error))
     }
 
-    /// Calls a tool of MCP over there. `None`: there is no muxtap. `again`: whether it may be called twice.
+    /// Calls an MCP tool of the remote muxtap. `None`: the host has no muxtap. `again`: whether the
+    /// tool may be called twice.
     pub async fn tool(
         self: &Arc<Self>,
         name: &str,
@@ -187,8 +189,8 @@ impl PeerHost {
         self.json(answer).map(Some)
     }
 
-    /// Calls the tool `wait_for` over there, which is held until then at most. Its wait outlives the link and ends with
-    /// this future. `None`: there is no muxtap.
+    /// Calls the remote tool `wait_for`, held for at most `hold`. Its wait outlives the link and
+    /// ends with this future. `None`: the host has no muxtap.
     pub async fn wait_tool(self: &Arc<Self>, arguments: &Map<String, Value>, hold: Duration) -> Result<Option<Value>> {
         let Some(link) = self.link().await? else { return Ok(None) };
         let asked = arguments.get("id").and_then(Value::as_str);
@@ -203,13 +205,13 @@ impl PeerHost {
         let question = Question { key: Some(key), hold: Some(hold), ..question };
         let mut left = CancelThere { peer: self, id: Some(id.clone()) };
         let answer = self.again(link, &question, hold + PATIENCE).await;
-        // It is over, goes on by its id, or cannot be reached.
+        // The wait is over, continues under its id, or cannot be reached.
         left.id = None;
         let answer = answer.map_err(|error| self.goes_on(error, &id))?;
         self.json(answer).map(Some)
     }
 
-    /// Says of a wait that was not heard of again how it can be asked for.
+    /// Adds to a lost wait's error how the wait can be resumed.
     fn goes_on(&self, mut error: Error, id: &str) -> Error {
         error.message = format!("{error}; if it began, the wait goes on there as {}/{id}", self.name());
         error
@@ -223,7 +225,8 @@ impl PeerHost {
         self.once(link, question).await
     }
 
-    /// Waits over there, and looks for the wait's end here: it outlives the link.
+    /// Waits on the remote host; the wait outlives the link, and its result is fetched over the
+    /// next one.
     async fn wait(self: &Arc<Self>, link: Link, mut question: Question) -> Result<Response> {
         let Ok(Value::Object(mut fields)) = serde_json::from_slice(&question.body) else {
             return Ok(self.response(self.once(link, &question).await?));
@@ -258,7 +261,7 @@ impl PeerHost {
         Ok(self.response(answer))
     }
 
-    /// Streams events, and goes on after the last one when the link is back.
+    /// Streams events, and resumes after the last one when the link is back.
     async fn follow(self: &Arc<Self>, link: Link, question: Question) -> Result<Response> {
         let sent = match self.send(link, &question).await? {
             Ok(response) => response,
@@ -279,7 +282,7 @@ impl PeerHost {
         Ok(response)
     }
 
-    /// Asks for a stream once more. It goes on where the last one ended, so the link may take its time.
+    /// Requests a stream again. It resumes at its last event, so the link may take its time.
     async fn follow_again(
         self: &Arc<Self>,
         question: &Question,
@@ -295,7 +298,7 @@ impl PeerHost {
         }
     }
 
-    /// Asks until there is an answer, over one link after the other.
+    /// Sends a request until it gets a response, over one link after the other.
     async fn again(self: &Arc<Self>, mut link: Link, question: &Question, until: Instant) -> Result<Answer> {
         let mut pauses = Pauses::default();
         loop {
@@ -314,7 +317,8 @@ impl PeerHost {
         }
     }
 
-    /// Asks once. Error: the link was lost, and whether it was done is not known.
+    /// Sends a request once. Error: the link was lost, and whether the request was carried out is
+    /// unknown.
     async fn once(self: &Arc<Self>, mut link: Link, question: &Question) -> Result<Answer> {
         loop {
             match self.send(link, question).await? {
@@ -353,7 +357,7 @@ impl PeerHost {
         Error::internal(format!("host {}: its muxtap's answer cannot be read: {error}", self.name()))
     }
 
-    /// Returns an answer's JSON. Error: the error that it is.
+    /// Returns a response's JSON. Error: the error in the response.
     fn json(&self, (parts, bytes): Answer) -> Result<Value> {
         if parts.status.is_success() {
             return serde_json::from_slice(&bytes)
@@ -368,7 +372,8 @@ impl PeerHost {
         }))
     }
 
-    /// Returns the answer as this daemon's own, with the host in what names a server or a wait.
+    /// Returns the response as this daemon's own, with the host added to names of servers and
+    /// waits.
     fn response(&self, (parts, bytes): Answer) -> Response {
         let holds = |field: &[u8]| memmem::find(&bytes, field).is_some();
         let names = holds(b"\"socket\":") || holds(b"\"outcome\":") || holds(b"\"id\":\"");
@@ -386,7 +391,7 @@ impl PeerHost {
     }
 }
 
-/// Ends a wait over there, whose caller has gone.
+/// Cancels a remote wait whose caller has disconnected.
 struct CancelThere<'a> {
     peer: &'a Arc<PeerHost>,
     id: Option<String>,
@@ -398,7 +403,7 @@ impl Drop for CancelThere<'_> {
         let peer = self.peer.clone();
         self.peer.spawn(async move {
             let question = Question::new(Method::DELETE, format!("/v1/waits/{id}"), Bytes::new());
-            // Without a link it ends by its own time.
+            // Without a link the wait ends at its own timeout.
             if let Ok(Some(link)) = peer.link().await {
                 let _ = peer.send(link, &question).await;
             }
@@ -414,16 +419,16 @@ async fn collected(body: Incoming) -> std::result::Result<Bytes, String> {
         .map_err(|why| why.to_string())
 }
 
-/// Returns the id of a wait that goes on, by the answer to it.
+/// Returns the id of a wait that continues, from its response.
 fn pending((parts, bytes): &Answer) -> Option<String> {
-    // Nearly none is.
+    // Rules out nearly all responses without parsing them.
     memmem::find(bytes, b"\"pending\"")?;
     let answer: Value = (parts.status == StatusCode::OK).then(|| serde_json::from_slice(bytes).ok())??;
     let goes_on = serde_json::from_value::<WaitOutcome>(answer.get("outcome")?.clone()).ok()? == WaitOutcome::Pending;
     goes_on.then(|| Some(answer.get("id")?.as_str()?.to_owned()))?
 }
 
-/// Names the host in each session, window and pane, and in what names a tmux server.
+/// Adds the host to each session, window and pane, and to names of tmux servers.
 pub(super) fn name_host(value: &mut Value, host: &str) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| name_host(item, host)),
@@ -441,7 +446,7 @@ pub(super) fn name_host(value: &mut Value, host: &str) {
     }
 }
 
-/// Names the host in a wait's id, by which it can be asked for here.
+/// Adds the host to a wait's id, so that it can be used on this host.
 fn name_wait(value: &mut Value, host: &str) {
     if value.get("outcome").is_some()
         && let Some(Value::String(id)) = value.get_mut("id")
@@ -450,11 +455,11 @@ fn name_wait(value: &mut Value, host: &str) {
     }
 }
 
-/// A stream of events that goes on over one link after the other.
+/// An event stream that continues over one link after the other.
 struct EventRelay {
     peer: Arc<PeerHost>,
     question: Question,
-    /// `None`: it has ended.
+    /// `None` once the stream has ended.
     body: Option<Incoming>,
     cutter: Cutter,
 }
@@ -463,7 +468,7 @@ impl EventRelay {
     async fn step(mut self) -> Option<(std::result::Result<Bytes, std::convert::Infallible>, Self)> {
         loop {
             let error = match self.body.as_mut()?.frame().await {
-                // The daemon over there ended it.
+                // The remote daemon ended it.
                 None => return None,
                 Some(Ok(frame)) => match self.cutter.feed(frame.data_ref()?, self.peer.name()) {
                     Ok(Some(events)) => return Some((Ok(events), self)),

@@ -1,5 +1,7 @@
-//! Peers: muxtap on other hosts. Where a host has it, its daemon answers for the tmux servers there, over one link,
-//! so streams, cursors and waits stay there and outlive the link. `docs/hosts.md` says what that means.
+//! Peers: muxtap on other hosts (`docs/hosts.md`).
+//!
+//! If a host has muxtap, its daemon answers for that host's tmux servers over one link, so streams,
+//! cursors and waits are kept on the remote host and outlive the link.
 
 mod events;
 mod forward;
@@ -20,22 +22,23 @@ use muxtap_engine::Engine;
 
 use muxtap_api::{PeerInfo, Result};
 
-/// The hosts whose muxtap was asked for.
+/// The hosts whose muxtap was requested.
 #[derive(Clone, Debug, Default)]
 pub struct Peers {
     hosts: Arc<Mutex<BTreeMap<String, Arc<PeerHost>>>>,
-    /// The beginning of the paths of sockets of ssh.
+    /// The prefix of the paths of ssh's sockets.
     sockets: Option<Arc<Path>>,
 }
 
 impl Peers {
-    /// Returns no hosts yet. `sockets`: the path before `.ssh-HOST`, by which the connection to a host is shared.
+    /// Creates an empty set of hosts. `sockets`: the path before `.ssh-HOST`, the socket by which
+    /// the connection to a host is shared.
     pub fn sharing(sockets: &Path) -> Self {
         Self { hosts: Arc::default(), sockets: Some(sockets.into()) }
     }
 
-    /// Returns the way to the muxtap of a host. Nothing is run yet. `None`: there is no such host, or its muxtap is not
-    /// to be used.
+    /// Returns the connection to the muxtap of a host, without running anything. `None`: the host
+    /// is unknown, or its muxtap is disabled.
     pub fn of(&self, engine: &Engine, host: &str) -> Option<Arc<PeerHost>> {
         let transport = engine.transport(host).ok()?;
         if *transport.peer_choice() == PeerChoice::Never {
@@ -46,8 +49,9 @@ impl Peers {
         Some(hosts.entry(host.into()).or_insert_with(new).clone())
     }
 
-    /// Lists what is on a host's default server by the muxtap there. `None`: there is no muxtap, or it is not to be
-    /// used. `field`: the list's name, in its path and in its answer; `targets`: those that it is asked for.
+    /// Lists the contents of a host's default server, from the remote muxtap. `None`: the host has
+    /// no muxtap, or it is disabled. `field`: the list's name, in its path and in its response;
+    /// `targets`: the targets of the request.
     ///
     /// Error: the host cannot be reached.
     pub async fn list<T: DeserializeOwned>(
@@ -61,7 +65,7 @@ impl Peers {
         peer.list(format!("/v1/{field}?socket={DEFAULT_SOCKET}&targets={targets}"), field).await
     }
 
-    /// Returns what is known of the muxtap of a host. `None`: it was not asked for.
+    /// Returns the state of a host's muxtap. `None`: it was not requested yet.
     pub fn info(&self, host: &str) -> Option<PeerInfo> {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         hosts.get(host)?.info()

@@ -1,4 +1,4 @@
-//! The link to a peer: one process of the transport, and HTTP/2 over its pipes.
+//! The link to a peer: one process of the transport, with HTTP/2 over its pipes.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,66 +25,67 @@ use tokio::{
     time::timeout,
 };
 
-/// How long it is believed that a host has no muxtap.
+/// The time for which a host is assumed to have no muxtap after an attempt found none.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
 /// The pause after a first attempt that failed; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause between attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Bytes that a profile may print before the greeting.
+/// The most bytes that a profile may print before the greeting.
 const BANNER_BYTES: u64 = 1 << 20;
-/// Bytes of stderr that are kept: what ssh says last tells why.
+/// The most bytes of stderr that are kept: ssh's last lines have the reason of a failure.
 const STDERR_BYTES: usize = 8 << 10;
-/// How long a link may be silent before it is asked for a sign of life, and how long that may take.
+/// The silence after which a link is pinged, and the time limit for the reply.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How long ssh may take to print its configuration.
+/// The time limit for ssh to print its configuration.
 const CONFIGURATION_LIMIT: Duration = Duration::from_secs(5);
-/// How long a connection may stay at the end for questions that share it.
+/// The time for which a connection may remain at the end for requests that share it.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
-/// Bytes of the path of a socket that ssh makes: it needs room for a name that it is made under first.
+/// The longest path of a socket that ssh creates, in bytes: ssh first creates it under a longer
+/// temporary name.
 const CONTROL_PATH_BYTES: usize = 88;
-/// Bytes that may be under way for one answer whose reader does not take them.
+/// The most bytes in flight for one response whose reader does not take them.
 const STREAM_WINDOW: u32 = 1 << 20;
-/// Bytes that may be under way for all: readers that stand still must not hold up the others.
+/// The most bytes in flight for all responses: a stalled reader must not delay the others.
 const LINK_WINDOW: u32 = i32::MAX as u32;
 
 type Sender = http2::SendRequest<Full<Bytes>>;
 type Connection = http2::Connection<TokioIo<Pipes>, Full<Bytes>, TokioExecutor>;
 type Pipes = tokio::io::Join<BufReader<ChildStdout>, ChildStdin>;
 
-/// A link that is up. It is cheap to clone; the clones share one connection.
+/// An open link. Clones are cheap and share one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     pub(super) sender: Sender,
     version: String,
-    /// Whether it takes keys.
+    /// Whether the peer accepts idempotency keys.
     pub(super) takes_keys: bool,
 }
 
-/// The way to the muxtap of one host.
+/// The connection to the muxtap of one host.
 pub struct PeerHost {
     engine: Engine,
     transport: Arc<Transport>,
     state: watch::Sender<State>,
-    /// The socket by which others share the connection of ssh, where that can be.
+    /// The socket by which other processes share ssh's connection, if possible.
     control: Option<PathBuf>,
-    /// Whether a process of ours listens on it.
+    /// Whether a process of muxtap's listens on it.
     is_shared: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Nobody has asked for it.
+    /// No request has needed the link yet.
     Unasked,
-    /// An attempt is under way.
+    /// An attempt is in progress.
     Connecting,
     Up(Link),
-    /// There is no muxtap over there.
+    /// The host has no muxtap.
     Absent {
         why: String,
         since: Instant,
     },
-    /// No link. The next attempt is made when somebody asks, after `next`.
+    /// The link is down. The next attempt is made on the first request after `next`.
     Down {
         error: Error,
         tries: u32,
@@ -92,9 +93,9 @@ enum State {
     },
 }
 
-/// Why an attempt failed.
+/// The reason why an attempt failed.
 enum Failure {
-    /// The host was reached, and there is no muxtap that can be used.
+    /// The host was reached, but has no usable muxtap.
     Absent(String, Option<Held>),
     /// The host was not reached.
     Down(Error),
@@ -107,7 +108,7 @@ struct Held {
     control: PathBuf,
 }
 
-/// The sharing of a connection: it ends when this is dropped.
+/// The sharing of a connection, which ends when this value is dropped.
 struct Shared<'a>(&'a PeerHost);
 
 impl Drop for Shared<'_> {
@@ -134,7 +135,7 @@ impl PeerHost {
         Self { engine, transport, state, control, is_shared: AtomicBool::new(false) }
     }
 
-    /// Spawns a task that goes on without its caller.
+    /// Spawns a task that outlives its caller.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.engine.spawn(task);
     }
@@ -144,12 +145,13 @@ impl PeerHost {
         self.transport.name()
     }
 
-    /// Returns whether muxtap is there: connects where that was not tried lately. Error: the host cannot be reached.
+    /// Returns whether the host has muxtap; connects unless that was tried recently. Error: the
+    /// host cannot be reached.
     pub async fn is_there(self: &Arc<Self>) -> Result<bool> {
         Ok(self.link().await?.is_some())
     }
 
-    /// Returns what is known of it. `None`: nothing.
+    /// Returns the state of the host's muxtap. `None`: unknown.
     pub(super) fn info(&self) -> Option<PeerInfo> {
         let (state, version, error) = match &*self.state.borrow() {
             State::Unasked => return None,
@@ -161,7 +163,7 @@ impl PeerHost {
         Some(PeerInfo { state, version, error })
     }
 
-    /// Returns the link, which is made where there is none. `None`: there is no muxtap over there.
+    /// Returns the link; connects if there is none. `None`: the host has no muxtap.
     ///
     /// Error: `TMUX_UNAVAILABLE` while the host cannot be reached.
     pub(super) async fn link(self: &Arc<Self>) -> Result<Option<Link>> {
@@ -176,7 +178,7 @@ impl PeerHost {
                 State::Up(link) if !link.sender.is_closed() => return Ok(Some(link.clone())),
                 State::Absent { .. } => return Ok(None),
                 State::Down { error, .. } => return Err(error.clone()),
-                // One that is closed is about to be told so by the task that drives it.
+                // The task that drives a closed link is about to update its state.
                 State::Up(_) | State::Unasked | State::Connecting => {}
             }
             tokio::select! {
@@ -187,8 +189,8 @@ impl PeerHost {
         }
     }
 
-    /// Returns the link, and waits for it while the host cannot be reached. Error: it could not until then, or there is
-    /// no muxtap there any more.
+    /// Returns the link, and waits for it while the host cannot be reached. Error: the host could
+    /// not be reached until then, or no longer has muxtap.
     pub(super) async fn link_until(self: &Arc<Self>, until: Option<Instant>) -> Result<Link> {
         let end = self.engine.end();
         loop {
@@ -197,7 +199,7 @@ impl PeerHost {
                 Ok(None) => return Err(self.gone()),
                 Err(error) => error,
             };
-            // No event says that a network is back.
+            // Retried by time: no event announces that a network is back.
             let next = match &*self.state.borrow() {
                 State::Down { next, .. } => *next,
                 _ => Instant::now(),
@@ -274,7 +276,7 @@ impl PeerHost {
         self.state.send_replace(State::Down { error, tries: 0, next: Instant::now() });
     }
 
-    /// Keeps a connection for others, to a host without muxtap, until it ends.
+    /// Keeps the connection to a host without muxtap open for other processes, until it ends.
     async fn hold(&self, mut held: Held, absent: State) {
         let end = self.engine.end();
         let _shared = self.share(held.control.clone());
@@ -283,13 +285,14 @@ impl PeerHost {
         tokio::select! {
             _ = child.wait() => {}
             () = end.cancelled() => {
-                // Without its stdin it ends when those have that share its connection.
+                // Without its stdin it ends when the processes that share its connection have
+                // ended.
                 drop(stdin.take());
                 let _ = timeout(LEAVE_LIMIT, child.wait()).await;
                 return;
             }
         }
-        // Who asks next connects anew, and shares that.
+        // The next request connects anew and shares that connection.
         self.state.send_if_modified(|state| {
             let is_absent = matches!(state, State::Absent { .. });
             if is_absent {
@@ -304,8 +307,8 @@ impl PeerHost {
         Shared(self)
     }
 
-    /// Returns the socket on which the next process is to listen. `None`: another one does, or the user's own
-    /// configuration has one.
+    /// Returns the socket on which the next process listens. `None`: another process listens
+    /// already, or the user's own configuration shares connections.
     async fn control_for_next(&self) -> Option<&Path> {
         let control = self.control.as_deref()?;
         if self.is_shared.load(Ordering::SeqCst) {
@@ -318,7 +321,7 @@ impl PeerHost {
         if own || !configured.status.success() {
             return None;
         }
-        // One that was left by a process that was killed.
+        // A process that was killed may have left a socket.
         let _ = std::fs::remove_file(control);
         if control.symlink_metadata().is_ok() {
             tracing::warn!(
@@ -362,7 +365,7 @@ impl PeerHost {
                 return Err(Failure::Absent("there is none".into(), held));
             }
             Ok(None) => {
-                // What it said is complete when its stderr has ended, a moment later.
+                // Its message is complete when stderr has ended, a moment later.
                 let mut heard = heard;
                 let _ = timeout(FIRST_ANSWER_LIMIT, async { while heard.changed().await.is_ok() {} }).await;
                 let said = heard.borrow().clone();
@@ -387,7 +390,7 @@ impl PeerHost {
         Ok((child, Link { sender, version, takes_keys }, connection))
     }
 
-    /// Returns why a command ended without a greeting, by what it said on stderr.
+    /// Returns the reason why a command ended without a greeting, from its stderr.
     fn failure(&self, said: &str) -> Failure {
         use muxtap_api::Unreachable::{NoTmux, TooOld};
 
@@ -410,12 +413,13 @@ fn stopping() -> Error {
 }
 
 enum Greeting {
-    /// Its version, and words for what it can.
+    /// The peer's version, and words for its capabilities.
     Version(String, Vec<String>),
     None,
 }
 
-/// Reads up to the line that says whether muxtap is there. `None`: there was no such line.
+/// Reads up to the greeting, the line that tells whether the host has muxtap. `None`: no such line
+/// came.
 async fn greeting(stdout: &mut (impl AsyncBufRead + Unpin)) -> Option<Greeting> {
     let mut banner = stdout.take(BANNER_BYTES);
     let mut line = Vec::new();
@@ -429,7 +433,7 @@ async fn greeting(stdout: &mut (impl AsyncBufRead + Unpin)) -> Option<Greeting> 
         if text.ends_with(NO_PEER) {
             return Some(Greeting::None);
         }
-        // A profile may have begun a line.
+        // A profile may have printed the beginning of the line.
         if let Some((_, words)) = text.rsplit_once(PEER_GREETING) {
             let mut words = words.split(' ').map(|word| plain::name(word).chars().take(32).collect());
             return Some(Greeting::Version(words.next().unwrap_or_default(), words.collect()));
@@ -437,7 +441,7 @@ async fn greeting(stdout: &mut (impl AsyncBufRead + Unpin)) -> Option<Greeting> 
     }
 }
 
-/// Keeps what was said last.
+/// Keeps the last bytes of stderr.
 async fn collect(mut stderr: impl AsyncRead + Unpin, said: watch::Sender<String>) {
     let mut chunk = vec![0; 4096];
     while let Ok(read @ 1..) = stderr.read(&mut chunk).await {

@@ -1,5 +1,6 @@
-//! The tool as it is listed, and its arguments.
-//! Arguments are read leniently: agents leave optional fields empty and write numbers as text.
+//! The tool's definition, as MCP lists it, and its arguments.
+//!
+//! Arguments are read leniently: agents leave optional fields empty and write numbers as strings.
 
 use serde_json::{Map, Value, json};
 
@@ -31,7 +32,7 @@ pub fn input_schema() -> Value {
     })
 }
 
-/// The lines of a capture where none are named.
+/// The lines of a capture if the caller gives no number.
 const LINES: u64 = 100;
 
 /// The arguments of one call.
@@ -42,7 +43,7 @@ impl<'a> Arguments<'a> {
         Self(arguments)
     }
 
-    /// Returns the action. A value that is no text is returned as it was written.
+    /// Returns the action. A value that is not a string is returned as its JSON text.
     pub(super) fn action(&self) -> Option<String> {
         match self.0.get("action")? {
             Value::Null => None,

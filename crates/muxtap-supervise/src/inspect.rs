@@ -1,4 +1,4 @@
-//! The actions `list`, `capture` and `status`: what there is and what it shows.
+//! The actions `list`, `capture` and `status`: the panes, and what each shows.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,7 +15,7 @@ use super::{
 
 use muxtap_api::{CaptureRequest, Error};
 
-/// The lines that `status` shows.
+/// The lines of a pane from which `status` reads.
 const STATUS_LINES: u64 = 200;
 /// A limit above the lines of history that tmux keeps.
 const MOST_LINES: u64 = 10_000_000;
@@ -50,7 +50,7 @@ impl Supervisor {
                 continue;
             }
             let session = topology.session(window.session).map(|session| session.name.as_str()).unwrap_or_default();
-            // A pane that ended meanwhile shows nothing.
+            // A pane that ended in the meantime shows nothing.
             let screen = self.screen(server, &pane.id.to_string(), 0).await.unwrap_or_default();
             let state = State::of(&lines_of(&screen)).label();
             let folder = folder(&pane.path);
@@ -88,7 +88,7 @@ impl Supervisor {
     }
 }
 
-/// Returns the last part of a directory.
+/// Returns the last component of a directory's path.
 fn folder(path: &str) -> String {
     Path::new(path).file_name().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
 }

@@ -1,8 +1,8 @@
 //! The tool `manage_tmux_sessions`: eight actions by which an agent supervises others in tmux
 //! (`docs/manage-tmux-sessions.md`).
 //!
-//! Users' prompts rely on the texts, so each stands here to the letter. A human is asked before a
-//! session is spawned ([`Confirm`]); what was spawned is kept in a file ([`Store`]).
+//! Users' prompts rely on the texts, so each text is kept literally. A human approves each session
+//! before it is spawned ([`Confirm`]); spawned sessions are recorded in a file ([`Store`]).
 
 mod arguments;
 mod inspect;
@@ -32,20 +32,20 @@ use muxtap_engine::{Engine, Server, Target, find_pane};
 
 use arguments::Arguments;
 
-/// The actions, in the order in which they are listed.
+/// The actions, in the order of the tool's listing.
 pub const ACTIONS: [&str; 8] = ["list", "capture", "status", "approve", "deny", "send_input", "spawn", "kill"];
 
-/// The answer where there is no tmux.
+/// The error text if tmux is not available.
 const NO_TMUX: &str = "Error: tmux is not available";
 
 /// The settings of a supervisor.
 pub struct Options {
     /// The tmux server's socket, absolute.
     pub socket: PathBuf,
-    /// The caller's own directory, absolute: spawned sessions start there, and relative directories
-    /// count from there.
+    /// The caller's directory, absolute: the base of relative directories and the default for
+    /// spawned sessions.
     pub directory: PathBuf,
-    /// The environment in which tmux is called to spawn; `None`: this process's.
+    /// The environment of the tmux process that spawns; `None`: this process's.
     pub environment: Option<BTreeMap<OsString, OsString>>,
     /// The file of spawned sessions.
     pub store: PathBuf,
@@ -53,17 +53,18 @@ pub struct Options {
     pub channel: Option<String>,
     /// The thread of the caller, stored with spawned sessions.
     pub thread: Option<String>,
-    /// The ways to ask a human before a session is spawned: the first that can ask decides.
+    /// The ways to ask a human before a session is spawned: the first one that is available
+    /// decides.
     pub confirm: Vec<Arc<dyn Confirm>>,
-    /// How long a human may take to answer; then the answer is no.
+    /// The time limit for a human's answer; after it the answer is no.
     pub answer_timeout: Duration,
 }
 
-/// The tool. Clones are the same supervisor.
+/// The tool. Clones share one supervisor.
 #[derive(Clone)]
 pub struct Supervisor {
     shared: Arc<Shared>,
-    /// The process that calls, where it is known.
+    /// The calling process, if known.
     asker: Option<Lineage>,
 }
 
@@ -73,12 +74,12 @@ struct Shared {
     store: Store,
     /// Cancelled when the process ends: open questions are withdrawn.
     stop: CancellationToken,
-    /// Questions and the spawns that follow them, which go on when their caller has gone.
+    /// Questions and the spawns that follow them; these tasks outlive their caller.
     tasks: TaskTracker,
 }
 
 impl Supervisor {
-    /// Makes a supervisor of one tmux server. Must be called within a tokio runtime.
+    /// Creates a supervisor of one tmux server. Must be called within a tokio runtime.
     pub fn new(engine: Engine, options: Options) -> Self {
         let store = Store::new(&options.store);
         let stop = engine.end().child_token();
@@ -86,18 +87,18 @@ impl Supervisor {
         Self { shared: Arc::new(shared), asker: None }
     }
 
-    /// Returns a handle of the same supervisor for calls of this process.
+    /// Returns a handle of the same supervisor for calls by this process.
     pub fn called_by(&self, asker: Option<Lineage>) -> Self {
         Self { shared: self.shared.clone(), asker }
     }
 
-    /// Calls the tool, and returns its answer: one text. Errors are texts too, and begin with
-    /// `Error: `. Dropping the future withdraws an open question.
+    /// Calls the tool and returns its result, one text. Errors are texts too and begin with `Error:
+    /// `. Dropping the future withdraws an open question.
     pub async fn call(&self, arguments: Map<String, Value>) -> String {
         self.call_asking(arguments, &[]).await
     }
 
-    /// Calls the tool for a caller that can be asked in ways of its own (MCP's elicitation): these
+    /// Calls the tool for a caller that has its own ways to ask a human (MCP's elicitation); these
     /// come before the supervisor's.
     pub async fn call_asking(&self, arguments: Map<String, Value>, first: &[Arc<dyn Confirm>]) -> String {
         let arguments = Arguments::new(&arguments);
@@ -133,14 +134,16 @@ impl Supervisor {
         answer.unwrap_or_else(|error| error)
     }
 
-    /// Makes a supervisor as the first implementation was one: of the tmux server on `socket`, with
-    /// this process's environment and directory, humans in Mattermost, and an engine of its own.
+    /// Creates a supervisor that behaves like the first implementation: for the tmux server on
+    /// `socket`, with this process's environment and directory, humans in Mattermost, and its own
+    /// engine.
     ///
     /// Must be called within a tokio runtime of one thread, in the program `muxtap` itself: its
     /// control clients end with that thread.
     pub fn compatible(tmux: PathBuf, socket: PathBuf, environment: PlatformEnvironment) -> std::io::Result<Self> {
         let PlatformEnvironment { platform, answer_timeout, store } = environment;
-        // As a guest muxtap makes no session of its own, whoever started the server.
+        // As a guest, muxtap creates no session of its own, regardless of how the server was
+        // started.
         let coverage = CoverageMode::Used;
         let program = Program { tmux, ..Program::default() };
         let engine = Engine::new(muxtap_engine::Options { program, coverage, ..muxtap_engine::Options::default() });
@@ -162,8 +165,8 @@ impl Supervisor {
         &self.shared.engine
     }
 
-    /// Withdraws open questions and waits until nothing of them is left anywhere. For the end of
-    /// the process (also by SIGTERM); the engine goes on until it is stopped too.
+    /// Withdraws open questions and waits until all of them are removed everywhere. Called when the
+    /// process ends (also by SIGTERM); the engine runs until it is stopped separately.
     pub async fn stop(&self) {
         self.shared.stop.cancel();
         self.shared.tasks.close();
@@ -178,7 +181,7 @@ impl Supervisor {
         server.link().spec().is_installed(path.as_deref())
     }
 
-    /// Resolves a directory against the caller's own.
+    /// Resolves a directory relative to the caller's.
     fn directory(&self, named: &str) -> PathBuf {
         Path::new(&self.shared.options.directory).join(named)
     }
@@ -190,7 +193,7 @@ impl std::fmt::Debug for Supervisor {
     }
 }
 
-/// Returns the text of an error that no row of the contract names.
+/// Returns the text of an error that the contract does not list.
 fn error_text(error: &Error) -> String {
     match error.code {
         ErrorCode::ReadOnly => format!("Error: {}", error.message),
@@ -204,9 +207,9 @@ fn target_error_text(error: &Error, target: &str) -> String {
     if gone { format!("Error: session/pane '{target}' not found") } else { error_text(error) }
 }
 
-/// Converts a target to the engine's syntax. A bare number is a session's name here, as tmux's
-/// first sessions have it, and not a pane. A pane that has gone is not found, though the engine
-/// still knows what it printed. Error: `NOT_FOUND`.
+/// Converts a target to the engine's syntax. A bare number is a session's name (tmux names its
+/// first sessions so), not a pane. A closed pane is not found, although the engine still keeps its
+/// output. Error: `NOT_FOUND`.
 async fn engine_target(server: &Server, target: &str) -> Result<String, Error> {
     if target.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(format!("{target}:"));
@@ -216,7 +219,7 @@ async fn engine_target(server: &Server, target: &str) -> Result<String, Error> {
             find_pane(&server.link().fresh().await?.without_hubs(), &pane)?;
         }
         Target::Name(session) => return Ok(format!("{session}:")),
-        // Nothing is current for a supervisor.
+        // A supervisor has no current pane, window or session.
         relative if relative.is_relative() => return Err(Error::not_found(format!("no {target}"))),
         _ => {}
     }

@@ -25,15 +25,15 @@ impl Supervisor {
         text: Option<String>,
     ) -> Result<String, String> {
         let Some(text) = text else { return Err("Error: text is required for send_input".into()) };
-        // Enter comes as a key of its own, when the program has read the text: else a terminal
-        // program takes both as a paste.
+        // Enter is sent as a separate key, after the program has read the text; otherwise a
+        // terminal program takes both as a paste.
         let request = InputRequest { text: Some(text.clone()), submit: true, ..InputRequest::default() };
         self.input(server, target, &request).await?;
         Ok(format!("Sent to `{target}`: `{text}`"))
     }
 
-    /// Ends the session that the target names or lies in. The store forgets it whether it was there
-    /// or not.
+    /// Kills the target's session. Its entry in the store is removed even if the session did not
+    /// exist.
     pub(super) async fn kill(&self, server: &Server, target: &str) -> Result<String, String> {
         let found = match session_of(server, target).await {
             Ok(found) => found,
@@ -45,7 +45,7 @@ impl Supervisor {
             return Err(missing(target));
         };
         if let Err(error) = server.kill_session(&id.to_string()).await {
-            // With its last session a server ends, and may do so before it replies.
+            // A server ends with its last session, perhaps before it replies.
             let gone = match server.link().fresh().await {
                 Ok(topology) => topology.session(id).is_none(),
                 Err(error) => is_absent(&error),
@@ -83,12 +83,12 @@ fn missing(target: &str) -> String {
     format!("Error: session '{target}' not found (cleaned up store)")
 }
 
-/// Returns the session that a target names, or in which it lies.
+/// Returns the target's session: the session itself, or the one that contains the target.
 async fn session_of(server: &Server, target: &str) -> Result<Option<(SessionId, String)>, Error> {
     let topology = server.link().fresh().await?.without_hubs();
     let by_name = topology.sessions.iter().find(|session| session.name == target);
     let id = match by_name {
-        // Also where the name is a number, which elsewhere is a pane.
+        // Also if the name is a number, which elsewhere means a pane.
         Some(session) => Ok(session.id),
         None => target.parse::<Target>().and_then(|target| {
             if target.is_relative() {

@@ -1,4 +1,4 @@
-//! The action `spawn`: checks, asks a human, then makes a session.
+//! The action `spawn`: checks the request, asks a human, then creates the session.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -17,12 +17,12 @@ use super::{Supervisor, arguments::Arguments, error_text};
 use muxtap_api::{Error, ErrorCode, Tier};
 use muxtap_core::protocol::ids::SessionId;
 
-/// The answer where no human can be asked at all.
+/// The error text if there is no way to ask a human.
 const NO_CONFIRMER: &str = "Error: spawn needs a human's approval, and there is no way to ask one: set PLATFORM_URL, \
     PLATFORM_TOKEN, PLATFORM_CHANNEL_ID, PLATFORM_THREAD_ID and PLATFORM_BOT_ID for Mattermost, or let a human run \
     `muxtap approvals --watch`";
 
-/// A spawn that passed its checks.
+/// A spawn request that passed its checks.
 struct CheckedSpawn {
     request: Request,
     /// The working directory, absolute.
@@ -37,8 +37,8 @@ impl Supervisor {
         first: &[Arc<dyn Confirm>],
     ) -> Result<String, String> {
         let checked = self.check(server, arguments).await?;
-        // A task that outlives the caller: when the caller goes away the question is withdrawn, or
-        // what was approved is made and kept.
+        // A task that outlives the caller. If the caller disconnects, the question is withdrawn; a
+        // session that was already approved is created and kept.
         let withdrawn = self.shared.stop.child_token();
         let _gone = withdrawn.clone().drop_guard();
         let ways = first.iter().chain(&self.shared.options.confirm).cloned().collect();
@@ -50,17 +50,18 @@ impl Supervisor {
                 Decision::Denied => Ok("Spawn denied by user.".into()),
                 Decision::Unavailable(why) => Err(why),
             };
-            // The caller may have gone.
+            // The caller may have disconnected.
             let _ = done.send(result);
         };
-        // The engine waits for this task when it stops, whichever face serves the tool.
+        // The engine waits for this task when it stops, regardless of the interface that serves the
+        // tool.
         self.shared.engine.spawn(self.shared.tasks.track_future(task));
         result.await.unwrap_or_else(|_| Err(error_text(&Error::internal("the question was lost"))))
     }
 
     async fn check(&self, server: &Server, arguments: &Arguments<'_>) -> Result<CheckedSpawn, String> {
         let prompt = arguments.prompt().ok_or("Error: prompt is required for spawn")?;
-        // Humans are not asked about what muxtap would refuse afterwards.
+        // Checked before a human is asked: muxtap would refuse the spawn afterwards.
         self.shared.engine.authorize(Tier::Create).map_err(|error| error_text(&error))?;
         let named = arguments.working_dir();
         let directory = match &named {
@@ -92,7 +93,7 @@ impl Supervisor {
         Ok(CheckedSpawn { request: Request { name, prompt, directory: named, session }, directory })
     }
 
-    /// Asks by the first way that can ask.
+    /// Asks by the first way that is available.
     async fn ask(&self, request: &Request, ways: Vec<Arc<dyn Confirm>>, withdrawn: CancellationToken) -> Decision {
         let deadline = Instant::now() + self.shared.options.answer_timeout;
         let mut decision = Decision::Unavailable(NO_CONFIRMER.into());
@@ -104,24 +105,24 @@ impl Supervisor {
                 break;
             }
         }
-        // Of whichever way: an MCP client may say yes for itself.
+        // Recorded for every way: an MCP client may approve by itself.
         let result = match &decision {
             Decision::Approved => "approved",
             Decision::Denied => "denied",
             Decision::Unavailable(_) => "unavailable",
         };
         self.shared.engine.record_about("spawn-question", &request.name, result);
-        // A yes to a withdrawn question makes nothing.
+        // A yes to a withdrawn question has no effect.
         if withdrawn.is_cancelled() { Decision::Denied } else { decision }
     }
 
-    /// Makes what was approved, and keeps it in the store.
+    /// Creates the approved session or window and records it in the store.
     async fn create(&self, server: &Server, checked: CheckedSpawn) -> Result<String, String> {
         let CheckedSpawn { request, directory } = checked;
         let Request { name, prompt, directory: named, session } = request;
         let place = match &session {
             None => UnmanagedPlace::Session,
-            // Asking may have taken a day.
+            // The session may have ended: the answer may have taken a day.
             Some(session) => match session_named(server, session).await? {
                 Some(id) => UnmanagedPlace::Window(id),
                 None => return Err(format!("Error: session '{session}' not found")),
@@ -153,7 +154,7 @@ impl Supervisor {
             rest: Map::new(),
         };
         if let Err(error) = self.shared.store.put(entry).await {
-            // The session runs, and that is what the caller asked for.
+            // Not an error: the session runs, as the caller requested.
             tracing::warn!("cannot write {}: {error}", self.shared.options.store.display());
         }
         let what = session.map_or_else(|| "session".to_owned(), |session| format!("window in `{session}`"));
@@ -165,7 +166,7 @@ fn already_exists(name: &str) -> String {
     format!("Error: session '{name}' already exists")
 }
 
-/// Returns the session with this name, where there is one.
+/// Returns the session with this name, if it exists.
 async fn session_named(server: &Server, name: &str) -> Result<Option<SessionId>, String> {
     match server.link().fresh().await {
         Ok(topology) => Ok(find_session(&topology.without_hubs(), name).ok().map(|session| session.id)),
@@ -174,13 +175,13 @@ async fn session_named(server: &Server, name: &str) -> Result<Option<SessionId>,
     }
 }
 
-/// Makes a name for a spawn without one.
+/// Generates a name for a spawn without one.
 fn generate_name() -> String {
     format!("earl-{}-{:04x}", store::compact_timestamp(), nonce::number() & 0xffff)
 }
 
-/// Quotes a text as one word for a shell. Quotes and backslashes stand outside quotes, where sh and
-/// fish read them alike.
+/// Quotes a text as one word for a shell. Quotes and backslashes are placed outside quotes, where
+/// sh and fish read them alike.
 fn quoted(text: &str) -> String {
     let mut word = String::with_capacity(text.len() + 2);
     word.push('\'');

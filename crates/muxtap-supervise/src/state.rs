@@ -1,14 +1,14 @@
-//! Reads from a pane's screen what Claude does there.
+//! Derives the state of a Claude session from its pane's screen.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// How many of the last lines the state is read from.
+/// The number of last lines that determine the state.
 const LAST_LINES: usize = 20;
 
-/// Matches the command line of a process that makes a pane a Claude pane. Never `None`: the pattern
-/// is a constant.
+/// Matches the command line of a Claude process, which makes its pane a Claude pane. Never `None`:
+/// the pattern is a constant.
 static CLAUDE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?i)/claude\b|^claude\b").ok());
 
 /// The state of a Claude session.
@@ -23,7 +23,7 @@ pub enum State {
 }
 
 impl State {
-    /// Returns the state that these lines show, the newest last.
+    /// Returns the state that these lines show; the last line is the newest.
     pub fn of(lines: &[&str]) -> Self {
         let last = lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default();
         let shows = |mark: &str| last.iter().any(|line| line.contains(mark));
@@ -36,7 +36,7 @@ impl State {
         }
     }
 
-    /// Returns the state's name in the tool's answers.
+    /// Returns the state's name in the tool's results.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Active => "Active",

@@ -1,4 +1,4 @@
-//! What an agent session may not do, and what is left of one that is ended the hard way.
+//! Limits of agent sessions, and what remains of one that is killed.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn a_first_prompt_needs_the_tier_of_input() {
     session.kill();
 }
 
-/// Its own terminals are closed with it, whatever callers may kill.
+/// Its own terminals are closed with it, regardless of the callers' tier.
 #[test]
 fn where_nobody_may_kill_an_agents_terminals_do_not_outlive_it() {
     let mut world = world();
@@ -35,7 +35,7 @@ fn where_nobody_may_kill_an_agents_terminals_do_not_outlive_it() {
 #[test]
 fn of_two_that_resume_one_session_at_once_one_does() {
     let world = world();
-    // The first agent says nothing: it is being opened as long as it lives.
+    // The first agent stays silent, so its session keeps opening while it lives.
     let first = json!({"resume": "once", "env": {"ACP_START": "silent"}});
     std::thread::scope(|scope| {
         let first = scope.spawn(|| Session::ask(&world, &first));
@@ -52,18 +52,18 @@ fn of_two_that_resume_one_session_at_once_one_does() {
         crate::common::signal(left[0], Signal::KILL);
         assert_eq!(first.join().unwrap()["code"], "CONFLICT");
     });
-    // Now it is nobody's.
+    // The name is free now.
     Session::with(&world, &json!({"resume": "once"})).kill();
 }
 
-/// SIGKILL leaves a daemon no time; another process ends what it leaves.
+/// SIGKILL leaves a daemon no time; another process ends what remains.
 #[test]
 fn a_daemon_that_is_killed_leaves_no_agent() {
     let world = world();
     let session = Session::new(&world);
     assert_eq!(session.outcome("spawn"), "end_turn");
     let child = session.said().trim().rsplit(' ').next().unwrap().parse::<u32>().unwrap();
-    // One that does not look at its input any more.
+    // An agent that no longer reads its input.
     session.send("deaf");
     eventually("it is deaf", || session.get("")["status"] == "running");
     let (agent, child) = (ProcessEnd::of(session.pid), ProcessEnd::of(child));

@@ -1,4 +1,4 @@
-//! Permission questions, wherever people are asked: each has one answer.
+//! Permission questions by every way in which people are asked: each gets one answer.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn last_answer(session: &Session) -> Value {
     events.into_iter().rfind(|entry| entry["event"]["type"] == "answered").unwrap()["event"].clone()
 }
 
-/// `muxtap approvals` has them, and knows that they were answered elsewhere.
+/// `muxtap approvals` lists the questions, and reports if they were answered elsewhere.
 #[test]
 fn among_approvals_it_is_shown_and_answered_once() {
     let world = world();
@@ -35,7 +35,7 @@ fn among_approvals_it_is_shown_and_answered_once() {
     lists.find("the question", |event| event.data.to_string().contains(&id));
     let listed = world.ok(&["approvals"]);
     assert!(listed.contains(&id) && listed.contains("permission of"), "{listed}");
-    // A yes is for this once, though the question takes an `always` too.
+    // An approval is for this once, although the question offers an `always` too.
     world.ok(&["approvals", "approve", &id]);
     session.wait(&json!({"idle": true}));
     assert_eq!(session.said(), "selected yes\n");
@@ -43,7 +43,7 @@ fn among_approvals_it_is_shown_and_answered_once() {
     let second = session.post(&format!("/questions/{question}"), &json!({"allow": false}));
     assert_eq!(second["code"], "CONFLICT", "{second}");
     world.error("NOT_FOUND", &["approvals", "deny", &id]);
-    // Answered there it is gone here.
+    // A question that was answered elsewhere disappears from the list.
     session.send("ask build");
     let question = session.question();
     let id = open()[0]["id"].as_str().unwrap().to_owned();
@@ -52,14 +52,14 @@ fn among_approvals_it_is_shown_and_answered_once() {
     world.error("NOT_FOUND", &["approvals", "approve", &id]);
     session.wait(&json!({"idle": true}));
     assert_eq!(session.said(), "selected no\n");
-    // With its session it goes, too.
+    // A question disappears with its session too.
     session.send("ask build");
     session.question();
     session.kill();
     assert_eq!(open(), json!([]));
 }
 
-/// In a stand-in for Mattermost's server.
+/// Asks in a stand-in for Mattermost's server.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_mattermost_it_is_posted_and_answered_once() {
     let chat = Mattermost::start().await;
@@ -84,7 +84,7 @@ async fn in_mattermost_it_is_posted_and_answered_once() {
     {
         assert!(message.contains(part), "{part}: {message}");
     }
-    // Who may not answer does not; nor does the bot.
+    // Reactions by a user who may not answer, and by the bot, have no effect.
     chat.react("id-eve", "post1", "-1");
     chat.react("bot", "post1", "-1");
     chat.react("id-ann", "post1", "+1");
@@ -94,7 +94,7 @@ async fn in_mattermost_it_is_posted_and_answered_once() {
     assert_eq!(last_answer(&session)["by"], "mattermost");
     let second = session.post(&format!("/questions/{question}"), &json!({"allow": false}));
     assert!(second["code"] == "CONFLICT" && second["message"].as_str().unwrap().contains("mattermost"), "{second}");
-    // Answered elsewhere: the post goes, and nothing that is said of it counts.
+    // Answered elsewhere: the post is deleted, and reactions to it no longer count.
     session.send("ask build");
     let question = session.question();
     chat.asked("WS", 2).await;
@@ -102,14 +102,14 @@ async fn in_mattermost_it_is_posted_and_answered_once() {
     chat.asked("DELETE /posts/post2", 1).await;
     session.wait(&json!({"idle": true}));
     assert_eq!(session.said(), "selected always\n");
-    // A no.
+    // A denial.
     session.send("ask build");
     session.question();
     chat.asked("WS", 3).await;
     chat.react("id-ann", "post3", "-1");
     session.wait(&json!({"idle": true}));
     assert_eq!(session.said(), "selected no\n");
-    // A daemon that stops takes its posts along.
+    // A daemon that stops deletes its posts.
     session.send("ask build");
     session.question();
     chat.asked("WS", 4).await;
@@ -117,7 +117,7 @@ async fn in_mattermost_it_is_posted_and_answered_once() {
     assert!(chat.posts().is_empty(), "{:?}", chat.words());
 }
 
-/// A yes of a person's is a yes to what was shown, and a client that asks people is asked.
+/// A person's approval covers what was shown, and a client that can ask people does so.
 #[test]
 fn a_models_choice_is_shown_to_the_person_and_a_failed_question_is_no_yes() {
     let world = world();
@@ -139,17 +139,17 @@ fn a_models_choice_is_shown_to_the_person_and_a_failed_question_is_no_yes() {
         (question["params"]["message"].as_str().unwrap().to_owned(), answered, id)
     };
     let accept = json!({"result": {"action": "accept", "content": {}}});
-    // The option that the model chose stands there, with its kind.
+    // The option that the model chose is shown with its kind.
     let (shown, ..) = asked(json!({"option": "always"}), accept.clone());
     assert!(shown.contains("Always (allow_always)"), "{shown}");
     session.wait(&json!({"idle": true}));
     assert_eq!(session.said(), "selected always\n");
-    // Where none was shown a yes is for this once.
+    // If no option was shown, the approval is for this once.
     let (shown, ..) = asked(json!({"allow": true}), accept);
     assert!(!shown.contains("allow_always"), "{shown}");
     session.wait(&json!({"idle": true}));
     assert_eq!(session.said(), "selected yes\n");
-    // A client that cannot ask just now: the model's own yes does not count.
+    // The client cannot ask at the moment: the model's own approval does not count.
     let error = json!({"error": {"code": -32603, "message": "no window"}});
     let (_, answered, id) = asked(json!({"allow": true}), error);
     assert_eq!(answered["result"]["isError"], true, "{answered}");
@@ -158,7 +158,8 @@ fn a_models_choice_is_shown_to_the_person_and_a_failed_question_is_no_yes() {
     session.kill();
 }
 
-/// An agent does not answer itself: nor what it has started, nor its terminals, over approvals and over HTTP.
+/// An agent cannot answer itself, neither through a process that it started nor through its
+/// terminals, with `approvals` or over HTTP.
 #[test]
 #[cfg(target_os = "linux")]
 fn an_agent_does_not_answer_its_own_question() {
@@ -189,7 +190,7 @@ fn an_agent_does_not_answer_its_own_question() {
         assert!(refused == 2 && said.matches("\n1\n").count() == 2, "{name}: {said}");
     }
     assert_eq!(world.http("GET", "/v1/approvals", None).json(), open);
-    // This test is somebody else.
+    // This test is not one of the agent's processes.
     world.ok(&["approvals", "deny", &id]);
     session.wait(&json!({"idle": true}));
     assert!(session.said().ends_with("selected no\n"), "{}", session.said());
@@ -214,7 +215,7 @@ fn a_token_is_not_enough_to_answer_a_permission_question() {
         refused(&asked(&addr, &token, "POST", &path, Some(&json!({"allow": yes_or_no}))));
     }
     assert_eq!(session.get("/questions")["questions"][0]["id"], json!(id));
-    // A page that may do everything.
+    // A page with every scope.
     let (addr, cookie) = log_in(&world, &[]);
     let headers =
         [&*format!("host: {addr}"), &*cookie, &*format!("origin: http://{addr}"), "content-type: application/json"];
@@ -232,7 +233,7 @@ fn a_token_is_not_enough_to_answer_a_permission_question() {
     assert_eq!(said, [refused, refused, (Some("page"), "allowed:yes")]);
 }
 
-/// Nor is the socket, for a process that an agent has left behind.
+/// Neither is the socket, for a process that an agent left behind.
 #[test]
 #[cfg(target_os = "linux")]
 fn an_orphan_of_an_agent_answers_nothing() {

@@ -70,7 +70,8 @@ fn every_listed_page_may_ask_and_is_named_in_the_answer() {
 fn who_is_not_on_this_machine_is_refused_before_anything_else() {
     let world = World::new();
     let bridge = Bridge::with(&world, &[("TMUX_BRIDGE_MODE", "stub"), ("HOST", "0.0.0.0")]);
-    // Our own address on a network: connections to it come from it. No packet is sent for this.
+    // Finds this machine's address on a network: connections to it come from it. No packet is sent
+    // for this.
     let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
     if probe.connect("192.0.2.1:9").is_err() {
         println!("this machine has no address but loopback: nothing to try");
@@ -175,7 +176,7 @@ fn the_token_is_looked_at_before_the_body() {
     for right in ["Bearer s3cret token", "Bearer   s3cret token  ", "Bearer \ts3cret token"] {
         assert_eq!(ask(&[("authorization", right)], LIST).status, 200, "{right:?}");
     }
-    // The first of two is the one that counts.
+    // The first of two headers counts.
     let two = [("Authorization", "Bearer s3cret token"), ("Authorization", "Bearer x")];
     assert_eq!(ask(&two, LIST).status, 200);
     assert_eq!(ask(&[("Authorization", "Bearer s3cret token")], b"{").status, 400);
@@ -195,7 +196,7 @@ fn without_a_token_none_is_needed_and_the_content_type_does_not_matter() {
     }
 }
 
-/// One connection, many requests, also several at once behind each other.
+/// One connection carries many requests, also several pipelined ones.
 #[test]
 fn connections_are_kept() {
     let world = World::new();
@@ -209,7 +210,7 @@ fn connections_are_kept() {
         assert_eq!(client.receive().unwrap().status, 200);
         assert_eq!(client.receive().unwrap().status, 403);
     }
-    // A client that goes away in the middle of a request takes nobody with it.
+    // A client that disconnects in the middle of a request affects no other client.
     let mut broken = bridge.client();
     broken.write(
         format!("POST /v1/tmux HTTP/1.1\r\nHost: x\r\nOrigin: {ORIGIN}\r\nContent-Length: 100\r\n\r\n{{").as_bytes(),
@@ -218,7 +219,8 @@ fn connections_are_kept() {
     assert_eq!(client.post(LIST).status, 200);
 }
 
-/// Sends one request by bash: with `wait` it prints the answer's head, else it closes at once.
+/// Sends one request by bash: with `wait` it prints the response's head, otherwise it closes
+/// immediately.
 const SENDER: &str = r#"
 exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 9
 body='{"action":"create_session","session":"stolen"}'
@@ -228,7 +230,7 @@ while IFS= read -r line <&3; do printf '%s\n' "$line"; [ "$line" != $'\r' ] || b
 head -c 9 <&3
 "#;
 
-/// A request of this world's user, or, by `setpriv`, of another user.
+/// Sends a request as this world's user, or, by `setpriv`, as another user.
 fn sends(world: &World, port: u16, is_other: bool, how: &str) -> Answer {
     let mut sender = if is_other {
         let mut setpriv = world.command("setpriv");
@@ -248,7 +250,7 @@ fn can_play_another_user() -> bool {
     is_root
 }
 
-/// A bridge as it is by default takes nothing from another user of this machine.
+/// A bridge with default settings accepts nothing from another user of this machine.
 #[test]
 #[cfg(target_os = "linux")]
 fn another_user_of_this_machine_is_refused() {
@@ -286,11 +288,11 @@ fn who_sends_and_closes_at_once_does_not_pass_for_root() {
         let health = bridge.client().ask("GET", "/health", &[("Origin", ORIGIN)], b"");
         assert!(health.body.contains(r#""sessions":0}"#), "{health:?}");
     }
-    // The connections that are still looked up when the bridge ends do nothing either.
+    // Connections whose lookup is pending when the bridge ends have no effect either.
     assert_eq!(bridge.stop().status, 0);
 }
 
-/// Another user's connection is refused with the token, too.
+/// Another user's connection is refused with the token too.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_token_does_not_let_another_user_in() {
@@ -303,7 +305,7 @@ fn a_token_does_not_let_another_user_in() {
     assert!(sends(&world, bridge.port, false, "wait").text().starts_with("HTTP/1.1 401 "));
 }
 
-/// A page that has its own name resolve to this machine sends that name.
+/// A page whose own name resolves to this machine sends that name.
 #[test]
 fn a_name_that_is_not_of_this_machine_is_refused() {
     let world = World::new();
@@ -331,7 +333,7 @@ fn a_name_that_is_not_of_this_machine_is_refused() {
     assert_eq!(bridge.client().ask("POST", "/v1/tmux", &named, LIST).status, 200, "where it listens");
 }
 
-/// `--token` is all that it takes: the token is made once, kept private, and never printed.
+/// `--token` is enough: the token is created once, kept private, and never printed.
 #[test]
 fn a_token_is_one_flag() {
     let world = World::new();
@@ -352,13 +354,13 @@ fn a_token_is_one_flag() {
     assert_eq!((asks(&bridge, &token), asks(&bridge, "x"), asks(&bridge, "")), (200, 401, 401));
     let stopped = bridge.stop();
     assert!(!stopped.stderr.contains(&token) && !stopped.stderr.contains("--token"), "{}", stopped.stderr);
-    // It stays the same one until it is taken away.
+    // The token stays the same until it is removed.
     let (bridge, _) = started(&[]);
     assert_eq!(asks(&bridge, &token), 200);
     std::fs::remove_file(&file).unwrap();
     assert_eq!(asks(&bridge, &token), 401);
     drop(bridge);
-    // One that the environment gives wins, and none is made.
+    // A token in the environment wins, and none is created.
     let (bridge, auth) = started(&[("TMUX_BRIDGE_TOKEN", "given")]);
     assert_eq!(auth, "auth: bearer token required (TMUX_BRIDGE_TOKEN)");
     assert_eq!((asks(&bridge, "given"), file.exists()), (200, false));
@@ -371,7 +373,7 @@ fn a_token_is_one_flag() {
     assert!(refused.stderr.contains("open to others") && !refused.stderr.contains("muxtap token"), "{refused:?}");
 }
 
-/// What contract v1 leaves open is said once, beside the contract's own lines.
+/// What contract v1 leaves open is reported once, beside the contract's own lines.
 #[test]
 fn where_the_contract_is_weaker_is_said_at_the_start() {
     let world = World::new();
@@ -384,7 +386,7 @@ fn where_the_contract_is_weaker_is_said_at_the_start() {
     assert!(framed.contains("ALLOWED_ORIGINS has `null`"), "{framed}");
 }
 
-/// The token is not in the environment of what a page starts.
+/// The token is not in the environment of programs that a page starts.
 #[test]
 fn the_token_does_not_reach_the_terminals() {
     let world = World::new();

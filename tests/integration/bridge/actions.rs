@@ -1,4 +1,4 @@
-//! Each action's effect on a real tmux, and its reply.
+//! Each action's effect on a real tmux, and its response.
 
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ fn sessions_are_made_listed_and_ended() {
         reply.is_for(ORIGIN);
     }
     assert_eq!(client.ask("GET", "/health?x", &[("Origin", ORIGIN)], b"").body, health(3));
-    // The last one takes the server with it; the next one gets a new server at once.
+    // The last session ends with the server; the next one gets a new server immediately.
     for name in ["Alpha", "a9", "zeta"] {
         assert_eq!(client.act(&json!({"action": "kill_session", "session": name})).status, 200);
     }
@@ -124,7 +124,7 @@ fn the_text_the_keys_and_enter_come_in_this_order() {
         "enter": true, "wait_for": "^one two\\none two$"});
     assert!(bridge.ok(&body)["output"].as_str().unwrap().ends_with("cat\none two\none two"));
     bridge.ok(&json!({"action": "send_keys", "session": "a", "keys": ["C-d"]}));
-    // Whatever the text is, it is text.
+    // Any text is typed literally.
     let mut seen = Vec::new();
     for text in [
         "-l",
@@ -152,7 +152,7 @@ fn the_text_the_keys_and_enter_come_in_this_order() {
         seen.push(text);
     }
     assert_eq!(seen.len(), 16);
-    // A key token that is no key is typed, and never read as a flag.
+    // A key token that is not a key is typed, and never parsed as a flag.
     for token in ["-l", "-X", "--", "-", "+", "word", "a:b"] {
         bridge.ok(&json!({"action": "send_keys", "session": "a", "text": "cat > typed", "enter": true}));
         bridge.ok(&json!({"action": "send_keys", "session": "a", "keys": [token, "Enter", "C-d"]}));
@@ -166,8 +166,8 @@ fn long_text_arrives_whole() {
     let world = World::new();
     let bridge = Bridge::new(&world);
     bridge.session("a");
-    // More than a line of a cooked terminal, and as keys more than one line to tmux; of three bytes
-    // each it goes as a buffer.
+    // Longer than a line of a cooked terminal, and as keys longer than one line to tmux; with three
+    // bytes a character it is pasted from a buffer.
     for line in ["x".repeat(99), "€".repeat(99)] {
         let text = vec![line; 80].join("\n");
         assert_eq!(text.chars().count(), 7999);
@@ -201,10 +201,10 @@ fn a_capture_is_the_screen_and_the_history_above_it() {
     assert_eq!(capture(json!({"lines": 1})).len(), 25);
     assert_eq!(capture(json!({})).len(), 224);
     assert_eq!(capture(json!({"lines": 5000})).len(), 302);
-    // The same as tmux's own, trimmed.
+    // The same as tmux's own capture, trimmed.
     let own = world.tmux(&["capture-pane", "-p", "-t", "a", "-S", "-200"]);
     assert_eq!(capture(json!({})).join("\n"), own.trim_end());
-    // As soon as it was sent: there may be nothing of it yet.
+    // Captured as soon as the input was sent: its effect may not be visible yet.
     let at_once = bridge.act(&json!({"action": "send_and_capture", "session": "a", "keys": ["C-c"]}));
     assert_eq!(at_once.status, 200);
     assert!(at_once.body.starts_with("{\"ok\":true,\"action\":\"send_and_capture\",\"session\":\"a\",\"output\":\""));
@@ -222,8 +222,8 @@ fn wrapped_lines_are_joined_when_that_is_asked_for() {
     let number = format!("{:0100}", 7);
     assert_eq!(bridge.screen("a"), format!("{}\n{}\nb\nEND", &number[..80], &number[80..]));
     let body = json!({"action": "capture_pane", "session": "a", "join_wrapped": true});
-    // As tmux joins them: what was printed at a line's end is kept. 3.2a adds the cells that exist (N61), and how
-    // many do depends on what it read at once.
+    // Joined like tmux does: blanks at a line's end are kept. 3.2a adds the cells that exist (N61),
+    // and their number depends on what it read at once.
     let joined = world.tmux(&["capture-pane", "-p", "-J", "-t", "a"]);
     assert_eq!(bridge.ok(&body)["output"], joined.trim_end());
     if world.tmux(&["display-message", "-p", "#{version}"]) == "3.2a" {
@@ -264,7 +264,7 @@ fn a_missing_session_is_missing_for_every_action() {
     }
 }
 
-/// Changes that a user makes on the server are seen, and the bridge makes those that a user would.
+/// The bridge sees a user's changes on the server, and makes the changes that a user would.
 #[test]
 fn sessions_that_others_make_and_end_are_the_bridges_too() {
     let world = World::with_server();
@@ -277,7 +277,7 @@ fn sessions_that_others_make_and_end_are_the_bridges_too() {
     world.tmux(&["kill-session", "-t", "=made-by-hand"]);
     assert_eq!(bridge.act(&json!({"action": "capture_pane", "session": "made-by-hand"})).status, 404);
     assert_eq!(bridge.ok(&json!({"action": "list_sessions"}))["sessions"], json!(["main", "ours"]));
-    // The shell's end is the session's.
+    // The session ends with its shell.
     bridge.ok(&json!({"action": "send_keys", "session": "ours", "text": "exit", "enter": true}));
     eventually("its session has gone", || {
         bridge.ok(&json!({"action": "list_sessions"}))["sessions"] == json!(["main"])

@@ -1,4 +1,4 @@
-//! The spreadsheet bridge as its client meets it: the real program, real sockets, whole answers.
+//! The spreadsheet bridge as its client sees it: the real program, real sockets, whole responses.
 
 mod access;
 mod actions;
@@ -22,19 +22,19 @@ use serde_json::Value;
 
 use crate::common::{Answer, Background, LIMIT, World, eventually, signal};
 
-/// A page that may ask.
+/// The origin of an allowed page.
 pub const ORIGIN: &str = "https://localhost:3000";
 
-/// Clears the screen and the history. What `clear` does depends on the terminal's name, which 3.2a sets to
-/// `screen`: there it leaves the history (N63).
+/// Clears the screen and the history. The effect of `clear` depends on the terminal's name, which
+/// 3.2a sets to `screen`: with that name it leaves the history (N63).
 pub const CLEAR: &str = r"printf '\033[H\033[2J\033[3J'";
 
-/// A bridge that listens.
+/// A running bridge.
 pub struct Bridge<'a> {
     /// A borrow of the world, which must outlive the bridge.
     _world: PhantomData<&'a World>,
     pub process: Background,
-    /// Lines that the bridge printed when it began.
+    /// The bridge's startup lines.
     pub lines: Vec<String>,
     pub port: u16,
 }
@@ -45,16 +45,16 @@ pub struct Client {
     read: Vec<u8>,
 }
 
-/// A whole answer.
+/// A whole response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     pub status: u16,
-    /// Names in lower case.
+    /// The names are in lower case.
     pub headers: Vec<(String, String)>,
     pub body: String,
 }
 
-/// The start of a bridge's command line, on a port that is free.
+/// Builds the start of a bridge's command line, on a free port.
 pub fn command(world: &World, vars: &[(&str, &str)]) -> Command {
     let mut command = world.plain_muxtap_command();
     command.arg("bridge").env("PORT", "0").env("TMUX_BRIDGE_SOCKET_PATH", world.socket()).envs(vars.iter().copied());
@@ -62,23 +62,23 @@ pub fn command(world: &World, vars: &[(&str, &str)]) -> Command {
 }
 
 impl<'a> Bridge<'a> {
-    /// With tmux.
+    /// Starts a bridge with tmux.
     pub fn new(world: &'a World) -> Self {
         Self::with(world, &[])
     }
 
-    /// Without.
+    /// Starts a bridge without tmux.
     pub fn stub(world: &'a World) -> Self {
         Self::with(world, &[("TMUX_BRIDGE_MODE", "stub")])
     }
 
-    /// With these variables.
+    /// Starts a bridge with these variables.
     pub fn with(world: &'a World, vars: &[(&str, &str)]) -> Self {
         Self::start(world, &mut command(world, vars))
     }
 
     pub fn start(_: &'a World, command: &mut Command) -> Self {
-        // It serves for as long as a test takes on a busy machine.
+        // It serves for the whole test, which takes long on a busy machine.
         let mut process = Background::start_with(command, LIMIT * 5);
         let mut lines = Vec::new();
         // All are written at once, and the fifth is in every mode.
@@ -92,24 +92,25 @@ impl<'a> Bridge<'a> {
         Self { _world: PhantomData, process, lines, port }
     }
 
-    /// A connection from this machine.
+    /// Opens a connection from this machine.
     pub fn client(&self) -> Client {
         Client::connect(SocketAddr::from(([127, 0, 0, 1], self.port)))
     }
 
-    /// One action on a connection of its own; the whole answer.
+    /// Carries out one action on a new connection; returns the whole response.
     pub fn act(&self, body: &Value) -> Reply {
         self.client().act(body)
     }
 
-    /// One action on a connection of its own, which must succeed; its JSON.
+    /// Carries out one action on a new connection, which must succeed; returns its JSON.
     pub fn ok(&self, body: &Value) -> Value {
         let reply = self.act(body);
         assert_eq!(reply.status, 200, "{body}: {reply:?}");
         reply.json()
     }
 
-    /// Makes a session whose shell waits and has no prompt: what is typed ahead of one would not begin its line.
+    /// Creates a session whose shell waits and has no prompt: text typed before a prompt would not
+    /// begin its line.
     pub fn session(&self, name: &str) {
         self.ok(&serde_json::json!({"action": "create_session", "session": name}));
         eventually("a prompt", || !self.screen(name).trim().is_empty());
@@ -118,13 +119,13 @@ impl<'a> Bridge<'a> {
         eventually("no prompt", || self.screen(name).trim().is_empty());
     }
 
-    /// The screen of a session now.
+    /// Returns the current screen of a session.
     pub fn screen(&self, session: &str) -> String {
         let shown = self.ok(&serde_json::json!({"action": "capture_pane", "session": session}));
         shown["output"].as_str().unwrap().to_owned()
     }
 
-    /// Ends it as a user does; how it ended.
+    /// Ends the bridge like a user would; returns its exit.
     pub fn stop(self) -> Answer {
         signal(self.process.pid(), rustix::process::Signal::TERM);
         self.process.finish()
@@ -135,12 +136,12 @@ impl Client {
     pub fn connect(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect(addr).unwrap();
         stream.set_nodelay(true).unwrap();
-        // Longer than any wait that is asked for.
+        // Longer than any wait of the tests.
         stream.set_read_timeout(Some(LIMIT * 3)).unwrap();
         Self { stream, read: Vec::new() }
     }
 
-    /// Sends a request with these headers and no others but its length and, where they have none, `Host`.
+    /// Sends a request with only these headers, its length and, if they have none, `Host`.
     pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
         let is_named = headers.iter().any(|(name, _)| *name == "Host");
         let host = if is_named { "" } else { "Host: localhost\r\n" };
@@ -157,7 +158,7 @@ impl Client {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Whether nothing of an answer has come yet.
+    /// Returns whether no part of a response has arrived yet.
     pub fn is_silent(&self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let peeked = self.stream.peek(&mut [0]);
@@ -165,12 +166,12 @@ impl Client {
         peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
-    /// The next answer. `None`: the connection was closed.
+    /// Returns the next response. `None`: the connection was closed.
     pub fn receive(&mut self) -> Option<Reply> {
         self.receive_to("GET")
     }
 
-    /// The answer to a request of this method: to `HEAD` none has a body.
+    /// Returns the response to a request of this method: to `HEAD` it has no body.
     pub fn receive_to(&mut self, method: &str) -> Option<Reply> {
         let mut chunk = vec![0; 64 * 1024];
         loop {
@@ -205,13 +206,13 @@ impl Client {
         Some((Reply { status, headers, body: String::new() }, end, length))
     }
 
-    /// A request and its answer.
+    /// Sends a request and returns its response.
     pub fn ask(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         self.send(method, path, headers, body);
         self.receive_to(method).expect("an answer")
     }
 
-    /// The endpoint's answer to this body.
+    /// Returns the endpoint's response to this body.
     pub fn post(&mut self, body: &[u8]) -> Reply {
         self.ask("POST", "/v1/tmux", &[("Origin", ORIGIN), ("Content-Type", "application/json")], body)
     }
@@ -220,7 +221,7 @@ impl Client {
         self.post(body.to_string().as_bytes())
     }
 
-    /// Asks and does not wait.
+    /// Sends a request without waiting.
     pub fn begin(&mut self, body: &Value) {
         self.send("POST", "/v1/tmux", &[("Origin", ORIGIN)], body.to_string().as_bytes());
     }
@@ -235,7 +236,7 @@ impl Reply {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("not JSON ({error}): {self:?}"))
     }
 
-    /// Asserts that the reply is JSON for this page, whatever its body says.
+    /// Asserts that the response is JSON for this page, regardless of its body.
     pub fn is_for(&self, origin: &str) {
         let expected = [
             ("content-type", "application/json; charset=utf-8"),
@@ -252,7 +253,7 @@ impl Reply {
     }
 }
 
-/// The body of an error.
+/// Builds the body of an error.
 pub fn error(message: &str) -> String {
     format!("{{\"ok\":false,\"error\":{}}}", serde_json::to_string(message).unwrap())
 }

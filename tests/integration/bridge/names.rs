@@ -1,4 +1,4 @@
-//! Names are exact, and may hold what tmux cannot keep.
+//! Session names match exactly, and may have characters that tmux cannot store.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn a_prefix_is_not_a_name() {
             assert_eq!((reply.status, &reply.body), (404, &error(&format!("can't find session: {name}"))));
         }
     }
-    // A name that looks like a number is a name, whatever windows and panes there are.
+    // A name that looks like a number is a name, regardless of the existing windows and panes.
     bridge.ok(&json!({"action": "send_and_capture", "session": "7", "text": "echo se'v'en", "enter": true, "wait_for": "^seven"}));
     assert!(!bridge.screen("demo").contains("seven"));
     assert_eq!(bridge.ok(&json!({"action": "list_sessions"}))["sessions"], json!(["7", "demo", "zeta"]));
@@ -30,7 +30,7 @@ fn dots_and_colons_are_answered_as_tmux_keeps_them_and_both_spellings_are_taken(
     let world = World::new();
     let bridge = Bridge::new(&world);
     let reply = bridge.act(&json!({"action": "create_session", "session": "a.b:c"}));
-    // What tmux makes of it depends on its version.
+    // tmux's form of the name depends on its version.
     let kept = world.tmux(&["list-sessions", "-F", "#{session_name}", "-f", "#{m:a*,#{session_name}}"]);
     assert!(["a_b_c", "a.b:c"].contains(&kept.as_str()), "{kept}");
     let said = |action: &str| format!("{{\"ok\":true,\"action\":\"{action}\",\"session\":\"{kept}\"}}");
@@ -45,7 +45,7 @@ fn dots_and_colons_are_answered_as_tmux_keeps_them_and_both_spellings_are_taken(
         let body = json!({"action": "send_and_capture", "session": name, "enter": true, "wait_for": "."});
         assert_eq!(bridge.ok(&body)["session"], kept);
     }
-    // As parts of a target these would mean something else.
+    // As parts of a target these names would mean something else.
     bridge.session("x");
     for name in ["x:0", "x.0", "x:", "x:0.0"] {
         let reply = bridge.act(&json!({"action": "capture_pane", "session": name}));

@@ -1,4 +1,4 @@
-//! How a bridge begins, and why it may not.
+//! The startup of a bridge, and the reasons to refuse it.
 
 use std::{os::unix::fs::PermissionsExt as _, process::Command};
 
@@ -104,12 +104,12 @@ fn what_keeps_it_from_beginning_is_said_on_stderr_with_status_1() {
     says(&[("PI_FOR_EXCEL_CERT_DIR", "/nonexistent"), ("HTTPS", "1"), ("TMUX_BRIDGE_MODE", "stub")], &[], files);
     says(&[("PI_FOR_EXCEL_KEY_PATH", "/nonexistent"), ("HTTPS", "true")], &[], files);
     says(&[("PI_FOR_EXCEL_CERT_PATH", "/nonexistent")], &["--https"], files);
-    // Not a certificate at all.
+    // Not a certificate.
     for name in ["key.pem", "cert.pem"] {
         std::fs::write(world.path("state").join(name), "no").unwrap();
     }
     says(&[("PI_FOR_EXCEL_CERT_DIR", &world.path("state").display().to_string())], &["--https"], "cert.pem");
-    // Without --https nobody looks for them.
+    // Without --https the files are not read.
     let vars = [("PI_FOR_EXCEL_CERT_DIR", "/nonexistent"), ("TMUX_BRIDGE_MODE", "stub")];
     assert_eq!(Bridge::with(&world, &vars).stop().status, 0);
     let mut plain =
@@ -141,7 +141,7 @@ fn a_port_that_is_taken_is_refused() {
     assert!(second.stderr.contains(&format!("cannot listen on 127.0.0.1:{port}")), "{}", second.stderr);
 }
 
-/// Whatever the user's configuration says, tmux does not read it.
+/// tmux does not read the user's configuration.
 #[test]
 fn tmux_is_started_without_a_configuration() {
     let world = World::new();

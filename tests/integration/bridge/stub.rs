@@ -140,7 +140,7 @@ fn five_thousand_lines_are_kept() {
     let bridge = Bridge::stub(&world);
     let mut client = bridge.client();
     client.act(&json!({"action": "create_session", "session": "a"}));
-    // Many behind each other, so that a busy machine does not wait for itself 5003 times.
+    // Many pipelined, so that a busy machine does not wait for itself 5003 times.
     for batch in (0..5003).collect::<Vec<_>>().chunks(250) {
         for number in batch {
             client.begin(&json!({"action": "send_keys", "session": "a", "text": format!("line {number}")}));
@@ -157,7 +157,7 @@ fn five_thousand_lines_are_kept() {
     assert_eq!(client.act(&json!({"action": "kill_session", "session": "b"})).body, error("Session not found: b"));
 }
 
-/// A wait's pattern has to match the output that would be returned, which only another call can
+/// A wait's pattern must match the output that would be returned, which only another call can
 /// change.
 #[test]
 fn a_wait_in_stub_mode_ends_when_its_pattern_matches_or_its_time_is_up() {
@@ -172,8 +172,8 @@ fn a_wait_in_stub_mode_ends_when_its_pattern_matches_or_its_time_is_up() {
     let reply = client.act(&sent("ls", "DONE"));
     assert_eq!((reply.status, &reply.body), (408, &late));
     assert!(begun.elapsed() >= Duration::from_millis(150), "{:?}", begun.elapsed());
-    // The input is left sent, and counts as what a pane shows does.
-    // What matches at once has all the time that a busy machine takes.
+    // The input was sent and counts like a pane's screen. The time limit is long, so that a busy
+    // machine can match immediate output.
     let patient = |text: &str, wait_for: &str| {
         let mut body = sent(text, wait_for);
         body["timeout_ms"] = 30_000.into();
@@ -181,18 +181,18 @@ fn a_wait_in_stub_mode_ends_when_its_pattern_matches_or_its_time_is_up() {
     };
     let reply = client.act(&patient("x", "^ls$"));
     assert_eq!((reply.status, reply.json()["output"].as_str()), (200, Some("ls\nx")));
-    // A lookahead is matched in a process of its own, and halves of pairs are what they are.
+    // A lookahead is matched in a worker process, and unpaired surrogates are kept.
     assert_eq!(client.act(&patient("y", "l(?=s)")).status, 200);
     let half = client.post(
         br#"{"action":"send_and_capture","session":"h","text":"h\ud83d","wait_for":"h\\ud83d$","timeout_ms":30000}"#,
     );
     assert_eq!(half.status, 200, "{half:?}");
-    // Only what was sent with this call or later.
+    // Only input sent with this call or later.
     let mut after = sent("z", "^ls$");
     after["wait_from"] = "send".into();
     let reply = client.act(&after);
     assert_eq!((reply.status, &reply.body), (408, &late));
-    // What another client types meanwhile counts, and a session that is killed is not there.
+    // Another client's input during the wait counts, and a session that is killed no longer exists.
     for (act, status) in [
         (json!({"action": "send_keys", "session": "a", "text": "DONE"}), 200),
         (json!({"action": "kill_session", "session": "a"}), 404),

@@ -1,4 +1,4 @@
-//! HTTPS: with certificates that are given, and with one that is made.
+//! HTTPS with a configured certificate and with a generated one.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::common::{World, is_installed, run};
 
 use super::{Bridge, ORIGIN, command};
 
-/// Asks by curl, which checks the certificate against this authority.
+/// Sends a request by curl, which checks the certificate against this authority.
 fn curl(world: &World, ca: &Path, url: &str) -> crate::common::Answer {
     let mut curl = world.command("curl");
     curl.args(["--silent", "--show-error", "--noproxy", "*", "--max-time", "20", "--header"])
@@ -37,14 +37,14 @@ fn a_certificate_is_made_and_trusted_by_its_authority() {
             let health = curl(&world, &ca, &format!("https://{host}:{}/health", bridge.port));
             assert_eq!(health.text(), r#"{"ok":true,"mode":"stub","backend":"stub","sessions":0}"#, "{health:?}");
         }
-        // Plain HTTP is not answered there, and takes nobody with it.
+        // Plain HTTP gets no response on that port, and affects no other client.
         let mut plain = bridge.client();
         plain.send("GET", "/health", &[("Origin", ORIGIN)], b"");
         assert!(plain.receive().is_none());
         assert_eq!(curl(&world, &ca, &format!("https://localhost:{}/health", bridge.port)).status, 0);
         assert_eq!(bridge.stop().status, 0);
     }
-    // How to trust it is said without a bridge, and names the file.
+    // The instructions for trusting the certificate need no bridge, and name the file.
     let told = run(world.plain_muxtap_command().args(["bridge", "trust"]));
     assert_eq!(told.status, 0, "{told:?}");
     for word in [

@@ -1,4 +1,4 @@
-//! tmux that hangs, leaves or is refused; bridges that end.
+//! A tmux that hangs, leaves or is refused; bridges that end.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -29,13 +29,13 @@ fn a_tmux_that_hangs_is_answered_with_504() {
         }
         let health = bridge.client().ask("GET", "/health", &[("Origin", ORIGIN)], b"");
         assert_eq!((health.status, health.body), (504, error("tmux command timed out after 700ms.")));
-        // What is wrong with a request is still said at once.
+        // An invalid request is still rejected immediately.
         assert_eq!(bridge.act(&json!({"action": "no"})).status, 400);
     }
     eventually("it is back", || bridge.act(&json!({"action": "list_sessions"})).status == 200);
 }
 
-/// Not a server that hangs, but the program.
+/// The tmux program hangs, not its server.
 #[test]
 fn a_tmux_program_that_hangs_is_answered_with_504() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -49,7 +49,7 @@ fn a_tmux_program_that_hangs_is_answered_with_504() {
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let vars = [("TMUX_BRIDGE_COMMAND_TIMEOUT_MS", "500"), ("MUXTAP_TMUX", script.to_str().unwrap())];
     let bridge = Bridge::with(&world, &vars);
-    // That no server listens is known without a tmux.
+    // That no server listens is known without tmux.
     assert_eq!(bridge.act(&json!({"action": "list_sessions"})).status, 200);
     let reply = bridge.act(&json!({"action": "create_session", "session": "a"}));
     assert_eq!((reply.status, reply.body), (504, error("tmux command timed out after 500ms.")));
@@ -70,7 +70,7 @@ fn sessions_outlive_the_bridge_however_it_ends() {
         signal(pid, how);
         let ended = bridge.process.finish();
         assert_eq!(ended.status, if how == Signal::KILL { -1 } else { 0 }, "{how:?}: {ended:?}");
-        // Nothing of the bridge is left, and all that was made with it.
+        // Nothing of the bridge remains, and everything that was created with it does.
         let sessions = || world.tmux(&["list-sessions", "-F", "#{session_name}"]);
         let expected: Vec<_> = (0..=round).map(|number| format!("s{number}")).collect();
         eventually("only they are left", || sessions() == expected.join("\n"));
@@ -79,7 +79,7 @@ fn sessions_outlive_the_bridge_however_it_ends() {
     assert_eq!(bridge.ok(&json!({"action": "list_sessions"}))["sessions"], json!(["s0", "s1", "s2", "s3"]));
     let shown = bridge.screen("s0");
     assert!((0..4).all(|round| shown.lines().any(|line| line == format!("r{round}-42"))), "{shown}");
-    // A shell that was made by a bridge that was killed ends as any other.
+    // A shell created by a killed bridge ends like any other.
     bridge.ok(&json!({"action": "send_keys", "session": "s3", "text": "exit", "enter": true}));
     eventually("it has gone", || {
         bridge.ok(&json!({"action": "list_sessions"}))["sessions"] == json!(["s0", "s1", "s2"])

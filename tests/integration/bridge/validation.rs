@@ -1,4 +1,5 @@
-//! Every field, every limit, in both modes: what is wrong with a request is found before anything is done.
+//! Every field and every limit, in both modes: an invalid request is rejected before anything is
+//! done.
 
 use std::fmt::Write as _;
 
@@ -15,7 +16,7 @@ const KEYS: &str = "keys must be an array of strings.";
 const KEYS_STRINGS: &str = "keys must contain only strings.";
 const PATTERN: &str = "wait_for must be a valid regular expression.";
 
-/// Bodies, and the error that each is answered with.
+/// Bodies, each with its error.
 const BODIES: &[(&str, &str)] = &[
     ("", "Missing JSON request body."),
     (" \r\n\t", "Missing JSON request body."),
@@ -79,7 +80,7 @@ const ACTIONS: &[&str] = &[
     "\"kill_server\"",
 ];
 
-/// Fields with a value, and the error that each is answered with, whatever the action.
+/// Fields with a value, each with its error for every action.
 const FIELDS: &[(&str, &str)] = &[
     // session
     (r#""session":"-a""#, SESSION),
@@ -199,7 +200,7 @@ const FIELDS: &[(&str, &str)] = &[
     (r#""timeout_ms":1e6"#, TIMEOUT_RANGE),
 ];
 
-/// Fields that change nothing about a request that lists sessions.
+/// Fields that have no effect on a request that lists sessions.
 const HARMLESS: &[&str] = &[
     r#""session":null"#,
     r#""session":1"#,
@@ -279,7 +280,8 @@ const HARMLESS: &[&str] = &[
     r#""\u0061ction":"list_sessions""#,
 ];
 
-/// Pairs of wrong fields, in both orders: the first of the contract's order answers.
+/// Pairs of invalid fields, in both orders: the response is for the first one in the contract's
+/// order.
 const ORDER: &[(&str, &str)] = &[
     (r#""session":"-""#, SESSION),
     (r#""cwd":"x""#, "cwd must be an absolute path."),
@@ -290,7 +292,7 @@ const ORDER: &[(&str, &str)] = &[
     (r#""timeout_ms":1"#, TIMEOUT_RANGE),
 ];
 
-/// Valid requests that lack what their action needs.
+/// Valid requests without a field that their action needs.
 const NEEDS: &[(&str, &str)] = &[
     (r#""action":"send_keys""#, "session is required for send_keys"),
     (r#""action":"capture_pane""#, "session is required for capture_pane"),
@@ -378,7 +380,7 @@ fn holds(bridge: &Bridge<'_>) {
             refuses(&body, "wait_for is too long (max 256 characters).");
         }
     }
-    // A pattern that is too long and wrong is too long.
+    // A pattern that is too long and invalid is reported as too long.
     refuses(
         &format!("{{\"action\":\"list_sessions\",\"wait_for\":\"({}\"}}", "a".repeat(256)),
         "wait_for is too long (max 256 characters).",
@@ -407,7 +409,7 @@ fn what_is_wrong_is_said_in_tmux_mode_and_tmux_is_not_started_for_it() {
     assert!(!world.socket().exists());
 }
 
-/// Lone halves of pairs come back as JavaScript writes them.
+/// Unpaired surrogates are returned as JavaScript writes them.
 #[test]
 fn what_is_no_unicode_text_is_told_as_it_was_given() {
     let world = World::new();
@@ -440,11 +442,11 @@ fn a_body_may_have_262144_bytes_and_not_one_more() {
         assert_eq!((reply.status, &reply.body), (413, &error("Request body too large (max 262144 bytes).")));
         assert_eq!(reply.header("access-control-allow-origin"), Some(ORIGIN));
     }
-    // Blank or not JSON: the size is found out first.
+    // Blank or not JSON: the size is checked first.
     assert_eq!(client.post(&vec![b' '; 262_145]).status, 413);
-    // The connection serves on.
+    // The connection remains usable.
     assert_eq!(client.post(body(100).as_bytes()).status, 200);
-    // Without a length it is counted as it comes.
+    // Without a length the bytes are counted as they arrive.
     let mut chunked =
         String::from("POST /v1/tmux HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nOrigin: ");
     write!(chunked, "{ORIGIN}\r\n\r\n").unwrap();

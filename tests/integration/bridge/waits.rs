@@ -1,4 +1,4 @@
-//! `wait_for`: what counts as a match, when it is answered, and what happens when it is not.
+//! `wait_for`: what counts as a match, the time of the response, and the outcome without a match.
 
 use std::time::{Duration, Instant};
 
@@ -23,12 +23,12 @@ fn with_session(world: &World) -> Bridge<'_> {
 fn what_stands_there_and_the_echo_of_what_was_typed_count() {
     let world = World::new();
     let bridge = with_session(&world);
-    // Nobody waits for the sleeps: they end after the time of each request.
-    // It stands there.
+    // No test waits for the sleeps to finish: they end after each request's timeout. The pattern
+    // matches the existing screen.
     let shown = bridge.ok(&wait("sleep 3600", "^ready$"));
     assert!(shown["output"].as_str().unwrap().starts_with("ready"));
     bridge.ok(&json!({"action": "send_keys", "session": "a", "keys": ["C-c"]}));
-    // It is typed.
+    // The pattern matches the typed text.
     let shown = bridge.ok(&wait("sleep 3600; echo DONE", "echo DONE"));
     assert!(shown["output"].as_str().unwrap().ends_with("sleep 3600; echo DONE"));
     bridge.ok(&json!({"action": "send_keys", "session": "a", "keys": ["C-c"]}));
@@ -38,7 +38,7 @@ fn what_stands_there_and_the_echo_of_what_was_typed_count() {
 fn patterns_are_javascripts() {
     let world = World::new();
     let bridge = with_session(&world);
-    // How many lines begin with a number only the whole output tells.
+    // Only the whole output tells how many lines begin with a number.
     let shown = bridge.ok(&wait("echo a1; sleep 0.1; echo b22; echo 'c 33'", "^c \\d+$"));
     assert_eq!(shown["output"].as_str().unwrap().lines().next(), Some("ready"));
     for pattern in [
@@ -101,7 +101,7 @@ fn a_catastrophic_pattern_ends_at_its_time_and_holds_nobody_up() {
             client
         })
         .collect();
-    // Others are served meanwhile: how many, a busy machine decides.
+    // Other clients are served meanwhile; how many depends on how busy the machine is.
     let mut served = 0;
     while served < 5 {
         bridge.ok(&wait("echo qu'i'ck", "^quick$"));
@@ -117,7 +117,7 @@ fn a_catastrophic_pattern_ends_at_its_time_and_holds_nobody_up() {
         let reply = client.receive().unwrap();
         assert_eq!((reply.status, reply.body), (408, error("wait_for regex did not match before timeout (45000ms).")));
     }
-    // Nobody is left at work on what nobody waits for.
+    // No worker keeps matching for an abandoned wait.
     eventually("the workers rest", || {
         let busy = |pid: &u32| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -151,14 +151,14 @@ fn workers_end_with_a_bridge_that_is_killed() {
 #[test]
 fn a_thousand_waits_are_open_at_once() {
     let world = World::new();
-    // tmux takes in a thousand inputs, and has all the time for it that a slow machine needs.
+    // tmux processes a thousand inputs, with enough time for a slow machine.
     let bridge = Bridge::with(&world, &[("TMUX_BRIDGE_COMMAND_TIMEOUT_MS", "60000")]);
     bridge.session("a");
     bridge.ok(&wait(&format!("{CLEAR}; echo re'a'dy"), "^ready$"));
     let mut clients: Vec<_> = (0..1000)
         .map(|number| {
             let mut client = bridge.client();
-            // Patterns of their own, some of which look behind.
+            // Different patterns, some with a lookbehind.
             let pattern = if number % 50 == 0 { format!("(?<=g)o{number}!") } else { format!("go(?:{number})?!$") };
             let body = json!({"action": "send_and_capture", "session": "a", "keys": ["x", "BSpace"], "wait_for": pattern,
                 "timeout_ms": 120_000, "lines": 50});
@@ -166,7 +166,7 @@ fn a_thousand_waits_are_open_at_once() {
             client
         })
         .collect();
-    // Each has typed when the pane has taken in all keys; then the shell prints what they wait for.
+    // Each has typed when the pane has received all keys; then the shell prints what they wait for.
     let print = "printf 'g%s!\\n' o; i=0; while [ $i -lt 1000 ]; do printf 'g%s%d! ' o $i; i=$((i+50)); done";
     let mut body = wait(print, "go950!");
     body["timeout_ms"] = 120_000.into();
@@ -182,7 +182,7 @@ fn with_wait_from_send_only_later_output_counts() {
     let world = World::new();
     let bridge = with_session(&world);
     bridge.ok(&wait("echo DO'N'E", "^DONE$"));
-    // What comes has all the time that a slow machine needs.
+    // The output has enough time for a slow machine.
     let body = |text: &str, from: Value, timeout_ms: u64| {
         json!({"action": "send_and_capture", "session": "a", "text": text, "enter": true, "wait_for": "^DONE$",
             "timeout_ms": timeout_ms, "wait_from": from})
@@ -192,7 +192,7 @@ fn with_wait_from_send_only_later_output_counts() {
     assert_eq!(bridge.act(&body("true", Value::Null, 30_000)).status, 200);
     let shown = bridge.ok(&body("echo DO'N'E", json!("send"), 30_000));
     assert!(shown["output"].as_str().unwrap().starts_with("ready"), "the answer shows the whole screen: {shown}");
-    // More than what is looked at in one piece, with what is waited for in the middle.
+    // More than is searched in one piece, with the match in the middle.
     bridge.ok(&body("seq 1 60000; echo DO'N'E; seq 1 60000", json!("send"), 50_000));
 }
 
@@ -214,7 +214,8 @@ fn a_session_that_ends_is_not_waited_for() {
     assert_eq!(bridge.ok(&json!({"action": "list_sessions"}))["sessions"], json!([]));
 }
 
-/// A wait stays with the pane that it typed into, and goes on in the session's other pane when that one ends.
+/// A wait stays with the pane that it typed into, and continues in the session's other pane when
+/// that one ends.
 #[test]
 fn a_wait_follows_its_pane() {
     let world = World::new();
@@ -233,7 +234,7 @@ fn a_wait_follows_its_pane() {
     assert!(reply.json()["output"].as_str().unwrap().starts_with("second"));
 }
 
-/// A pane that its owner keeps after its end is there to be looked at, and to be waited for in vain.
+/// A pane that its owner keeps after its end can be captured; a wait in it times out.
 #[test]
 fn a_pane_that_is_kept_when_it_has_ended_can_be_looked_at() {
     let world = World::new();
@@ -245,7 +246,7 @@ fn a_pane_that_is_kept_when_it_has_ended_can_be_looked_at() {
     assert!(bridge.screen("a").contains("last"));
 }
 
-/// A wait does not outlive the connection of its client.
+/// A wait does not outlive its client's connection.
 #[test]
 fn a_client_that_leaves_takes_its_wait_along() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Who may do what: over TCP, and for agents.
+//! Permissions over TCP, and of agents.
 
 use std::{fs, net::TcpStream};
 
@@ -12,7 +12,7 @@ use crate::{
     mcp::Client,
 };
 
-/// Over TCP the daemon's token logs devices in, and a device's token is that device.
+/// Over TCP the daemon's token logs devices in, and a device's token is valid for that device only.
 #[test]
 fn over_tcp_a_device_logs_in_and_speaks_for_itself_alone() {
     let world = World::with_server();
@@ -43,7 +43,7 @@ fn over_tcp_a_device_logs_in_and_speaks_for_itself_alone() {
     let session = login("laptop", &json!([]));
     let own = session["token"].as_str().unwrap();
     assert!(session["expiresAt"].is_u64() && session["scopes"] == json!(["layout-write"]), "{session}");
-    // The daemon's token is no device; a device's token is no other device.
+    // The daemon's token is not a device's; a device's token is not another device's.
     assert_eq!(open(&bootstrap, &hello("laptop")).1["code"], "UNAUTHORIZED");
     assert_eq!(open(own, &hello("phone")).1["code"], "UNAUTHORIZED");
     let mut claimed = hello("laptop");
@@ -57,7 +57,8 @@ fn over_tcp_a_device_logs_in_and_speaks_for_itself_alone() {
     laptop.say(&json!({"type": "sdk.create", "requestId": "s", "cwd": "/"}));
     let refused = laptop.next_of("error");
     assert_eq!((&refused["code"], &refused["requestId"]), (&json!("UNAUTHORIZED"), &json!("s")), "{refused}");
-    // It opens the devices' routes and no other, gives no tokens, and asks no other device.
+    // A device's token opens only the devices' routes, issues no tokens, and sends no requests to
+    // another device.
     let code = |token: &str, method: &str, path: &str, body: Option<&Value>| {
         let answer = asked(&addr, token, method, path, body);
         (answer.status, answer.json()["code"].as_str().unwrap_or_default().to_owned())
@@ -91,7 +92,7 @@ fn over_tcp_a_device_logs_in_and_speaks_for_itself_alone() {
         asking.join().unwrap()
     });
     assert_eq!(asking.json()["appliedRevision"], 2, "{asking:?}");
-    // A refresh token works once; used again it ends the family, its connection too.
+    // A refresh token works once; reuse ends the family, its connection too.
     let refresh = |session: &Value| {
         let body = json!({"refreshToken": session["refreshToken"]});
         asked(&addr, &bootstrap, "POST", "/api/device-sessions/refresh", Some(&body))
@@ -105,11 +106,11 @@ fn over_tcp_a_device_logs_in_and_speaks_for_itself_alone() {
     assert_eq!(refresh(&next).status, 401);
     assert_eq!(laptop.next_of("error")["code"], "UNAUTHORIZED");
     assert_eq!(laptop.next(), Value::Null);
-    // Logging out.
+    // Logs out.
     assert_eq!(code(able, "DELETE", "/api/device-sessions/current", None).0, 200);
     assert_eq!(code(able, "GET", "/v1/devices", None), unauthorized);
     assert_eq!(code(&bootstrap, "DELETE", "/api/device-sessions/current", None), unauthorized);
-    // Tokens are in no file of the daemon's.
+    // Tokens are in none of the daemon's files.
     let kept = fs::read_to_string(world.path("m.sock.devices/sessions.json")).unwrap();
     assert!(!kept.contains(&own[own.len() - 20..]));
 }
@@ -141,7 +142,7 @@ fn agents_see_devices_and_change_workspaces_by_two_tools() {
     agent.fails("DEVICE_OFFLINE", "workspace", &json!({"device": "laptop"}));
 }
 
-/// Where a muxtap allows reading alone, workspaces are read and none is changed.
+/// A read-only muxtap returns workspaces and changes none.
 #[test]
 fn a_muxtap_that_only_reads_relays_no_change() {
     let world = World::with_server();
@@ -157,7 +158,7 @@ fn a_muxtap_that_only_reads_relays_no_change() {
                       "targetDeviceId": "laptop", "command": "select-tab", "args": {"target": "tab:t1"},
                       "expectedRevision": 1}));
     assert_eq!(phone.next_of("layout.rpc.result")["error"]["code"], "UNAUTHORIZED");
-    // Nor does it keep what a device publishes, on whatever way.
+    // Nor does it keep what a device publishes, by any way.
     phone.publishes(2);
     assert_eq!(phone.next_of("error")["code"], "READ_ONLY");
     let publish = json!({"deviceLabel": "x", "deviceType": "cli", "snapshot": {"workspaceRevision": 1, "capturedAt": 1,

@@ -1,4 +1,5 @@
-//! Failures in the middle of hybrid commands, with real owners, relays and engines: nothing is left unnamed.
+//! Failures in the middle of hybrid commands, with real owners, relays and engines: everything left
+//! is named.
 
 use std::{fs, os::unix::net::UnixStream};
 
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Page, failed, own_id, page, pane_of, refused, workspace};
 use crate::common::{Answer, Background, Stopped, World, eventually, signal};
 
-/// The terminals of this device's session, as `list-terminals` has them.
+/// Returns the terminals of this device's session, as `list-terminals` prints them.
 fn made(world: &World) -> Vec<String> {
     let session = format!("device-{}", own_id(world));
     let listed = workspace(world, &["list-terminals"]);
@@ -15,7 +16,7 @@ fn made(world: &World) -> Vec<String> {
     own.map(|one| one["terminalId"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A command that splits the pane of a new tab, and that tab's terminal.
+/// Returns a command that splits the pane of a new tab, and that tab's terminal.
 fn split(world: &World) -> (Vec<String>, String) {
     let first = workspace(world, &["new-tab", "--shell", "exec cat"]);
     let pane = format!("pane:{}", first["pane"]["id"].as_str().unwrap());
@@ -27,7 +28,8 @@ fn words(args: &[String]) -> Vec<&str> {
     args.iter().map(String::as_str).collect()
 }
 
-/// Checks an answer that knows not whether a terminal was made, and that the reserved pane is gone.
+/// Checks a response for which it is unknown whether a terminal was created, and that the reserved
+/// pane is gone.
 fn names_the_session(world: &World, error: &Value) {
     let session = format!("device-{}", own_id(world));
     let details = &error["details"];
@@ -40,7 +42,7 @@ fn names_the_session(world: &World, error: &Value) {
     assert_eq!(workspace(world, &["list-panes"])["panes"].as_array().unwrap().len(), 1, "{error}");
 }
 
-/// Step 2, with a tmux that makes the window and is silent then.
+/// Step 2, with a tmux that creates the window and then stops responding.
 #[test]
 fn where_tmux_is_silent_no_second_terminal_is_made_and_the_first_is_named() {
     let world = World::with_server();
@@ -55,7 +57,7 @@ fn where_tmux_is_silent_no_second_terminal_is_made_and_the_first_is_named() {
     assert_eq!(error["details"]["cause"]["code"], "TMUX_UNAVAILABLE", "{error}");
     names_the_session(&world, &error);
     eventually("it goes on", || world.muxtap(&["list-panes"]).status == 0);
-    // What is left there is the one that the answer means, and no other.
+    // The terminal left is the one that the response means, and no other.
     let left: Vec<_> = made(&world).into_iter().filter(|one| *one != first).collect();
     assert!(left.len() <= 1, "{left:?}");
     for one in &left {
@@ -66,12 +68,12 @@ fn where_tmux_is_silent_no_second_terminal_is_made_and_the_first_is_named() {
     assert_eq!(made(&world), [first]);
 }
 
-/// Step 2, with a daemon that is killed when the window is there and the answer is not.
+/// Step 2, with a daemon that is killed after the window was created and before the response.
 #[test]
 fn a_daemon_that_is_killed_while_it_makes_a_terminal_leaves_none_unnamed() {
     let world = World::with_server();
     let (split, first) = split(&world);
-    // The server is held where it has made the window.
+    // The server is held after it has created the window.
     world.tmux(&["set-hook", "-g", "after-set-option", "wait-for held"]);
     let panes = || world.tmux(&["list-panes", "-a", "-F", "#{pane_id}"]).lines().count();
     let before = panes();
@@ -82,7 +84,7 @@ fn a_daemon_that_is_killed_while_it_makes_a_terminal_leaves_none_unnamed() {
     world.tmux(&["set-hook", "-gu", "after-set-option"]);
     world.tmux(&["wait-for", "-S", "held"]);
     names_the_session(&world, &error);
-    // After the restart it is found where the answer says, and can be ended.
+    // After the restart the terminal is where the response says, and can be ended.
     let left: Vec<_> = made(&world).into_iter().filter(|one| *one != first).collect();
     assert_eq!(left.len(), 1, "{left:?}");
     workspace(&world, &["kill-terminal", "-t", &format!("terminal:{}", left[0])]);
@@ -106,20 +108,20 @@ const SPLIT: [&str; 13] = [
     "7",
 ];
 
-/// Takes the next request and says only that it was taken.
+/// Receives the next request and only acknowledges it.
 fn acks(owner: &mut Page<UnixStream>, command: &str) {
     let request = owner.next_of("layout.rpc.request");
     assert_eq!(request["command"], command, "{request}");
     owner.say(&json!({"type": "layout.rpc.ack", "requestId": request["requestId"]}));
 }
 
-/// The owner takes a step's request, and goes.
+/// The owner receives a step's request and disconnects.
 #[test]
 fn an_owner_that_goes_after_its_ack_leaves_nothing_unnamed() {
     let world = World::with_server();
     let pane = json!({"pane": {"id": "p9", "status": "pending"}});
     let before = world.panes();
-    // Step 1: what it reserved, if it did, it releases.
+    // Step 1: the owner releases its reservation, if it made one.
     let mut owner = page(&world, "laptop");
     let asking = world.spawn(&SPLIT);
     acks(&mut owner, "reserve");
@@ -151,7 +153,7 @@ fn an_owner_that_goes_after_its_ack_leaves_nothing_unnamed() {
     assert_eq!(world.panes(), before);
 }
 
-/// The relay goes in step 1, and between steps 1 and 2.
+/// The relay disconnects in step 1, and between steps 1 and 2.
 #[test]
 fn a_relay_that_goes_around_the_reservation_leaves_nothing_unnamed() {
     let world = World::with_server();
@@ -163,7 +165,7 @@ fn a_relay_that_goes_around_the_reservation_leaves_nothing_unnamed() {
     let error = failed(&asking.finish(), "TMUX_UNAVAILABLE");
     assert!(error["message"].as_str().unwrap().contains("not known"), "{error}");
     assert_eq!(world.panes(), before);
-    // Its answer to step 1 has arrived, and is read when the daemon has gone.
+    // Its response to step 1 has arrived, and is read after the daemon has gone.
     let mut owner = page(&world, "laptop");
     let asking = world.spawn(&SPLIT);
     let request = owner.next_of("layout.rpc.request");
@@ -175,14 +177,15 @@ fn a_relay_that_goes_around_the_reservation_leaves_nothing_unnamed() {
     assert_eq!(world.http("GET", "/v1/status", None).status, 200);
     world.kill_daemon(rustix::process::Signal::KILL);
     drop(stopped);
-    // The next daemon makes the terminal; its owner is not there any more.
+    // The next daemon creates the terminal; its owner is no longer connected.
     let error = failed(&asking.finish(), "INCONSISTENT_STATE");
     let terminal = error["details"]["terminalId"].as_str().unwrap_or_else(|| panic!("{error}"));
     let made: Vec<_> = world.panes().into_iter().filter(|pane| !before.contains(pane)).collect();
     assert_eq!(made, [pane_of(terminal)], "{error}");
 }
 
-/// A pane whose program notes each of its beginnings, the file with them, and the words that respawn it.
+/// Creates a pane whose program records each of its starts; returns it, their number, and the words
+/// that respawn it.
 fn noting(world: &World) -> (Value, impl Fn() -> usize + use<>) {
     let file = world.path("begun");
     let shell = format!("echo begun >> {}; exec cat", file.display());
@@ -207,14 +210,14 @@ fn of_respawns_at_once_with_one_key_one_ends_the_program() {
     }
     assert!(done.iter().all(|one| one["appliedRevision"] == done[0]["appliedRevision"]), "{done:?}");
     eventually("it has begun again", || begun() == 2);
-    // Whoever comes later has the first answer.
+    // Later callers get the first response.
     let later = workspace(&world, &respawn[2..]);
     assert_eq!(later["appliedRevision"], done[0]["appliedRevision"]);
     workspace(&world, &["capture-pane", "-t", &pane]);
     assert_eq!(begun(), 2);
 }
 
-/// The engine refuses: the key has no answer yet, and is good for the next try.
+/// The engine refuses: the key has no response yet, and can be used for the next attempt.
 #[test]
 fn a_respawn_that_the_engine_refused_is_done_when_it_is_repeated() {
     let world = World::with_server();
@@ -228,7 +231,7 @@ fn a_respawn_that_the_engine_refused_is_done_when_it_is_repeated() {
         let error = refused(&world, "TMUX_UNAVAILABLE", &respawn);
         assert_eq!(error["stage"], "engine", "{error}");
     }
-    // A server that has a pane of that number again.
+    // A server that has a pane with that number again.
     world.session("main");
     let again = format!("echo begun >> {}; exec cat", world.path("begun").display());
     assert_eq!(world.window(&again), number);
@@ -240,7 +243,7 @@ fn a_respawn_that_the_engine_refused_is_done_when_it_is_repeated() {
     assert_eq!(begun(), 3);
 }
 
-/// Keys are good up to the length that owners take, also for what has several steps.
+/// Keys are valid up to the owners' limit, also for commands with several steps.
 #[test]
 fn the_longest_key_makes_a_terminal() {
     let world = World::with_server();

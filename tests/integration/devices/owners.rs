@@ -1,4 +1,4 @@
-//! Owners: what they say while they are slow, and when their snapshots were taken.
+//! Owners: their messages while they are slow to read, and the times of their snapshots.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// A device that takes nothing of what waits for it is heard all the same.
+/// Messages of a device are received even if it reads none of those that wait for it.
 #[test]
 fn a_device_that_is_slow_to_read_is_heard() {
     let world = World::with_server();
@@ -29,7 +29,7 @@ fn a_device_that_is_slow_to_read_is_heard() {
     for _ in 0..24 {
         assert_eq!(other.next_of("layout.rpc.result")["error"]["code"], "RPC_TIMEOUT");
     }
-    // It has read nothing yet, and asks.
+    // The device sends a request before it has read anything.
     slow.say(&json!({"type": "layout.rpc.request", "requestId": "mine", "callerDeviceId": "slow",
                      "targetDeviceId": "other", "command": "select-tab", "expectedRevision": 1,
                      "args": {"target": "tab:t1"}}));
@@ -43,7 +43,7 @@ fn a_device_that_is_slow_to_read_is_heard() {
     other.say(&json!({"type": "layout.rpc.ack", "requestId": request["requestId"]}));
     other.say(&json!({"type": "layout.rpc.result", "requestId": request["requestId"], "ok": true, "result": {},
                       "appliedRevision": 2}));
-    // Only now it reads, and everything is there in its order.
+    // Now it reads, and every message is there in order.
     for _ in 0..24 {
         assert_eq!(slow.next_of("layout.rpc.request")["args"]["title"], large.as_str());
     }
@@ -51,7 +51,7 @@ fn a_device_that_is_slow_to_read_is_heard() {
     assert_eq!(slow.next_of("layout.rpc.result")["appliedRevision"], 2);
 }
 
-/// A snapshot's time is when it was taken, and not when the command began to wait for another one.
+/// A snapshot's time is when it was taken, not when the command began to wait for another one.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_snapshot_is_of_when_the_workspace_was_read() {

@@ -1,4 +1,4 @@
-//! Terminals' ids: one meaning each, from wherever it is named.
+//! Terminal ids have one meaning, from every place in which they are used.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{failed, workspace};
 use crate::common::{World, run};
 
-/// Calls `workspace` with these words before it, inside of a pane of a server or of none.
+/// Builds a call of `workspace` with these words before it, inside or outside a pane of a server.
 fn call(world: &World, inside: Option<&str>, before: &[&str], args: &[&str]) -> Command {
     let mut command = world.plain_muxtap_command();
     if let Some(socket) = inside {
@@ -49,7 +49,7 @@ fn an_id_is_the_same_terminal_from_wherever_it_is_named() {
     assert_eq!(listed(Some(&default), &[]), ids[1..2]);
     assert_eq!(listed(Some(&work), &[]), ids[2..]);
     assert_eq!(listed(None, &["-L", "work"]), ids[2..]);
-    // What is typed arrives where the id was shown, inside of each server and outside.
+    // Typed text arrives at the pane whose id was shown, inside of each server and outside.
     let mut count = 0;
     for id in &ids {
         let terminal = format!("terminal:{id}");
@@ -68,7 +68,7 @@ fn an_id_is_the_same_terminal_from_wherever_it_is_named() {
         let words: Vec<_> = text.lines().filter(|line| line.starts_with("word")).collect();
         assert_eq!(words, expected, "{server}");
     }
-    // A new one is named so, too, and by its pane it is that one.
+    // A new terminal has such an id too, and is also found by its pane.
     let made = ok(&mut call(&world, Some(&unnamed), &[], &["new-tab", "--shell", "exec cat"]));
     let terminal = made["terminalId"].as_str().unwrap();
     assert!(terminal.starts_with(&format!("{unnamed}/%")), "{made}");
@@ -81,7 +81,7 @@ fn an_id_is_the_same_terminal_from_wherever_it_is_named() {
         &["wait-for", "-t", &format!("terminal:{terminal}"), "-p", "^by its pane", "-T", "40"],
     ));
     ok(&mut call(&world, Some(&default), &[], &["kill-terminal", "-t", &format!("terminal:{terminal}")]));
-    // Of two words that name two servers neither is passed over.
+    // Of two words that name two servers neither is ignored.
     for (before, id) in [(["-S", unnamed.as_str()], "%0"), (["-L", "work"], ids[0].as_str())] {
         let refused = run(&mut call(&world, None, &before, &["kill-terminal", "-t", &format!("terminal:{id}")]));
         let error = failed(&refused, "INVALID_TARGET");
@@ -92,7 +92,7 @@ fn an_id_is_the_same_terminal_from_wherever_it_is_named() {
     }
 }
 
-/// A socket that no id can name makes no terminal that could not be named.
+/// A socket that no id can express gets no terminal, which could not be named.
 #[test]
 fn what_no_id_can_name_is_refused_before_anything_is_made() {
     let world = World::with_server();
@@ -106,7 +106,7 @@ fn what_no_id_can_name_is_refused_before_anything_is_made() {
     assert_eq!(workspace(&world, &["list-tabs"])["tabs"].as_array().unwrap().len(), 0);
 }
 
-/// A terminal of another host, for which another directory of sockets stands in.
+/// A terminal of another host; another directory of sockets stands in for the host.
 #[test]
 fn a_terminal_of_another_host_is_named_with_it() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Tokens over time, and who is kept from the socket and the files.
+//! Tokens over time, and access to the socket and the files.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::{
     http_port::asked,
 };
 
-/// A daemon with a TCP port, and the port's address.
+/// Starts a daemon with a TCP port; returns it and the port's address.
 fn serving(world: &World) -> (Background, String) {
     let mut command = world.plain_muxtap_command();
     let daemon = Background::start(command.args(["serve", "--http", "127.0.0.1:0"]));
@@ -27,7 +27,7 @@ fn serving(world: &World) -> (Background, String) {
     (daemon, status["http"][0].as_str().unwrap().split("://").nth(1).unwrap().to_owned())
 }
 
-/// Opens a device's connection over TCP with its token. Returns it, and the first answer.
+/// Opens a device's connection over TCP with its token. Returns it, and the first response.
 fn open(addr: &str, token: &str, device: &str) -> (Page<TcpStream>, Value) {
     let stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -41,7 +41,8 @@ fn open(addr: &str, token: &str, device: &str) -> (Page<TcpStream>, Value) {
     (page, first)
 }
 
-/// The token of the environment, its devices, and the end of a device's token while it is connected.
+/// The token of the environment, its devices, and the expiry of a device's token while it is
+/// connected.
 #[test]
 fn auth_token_logs_devices_in_over_tcp_and_their_connections_end_with_their_tokens() {
     let mut world = World::with_server();
@@ -58,7 +59,7 @@ fn auth_token_logs_devices_in_over_tcp_and_their_connections_end_with_their_toke
     assert_eq!(open(&addr, token, "laptop").1["type"], "welcome");
     world.ok(&["stop"]);
     drop(daemon.finish());
-    // What the daemon keeps says that the quarter of an hour is nearly over.
+    // The daemon's file says that the quarter of an hour is nearly over.
     let file = world.path("m.sock.devices/sessions.json");
     let mut kept: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
@@ -67,7 +68,7 @@ fn auth_token_logs_devices_in_over_tcp_and_their_connections_end_with_their_toke
     let (_daemon, addr) = serving(&world);
     let (mut laptop, welcome) = open(&addr, token, "laptop");
     assert_eq!(welcome["type"], "welcome", "{welcome}");
-    // What its token opened goes with it: a stream of events that would go on, and a wait.
+    // What the token opened ends with it: a stream of events that would continue, and a wait.
     let get = |path: &String| {
         let mut stream = TcpStream::connect(&addr).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -77,13 +78,13 @@ fn auth_token_logs_devices_in_over_tcp_and_their_connections_end_with_their_toke
         stream.write_all(head.as_bytes()).unwrap();
         stream
     };
-    // Devices name servers that are known.
+    // Devices can name only known servers.
     world.sessions();
     let query = world.query();
     let mut opened = [format!("/v1/events{query}"), format!("/v1/panes/%250/output{query}&since=now&wait_ms=25000")]
         .each_ref()
         .map(get);
-    // It says nothing, and is told when it is over.
+    // It sends nothing, and is notified of the expiry.
     let told = laptop.next_of("error");
     assert_eq!(told["code"], "UNAUTHORIZED", "{told}");
     assert!(told["message"].as_str().unwrap().contains("refresh"), "{told}");
@@ -96,13 +97,13 @@ fn auth_token_logs_devices_in_over_tcp_and_their_connections_end_with_their_toke
     });
     assert!(ends[0].starts_with("HTTP/1.1 200") && ends[0].contains("event-stream"), "{}", ends[0]);
     assert!(ends[1].starts_with("HTTP/1.1 401") && ends[1].contains("refresh"), "{}", ends[1]);
-    // It comes back with the next token.
+    // It reconnects with the next token.
     let refresh = json!({"refreshToken": session["refreshToken"]});
     let next = asked(&addr, bootstrap, "POST", "/api/device-sessions/refresh", Some(&refresh)).json();
     assert_eq!(open(&addr, next["token"].as_str().unwrap(), "laptop").1["type"], "welcome");
 }
 
-/// Each gets tokens that work: those of the first one.
+/// Each gets tokens that work: those of the first refresh.
 #[test]
 fn of_refreshes_at_once_none_ends_the_family() {
     let world = World::with_server();
@@ -117,7 +118,7 @@ fn of_refreshes_at_once_none_ends_the_family() {
     assert_eq!(workspace(&world, &["auth", "status"])["expired"], false);
 }
 
-/// A token ends by itself after a quarter of an hour; what gives the next ones does not, unless it is ended.
+/// A token expires after a quarter of an hour; its refresh token does not, unless it is revoked.
 #[test]
 fn a_logout_ends_the_session_whose_token_has_ended() {
     let world = World::with_server();
@@ -125,7 +126,7 @@ fn a_logout_ends_the_session_whose_token_has_ended() {
     let file = world.path("m.sock.devices/cli-auth.json");
     let kept: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
     world.ok(&["stop"]);
-    // What the daemon keeps says that the quarter of an hour is over.
+    // The daemon's file says that the quarter of an hour is over.
     let file = world.path("m.sock.devices/sessions.json");
     let mut sessions: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     sessions[0]["tokenEnds"] = 1.into();
@@ -135,14 +136,14 @@ fn a_logout_ends_the_session_whose_token_has_ended() {
     assert_eq!(fs::read_to_string(&file).unwrap().trim(), "[]");
     let body = json!({"refreshToken": kept["refreshToken"]});
     assert_eq!(world.http("POST", "/api/device-sessions/refresh", Some(&body)).status, 401);
-    // One that has ended altogether is forgotten.
+    // A session whose tokens have all expired is forgotten.
     workspace(&world, &["auth", "login"]);
     fs::write(&file, "[]").unwrap();
     world.kill_daemon(rustix::process::Signal::KILL);
     assert_eq!(workspace(&world, &["auth", "logout"])["loggedIn"], false);
 }
 
-/// Runs the program as another user. `None`: this test cannot become one.
+/// Runs the program as another user. `None`: this test cannot change its user.
 fn as_another(world: &World, program: &Path, args: &[&str]) -> Answer {
     let mut command = Command::new(program);
     command.args(args).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/nonexistent").current_dir("/");
@@ -150,7 +151,8 @@ fn as_another(world: &World, program: &Path, args: &[&str]) -> Answer {
     run(&mut command)
 }
 
-/// Another Unix user reaches neither the socket nor the files, though every folder above lets him in.
+/// Another Unix user has access to neither the socket nor the files, although every directory above
+/// is open.
 #[test]
 fn another_user_of_the_machine_is_kept_out() {
     if !rustix::process::geteuid().is_root() {
@@ -169,7 +171,8 @@ fn another_user_of_the_machine_is_kept_out() {
     let own = own_id(&world);
     let inside = ["sessions.json", "cli-auth.json", "cli-workspace.json", "cli-device.json"];
     let files = inside.map(|name| world.path("m.sock.devices").join(name));
-    // Everything above is open, so that only muxtap's own modes and its look at the caller are in the way.
+    // All directories above are open, so that only muxtap's own modes and its check of the caller
+    // protect.
     let open = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     open(world.dir(), 0o755);
     open(&world.daemon_socket(), 0o777);
@@ -184,7 +187,7 @@ fn another_user_of_the_machine_is_kept_out() {
     }
     let asked = as_another(&world, &program, &["--json", "list-panes"]);
     assert!(asked.status != 0 && asked.stdout.is_empty(), "{asked:?}");
-    // The program has looked whose socket it is, and called nobody; another one calls.
+    // The program checked the socket's owner and sent nothing; another program connects.
     let socket = world.daemon_socket();
     let calls = ["-sS", "--max-time", "20", "--unix-socket", socket.to_str().unwrap(), "http://localhost/health"];
     let called = as_another(&world, Path::new("/usr/bin/curl"), &calls);
@@ -192,7 +195,7 @@ fn another_user_of_the_machine_is_kept_out() {
     eventually("its connection is refused", || {
         fs::read_to_string(world.path("m.sock.log")).unwrap().contains("refused a connection of")
     });
-    // Who it belongs to is served on.
+    // The owner is still served.
     assert_eq!(own_id(&world), own);
     failed(&world.muxtap(&["--json", "workspace", "device-status", "--device", "nobody"]), "NOT_FOUND");
     open(world.dir(), 0o700);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::stage::Stage;
 
-/// A source file.
+/// Returns a source file.
 pub fn source(functions: u32) -> String {
     let mut text = String::new();
     for number in 1..=functions {
@@ -17,7 +17,7 @@ pub fn source(functions: u32) -> String {
     text
 }
 
-/// Lines of wide, combining and joined characters.
+/// Returns lines of wide, combining and joined characters.
 pub fn words() -> String {
     let line = "漢字とかな, größe, e\u{301}te\u{301}, 한국어, עברית, ไทย, 👩‍👩‍👧 👍🏽 🇩🇪 ✔️ ½, ｆｕｌｌ, ";
     let mut text = String::new();
@@ -27,7 +27,7 @@ pub fn words() -> String {
     text
 }
 
-/// Text in colours.
+/// Returns text in colors.
 pub fn colours() -> String {
     let mut text = String::new();
     for number in 0..=255 {
@@ -43,7 +43,7 @@ pub fn colours() -> String {
     text
 }
 
-/// Bold and underlined text as typewriters make it.
+/// Returns bold and underlined text in typewriter style (overstruck).
 pub fn overstruck() -> String {
     let bold = |text: &str| text.chars().flat_map(|letter| [letter, '\x08', letter]).collect::<String>();
     let under = |text: &str| text.chars().flat_map(|letter| ['_', '\x08', letter]).collect::<String>();
@@ -79,7 +79,7 @@ pub const MANUAL: &str = ".TH PAGE 1\n.SH NAME\npage \\- a page\n.SH SYNOPSIS\n.
 A page with \\fBbold\\fR and \\fIitalic\\fR text that is long enough to fill more than one row of the window in which it is read.\n.TP\n.B \\-a\n\
 All.\n.SH ENVIRONMENT\n.nf\nA\nB\nC\nD\nE\nF\nG\nH\nI\nJ\nK\nL\nM\nN\nO\nP\n.fi\n.SH BUGS\nNone known.\n";
 
-/// Boxes, colours, scroll regions, and lines and characters that are inserted and deleted.
+/// Boxes, colors, scroll regions, and inserted and deleted lines and characters.
 pub const CURSES: &str = r#"import curses
 def main(s):
     curses.curs_set(0)
@@ -144,7 +144,8 @@ def main(s):
 curses.wrapper(main)
 "#;
 
-/// Progress bars: one that is drawn over with a lone CR, one above a status line, several that are moved up to.
+/// Progress bars: one redrawn after a lone CR, one above a status line, several reached by moving
+/// up.
 const PROGRESS: &str = r##"import sys, shutil
 w = sys.stdout.write
 width = shutil.get_terminal_size().columns
@@ -166,7 +167,7 @@ for i in range(50):
 w("\n\x1b[?25lhidden\x1b[?25h\n")
 "##;
 
-/// Characters of all kinds, at the edge as well.
+/// Characters of all kinds, also at the right edge.
 const SHOWN: &str = r#"import sys
 w = sys.stdout.write
 w("\u6f22\u5b57" * 30 + "\n")

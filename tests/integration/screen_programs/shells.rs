@@ -167,7 +167,7 @@ fn fish() {
 #[test]
 fn python() {
     let Some(mut stage) = Stage::new("python3", "python3") else { return };
-    // Without an editor for its lines (`-I`): the terminal's own editing is what is drawn.
+    // Without its line editor (`-I`), so that the terminal's own editing is drawn.
     stage.start("python3 -q -I");
     stage.cursor_after(">>> ");
     stage.check("its prompt");
@@ -195,7 +195,7 @@ fn python() {
     stage.check("smaller");
     stage.press("\x1b[A\x1b[A");
     stage.check("history");
-    // What is typed together with an interrupt is thrown away with the line.
+    // Text typed together with an interrupt is discarded with the line.
     stage.reads();
     stage.press("\x03");
     stage.cursor_after(">>> ");

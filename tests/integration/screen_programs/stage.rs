@@ -1,5 +1,5 @@
-//! A shell on a real tmux and a model that is fed with what a control client hears of it: programs are typed into the
-//! shell, and wherever a case says so everything that tmux captures is compared with the model.
+//! A shell on a real tmux, and a model fed with a control client's output: programs are typed into
+//! the shell, and at each checkpoint of a case all of tmux's captures are compared with the model.
 
 use std::{
     collections::BTreeMap,
@@ -19,48 +19,50 @@ use crate::{
     },
 };
 
-/// A program that does not show what was expected after so long does not do it at all.
+/// The time after which expected output counts as missing.
 const LIMIT: Duration = Duration::from_secs(30);
 
 const COLUMNS: u16 = 80;
 const ROWS: u16 = 24;
 const HISTORY: u32 = 200;
 
-/// Captures that differ from the model's, each with how it differs.
+/// Captures that differ from the model's, each with its difference.
 type Differences = Vec<(String, String)>;
 
-/// A case while it runs.
+/// A running case.
 pub struct Stage {
     name: &'static str,
     tmux: Tmux,
     pane: String,
     screen: Screen,
-    /// The model that was made from tmux's answers at the checkpoint before.
+    /// The model created from tmux's replies at the previous checkpoint.
     second: Option<Screen>,
-    /// The main screen is hidden and has another size than the pane: tmux captures no more of its lines and of the
-    /// history than fits, so a model that is seeded now cannot know what comes back.
+    /// The main screen is hidden and has another size than the pane: tmux captures only the lines
+    /// and history that fit, so a model seeded now cannot know what comes back.
     hidden_main: bool,
-    /// All that has happened to the pane.
+    /// Everything that has happened to the pane.
     steps: Vec<Step>,
     checkpoints: u32,
-    /// Checkpoints at which the model differed.
+    /// The number of checkpoints at which the model differed.
     differed: u32,
-    /// The model shows something else than the program, so that the case cannot go on.
+    /// The model differs from the program's screen so that the case cannot continue.
     lost: bool,
     failures: Vec<String>,
-    /// Captures that a model, seeded at one checkpoint, was compared by at the next, and those of them that it knew.
+    /// Captures by which a model, seeded at one checkpoint, was compared at the next, and those of
+    /// them that it knew.
     from_seeds: BTreeMap<String, [u64; 2]>,
-    /// Times that such a model said that it was lost.
+    /// The number of times that such a model reported being lost.
     lost_seeds: u32,
 }
 
 impl Stage {
-    /// A shell in a pane of 80x24, if the program is installed.
+    /// Creates a shell in a pane of 80x24, if the program is installed.
     pub fn new(name: &'static str, program: &str) -> Option<Self> {
         Self::with_term(name, program, "screen")
     }
 
-    /// A shell in a pane of 80x24 with another `default-terminal`, if the program is installed.
+    /// Creates a shell in a pane of 80x24 with another `default-terminal`, if the program is
+    /// installed.
     pub fn with_term(name: &'static str, program: &str, term: &str) -> Option<Self> {
         if !is_installed(program) {
             return None;
@@ -97,18 +99,18 @@ impl Stage {
             lost_seeds: 0,
         };
         stage.prompt();
-        // Something to scroll, to clear and to come back to.
+        // Content to scroll, to clear and to come back to.
         stage.run("seq -f 'line %g of what was there before' 1 60");
         stage.check("a shell");
         Some(stage)
     }
 
-    /// Puts a file into the directory in which the shell stands.
+    /// Writes a file to the shell's directory.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) {
         fs::write(self.tmux.world.path("work").join(name), content).unwrap();
     }
 
-    /// A tmux server may run at `./s`.
+    /// Allows a tmux server to run at `./s`.
     pub fn inner_socket(&self) {
         self.tmux.world.also_end(self.tmux.world.path("work").join("s"));
     }
@@ -127,9 +129,9 @@ impl Stage {
         self.hear();
     }
 
-    /// Presses keys, and waits until the screen looks otherwise. Some programs throw away what is
-    /// typed together with a key that they take, so the next key must not come before this one
-    /// shows.
+    /// Presses keys and waits until the screen changes. Some programs discard text typed together
+    /// with a key that they handle, so the next key must not come before the effect of this one is
+    /// displayed.
     pub fn press_and_see(&mut self, keys: &str) {
         let options = CaptureOptions { escapes: true, ..CaptureOptions::default() };
         self.rest();
@@ -138,13 +140,13 @@ impl Stage {
         self.until(&format!("what {keys:?} does"), |screen| screen.capture(&options) != before);
     }
 
-    /// Presses keys by tmux's names for them, as the program asked the terminal to send them.
+    /// Presses keys by tmux's names, encoded as the program requested.
     pub fn keys(&mut self, names: &str) {
         self.tmux.ask(&format!("send-keys -t '{}' {names}", self.pane));
         self.hear();
     }
 
-    /// Feeds the models with what has come.
+    /// Feeds the models with the output that has arrived.
     fn hear(&mut self) {
         let output = self.tmux.take_output(&self.pane);
         if !output.is_empty() {
@@ -153,7 +155,8 @@ impl Stage {
                 second.feed(&output);
             }
             self.steps.push(Step::Print(output));
-            // A program that takes a new size may leave the alternate screen and come back in one piece.
+            // A program that handles a new size may leave the alternate screen and come back in one
+            // piece.
             if self.screen.take_changes().alternate && self.hidden_main {
                 self.hidden_main = false;
                 self.second = None;
@@ -161,13 +164,13 @@ impl Stage {
         }
     }
 
-    /// Waits until the model shows something.
+    /// Waits until the model meets a condition.
     pub fn until(&mut self, what: &str, holds: impl Fn(&Screen) -> bool) {
         let deadline = Instant::now() + if self.is_proven() { LIMIT } else { LIMIT / 6 };
         self.hear();
         while !self.lost && !holds(&self.screen) {
             if !self.tmux.listen(deadline) {
-                // If the model is what is wrong, this says how.
+                // If the model is wrong, this prints the difference.
                 self.check(&format!("waiting for {what}"));
                 let rows: Vec<_> = (0..self.screen.size().rows).map(|row| self.screen.row_text(row)).collect();
                 self.failures.push(format!("{what} did not come; the model shows:\n{}", rows.join("\n")));
@@ -178,17 +181,17 @@ impl Stage {
         }
     }
 
-    /// Waits until a text stands on the screen.
+    /// Waits until a text is on the screen.
     pub fn shows(&mut self, text: &str) {
         self.until(&format!("{text:?}"), |screen| rows(screen).any(|row| row.contains(text)));
     }
 
-    /// Waits until a text stands on the screen no more.
+    /// Waits until a text is no longer on the screen.
     pub fn hides(&mut self, text: &str) {
         self.until(&format!("the end of {text:?}"), |screen| !rows(screen).any(|row| row.contains(text)));
     }
 
-    /// Waits until the cursor's row, up to the cursor, is a text.
+    /// Waits until the cursor's row, up to the cursor, equals a text.
     pub fn cursor_after(&mut self, text: &str) {
         self.until(&format!("a cursor after {text:?}"), |screen| {
             let cursor = screen.cursor();
@@ -196,7 +199,7 @@ impl Stage {
         });
     }
 
-    /// Waits for the shell's prompt with nothing behind it.
+    /// Waits for the shell's prompt with nothing after it.
     pub fn prompt(&mut self) {
         self.until("the prompt", |screen| {
             let cursor = screen.cursor();
@@ -204,11 +207,11 @@ impl Stage {
         });
     }
 
-    /// Types a command at the prompt, and presses Enter when it stands there.
+    /// Types a command at the prompt, and presses Enter once it is displayed.
     pub fn start(&mut self, command: &str) {
         self.prompt();
         self.press(command);
-        // Where it wraps, its last row counts.
+        // If it wraps, its last row counts.
         let whole = format!("$ {command}");
         let columns = usize::from(self.screen.size().columns);
         let last = whole.split_at(whole.len() / columns * columns).1.to_owned();
@@ -223,19 +226,19 @@ impl Stage {
         self.prompt();
     }
 
-    /// Gives the pane another size.
+    /// Resizes the pane.
     pub fn resize(&mut self, columns: u16, rows: u16) {
         self.tmux.ask(&format!("resize-window -t '{}' -x {columns} -y {rows}", self.pane));
         self.hear();
         self.screen.resize(Size { columns, rows });
         self.steps.push(Step::Resize(columns, rows));
-        // What a seed does not tell, a resize needs: which rows of the hidden main screen go on.
+        // A resize needs what a seed does not tell: which rows of the hidden main screen continue.
         self.second = None;
         self.hidden_main |= self.screen.alternate();
     }
 
-    /// Waits until the program has drawn so many times more: a key that comes while it takes a new
-    /// size may be lost to it.
+    /// Waits until the program has drawn this many more times: it may lose a key that comes while
+    /// it handles a new size.
     pub fn draws(&mut self, times: usize) {
         let deadline = Instant::now() + LIMIT;
         let wanted = self.steps.len() + times;
@@ -244,9 +247,9 @@ impl Stage {
         }
     }
 
-    /// Waits until the program in the foreground sleeps, for its input: an interrupt between a
-    /// prompt and the `read` after it is taken only with the next line (python's REPL). Nothing
-    /// announces that, but the kernel knows.
+    /// Waits until the foreground program sleeps for its input: an interrupt between a prompt and
+    /// the `read` after it is handled only with the next line (python's REPL). Nothing announces
+    /// that, but the kernel knows.
     #[cfg(target_os = "linux")]
     pub fn reads(&mut self) {
         let shell = self.tmux.world.tmux(&["display-message", "-p", "-t", &self.pane, "#{pane_pid}"]);
@@ -258,11 +261,11 @@ impl Stage {
         crate::common::eventually("the program sleeps", || field(&field(&shell, 5), 0) == "S");
     }
 
-    /// Cannot be told.
+    /// Does nothing: this system does not report it.
     #[cfg(not(target_os = "linux"))]
     pub fn reads(&mut self) {}
 
-    /// Waits until a question and its answer pass without output in between.
+    /// Waits until a request and its reply pass without output in between.
     pub fn rest(&mut self) {
         for _ in 0..50 {
             let before = self.steps.len();
@@ -274,7 +277,8 @@ impl Stage {
         }
     }
 
-    /// Compares; then makes a second model from what tmux tells, which is compared at once and at the next checkpoint.
+    /// Compares; then creates a second model from tmux's report, which is compared immediately and
+    /// at the next checkpoint.
     pub fn check(&mut self, checkpoint: &str) {
         if self.lost {
             return;
@@ -295,11 +299,11 @@ impl Stage {
         self.seed(checkpoint);
     }
 
-    /// Makes the second model, and compares it with answers of the same moment.
+    /// Creates the second model, and compares it with replies of the same moment.
     fn seed(&mut self, checkpoint: &str) {
         let question = Question::new(&self.pane, self.screen.history_size());
         let (second, replies) = driver::seeded(&mut self.tmux, self.pane.parse().unwrap(), &question.commands);
-        // What came before the answers is in them.
+        // Output before the replies is included in them.
         self.second = None;
         self.hear();
         self.second = second;
@@ -312,9 +316,9 @@ impl Stage {
         }
     }
 
-    /// Captures that the model and the seeded one have otherwise than tmux. tmux replies to all
-    /// commands at one moment, and output that it read before that has come before the replies:
-    /// this is exact also while the program prints.
+    /// Returns the captures in which the model, and the seeded one, differ from tmux. tmux replies
+    /// to all commands at one moment, and output that it read before has arrived before the
+    /// replies: this is exact also while the program prints.
     fn compare(&mut self) -> (Differences, Differences) {
         let question = Question::new(&self.pane, self.screen.history_size());
         let replies = self.tmux.ask_all(&question.commands);
@@ -324,7 +328,8 @@ impl Stage {
             found.into_iter().map(|(what, how)| (what.to_owned(), how)).collect::<Differences>()
         };
         let second = match &self.second {
-            // It says itself that it is lost: what a seed does not tell. The engine asks for another.
+            // The model itself reports being lost, because of what a seed does not tell. The engine
+            // would request another seed.
             Some(second) if second.trusted().is_err_and(|trouble| trouble != Trouble::OpenString) => {
                 self.lost_seeds += 1;
                 None
@@ -337,7 +342,7 @@ impl Stage {
         (of(&self.screen), second.map(of).unwrap_or_default())
     }
 
-    /// The few bytes that make the difference, printed by a pane without a program.
+    /// Returns the few bytes that cause the difference, printed by a pane without a program.
     fn reduced(&mut self) -> String {
         let mut steps = Vec::new();
         for step in &self.steps {
@@ -363,7 +368,7 @@ impl Stage {
         format!("\n  reduced, in {COLUMNS}x{ROWS}:\n    {steps}\n  where it differs in {how}")
     }
 
-    /// Says what was found.
+    /// Reports the result.
     pub fn end(self) {
         if !self.lost {
             self.tell();
@@ -380,13 +385,13 @@ impl Stage {
         if self.is_proven() {
             assert!(self.failures.is_empty(), "{verdict}");
         } else {
-            // The model is not used there: it is told how far it is.
+            // The model is not used on this version; only its accuracy is printed.
             println!("not proven: {verdict}");
         }
     }
 }
 
-/// A row's text.
+/// Returns a row's text.
 pub fn row(screen: &Screen, row: u32) -> String {
     screen.row_text(u16::try_from(row).unwrap())
 }

@@ -46,14 +46,15 @@ fn top() {
     let coloured = CaptureOptions { escapes: true, ..CaptureOptions::default() };
     stage.until("colours", |screen| screen.capture(&coloured).windows(3).any(|part| part == b"\x1b[3"));
     stage.check("coloured");
-    // Of two keys that it reads at once it throws the second away.
+    // Of two keys read at once the program discards the second.
     stage.press("1");
     stage.shows("%Cpu0");
     stage.check("one line for each processor");
     stage.press("q");
     stage.until("its end", |screen| row(screen, screen.cursor().row) == "$");
     stage.check("left");
-    // Nothing is asked of it after the resize: keys and signals that come while it takes a new size are lost at times.
+    // No key is sent after the resize: keys and signals that come while it handles a new size are
+    // sometimes lost.
     stage.start("top -d 0.3");
     stage.shows("PID");
     stage.resize(60, 16);
@@ -71,7 +72,8 @@ fn midnight_commander() {
     stage.shows("10Quit");
     stage.check("begun");
     stage.keys("Down Down");
-    // The line under the files. It draws late, and a key that comes before that may be lost or mean something else.
+    // The line under the files. It is drawn late, and an earlier key may be lost or mean something
+    // else.
     stage.shows("│ apricot                              │");
     stage.check("moved");
     stage.press_and_see("\t");
@@ -133,7 +135,7 @@ fn tmux_inside() {
     let Some(mut stage) = Stage::with_term("tmux", "tmux", "tmux-256color") else { return };
     let program = crate::common::tmux_program();
     stage.inner_socket();
-    // Keys that come at once are no paste.
+    // Keys that arrive at once are not a paste.
     stage.file("conf", "set-option -g assume-paste-time 0\n");
     stage.file(
         "inside",
@@ -187,7 +189,7 @@ fn curses() {
         stage.check(&format!("step {step}"));
         if step == 6 {
             stage.resize(70, 20);
-            // ncurses loses a key that comes while it takes the new size.
+            // ncurses loses a key that comes while it handles the new size.
             stage.draws(1);
             stage.check("resized");
         }

@@ -1,4 +1,5 @@
-//! A real tmux, driven over one control client: panes that print what they are told, and what it then captures.
+//! A real tmux, driven over one control client: panes that print given bytes, and tmux's captures
+//! of them.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +19,7 @@ use muxtap::{
 use super::generator::{Case, Step};
 use crate::common::{LIMIT, World};
 
-/// Runs a case and says what differs.
+/// Runs a case and returns the difference.
 pub type Run = fn(&mut Tmux, &Case) -> Option<String>;
 
 /// A server and its control client.
@@ -31,10 +32,10 @@ pub struct Tmux {
     line: Vec<u8>,
     /// Output of each pane that was not taken yet.
     heard: BTreeMap<String, Vec<u8>>,
-    /// Captures that were compared, by their flags, and those of them that the model knew.
+    /// Compared captures, by their flags, and those of them that the model knew.
     pub counts: BTreeMap<String, [u64; 2]>,
-    /// The same of seeded models between output and rest, where they are not sure: at rest they are
-    /// seeded anew.
+    /// The same for seeded models between output and rest, when they are uncertain: at rest they
+    /// are seeded again.
     pub restless: BTreeMap<String, [u64; 2]>,
 }
 
@@ -56,7 +57,7 @@ impl Tmux {
         Self::in_world(World::new())
     }
 
-    /// The server of a world that has none yet.
+    /// Creates the server of a world that has none yet.
     pub fn in_world(world: World) -> Self {
         let socket = world.socket().to_owned();
         world.tmux(&["new-session", "-d", "-s", "main", "-x", "80", "-y", "24", "sleep 100000"]);
@@ -81,7 +82,7 @@ impl Tmux {
             counts: BTreeMap::new(),
             restless: BTreeMap::new(),
         };
-        // A command that is sent sooner may run before the client is attached (F25).
+        // A command sent earlier may run before the client is attached (F25).
         while !tmux.line.starts_with(b"%session-changed ") {
             tmux.read_line();
         }
@@ -93,7 +94,7 @@ impl Tmux {
         assert!(self.read_line_before(Instant::now() + LIMIT), "tmux says nothing");
     }
 
-    /// Reads a line; false if none comes in time.
+    /// Reads a line; false if none arrives in time.
     fn read_line_before(&mut self, deadline: Instant) -> bool {
         if self.stdout.buffer().is_empty() {
             let left = rustix::time::Timespec::try_from(deadline.saturating_duration_since(Instant::now())).unwrap();
@@ -117,7 +118,7 @@ impl Tmux {
         }
     }
 
-    /// Waits for the next thing that tmux says; false if it says nothing in time.
+    /// Waits for tmux's next output; false if none arrives in time.
     pub fn listen(&mut self, deadline: Instant) -> bool {
         let heard = self.read_line_before(deadline);
         if heard {
@@ -131,7 +132,7 @@ impl Tmux {
         self.heard.remove(pane).unwrap_or_default()
     }
 
-    /// Runs a command line; the bodies of its replies.
+    /// Runs a command line; returns the bodies of its replies.
     pub fn ask_all(&mut self, commands: &[String]) -> Vec<Vec<u8>> {
         let line = commands.join(" ; ");
         writeln!(self.stdin, "{line}").unwrap();
@@ -164,7 +165,7 @@ impl Tmux {
         }
     }
 
-    /// Waits until tmux has read so many bytes.
+    /// Waits until tmux has read this many bytes.
     fn await_printed(&mut self, pane: &str, bytes: usize) {
         while self.heard.get(pane).map_or(0, Vec::len) < bytes {
             self.read_line();
@@ -172,11 +173,11 @@ impl Tmux {
         }
     }
 
-    /// A pane of its own for a case.
+    /// Creates a separate pane for a case.
     pub fn pane(&mut self, case: &Case) -> Pane<'_> {
         self.ask(&format!("set-option -g history-limit {}", case.history_limit));
-        // tmux sets the new terminal's modes in the pane's process: only when that one prints is it
-        // over, and they can be changed.
+        // tmux sets the new terminal's modes in the pane's process: only when that process prints
+        // is this done, and they can be changed.
         let command = "stty raw -echo; printf \"\\\\r\"; exec sleep 100000";
         let made = self.ask(&format!("new-window -d -P -F '#{{pane_id}} #{{pane_tty}}' '{command}'"));
         let made = String::from_utf8(made).unwrap();
@@ -217,7 +218,7 @@ impl Pane<'_> {
         self.unsent.extend_from_slice(bytes);
     }
 
-    /// One write for all that was printed since the last rest, so that tmux reads it at once.
+    /// Writes everything printed since the last rest at once, so that tmux reads it at once.
     pub fn rest(&mut self) {
         self.tty.write_all(&self.unsent).unwrap();
         self.written += self.unsent.len();
@@ -246,7 +247,7 @@ impl Pane<'_> {
     }
 }
 
-/// Does to the model what was done to the pane.
+/// Applies a step to the model like to the pane.
 pub fn apply(screen: &mut Screen, step: &Step) {
     match step {
         Step::Print(bytes) => screen.feed(bytes),
@@ -260,13 +261,13 @@ pub fn apply(screen: &mut Screen, step: &Step) {
     }
 }
 
-/// The model of a new pane.
+/// Creates the model of a new pane.
 pub fn model(case: &Case, version: Version) -> Screen {
     let settings = Settings { history_limit: case.history_limit, ..Settings::default() };
     Screen::new(Size { columns: case.columns, rows: case.rows }, Rules::for_version(version), settings)
 }
 
-/// The captures that are compared: flags for tmux, and the same for the model.
+/// Returns the captures to compare: tmux's flags, and the model's options.
 fn captures(history: u32) -> Vec<(String, CaptureOptions)> {
     let all = CaptureOptions { start: Line::Edge, ..CaptureOptions::default() };
     let some = i32::try_from(history / 2).unwrap();
@@ -284,7 +285,7 @@ fn captures(history: u32) -> Vec<(String, CaptureOptions)> {
     ]
 }
 
-/// Captures by which a pane is compared with its model, and the commands that ask for them.
+/// The captures by which a pane is compared with its model, and their commands.
 pub struct Question {
     captures: Vec<(String, CaptureOptions)>,
     /// The command line.
@@ -292,7 +293,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// A question about a pane whose model has so many lines of history.
+    /// Creates the captures of a pane whose model has this many lines of history.
     pub fn new(pane: &str, history: u32) -> Self {
         let captures = captures(history);
         let format = "'#{cursor_x} #{cursor_y} #{history_size} #{alternate_on}'";
@@ -301,10 +302,10 @@ impl Question {
         Self { captures, commands }
     }
 
-    /// Counts the captures, and those that are known.
+    /// Counts the captures and the known ones.
     pub fn count(&self, screen: &Screen, counts: &mut BTreeMap<String, [u64; 2]>) {
         for (flags, options) in &self.captures {
-            // The numbers of the lines are the case's.
+            // The line numbers belong to the case.
             let kind: Vec<_> = flags.split(' ').filter(|flag| ["-e", "-J", "-N"].contains(flag)).collect();
             let [known, all] = counts.entry(kind.join(" ")).or_default();
             *known += u64::from(screen.known(options).is_some());
@@ -312,12 +313,12 @@ impl Question {
         }
     }
 
-    /// Replies that differ from the model: the name of each, and how it differs.
+    /// Returns the replies that differ from the model: the name of each, and the difference.
     pub fn differences(&self, replies: &[Vec<u8>], screen: &Screen) -> Vec<(&str, String)> {
         let mut found = Vec::new();
         let (fields, texts) = replies.split_first().unwrap();
         for ((flags, options), theirs) in self.captures.iter().zip(texts) {
-            // Some versions tell what the stream does not.
+            // Some versions report what the stream does not.
             let Some(mut ours) = screen.known(options) else { continue };
             if ours.last() == Some(&b'\n') {
                 ours.pop();
@@ -349,7 +350,7 @@ fn first_difference(ours: &[String], theirs: &[String]) -> String {
     )
 }
 
-/// Compares the pane with the model, with joined lines or without; what differs first.
+/// Compares the pane with the model, with joined lines or without; returns the first difference.
 pub fn difference(pane: &mut Pane<'_>, screen: &Screen, joined: bool) -> Option<String> {
     pane.rest();
     let question = Question::new(&pane.id, screen.history_size());
@@ -365,7 +366,7 @@ fn lines(bytes: &[u8]) -> Vec<String> {
     bytes.split(|byte| *byte == b'\n').map(|line| line.escape_ascii().to_string()).collect()
 }
 
-/// Runs a case on both; what differs at its end.
+/// Runs a case on both; returns the difference at its end.
 pub fn run(tmux: &mut Tmux, case: &Case) -> Option<String> {
     let version = tmux.version;
     let mut pane = tmux.pane(case);
@@ -373,7 +374,7 @@ pub fn run(tmux: &mut Tmux, case: &Case) -> Option<String> {
     for step in &case.steps {
         pane.take(step);
         apply(&mut screen, step);
-        // All is printed at once, so that tmux reads it at once.
+        // Everything is printed at once, so that tmux reads it at once.
         if matches!(screen.trusted(), Err(trouble) if ![Trouble::OpenString, Trouble::Reads].contains(&trouble)) {
             return None;
         }
@@ -381,7 +382,8 @@ pub fn run(tmux: &mut Tmux, case: &Case) -> Option<String> {
     difference(&mut pane, &screen, true)
 }
 
-/// The model of a pane from what tmux tells of it, and the replies to further commands at that same moment.
+/// Returns the model of a pane from tmux's report, and the replies to further commands at the same
+/// moment.
 pub fn seeded(tmux: &mut Tmux, pane: PaneId, further: &[String]) -> (Option<Screen>, Vec<Vec<u8>>) {
     let mut commands: Vec<String> = seed::question(pane, Some(Rules::for_version(tmux.version)))
         .iter()
@@ -398,7 +400,7 @@ pub fn seeded(tmux: &mut Tmux, pane: PaneId, further: &[String]) -> (Option<Scre
     (screen, further)
 }
 
-/// Seeds the model anew, as the engine does: what only the stream tells is taken along.
+/// Seeds the model again like the engine does: what only the stream tells is kept.
 fn seed_again(pane: &mut Pane<'_>, screen: &mut Screen) -> Option<()> {
     pane.rest();
     let mut again = seeded(pane.tmux, pane.id.parse().unwrap(), &[]).0?;
@@ -407,10 +409,10 @@ fn seed_again(pane: &mut Pane<'_>, screen: &mut Screen) -> Option<()> {
     Some(())
 }
 
-/// Runs a case whose model is seeded half way; what differs right after the seed, wherever the pane
-/// rests, or at the end. Nothing is printed that would settle what a seed does not tell: where the
-/// model does not claim to know nothing is compared, and where it says that it is lost, or the pane
-/// rests and it is not sure, it is seeded anew.
+/// Runs a case whose model is seeded half way; returns the difference right after the seed, at any
+/// rest of the pane, or at the end. Nothing is printed that would settle what a seed does not tell:
+/// parts that the model does not claim to know are not compared, and when it reports being lost, or
+/// the pane is at rest and it is uncertain, it is seeded again.
 pub fn run_seeded(tmux: &mut Tmux, case: &Case) -> Option<String> {
     let mut pane = tmux.pane(case);
     let (before, after) = case.steps.split_at(case.steps.len() / 2);
@@ -444,7 +446,7 @@ pub fn run_seeded(tmux: &mut Tmux, case: &Case) -> Option<String> {
     None
 }
 
-/// Leaves out what is not needed for the difference.
+/// Removes the steps that the difference does not need.
 pub fn minimized(tmux: &mut Tmux, case: &Case, run: Run) -> Case {
     let mut case = case.clone();
     let mut size = case.steps.len().div_ceil(2);

@@ -1,4 +1,4 @@
-//! Random sessions of a terminal: what a program may print, and when the pane is resized.
+//! Random terminal sessions: the output of a program, and the pane's resizes.
 
 /// A small random generator (splitmix64): the same seed gives the same case everywhere.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// Below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -35,14 +35,14 @@ impl Random {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Print(Vec<u8>),
-    /// tmux has read everything before the next step.
+    /// Waits until tmux has read everything before the next step.
     Rest,
     Resize(u16, u16),
     ClearHistory,
     Reset,
 }
 
-/// A pane's life.
+/// The life of a pane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     pub columns: u16,
@@ -51,14 +51,14 @@ pub struct Case {
     pub steps: Vec<Step>,
 }
 
-/// Limits on what a case may have in it.
+/// Limits on the content of a case.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flavour {
-    /// Only what a program that means well prints: no broken UTF-8, no unknown or broken sequences.
+    /// Only output of a well-behaved program: no broken UTF-8, no unknown or broken sequences.
     pub well_formed: bool,
     /// No resizes, resets or cleared histories: bytes alone.
     pub bytes_only: bool,
-    /// No clusters of 32 bytes, which are cells without a text (from 3.6 on): no seed shows those.
+    /// No clusters of 32 bytes, which are cells without text (from 3.6 on): no seed shows those.
     pub tellable: bool,
 }
 
@@ -67,7 +67,7 @@ const NARROW: [&str; 8] = ["é", "ß", "─", "│", "█", "→", "ж", "\u{a0}
 const ZERO: [&str; 5] = ["\u{301}", "\u{308}", "\u{20dd}", "\u{fe0f}", "\u{200b}"];
 const JOINED: [&str; 6] = ["\u{200d}", "👨\u{200d}👩\u{200d}👧", "🏳\u{fe0f}\u{200d}🌈", "👍🏽", "🇩🇪", "☺\u{fe0f}"];
 /// Characters that join or not, by version: letters of flags, hands and tones, parts of Korean
-/// syllables, what a selector widens.
+/// syllables, characters that a selector widens.
 const JOINING: [&str; 14] = [
     "\u{1f1e9}",
     "\u{1f1ea}\u{1f1ea}\u{1f1ea}",
@@ -86,7 +86,7 @@ const JOINING: [&str; 14] = [
 ];
 const ODD: [&str; 7] = ["\u{ad}", "\u{378}", "\u{85}", "\u{9b}31m", "\u{e000}", "\u{10ffff}", "\u{1160}"];
 
-/// A case from a seed.
+/// Creates a case from a seed.
 pub fn case(seed: u64, flavour: Flavour) -> Case {
     let mut random = Random(seed);
     let r = &mut random;
@@ -113,7 +113,7 @@ pub fn case(seed: u64, flavour: Flavour) -> Case {
         };
         steps.push(step);
     }
-    // Cut somewhere, also inside of characters and sequences.
+    // Cut at any position, also inside of characters and sequences.
     let mut cut = Vec::new();
     for step in steps {
         match step {
@@ -129,7 +129,7 @@ pub fn case(seed: u64, flavour: Flavour) -> Case {
     Case { columns, rows, history_limit, steps: cut }
 }
 
-/// A number for a sequence: small ones, those around the size, huge ones.
+/// Returns a number for a sequence: small, around the size, or huge.
 fn number(r: &mut Random, around: u32) -> String {
     match r.below(12) {
         0 => String::new(),
@@ -171,7 +171,7 @@ fn sgr(r: &mut Random) -> String {
     format!("\x1b[{}m", parts.join(";"))
 }
 
-/// Something a program prints.
+/// Returns a piece of a program's output.
 fn piece(r: &mut Random, columns: u32, rows: u32, flavour: Flavour) -> Vec<u8> {
     let n = |r: &mut Random| number(r, columns);
     let m = |r: &mut Random| number(r, rows);
@@ -251,7 +251,7 @@ fn piece(r: &mut Random, columns: u32, rows: u32, flavour: Flavour) -> Vec<u8> {
     string.into_bytes()
 }
 
-/// Bytes that no program should print.
+/// Returns bytes that no program should print.
 fn broken(r: &mut Random, columns: u32) -> Vec<u8> {
     match r.below(12) {
         0 => (0..r.between(1, 6)).map(|_| 0x80 + r.below(0x80) as u8).collect(),
@@ -267,7 +267,7 @@ fn broken(r: &mut Random, columns: u32) -> Vec<u8> {
             let mut bytes = vec![0x1b, b'[', first];
             bytes.extend(number(r, columns).bytes());
             bytes.extend(r.pick(&[&b""[..], b" ", b"$", b"!", b"'"]));
-            // Window operations and reports may answer; the answer goes to nobody.
+            // Window operations and reports may cause a reply, which is not read.
             bytes.push(last);
             bytes
         }

@@ -94,7 +94,7 @@ async fn list_tells_where_claude_runs_and_what_it_does() {
     stage.shows("asks", "Do you want to proceed?");
     stage.world.tmux(&["send-keys", "-t", "works", "work", "Enter"]);
     stage.shows("works", "esc to interrupt");
-    // Not in the foreground of its terminal, and not the pane's own process.
+    // Not in its terminal's foreground, and not the pane's own process.
     let background = format!("{} again </dev/tty & exec sleep 1000", stage.world.path("bin/claude").display());
     stage.world.tmux(&["new-session", "-d", "-s", "zz", "-c", "/", &background]);
     stage.shows("zz", "told: again");
@@ -183,7 +183,7 @@ async fn a_number_is_a_sessions_name() {
     let sent = stage.call(json!({ "action": "send_input", "target": "7", "text": "x" })).await;
     assert_eq!(sent, "Sent to `7`: `x`");
     stage.shows("7", "got <x>");
-    // There is a pane %0, and no session 0.
+    // There is a pane %0, but no session 0.
     assert_eq!(stage.action("capture", "0").await, "Error: session/pane '0' not found");
     assert_eq!(stage.action("kill", "0").await, "Error: session '0' not found (cleaned up store)");
     assert_eq!(stage.action("kill", "7").await, "Killed tmux session `7`.");

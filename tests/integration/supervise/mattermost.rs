@@ -1,5 +1,5 @@
-//! A human is asked in Mattermost: what is posted, what counts as an answer, and what is left
-//! afterwards. M1 to M4 are in `crates/muxtap-approvals/src/mattermost/mod.rs`.
+//! Questions to a human in Mattermost: the post, valid answers, and the cleanup. M1 to M4 are in
+//! `crates/muxtap-approvals/src/mattermost/mod.rs`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ fn plan(chat: &Mattermost, allowed: &[&str]) -> Plan {
     Plan { confirm: vec![Arc::new(confirm)], ..Plan::default() }
 }
 
-/// Calls `spawn` in a task of its own, so that the human can be played meanwhile.
+/// Calls `spawn` in a separate task, so that the test can act as the human meanwhile.
 fn spawning(stage: &Stage, arguments: serde_json::Value) -> tokio::task::JoinHandle<String> {
     let supervisor = stage.supervisor.clone();
     tokio::spawn(async move { supervisor.call(arguments.as_object().unwrap().clone()).await })
@@ -186,7 +186,7 @@ async fn a_reaction_while_the_websocket_was_lost_is_found() {
     chat.close(false);
     assert!(spawning.await.unwrap().starts_with("Spawned tmux session `one`."));
     let found = ["GET /posts/post1/reactions", "GET /users/id-eve", "GET /users/id-ann", "DELETE /posts/post1"];
-    // The websocket that comes back introduces itself while these are asked.
+    // The WebSocket that reconnects authenticates during these requests.
     let words: Vec<_> = chat.words().into_iter().filter(|word| !word.starts_with("WS ")).collect();
     assert_eq!(words[words.len() - 4..], found);
     stage.end().await;
@@ -256,7 +256,7 @@ async fn a_caller_who_goes_away_takes_the_post_along() {
     stage.end().await;
 }
 
-/// M2. What a process does on SIGTERM.
+/// M2. A process does the same on SIGTERM.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_supervisor_that_stops_takes_the_posts_along() {
     let chat = Mattermost::start().await;

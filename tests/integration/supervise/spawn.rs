@@ -19,7 +19,7 @@ use serde_json::json;
 use super::{Plan, Stage};
 use crate::common::World;
 
-/// A human who always says the same, and remembers what was asked.
+/// A human with a fixed answer, who records the questions.
 struct Human {
     says: Decision,
     asked: Mutex<Vec<Request>>,
@@ -44,7 +44,7 @@ impl Confirm for Human {
     }
 }
 
-/// Somebody takes the name, or the session away, before the answer.
+/// Another client takes the name, or ends the session, before the answer.
 struct Slow(Arc<Human>, Vec<String>, std::path::PathBuf);
 impl Confirm for Slow {
     fn ask(self: Arc<Self>, question: Question) -> BoxFuture<'static, Decision> {
@@ -108,7 +108,7 @@ async fn without_a_name_and_a_directory_both_are_made_up_and_kept() {
     assert_eq!((&entry["prompt"], &entry["working_dir"]), (&json!("two\nlines \\ ';"), &json!(dir)));
     let made = regex::Regex::new(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$").unwrap();
     assert!(made.is_match(entry["created_at"].as_str().unwrap()), "{entry}");
-    // It is plain tmux's: nothing of muxtap stands between, and the server is nobody's hub.
+    // The session is plain tmux's: nothing of muxtap is in between, and the server has no hub.
     assert!(
         stage
             .world
@@ -225,7 +225,7 @@ async fn nobody_is_asked_about_what_is_not_allowed() {
     stage.end().await;
 }
 
-/// Up to 3.7c tmux exits with 0 where it cannot make its socket, and nothing is there.
+/// Up to 3.7c tmux exits with 0 if it cannot create its socket, and no session exists.
 #[tokio::test(flavor = "multi_thread")]
 async fn spawned_is_said_of_what_is_there_and_of_nothing_else() {
     let human = Human::who_says(Decision::Approved);
@@ -238,7 +238,7 @@ async fn spawned_is_said_of_what_is_there_and_of_nothing_else() {
     assert!(!stage.store_path().exists() || stage.store() == json!({}), "nothing is kept of what is not there");
     assert!(!socket.exists());
     stage.end().await;
-    // The folder of the sockets that have names is made, as tmux makes it for `-L`.
+    // Creates the directory of named sockets, as tmux does for `-L`.
     let world = World::new();
     let folder = world.path("run").join(format!("tmux-{}", rustix::process::getuid().as_raw()));
     let socket = folder.join("default");

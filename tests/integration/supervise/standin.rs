@@ -1,6 +1,6 @@
-//! A stand-in for a Mattermost server: its REST interface and its WebSocket on one port of the
-//! loopback, as far as they are used. This is not Mattermost: it records each request, in order,
-//! and does what a test asks for.
+//! A stand-in for a Mattermost server: the parts of its REST interface and its WebSocket that are
+//! used, on one loopback port. This is not Mattermost: it records each request, in order, and does
+//! what a test requests.
 
 use std::{
     collections::VecDeque,
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::common::LIMIT;
 
-/// A request or a WebSocket's message that was received.
+/// A received request or WebSocket message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// `POST /posts`, or `WS` and the action of a WebSocket's message.
@@ -36,24 +36,24 @@ pub struct Call {
     pub token: String,
 }
 
-/// A step of every WebSocket: an event that it sends, or its end.
+/// A step of every WebSocket: an event to send, or its end.
 #[derive(Clone, Debug)]
 enum Tell {
     Event(String),
-    /// The connection is cut without a word.
+    /// Cuts the connection without a close frame.
     Cut,
 }
 
 #[derive(Default)]
 struct Inner {
     calls: Vec<Call>,
-    /// Answers that come instead of the usual ones: the start of a call, a status, `Retry-After`.
+    /// Responses instead of the usual ones: the start of a call, a status, `Retry-After`.
     instead: VecDeque<(String, u16, Option<&'static str>)>,
-    /// The posts that are there.
+    /// The existing posts.
     posts: Vec<String>,
     made: usize,
     reactions: Vec<Value>,
-    /// Every `WebSocket` is turned away.
+    /// Whether every `WebSocket` is rejected.
     closed: bool,
 }
 
@@ -64,7 +64,7 @@ struct Shared {
     stop: CancellationToken,
 }
 
-/// The stand-in. It ends with this.
+/// The stand-in, which ends when this value is dropped.
 pub struct Mattermost {
     shared: Arc<Shared>,
     url: String,
@@ -88,12 +88,12 @@ impl Mattermost {
         self.url.clone()
     }
 
-    /// The next call that begins so is answered with this status.
+    /// Makes the next call with this prefix fail with this status.
     pub fn instead(&self, call: &str, status: u16, retry_after: Option<&'static str>) {
         self.inner().instead.push_back((call.to_owned(), status, retry_after));
     }
 
-    /// Every `WebSocket` is turned away from now on, or none any more.
+    /// Rejects every `WebSocket` from now on, or none any more.
     pub fn close(&self, closed: bool) {
         self.inner().closed = closed;
     }
@@ -103,7 +103,7 @@ impl Mattermost {
         let _ = self.shared.tell.send(Tell::Cut);
     }
 
-    /// Somebody reacts, and every WebSocket is told.
+    /// Adds a reaction and reports it on every WebSocket.
     pub fn react(&self, user: &str, post: &str, emoji: &str) {
         let reaction = self.react_unseen(user, post, emoji);
         let event = json!({
@@ -115,7 +115,7 @@ impl Mattermost {
         assert!(self.shared.tell.send(Tell::Event(event.to_string())).is_ok(), "no WebSocket is open");
     }
 
-    /// Somebody reacts, and no WebSocket tells.
+    /// Adds a reaction that no WebSocket reports.
     pub fn react_unseen(&self, user: &str, post: &str, emoji: &str) -> Value {
         let mut inner = self.inner();
         let at = inner.reactions.len() + 1;
@@ -129,17 +129,17 @@ impl Mattermost {
         self.inner().calls.clone()
     }
 
-    /// Returns the calls so far, in words.
+    /// Returns the calls so far, as text.
     pub fn words(&self) -> Vec<String> {
         self.calls().into_iter().map(|call| call.what).collect()
     }
 
-    /// The posts that are there.
+    /// Returns the existing posts.
     pub fn posts(&self) -> Vec<String> {
         self.inner().posts.clone()
     }
 
-    /// Waits until a call that begins so was made so many times.
+    /// Waits until a call with this prefix was made this many times.
     pub async fn asked(&self, call: &str, times: usize) {
         let mut count = self.shared.count.subscribe();
         let made = async {
@@ -178,7 +178,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         tokio::spawn(async move {
             let service = service_fn(|request| answer(request, shared.clone()));
             let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service).with_upgrades();
-            // A client that goes away in the middle is what some tests are about.
+            // Some tests are about a client that disconnects in the middle.
             let _ = connection.await;
         });
     }
@@ -195,7 +195,7 @@ async fn answer(mut request: Request<Incoming>, shared: Arc<Shared>) -> Result<R
         }
         let key = derive_accept_key(request.headers()[header::SEC_WEBSOCKET_KEY].as_bytes());
         let upgrade = hyper::upgrade::on(&mut request);
-        // From here on, so that nothing is told before it listens.
+        // Subscribes now, so that no event is missed before it listens.
         let told = shared.tell.subscribe();
         tokio::spawn(async move {
             let stream = TokioIo::new(upgrade.await.unwrap());
@@ -240,7 +240,7 @@ fn respond(method: &Method, path: &str, what: &str, body: &Value, shared: &Share
         ("GET", ["posts", post, "reactions"]) => {
             let found: Vec<_> =
                 inner.reactions.iter().filter(|reaction| reaction["post_id"] == *post).cloned().collect();
-            // As the server does it.
+            // Like the real server.
             plain(StatusCode::OK, &if found.is_empty() { Value::Null } else { json!(found) })
         }
         ("GET", ["users", user]) => {

@@ -1,4 +1,4 @@
-//! The file of spawned sessions, as the tool leaves it.
+//! The file of spawned sessions, as the tool writes it.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ async fn kill_forgets_the_entry_whether_the_session_was_there_or_not() {
     fs::write(stage.store_path(), store.to_string()).unwrap();
     assert_eq!(stage.action("kill", "gone").await, "Error: session 'gone' not found (cleaned up store)");
     assert_eq!(stage.store().as_object().unwrap().keys().collect::<Vec<_>>(), ["kept", "main"]);
-    // By any of its targets.
+    // By any form of its target.
     assert_eq!(stage.action("kill", "main:0.0").await, "Killed tmux session `main:0.0`.");
     assert_eq!(stage.store().as_object().unwrap().keys().collect::<Vec<_>>(), ["kept"]);
     stage.end().await;

@@ -1,4 +1,4 @@
-//! A human at a terminal is asked: `muxtap approvals`.
+//! Questions to a human at a terminal: `muxtap approvals`.
 
 use std::{io::Write as _, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ impl Daemon {
     fn start(world: &World) -> Self {
         let (approvals, engine) = (Approvals::default(), Engine::start(Options::default()).unwrap());
         let listener = tokio::net::UnixListener::bind(world.path("m.sock")).unwrap();
-        // A daemon writes its lock file when it listens: that wakes who waits for one.
+        // A daemon writes its lock file when it listens, which wakes clients that wait for one.
         std::fs::write(world.path("m.sock.lock"), "\n").unwrap();
         let stop = CancellationToken::new();
         let served = daemon::serve_routes(listener, engine.clone(), approvals.clone(), stop.clone());
@@ -33,7 +33,7 @@ impl Daemon {
         Self { approvals, engine, stop, served }
     }
 
-    /// Ends as `muxtap stop` has it end.
+    /// Stops the daemon like `muxtap stop` does.
     async fn stop(self, world: &World) {
         self.engine.stop().await;
         self.stop.cancel();
@@ -62,7 +62,7 @@ fn spawning(stage: &Stage, prompt: &str) -> tokio::task::JoinHandle<String> {
     tokio::spawn(async move { supervisor.call(arguments.as_object().unwrap().clone()).await })
 }
 
-/// The one question that is open.
+/// Returns the one open question.
 fn question(stage: &Stage) -> serde_json::Value {
     let mut found = json!(null);
     eventually("a question", || {
@@ -143,7 +143,7 @@ async fn a_daemon_that_winds_down_is_not_asked_again_and_again() {
     let (stage, daemon) = stage(false, LONG);
     let watch = Background::start(&mut stage.world.muxtap_command(&["approvals", "--watch"]));
     eventually("somebody watches", || daemon.approvals.is_watched());
-    // It still answers, but its streams have ended.
+    // It still responds, but its streams have ended.
     daemon.engine.stop().await;
     eventually("the stream ends", || !daemon.approvals.is_watched());
     for _ in 0..3 {

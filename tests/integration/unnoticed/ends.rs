@@ -3,7 +3,8 @@
 use super::scene::{Scene, comes};
 use crate::common::{eventually, is_alive};
 
-/// Whether the server is there for one call after the other. Between two calls a server that is to exit has no client.
+/// Returns whether the server lives across two calls. Between two calls a server that is about to
+/// exit has no client.
 fn lives(scene: &Scene) -> bool {
     (0..8).all(|_| scene.try_tmux(&["show-options", "-s", "exit-empty"]).status == 0)
 }
@@ -58,7 +59,7 @@ pub fn kill_session(scene: &Scene) -> String {
     format!("its program ends: {}", comes(|| !is_alive(pid)))
 }
 
-/// Where a person is after the end of their session `m`, with this option.
+/// Returns the place of a person after the end of their session `m`, with this option.
 fn after_the_end(scene: &Scene, value: &str, used: &str) -> String {
     scene.session("m", "exec cat");
     if scene.try_tmux(&["set-option", "-t", "m", "detach-on-destroy", value]).status != 0 {

@@ -9,11 +9,12 @@ pub fn focus(scene: &Scene) -> String {
     let pane = scene.session("main", HEARS_OF_FOCUS);
     scene.tmux(&["set-option", "-s", "focus-events", "on"]);
     let person = scene.attach("main");
-    // `c` is what counts from.
+    // Counting starts at `c`.
     person.send(&["63"]);
     scene.await_text(&pane, "c");
     scene.follow("main");
-    // tmux queues keys, but not the focus: the key arrives before the next change of the focus is sent.
+    // tmux queues keys, but not the focus: the key arrives before the next change of the focus is
+    // sent.
     for (focus, key, letter) in [("4f", "66", "f"), ("49", "62", "b")] {
         person.send(&["1b", "5b", focus]);
         person.send(&[key]);
@@ -25,7 +26,7 @@ pub fn focus(scene: &Scene) -> String {
 pub fn focus_of_nobody(scene: &Scene) -> String {
     scene.session("main", HEARS_OF_FOCUS);
     scene.tmux(&["set-option", "-s", "focus-events", "on"]);
-    // Its own focus is as old as the option.
+    // Its own focus state dates from when the option was set.
     let pane = scene.session("other", HEARS_OF_FOCUS);
     scene.follow("other");
     scene.tmux(&["send-keys", "-t", &pane, "x"]);
@@ -36,7 +37,8 @@ pub fn focus_of_nobody(scene: &Scene) -> String {
     scene.text(&pane)
 }
 
-/// A person in `main`, and a session `away` with two windows, of which muxtap uses the first.
+/// Creates a person in `main`, and a session `away` with two windows, the first of which muxtap
+/// uses.
 fn away(scene: &Scene) -> ([String; 2], Terminal<'_>) {
     scene.session("main", "exec cat");
     let panes = [scene.session("away", PRINTS), scene.window("away", "two", PRINTS)];
@@ -110,7 +112,7 @@ pub fn client_hooks(scene: &Scene) -> String {
     scene.runs(&CLIENT_HOOKS)
 }
 
-/// No session of a client's own keeps these from running: there is none when they run.
+/// No client's own session prevents these from running: no session exists when they run.
 pub fn later_client_hooks(scene: &Scene) -> String {
     let hooks = ["client-created", "client-closed"];
     let (_, _person) = away(scene);

@@ -1,9 +1,10 @@
-//! What a person sees in lists, in windows, and on the screen.
+//! Lists, windows, and the screen, as a person sees them.
 
 use super::scene::{Scene, Terminal};
 use crate::common::{eventually, run};
 
-/// A person in `main`, which has two windows, and a session `away` of which muxtap uses a pane.
+/// Creates a person in `main`, which has two windows, and a session `away`, a pane of which muxtap
+/// uses.
 fn two_sessions(scene: &Scene) -> Terminal<'_> {
     scene.session("main", "exec cat");
     scene.window("main", "two", "exec cat");
@@ -49,7 +50,7 @@ pub fn status_line(scene: &Scene) -> String {
     scene.tmux(&["set-option", "-g", "status-right", "#{client_session} #{session_windows}"]);
     let person = scene.attach("main");
     scene.follow("main");
-    // The line is drawn anew.
+    // The line is redrawn.
     scene.tmux(&["rename-window", "-t", "main:two", "second"]);
     eventually("the new name is shown", || person.screen().contains("second"));
     person.screen().lines().last().unwrap().to_owned()

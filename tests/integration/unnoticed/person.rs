@@ -3,7 +3,7 @@
 use super::scene::{Scene, Terminal, comes};
 use crate::common::{Background, eventually};
 
-/// A person who is idle in `main`, beside a session `free`; muxtap uses `main`.
+/// Creates an idle person in `main`, beside a session `free`; muxtap uses `main`.
 fn idle(scene: &Scene) -> (String, Terminal<'_>) {
     scene.session("free", "exec cat");
     let pane = scene.session("main", "exec cat");
@@ -12,7 +12,8 @@ fn idle(scene: &Scene) -> (String, Terminal<'_>) {
     (pane, person)
 }
 
-/// Starts what may return only when the person has answered. Returns when the server has done it.
+/// Starts a command that may return only after the person's answer. Returns when the server has run
+/// it.
 fn ask(scene: &Scene, args: &[&str]) -> Background {
     let mut command = scene.world.tmux_command(scene.world.socket());
     let asking = Background::start(command.args(["set-option", "-g", "@asks", "yes", ";"]).args(args));
@@ -21,7 +22,7 @@ fn ask(scene: &Scene, args: &[&str]) -> Background {
     asking
 }
 
-/// Presses a key on the person's terminal. Returns what it came to: an answer, or a letter in the pane.
+/// Presses a key on the person's terminal. Returns its effect: an answer, or a letter in the pane.
 fn press(scene: &Scene, person: &Terminal<'_>, pane: &str, key: char) -> String {
     person.send(&[&format!("{:x}", u32::from(key))]);
     let answered = || scene.tmux(&["show-options", "-g", "-q", "-v", "@answered"]) == "yes";
@@ -33,7 +34,7 @@ pub fn message(scene: &Scene) -> String {
     let (pane, person) = idle(scene);
     scene.tmux(&["display-message", "-N", "-d", "20000", "a message to the person"]);
     person.send(&["7a"]);
-    // While the message is shown keys go nowhere.
+    // While the message is shown, keys are dropped.
     let shown = || person.screen().contains("a message to the person");
     eventually("the message or the key has arrived", || shown() || scene.text(&pane).contains('z'));
     format!("shown to the person: {}", shown())
@@ -71,7 +72,7 @@ pub fn switch(scene: &Scene) -> String {
 pub fn detach(scene: &Scene) -> String {
     let (pane, person) = idle(scene);
     let status = scene.try_tmux(&["detach-client"]).status;
-    // The keys of one who is to leave go nowhere.
+    // Keys of a leaving client are dropped.
     person.send(&["7a"]);
     eventually("the person is out or types", || person.is_out() || scene.text(&pane).contains('z'));
     format!("{status}: {}", person.place())
@@ -86,7 +87,7 @@ pub fn switch_or_attach(scene: &Scene) -> String {
     person.place()
 }
 
-/// A person in `b`, who attaches a second time without a name; muxtap uses this session.
+/// A person in `b` attaches a second time without a name; muxtap uses this session.
 fn attach_again(scene: &Scene, used: &str) -> String {
     for name in ["a", "b"] {
         scene.session(name, "exec cat");

@@ -1,13 +1,13 @@
-//! One server with a person on it, plain or followed by muxtap.
+//! A server with a person on it, plain or followed by muxtap.
 
 use std::{cell::RefCell, collections::BTreeSet, path::PathBuf, time::Duration, time::Instant};
 
 use crate::common::{Answer, Background, World, eventually, run};
 
-/// Whether muxtap is there, and what it does.
+/// Whether muxtap runs, and how it follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// No muxtap.
+    /// Without muxtap.
     Plain,
     /// `coverage = "used"`: muxtap has listed everything and captured a pane.
     Rest,
@@ -19,9 +19,9 @@ pub enum Mode {
     Hub,
 }
 
-/// A pane's program that prints each line it is given as `printf` does.
+/// A pane's program that prints each line it is given, like `printf`.
 pub const PRINTS: &str = "stty -echo; printf ready; while read -r line; do printf \"$line\"; done";
-/// A pane's program that asks to be told of the focus and shows what it is sent.
+/// A pane's program that requests focus events and shows what it receives.
 pub const HEARS_OF_FOCUS: &str = "stty raw -echo; printf '\\033[?1004hready'; exec cat -v";
 
 /// A tmux server under observation.
@@ -46,21 +46,21 @@ impl Scene {
         self.world.tmux(args)
     }
 
-    /// Calls tmux, which may refuse.
+    /// Calls tmux, which may fail.
     pub fn try_tmux(&self, args: &[&str]) -> Answer {
         run(self.world.tmux_command(self.world.socket()).args(args))
     }
 
-    /// A session with one window `one`, of a pane that runs this.
+    /// Creates a session with one window `one`, with a pane that runs this.
     pub fn session(&self, name: &str, program: &str) -> String {
         let args = ["new-session", "-d", "-s", name, "-n", "one", "-x", "80", "-y", "24", "-P", "-F", "#{pane_id}"];
         let pane = self.pane(&args, program);
-        // A server that crashes is reported by its process, and five of them run beside each other.
+        // A server that crashes is reported by its process, and five of them run side by side.
         println!("{:?}: {name} is on server {}", self.mode, self.world.server_pid());
         pane
     }
 
-    /// A further window of a session.
+    /// Adds a window to a session.
     pub fn window(&self, session: &str, name: &str, program: &str) -> String {
         let target = format!("{session}:");
         self.pane(&["new-window", "-d", "-t", &target, "-n", name, "-P", "-F", "#{pane_id}"], program)
@@ -74,7 +74,7 @@ impl Scene {
         pane
     }
 
-    /// What a pane shows, its lines joined.
+    /// Returns a pane's screen, its lines joined.
     pub fn text(&self, pane: &str) -> String {
         self.tmux(&["capture-pane", "-p", "-J", "-t", pane]).replace('\n', "")
     }
@@ -83,7 +83,7 @@ impl Scene {
         eventually(text, || self.text(pane).contains(text));
     }
 
-    /// Has a pane that runs [`PRINTS`] print a text, whose last word is new.
+    /// Makes a pane that runs [`PRINTS`] print a text whose last word is new.
     pub fn print(&self, pane: &str, text: &str) {
         self.tmux(&["send-keys", "-t", pane, "-l", text, ";", "send-keys", "-t", pane, "Enter"]);
         self.await_text(pane, text.rsplit(' ').next().unwrap());
@@ -94,7 +94,7 @@ impl Scene {
         self.tmux(&["set-hook", "-g", hook, &format!("set-option -g -a @{hook} x")]);
     }
 
-    /// How often these hooks have run.
+    /// Returns how often these hooks have run.
     pub fn runs(&self, hooks: &[&str]) -> String {
         let count = |hook: &&str| {
             let runs = self.tmux(&["show-options", "-g", "-q", "-v", &format!("@{hook}")]).len();
@@ -103,7 +103,7 @@ impl Scene {
         hooks.iter().map(count).collect::<Vec<_>>().join(", ")
     }
 
-    /// The names of the sessions.
+    /// Returns the names of the sessions.
     pub fn sessions(&self) -> String {
         self.try_tmux(&["list-sessions", "-F", "#S"]).text().lines().collect::<Vec<_>>().join(" ")
     }
@@ -114,7 +114,8 @@ impl Scene {
         listed.lines().filter_map(|line| line.strip_prefix(control)).map(|line| line.trim().to_owned()).collect()
     }
 
-    /// A terminal, on which a program of a person's runs: a pane of another tmux server. `$T` is the tmux command.
+    /// Creates a terminal with a person's program: a pane of another tmux server. `$T` is the tmux
+    /// command.
     pub fn terminal(&self, script: &str) -> Terminal<'_> {
         let outer = self.world.path("outer");
         let tmux = self.world.tmux_command(self.world.socket());
@@ -136,7 +137,7 @@ impl Scene {
         Terminal { scene: self, outer, pane: pane.to_owned(), tty: tty.to_owned() }
     }
 
-    /// A person who is attached to a session.
+    /// Creates a person who is attached to a session.
     pub fn attach(&self, session: &str) -> Terminal<'_> {
         let person = self.terminal(&format!("exec $T attach-session -t {session}"));
         eventually("the person is attached", || person.session().as_deref() == Some(session));
@@ -144,12 +145,13 @@ impl Scene {
         person
     }
 
-    /// Lets muxtap come, if it is to. `session` is where a pane is used.
+    /// Starts muxtap, if the mode has it. `session` has the used pane.
     pub fn follow(&self, session: &str) {
         self.follow_unless(session, || false);
     }
 
-    /// The same where muxtap's clients may be thrown out before all of them are there.
+    /// Starts muxtap like [`Self::follow`] when its clients may be detached before all of them are
+    /// attached.
     pub fn follow_unless(&self, session: &str, thrown_out: impl Fn() -> bool) {
         match self.mode {
             Mode::Plain => {}
@@ -205,7 +207,7 @@ impl Scene {
         self.world.ok(&["display-message", "-p", "-t", &sessions[0], "#{session_name}"]);
     }
 
-    /// Lets muxtap go, if it is there.
+    /// Stops muxtap, if the mode has it.
     pub fn leave(&self) {
         if self.mode != Mode::Plain {
             self.world.ok(&["stop"]);
@@ -226,29 +228,29 @@ pub struct Terminal<'scene> {
 }
 
 impl Terminal<'_> {
-    /// The session in which its client is.
+    /// Returns the session of the terminal's client.
     pub fn session(&self) -> Option<String> {
         let clients = self.scene.clients("0 ");
         clients.iter().find_map(|client| client.strip_prefix(&self.tty)?.strip_prefix(' ').map(str::to_owned))
     }
 
-    /// Where the person is.
+    /// Returns the person's place.
     pub fn place(&self) -> String {
         self.session().map_or_else(|| "the person is out".into(), |session| format!("the person is in {session}"))
     }
 
-    /// Whether its program has ended.
+    /// Returns whether the terminal's program has ended.
     pub fn is_out(&self) -> bool {
         let args = ["display-message", "-p", "-t", &self.pane, "#{pane_dead}"];
         self.scene.world.tmux_at(&self.outer, &args) == "1"
     }
 
-    /// What it shows.
+    /// Returns the terminal's screen.
     pub fn screen(&self) -> String {
         self.scene.world.tmux_at(&self.outer, &["capture-pane", "-p", "-t", &self.pane])
     }
 
-    /// Sends bytes as the terminal does: hexadecimal.
+    /// Sends bytes like the terminal does: hexadecimal.
     pub fn send(&self, bytes: &[&str]) {
         let args = [&["send-keys", "-t", &self.pane, "-H"][..], bytes].concat();
         self.scene.world.tmux_at(&self.outer, &args);
@@ -260,7 +262,7 @@ impl Terminal<'_> {
     }
 }
 
-/// Whether something comes to hold within some seconds. For what may never come.
+/// Returns whether a condition holds within some seconds. For conditions that may never hold.
 pub fn comes(mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !holds() {

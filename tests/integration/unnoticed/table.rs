@@ -1,4 +1,4 @@
-//! The table: what differs from a server without muxtap, in which mode and on which versions.
+//! The table: the differences from a server without muxtap, by mode and version.
 
 use super::{
     ends, events, lists, person,
@@ -7,17 +7,17 @@ use super::{
 use crate::common::{run, tmux_program};
 use muxtap::protocol::version::Version;
 
-/// The versions for which the table is made. Another version is as the last one before it.
+/// The versions in the table. Another version counts as the last one before it.
 const VERSIONS: [&str; 7] = ["3.2a", "3.3a", "3.4", "3.5a", "3.6b", "3.7c", "3.8"];
 
-/// What a mode does to a behaviour.
+/// The effect of a mode on a behavior.
 #[derive(Clone, Copy)]
 pub struct Cell {
-    /// What differs; empty: nothing.
+    /// The difference; empty: none.
     words: &'static str,
-    /// Where it differs; empty: everywhere.
+    /// The versions that differ; empty: all.
     versions: &'static [&'static str],
-    /// Whether what happens there is not the same each time, and the server may crash: it is not run.
+    /// Whether the outcome varies and the server may crash: it is not run.
     perilous: bool,
 }
 
@@ -49,12 +49,12 @@ const fn differs_on(versions: &'static [&'static str], words: &'static str) -> C
     Cell { words, versions, perilous: false }
 }
 
-/// What is other each time.
+/// Creates a cell for a varying outcome.
 const fn may(words: &'static str) -> Cell {
     Cell { words, versions: &[], perilous: true }
 }
 
-/// One behaviour. With `coverage = "used"` nothing differs at rest: that cell is not data.
+/// One behavior. With `coverage = "used"` nothing differs at rest, so that mode has no cell.
 pub struct Row {
     pub what: &'static str,
     /// The test in `unnoticed.rs` that runs it.
@@ -75,14 +75,14 @@ impl Row {
         }
     }
 
-    /// Its line in the page.
+    /// Returns the row's line in the page.
     pub fn markdown(&self) -> String {
         let cells = [Mode::Rest, Mode::Used, Mode::Sessions, Mode::Hub].map(|mode| self.cell(mode).markdown());
         format!("| {} | {} | `unnoticed::{}` |", self.what, cells.join(" | "), self.test)
     }
 }
 
-/// The version of [`VERSIONS`] that stands for the tmux under test.
+/// Returns the version of [`VERSIONS`] that stands for the tmux under test.
 pub fn version_under_test() -> &'static str {
     let printed = run(std::process::Command::new(tmux_program()).arg("-V"));
     let version = Version::parse(&printed.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! Connects to a chat's server, with TLS where its address says `https`.
+//! Connects to a chat's server, with TLS if its address begins with `https`.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ use tokio_rustls::{
     rustls::{ClientConfig, RootCertStore, crypto, pki_types::ServerName},
 };
 
-/// A connection, whatever it runs over.
+/// A connection over any transport.
 pub(super) trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
@@ -24,10 +24,10 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 pub(super) struct Address {
     host: String,
     port: u16,
-    /// The TLS connector with the trusted certificates, where the server speaks TLS; made when
-    /// first needed.
+    /// The TLS connector with the trusted certificates, if the server uses TLS; created at first
+    /// use.
     tls: Option<OnceLock<TlsConnector>>,
-    /// The path below which the server answers, without a slash at the end.
+    /// The path prefix of the server's routes, without a slash at the end.
     base: String,
 }
 
@@ -67,9 +67,9 @@ impl Address {
         format!("{scheme}://{}{}", self.authority(), self.path("websocket"))
     }
 
-    /// Opens a connection. The caller limits how long it takes.
+    /// Opens a connection. The caller sets the time limit.
     pub(super) async fn connect(&self) -> io::Result<Box<dyn Wire>> {
-        // An IPv6 address stands in brackets in a URL and nowhere else.
+        // Only a URL has brackets around an IPv6 address.
         let host = self.host.trim_start_matches('[').trim_end_matches(']');
         let stream = TcpStream::connect((host, self.port)).await?;
         stream.set_nodelay(true)?;
@@ -85,8 +85,8 @@ impl Address {
     }
 }
 
-/// Makes a connector that trusts what this machine trusts, so that a chat with a company's own
-/// certificate is reached too.
+/// Creates a connector that trusts what this machine trusts, so that a chat with a company's own
+/// certificate works too.
 fn connector() -> io::Result<TlsConnector> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
@@ -143,7 +143,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = tokio::spawn(async move {
-            // The first client knows the authority, the second does not.
+            // The first client trusts the authority, the second does not.
             let (stream, _) = listener.accept().await.unwrap();
             let mut stream = acceptor.accept(stream).await.unwrap();
             stream.write_all(b"hello").await.unwrap();

@@ -1,4 +1,4 @@
-//! The chat's WebSocket: reactions as they happen.
+//! The chat's WebSocket: receives reactions as they happen.
 
 use std::{io, time::Duration};
 
@@ -16,23 +16,24 @@ use super::{
     rest::Reaction,
 };
 
-/// How long it may take to connect.
+/// The time limit for connecting.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// How often a ping is sent.
+/// The interval between pings.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// How long a connection may be silent, replies to pings included, before it counts as lost.
+/// The time without any message, replies to pings included, after which a connection counts as
+/// lost.
 const SILENCE: Duration = Duration::from_secs(75);
-/// The longest message that is read.
+/// The longest accepted message, in bytes.
 const MESSAGE_BYTES: usize = 1 << 20;
 
-/// A connection that is authenticated, or about to be.
+/// A connection that is authenticated, or is being authenticated.
 pub(super) struct Events {
     socket: WebSocketStream<Box<dyn Wire>>,
     ping: Interval,
     last_received: Instant,
 }
 
-/// A message from the server: an event, or a reply to what was sent (`seq_reply`).
+/// A message from the server: an event, or a reply to a message that was sent (`seq_reply`).
 #[derive(Deserialize)]
 struct Frame {
     #[serde(default)]
@@ -72,7 +73,7 @@ impl Events {
         Ok(Self { socket, ping, last_received: Instant::now() })
     }
 
-    /// Returns the next reaction, to any post. Error: the connection is lost.
+    /// Returns the next reaction to any post. Error: the connection is lost.
     pub(super) async fn next(&mut self) -> io::Result<Reaction> {
         loop {
             let message = tokio::select! {
@@ -95,7 +96,7 @@ impl Events {
                     }
                 }
                 Message::Close(_) => return Err(lost()),
-                // The library answers pings.
+                // The library replies to pings.
                 _ => {}
             }
         }

@@ -1,15 +1,16 @@
-//! Asks in a Mattermost thread: a post with reactions to choose from, and the WebSocket that
-//! reports which was chosen.
+//! Asks in a Mattermost thread: posts a message with reactions to choose from, and reads the choice
+//! from the WebSocket.
 //!
 //! Invariants, which `tests/integration/supervise` proves:
-//! - M1: the calls of the good case are, in this order: the post, three reactions, the WebSocket,
-//!   who reacted (only where not everybody may), the post's deletion.
-//! - M2: a post that was made is deleted, whatever happens: answer, deadline, withdrawal, a
-//!   WebSocket that cannot be reached.
-//! - M3: no reaction is missed while the WebSocket is lost: after it is back the reactions so far
-//!   are asked for.
-//! - M4: only a reaction to this post, by a user who may answer and is not the bot, with one of
-//!   the three emoji decides.
+//! - M1: the calls of the successful case are, in this order: the post, three reactions, the
+//!   WebSocket, the reacting user's name (only if the users who may answer are restricted), the
+//!   post's deletion.
+//! - M2: a post is always deleted: after an answer, a deadline, a withdrawal, or if the WebSocket
+//!   cannot be reached.
+//! - M3: no reaction is missed while the WebSocket is lost: after a reconnection the existing
+//!   reactions are fetched.
+//! - M4: only a reaction to this post, by a user who may answer and is not the bot, with one of the
+//!   three emoji decides.
 
 mod connect;
 mod events;
@@ -29,24 +30,25 @@ use self::{
 use super::{Confirm, Decision, Question, Request};
 use crate::environment::Platform;
 
-/// The answer where no human could be asked.
+/// The error text if the chat could not be reached.
 const UNREACHABLE: &str = "Error: spawn confirmation failed (could not post or connect to Mattermost)";
-/// The reactions that are offered.
+/// The offered reactions.
 const OFFERED: [&str; 3] = ["+1", "white_check_mark", "-1"];
-/// The tries in which the WebSocket must open for the first time.
+/// The attempts to open the WebSocket for the first time.
 const FIRST_TRIES: u32 = 3;
-/// The first pause before the WebSocket is tried again; it doubles.
+/// The pause after the first failed attempt to open the WebSocket; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A connection that lasted this long was a good one: the next pause is a short one again.
+/// The duration after which a connection counts as stable: the next pause is short again.
 const STEADY: Duration = Duration::from_secs(10);
-/// How long a post's deletion may take, whatever the server says of its rate: the process may be
+/// The time limit for a post's deletion, regardless of the server's rate limit: the process may be
 /// about to end.
 const DELETE_LIMIT: Duration = Duration::from_secs(60);
-/// Reactions that came within this time after the post are reported by the WebSocket.
+/// The time after the post within which the WebSocket reports all reactions, so that none has to be
+/// fetched.
 const MOMENTS: Duration = Duration::from_secs(1);
-/// How often a post's deletion is tried.
+/// The attempts to delete a post.
 const DELETE_TRIES: u32 = 3;
 
 /// A Mattermost server, and the thread in which questions are posted.
@@ -55,8 +57,7 @@ pub struct Mattermost {
 }
 
 impl Mattermost {
-    /// Makes the asker; nothing is connected yet. An address that cannot be read is reported when a
-    /// human is to be asked.
+    /// Creates the asker without connecting. An invalid address is reported when a human is asked.
     pub fn new(platform: Platform) -> Self {
         let rest = Address::read(&platform.url).map(|address| Rest { address, platform });
         Self { rest }
@@ -64,8 +65,8 @@ impl Mattermost {
 }
 
 impl Mattermost {
-    /// Asks with this message until `over` resolves, of which there can be any number. `None`: then nobody had
-    /// answered. Error: nobody can be asked.
+    /// Asks with this message until a future of `over` resolves; `over` is called any number of
+    /// times. `None`: it resolved before an answer. Error: no human can be asked.
     pub async fn decide<O: Future<Output = ()>>(
         &self,
         message: &str,
@@ -122,12 +123,12 @@ fn message(request: &Request) -> String {
     message + "React: :+1: approve | :-1: deny"
 }
 
-/// Waits for a human's reaction, for ever. Error: the WebSocket never opened.
+/// Waits for a human's reaction, without a time limit. Error: the WebSocket never opened.
 async fn answered(rest: &Rest, post: &str) -> io::Result<Decision> {
     let offering = Instant::now();
     for emoji in OFFERED {
         if let Err(error) = rest.react(post, emoji).await {
-            // A human can add the reaction that is missing.
+            // A human can add the missing reaction.
             tracing::warn!("cannot offer {emoji}: {error}");
         }
     }
@@ -140,8 +141,8 @@ async fn answered(rest: &Rest, post: &str) -> io::Result<Decision> {
         let lost = match Events::connect(&rest.address, &rest.platform.token).await {
             Ok(mut events) => {
                 let since = Instant::now();
-                // What happened before the first connection happened within moments of the post,
-                // unless it took several tries.
+                // Everything before the first connection happened within moments of the post,
+                // unless the connection took several attempts.
                 match judge.listen(&mut events, slow || failures > 0).await {
                     Ok(decision) => return Ok(decision),
                     Err(error) => {
@@ -165,7 +166,7 @@ async fn answered(rest: &Rest, post: &str) -> io::Result<Decision> {
     }
 }
 
-/// Deletes the post, and tries again where that fails.
+/// Deletes the post and retries on failure.
 async fn delete(rest: &Rest, post: &str) {
     let mut pause = FIRST_PAUSE;
     for attempt in 1..=DELETE_TRIES {
@@ -180,11 +181,11 @@ async fn delete(rest: &Rest, post: &str) {
     }
 }
 
-/// Decides what a reaction means.
+/// Decides the meaning of a reaction.
 struct Judge<'a> {
     rest: &'a Rest,
     post: &'a str,
-    /// Which users who reacted may answer.
+    /// Whether each user who reacted may answer.
     users: HashMap<String, bool>,
 }
 
@@ -207,7 +208,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Returns the decision of a reaction; `None`: it is ignored.
+    /// Returns the decision that a reaction makes; `None`: the reaction is ignored.
     async fn judge(&mut self, reaction: &Reaction) -> Option<Decision> {
         let Reaction { user_id, post_id, emoji_name, .. } = reaction;
         if post_id != self.post || *user_id == self.rest.platform.bot || !self.may_answer(user_id).await {
@@ -235,7 +236,7 @@ impl Judge<'_> {
                 may
             }
             Err(error) => {
-                // The failure is not kept: the next reaction asks again.
+                // The failure is not cached: the next reaction requests the name again.
                 tracing::warn!("cannot tell who {user} is: {error}");
                 false
             }

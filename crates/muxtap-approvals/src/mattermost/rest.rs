@@ -1,5 +1,5 @@
-//! The chat's REST interface: one request per connection, each with a time limit; a rate limit is
-//! waited out.
+//! The chat's REST interface: one request per connection, each with a time limit; waits when the
+//! server's rate limit is reached.
 
 use std::{io, time::Duration};
 
@@ -13,15 +13,15 @@ use serde_json::json;
 use super::connect::Address;
 use crate::environment::Platform;
 
-/// How long one request may take, its connection included.
+/// The time limit for one request, its connection included.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
-/// The longest response that is read.
+/// The longest accepted response, in bytes.
 const ANSWER_BYTES: usize = 1 << 20;
-/// How often a request is sent that the server rejects as too soon.
+/// The attempts of a request that the server rejects by its rate limit.
 const TRIES: u32 = 5;
-/// The pause where a server says "too soon" and not until when.
+/// The pause if the server's rejection does not give one.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause, whatever the server says.
+/// The longest pause, regardless of the server's.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A reaction to a post, as REST and the WebSocket report it.
@@ -53,8 +53,8 @@ struct User {
 
 impl Rest {
     /// Posts a message in the thread and returns the post's id. `over` resolves when the post is no
-    /// longer wanted: then a pause is not waited out. A request that is under way is never dropped,
-    /// or there would be an unknown post.
+    /// longer wanted; then a pause is cut short. A request in progress is never dropped, because
+    /// that could leave an unknown post.
     pub(super) async fn post(&self, message: &str, over: impl Future<Output = ()>) -> io::Result<String> {
         let Platform { channel, thread, .. } = &self.platform;
         let body = json!({ "channel_id": channel, "message": message, "root_id": thread });
@@ -67,7 +67,7 @@ impl Rest {
         self.send(Method::POST, "reactions", Some(&body), std::future::pending()).await.map(drop)
     }
 
-    /// Returns all reactions to a post so far, oldest first.
+    /// Returns all existing reactions to a post, oldest first.
     pub(super) async fn reactions(&self, post: &str) -> io::Result<Vec<Reaction>> {
         let route = format!("posts/{post}/reactions");
         // A post without reactions has `null`.
@@ -79,7 +79,7 @@ impl Rest {
 
     /// Returns a user's name.
     pub(super) async fn username(&self, user: &str) -> io::Result<String> {
-        // The id comes from the server, and must stay one part of a path.
+        // The id comes from the server and must remain one component of a path.
         if user.is_empty() || !user.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
             return Err(io::Error::other(format!("{user:?} is no user's id")));
         }
@@ -158,7 +158,7 @@ impl Rest {
             Ok((parts.status, pause(&parts.headers), body))
         };
         let mut exchange = std::pin::pin!(exchange);
-        // The connection is driven here, so that it ends with the request.
+        // The connection is driven in this task, so that it ends with the request.
         tokio::select! {
             answer = &mut exchange => answer,
             _ = connection => exchange.await,
@@ -166,7 +166,7 @@ impl Rest {
     }
 }
 
-/// Returns how long a server that says "too soon" wants to be left alone.
+/// Returns the pause that a rate-limited response requests.
 fn pause(headers: &header::HeaderMap) -> Duration {
     let seconds = |name| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
     let delay = seconds("retry-after").or_else(|| seconds("x-ratelimit-reset"));

@@ -1,6 +1,8 @@
-//! Rewriting of patterns for `regress`.
-//! Where `regress` reads a pattern otherwise than JavaScript does without the flag `u`, the pattern
-//! is rewritten to what both read alike. Found by comparing some 290,000 random patterns with V8:
+//! Rewrites patterns for `regress`.
+//!
+//! Where `regress` parses a pattern differently from JavaScript without the flag `u`, the pattern
+//! is rewritten to a form that both parse alike. The differences were found by comparing some
+//! 290,000 random patterns with V8:
 //! - `\u{41}` is the letter `u` 41 times (`regress`: U+0041). Written `u{41}`.
 //! - `\ud83d\ude00` is two units (`regress`: one character). Written as those units themselves.
 //! - `\b*` is an error (`regress`: allowed).
@@ -11,7 +13,7 @@ const CLOSE_BRACKET: u16 = b']' as u16;
 const OPEN_GROUP: u16 = b'(' as u16;
 const GREATER: u16 = b'>' as u16;
 
-/// Rewrites a pattern for `regress`. `None`: JavaScript does not accept it.
+/// Rewrites a pattern for `regress`. `None`: JavaScript rejects it.
 pub fn for_regress(source: &[u16]) -> Option<Vec<u16>> {
     let has_names = has_names(source);
     let mut out = Vec::with_capacity(source.len());
@@ -63,7 +65,7 @@ pub fn for_regress(source: &[u16]) -> Option<Vec<u16>> {
     }
 }
 
-/// Copies a group's name as it is, up to its end: it may hold `\u{…}` whatever the flags.
+/// Copies a group's name unchanged, up to its end: it may hold `\u{…}` regardless of the flags.
 fn copy_name<'a>(source: &'a [u16], out: &mut Vec<u16>) -> &'a [u16] {
     let end = source.iter().position(|unit| *unit == GREATER).map_or(source.len(), |at| at + 1);
     let (name, rest) = source.split_at(end);
@@ -71,13 +73,13 @@ fn copy_name<'a>(source: &'a [u16], out: &mut Vec<u16>) -> &'a [u16] {
     rest
 }
 
-/// Returns whether a group with a name begins here: `(?<name`, but not `(?<=` and `(?<!`.
+/// Returns whether `source` begins with a named group: `(?<name`, but not `(?<=` and `(?<!`.
 fn begins_name(source: &[u16]) -> bool {
     let begins = |text: &str| text.encode_utf16().zip(source).filter(|(a, b)| a == *b).count() == text.len();
     begins("(?<") && !begins("(?<=") && !begins("(?<!")
 }
 
-/// Returns whether any group has a name: only then `\k` is a reference.
+/// Returns whether any group has a name; only then is `\k` a reference.
 fn has_names(source: &[u16]) -> bool {
     let mut in_class = false;
     let mut left = source;
@@ -97,7 +99,7 @@ fn has_names(source: &[u16]) -> bool {
     false
 }
 
-/// Reads this many hexadecimal digits; returns their value and what follows them.
+/// Parses this many hexadecimal digits; returns their value and the rest.
 fn hex(source: &[u16], digits: usize) -> Option<(u16, &[u16])> {
     let (number, rest) = source.split_at_checked(digits)?;
     let mut value = 0;

@@ -1,7 +1,8 @@
-//! ECMAScript patterns, flag `m` and not `u`, in texts of UTF-16 units: the result of `new
-//! RegExp(source, "m").test(text)`.
-//! A pattern that backtracks may do so for ever, so `regress` matches in *worker* processes
-//! (`pool`) that can be killed.
+//! ECMAScript patterns with the flag `m` and without `u`, on texts of UTF-16 units: the result of
+//! `new RegExp(source, "m").test(text)`.
+//!
+//! A pattern that backtracks may run forever, so `regress` matches in *worker* processes (`pool`)
+//! that can be killed.
 
 mod dialect;
 mod pool;
@@ -18,27 +19,27 @@ pub use worker::run_if_worker;
 
 use super::js::JsString;
 
-/// Compiled patterns that are cached for the next request with the same source.
+/// The number of compiled patterns that are cached for later requests with the same source.
 const CACHED_PATTERNS: usize = 256;
 
-/// A compiled pattern that JavaScript accepts.
+/// A compiled pattern.
 #[derive(Debug)]
 pub struct Pattern {
-    /// The source, rewritten so that `regress` reads it like JavaScript.
+    /// The source, rewritten so that `regress` parses it like JavaScript.
     units: Vec<u16>,
-    /// Whether the last match took long, in processor time.
+    /// Whether the last match was slow, in processor time.
     is_slow: watch::Sender<bool>,
 }
 
 impl Pattern {
-    /// Compiles `source`; `None` where JavaScript throws a `SyntaxError`.
+    /// Compiles `source`; `None` if JavaScript throws a `SyntaxError`.
     pub fn compile(source: &JsString) -> Option<Self> {
         let units = dialect::for_regress(source.units())?;
         worker::compile(&units)?;
         Some(Self { units, is_slow: watch::Sender::new(false) })
     }
 
-    /// Completes once a match takes long, in processor time.
+    /// Resolves once a match is slow, in processor time.
     pub async fn until_slow(&self) {
         // The sender lives as long as `self`.
         let _ = self.is_slow.subscribe().wait_for(|is_slow| *is_slow).await;
@@ -84,7 +85,7 @@ mod tests {
         Value::read(quoted).into_text().unwrap()
     }
 
-    /// Compares with the answers of V8 (`tests/golden/bridge/patterns.mjs`).
+    /// Compares with the results of V8 (`tests/golden/bridge/patterns.mjs`).
     #[test]
     fn patterns_mean_what_javascript_says() {
         let golden = include_str!("../../../../tests/golden/bridge/patterns.tsv");

@@ -1,10 +1,12 @@
-//! The workers: how many, for how long, and what happens to those that do not end.
-//! A job gets one of a few *quick* permits in turn and gives it back when it is finished or
-//! reported as slow. A slow job goes on with one of the *slow* permits at the lowest priority, or
-//! waits for one. The pattern's next job begins there. So a pattern that takes for ever delays
-//! others once, and from then on only others that take for ever.
-//! The worker counts its processor time and gives up by itself; nothing here counts hours and
-//! minutes, which say nothing about a pattern where the machine is busy.
+//! The worker processes: their number, their time limits, and the end of those that do not finish.
+//!
+//! A job takes one of a few *quick* permits in turn and returns it when it is finished or reported
+//! as slow. A slow job continues with one of the *slow* permits at the lowest priority, or waits
+//! for one; the pattern's next job starts there. So a pattern that runs forever delays other
+//! patterns once, and afterwards only those that run forever too.
+//!
+//! The worker measures its processor time and gives up by itself. No limit here is in elapsed time,
+//! which says nothing about a pattern when the machine is busy.
 
 use std::{
     io,
@@ -27,9 +29,9 @@ use super::{
 };
 use crate::js::JsString;
 
-/// Workers at new jobs.
+/// The number of workers for new jobs.
 const QUICK_WORKERS: usize = 4;
-/// Workers at jobs that were reported as slow.
+/// The number of workers for jobs that were reported as slow.
 const SLOW_WORKERS: usize = 8;
 /// The lowest priority.
 const NICE: i32 = 19;
@@ -54,13 +56,13 @@ impl Pool {
         }
     }
 
-    /// Returns whether the text holds a match. A job that was given up, or a worker without memory,
-    /// counts as none. Dropping the future kills the worker.
+    /// Returns whether the text has a match. A job that was given up, or a worker out of memory,
+    /// counts as no match. Dropping the future kills the worker.
     pub async fn is_match(&self, pattern: &Pattern, text: &JsString) -> bool {
         match self.report(pattern, &worker::job(&pattern.units, text.units())).await {
             Ok(report) => report == Report::Match,
             Err(error) => {
-                // Out of its memory, mostly.
+                // Mostly because the worker ran out of memory.
                 tracing::debug!("a pattern's worker failed: {error}");
                 false
             }
@@ -77,7 +79,7 @@ impl Pool {
             let mut worker = idle.map_or_else(|| self.start(), Ok)?;
             let mut asked = worker.ask(job).await;
             if was_idle && asked.is_err() {
-                // An idle worker may have ended meanwhile.
+                // An idle worker may have ended in the meantime.
                 worker = self.start()?;
                 asked = worker.ask(job).await;
             }
@@ -134,7 +136,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Gives it a job and returns its first report.
+    /// Sends the worker a job and returns its first report.
     async fn ask(&mut self, job: &[u8]) -> io::Result<Report> {
         self.jobs.write_all(job).await?;
         self.report().await
@@ -145,10 +147,10 @@ impl Worker {
         Report::from_byte(byte).ok_or_else(|| io::Error::other(format!("a worker wrote {byte}")))
     }
 
-    /// Lowers the worker's priority: it only gets what others leave.
+    /// Lowers the worker's priority, so that it gets only idle processor time.
     fn lower_priority(&self) {
         let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-        // If that is refused the worker competes; the number of workers is bounded all the same.
+        // On failure the worker competes with others; the number of workers is bounded anyway.
         let _ = pid.map(|pid| setpriority_process(Some(pid), NICE));
     }
 }
@@ -159,13 +161,13 @@ mod tests {
 
     use super::*;
 
-    /// With the clock of this test every limit in hours and minutes is over at once: what a worker
-    /// finds counts however long it had to wait for the processor.
+    /// With this test's clock every limit of elapsed time expires immediately: a worker's result
+    /// counts regardless of the time it waited for the processor.
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_the_machine_has_no_time_for_is_awaited() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("worker");
-        // A stand-in that reports as workers do; the real one would be done at once.
+        // A stand-in that reports like a worker; the real one would finish immediately.
         let script =
             "#!/bin/sh\nhead -c 12 >/dev/null; sleep 0.3; printf '\\002'; sleep 0.3; printf '\\001'; cat >/dev/null\n";
         fs::write(&program, script).unwrap();

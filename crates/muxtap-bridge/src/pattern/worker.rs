@@ -1,9 +1,9 @@
-//! The worker process, which does nothing but match: a match that does not end can only be ended
-//! from outside, by killing the process.
-//! A worker reads jobs from stdin and writes its [`Report`]s to stdout, a byte each. A thread beside
-//! the match reports a job that takes long, in processor time: a machine that is busy with other
-//! things makes no pattern slow. A worker ends with its input, and on Linux with its parent even
-//! while it is busy.
+//! The worker process, which only matches: a match that does not end can be ended only from
+//! outside, by killing the process.
+//!
+//! A worker reads jobs from stdin and writes its [`Report`]s to stdout, a byte each. A second
+//! thread reports a job that is slow, in processor time: a busy machine makes no pattern slow. A
+//! worker ends with its input, and on Linux with its parent even while it is busy.
 
 use std::{
     collections::HashMap,
@@ -21,36 +21,36 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-/// The first argument with which muxtap's program is a worker.
+/// The first argument that makes muxtap's program a worker.
 const ARGUMENT: &str = "__bridge-match";
-/// Bytes of memory a worker may take: ways that are still to be tried are remembered.
+/// A worker's limit of memory in bytes; backtracking remembers the alternatives left to try.
 const MEMORY: u64 = 256 << 20;
-/// Seconds of processor time after which a worker ends by itself, for systems that do not end it
-/// with its parent.
+/// A worker's limit of processor time in seconds, for systems on which it does not end with its
+/// parent.
 const PROCESSOR_TIME: u64 = 600;
-/// Compiled patterns that are cached for the next job.
+/// The number of compiled patterns that are cached for later jobs.
 const CACHED_PATTERNS: usize = 32;
 
-/// Processor time after which a job is reported as slow.
+/// The processor time after which a job is reported as slow.
 const QUICK_LIMIT: Duration = Duration::from_millis(100);
-/// Processor time after which a job is given up, and the worker ends.
+/// The processor time after which a job is given up and the worker ends.
 const SLOW_LIMIT: Duration = Duration::from_secs(5);
 
-/// A byte that a worker writes about its job. All but `Slow` end the job.
+/// A worker's report about its job, one byte. All but `Slow` end the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// The text holds no match.
+    /// The text has no match.
     NoMatch = 0,
-    /// The text holds a match.
+    /// The text has a match.
     Match = 1,
-    /// The job has taken [`QUICK_LIMIT`] and goes on.
+    /// The job has taken [`QUICK_LIMIT`] and continues.
     Slow = 2,
-    /// The job has taken [`SLOW_LIMIT`]; whether there is a match is not known.
+    /// The job has taken [`SLOW_LIMIT`]; whether the text matches is unknown.
     GaveUp = 3,
 }
 
 impl Report {
-    /// Reads a worker's byte. `None`: no worker writes it.
+    /// Decodes a worker's byte. `None`: the byte is not a report.
     pub fn from_byte(byte: u8) -> Option<Self> {
         [Self::NoMatch, Self::Match, Self::Slow, Self::GaveUp].into_iter().find(|report| *report as u8 == byte)
     }
@@ -61,7 +61,7 @@ pub fn arguments() -> [OsString; 2] {
     [ARGUMENT.into(), std::process::id().to_string().into()]
 }
 
-/// Compiles a pattern with `regress`. `None`: it is not a pattern.
+/// Compiles a pattern with `regress`. `None`: the pattern is invalid.
 pub fn compile(units: &[u16]) -> Option<Regex> {
     let flags = Flags { multiline: true, ..Flags::default() };
     Regex::from_unicode(units.iter().map(|unit| u32::from(*unit)), flags).ok()
@@ -79,7 +79,8 @@ pub fn job(pattern: &[u16], text: &[u16]) -> Vec<u8> {
     bytes
 }
 
-/// Works until the end of input, if this process was started as a worker. `None`: it was not.
+/// Handles jobs until the end of input, if this process was started as a worker. `None`: this
+/// process is not a worker.
 pub fn run_if_worker(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut args = args.into_iter().skip(1);
     if args.next()? != ARGUMENT {
@@ -88,7 +89,7 @@ pub fn run_if_worker(args: impl IntoIterator<Item = OsString>) -> Option<ExitCod
     if !die_with_parent(args.next()) {
         return Some(ExitCode::FAILURE);
     }
-    // Without a limit that is refused the worker runs all the same.
+    // If setting the limit fails, the worker runs without it.
     let _ = setrlimit(Resource::As, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) });
     let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(PROCESSOR_TIME), maximum: Some(PROCESSOR_TIME) });
     Some(match work(&mut io::stdin().lock(), io::stdout()) {
@@ -97,7 +98,8 @@ pub fn run_if_worker(args: impl IntoIterator<Item = OsString>) -> Option<ExitCod
     })
 }
 
-/// Has the kernel kill this process when its parent ends. Returns whether the parent still exists.
+/// Makes the kernel kill this process when its parent ends. Returns whether the parent still
+/// exists.
 #[cfg(target_os = "linux")]
 fn die_with_parent(parent: Option<OsString>) -> bool {
     use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
@@ -105,7 +107,7 @@ fn die_with_parent(parent: Option<OsString>) -> bool {
     set_parent_process_death_signal(Some(Signal::KILL)).is_ok() && getppid() == parent
 }
 
-/// Relies on the end of the input where the kernel has no such signal.
+/// Relies on the end of the input: this kernel has no such signal.
 #[cfg(not(target_os = "linux"))]
 fn die_with_parent(_: Option<OsString>) -> bool {
     true
@@ -114,7 +116,7 @@ fn die_with_parent(_: Option<OsString>) -> bool {
 fn work(jobs: &mut impl Read, reports: impl Write + Send) -> io::Result<()> {
     let desk = Desk { reports: Mutex::new(Reports { to: reports, job: None, over: false }), begun: Condvar::new() };
     thread::scope(|scope| {
-        // Without a watching thread no job could be given up: rather no worker.
+        // Without the watching thread no job could be given up, so the worker ends.
         thread::Builder::new().spawn_scoped(scope, || desk.watch())?;
         let worked = match_all(jobs, &desk);
         desk.close();
@@ -136,10 +138,10 @@ fn match_all(jobs: &mut impl Read, desk: &Desk<impl Write>) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the match and the thread that watches it meet.
+/// The state shared by the match and the thread that watches it.
 struct Desk<W> {
     reports: Mutex<Reports<W>>,
-    /// Notified when a job begins while the watching thread has none, and at the end.
+    /// Notified when a job begins while the watching thread is idle, and at the end.
     begun: Condvar,
 }
 
@@ -151,9 +153,9 @@ struct Reports<W> {
 
 #[derive(Clone, Copy)]
 struct Job {
-    /// The process's processor time at the begin.
+    /// The process's processor time when the job began.
     begun: Duration,
-    /// Whether that was reported.
+    /// Whether the job was reported as slow.
     is_slow: bool,
 }
 
@@ -174,7 +176,7 @@ impl<W: Write> Desk<W> {
         self.begun.notify_one();
     }
 
-    /// Reports jobs that take long, until there are no more; ends the process when one takes too long.
+    /// Reports slow jobs until there are no more; ends the process when a job takes too long.
     fn watch(&self) {
         let mut reports = self.lock();
         while !reports.over {
@@ -185,12 +187,12 @@ impl<W: Write> Desk<W> {
             let used = processor_time().saturating_sub(job.begun);
             let left = if job.is_slow { SLOW_LIMIT } else { QUICK_LIMIT }.saturating_sub(used);
             if !left.is_zero() {
-                // It cannot be used up any earlier.
+                // The processor time cannot be used up any earlier.
                 reports = self.begun.wait_timeout(reports, left).unwrap_or_else(PoisonError::into_inner).0;
             } else if !job.is_slow && reports.write(Report::Slow).is_ok() {
                 reports.job = Some(Job { is_slow: true, ..job });
             } else {
-                // Nobody reads the report of a worker whose pipe is closed.
+                // A closed pipe has no reader for the report.
                 let _ = reports.write(Report::GaveUp);
                 std::process::exit(1);
             }
@@ -209,7 +211,7 @@ impl<W: Write> Reports<W> {
     }
 }
 
-/// The processor time that this process has taken.
+/// Returns the processor time that this process has used.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
@@ -258,7 +260,7 @@ mod tests {
         assert!(run_if_worker(["muxtap"].map(OsString::from)).is_none());
     }
 
-    /// Compiling ends at once, however counted repetitions and classes are nested in 256
+    /// Compiling is fast, however deep counted repetitions and classes are nested in 256
     /// characters.
     #[test]
     fn compiling_is_bounded() {
@@ -282,7 +284,8 @@ mod tests {
         for source in worst {
             assert!(source.len() <= 256);
             let units: Vec<u16> = source.encode_utf16().collect();
-            // This thread's processor time: others run beside it. What is not bounded takes minutes.
+            // Measures only this thread's processor time, since other threads run beside it.
+            // Compiling without a bound takes minutes.
             let begun = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
             let compiled = compile(&units).is_some();
             let took = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime) - begun;

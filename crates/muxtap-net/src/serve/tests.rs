@@ -13,7 +13,7 @@ use tokio::{
 use super::*;
 
 const SOON: Duration = Duration::from_millis(100);
-/// A time after which an event counts as not coming.
+/// The time after which an event counts as missing.
 const NEVER: Duration = Duration::from_secs(20);
 
 struct Served {
@@ -22,7 +22,7 @@ struct Served {
     task: JoinHandle<()>,
 }
 
-/// Tells when it is dropped.
+/// Notifies when it is dropped.
 struct Tell(Arc<Notify>);
 
 impl Drop for Tell {
@@ -53,7 +53,7 @@ async fn asked(addr: SocketAddr, path: &str) -> TcpStream {
 
 async fn rest(mut stream: TcpStream) -> String {
     let mut rest = Vec::new();
-    // A connection that is reset has ended, too.
+    // A reset connection has ended too.
     let _ = timeout(NEVER, stream.read_to_end(&mut rest)).await.unwrap();
     String::from_utf8_lossy(&rest).into_owned()
 }
@@ -76,7 +76,7 @@ async fn a_silent_connection_and_half_a_head_are_closed() {
     let silent = TcpStream::connect(served.addr).await.unwrap();
     let mut half = TcpStream::connect(served.addr).await.unwrap();
     half.write_all(b"GET / HT").await.unwrap();
-    // One that was used once and then no more.
+    // A connection that was used once.
     let idle = asked(served.addr, "/").await;
     assert_eq!(rest(silent).await, "");
     let half = rest(half).await;
@@ -97,7 +97,8 @@ async fn more_connections_than_there_is_place_for_wait_their_turn() {
     timeout(NEVER, second.read_exact(&mut some)).await.unwrap().unwrap();
 }
 
-/// S11: whoever sends half of a request keeps nobody waiting, and closes no connection of a caller with a token.
+/// S11: a caller that sends half a request delays no other caller and closes no connection of a
+/// caller with a token.
 #[tokio::test]
 async fn connections_that_have_not_authenticated_give_way_to_newer_ones() {
     let stream = |Extension(permit): Extension<ConnectionPermit>| async move {
@@ -116,10 +117,10 @@ async fn connections_that_have_not_authenticated_give_way_to_newer_ones() {
     let mut half_open = Vec::new();
     for _ in 0..64 {
         let mut half = TcpStream::connect(served.addr).await.unwrap();
-        // One that is closed already is what the others make place by.
+        // Some are already closed, having been evicted.
         let _ = half.write_all(b"GET / HTTP/1.1\r\nhost: ").await;
         half_open.push(half);
-        // Each time there is a place for one that asks at once.
+        // Each time, a connection that sends its request immediately gets a place.
         let mut asks = asked(served.addr, "/").await;
         timeout(NEVER, asks.read_exact(&mut some)).await.unwrap().unwrap();
         timeout(NEVER, open.read_exact(&mut some)).await.unwrap().unwrap();
