@@ -370,7 +370,7 @@ impl Connection {
             }
             watched = is_watched;
             tokio::select! {
-                _ = self.0.close.wait() => return,
+                () = self.0.close.wait() => return,
                 () = self.0.more.notified() => {}
                 ready = pipe.writable(), if has_unsent => match ready {
                     Ok(()) => self.queue().write(),
@@ -448,7 +448,7 @@ impl Connection {
             let event = tokio::select! {
                 biased;
                 event = stream.next() => event,
-                _ = self.0.close.wait() => None,
+                () = self.0.close.wait() => None,
                 () = &mut gone => None,
             };
             match event {

@@ -128,27 +128,20 @@ impl Inner {
         routes: &mut Routes,
     ) {
         let exceeds = |allowance: &Allowance| allowance.is_exceeded_by(data.len(), waited, Instant::now());
-        let (taken, floods) = match routes.find(pane) {
-            Some((route, holds)) => {
-                let floods = holds && exceeds(&route.allowance);
-                (OutputAction::Passed(route), floods)
+        let (taken, floods) = if let Some((route, holds)) = routes.find(pane) {
+            let floods = holds && exceeds(&route.allowance);
+            (OutputAction::Passed(route), floods)
+        } else {
+            let mut model = self.lock();
+            let holds = model.floods == Floods::Hold;
+            let Some(followed) = model.panes.get_mut(&pane) else { return };
+            let counts = holds && followed.owner() == Some(connection.id());
+            let floods = counts && exceeds(&followed.allowance);
+            let taken = followed.output(connection.id(), data);
+            if let OutputAction::Passed(route) = &taken {
+                routes.remember(pane, route, holds);
             }
-            None => {
-                let mut model = self.lock();
-                let holds = model.floods == Floods::Hold;
-                match model.panes.get_mut(&pane) {
-                    Some(followed) => {
-                        let counts = holds && followed.owner() == Some(connection.id());
-                        let floods = counts && exceeds(&followed.allowance);
-                        let taken = followed.output(connection.id(), data);
-                        if let OutputAction::Passed(route) = &taken {
-                            routes.remember(pane, route, holds);
-                        }
-                        (taken, floods)
-                    }
-                    None => (OutputAction::Dropped, false),
-                }
-            }
+            (taken, floods)
         };
         match taken {
             OutputAction::Passed(route) => {
