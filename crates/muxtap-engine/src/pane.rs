@@ -155,9 +155,17 @@ impl PaneState {
         }
     }
 
-    /// Returns a channel that is notified of every change.
+    /// Returns a channel that is notified of every change; its value is the stream's end.
     pub fn changes(&self) -> Receiver<u64> {
-        self.changed.subscribe()
+        // Under the lock: a change from before is seen by a look from now on, and a later one finds the receiver.
+        let locked = self.lock();
+        let receiver = self.changed.subscribe();
+        // Changes without a receiver were not sent.
+        self.changed.send_if_modified(|end| {
+            *end = locked.output.ring.end();
+            false
+        });
+        receiver
     }
 
     /// Whether something needs the pane's output to be followed: a wait, a subscription, a recording, a reader that sleeps,
@@ -262,8 +270,12 @@ impl PaneState {
     /// Notifies the receivers of [`Self::changes`], after releasing the lock.
     fn wake_readers(&self, locked: MutexGuard<'_, LockedPane>) {
         let end = locked.output.ring.end();
+        let has_readers = self.changed.receiver_count() > 0;
         drop(locked);
-        self.changed.send_replace(end);
+        // To send, the channel takes locks of its own, whether anything receives or not.
+        if has_readers {
+            self.changed.send_replace(end);
+        }
     }
 }
 
@@ -350,5 +362,22 @@ impl LockedPane {
     /// Returns the use that is made of what tmux alone knows of the pane.
     pub(super) fn usage(&mut self) -> &mut Usage {
         &mut self.usage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Changes are sent only where something receives them.
+    #[tokio::test]
+    async fn a_receiver_that_comes_late_has_the_streams_end() {
+        let pane = PaneState::new(PaneId(1), Epoch::default(), 1000);
+        let _ = pane.push(0, b"one");
+        let mut changes = pane.changes();
+        assert_eq!(*changes.borrow_and_update(), 3);
+        let _ = pane.push(0, b"two");
+        assert!(changes.changed().await.is_ok());
+        assert_eq!(*changes.borrow_and_update(), 6);
     }
 }
