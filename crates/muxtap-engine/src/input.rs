@@ -42,7 +42,7 @@ const MOVED: &str = "muxtap-refuses-a-moved-cursor";
 
 /// Input that is ready to be sent, and how much of it a terminal may echo.
 pub(super) struct PreparedInput {
-    lines: Vec<Line>,
+    lines: Vec<InputLine>,
     echo: String,
 }
 
@@ -59,7 +59,7 @@ impl PreparedInput {
 }
 
 /// One command line to tmux.
-struct Line {
+struct InputLine {
     commands: Vec<Command>,
     kind: InputKind,
 }
@@ -78,7 +78,7 @@ enum InputKind {
 /// A key whose bytes depend on what the program asked of its terminal, or on tmux's options.
 struct UnknownBytes(String);
 
-impl Line {
+impl InputLine {
     /// Creates a line of keys, with the same keys as bytes.
     fn keys(commands: impl IntoIterator<Item = Command>, bytes: Result<Vec<u8>, UnknownBytes>) -> Self {
         Self { commands: commands.into_iter().collect(), kind: InputKind::Keys(bytes) }
@@ -130,8 +130,8 @@ impl PreparedInput {
         for line in other.lines {
             match (self.lines.last_mut(), line) {
                 (
-                    Some(Line { commands, kind: InputKind::Keys(bytes) }),
-                    Line { commands: more, kind: InputKind::Keys(other) },
+                    Some(InputLine { commands, kind: InputKind::Keys(bytes) }),
+                    InputLine { commands: more, kind: InputKind::Keys(other) },
                 ) => {
                     commands.extend(more);
                     match (bytes.as_mut(), other) {
@@ -270,7 +270,7 @@ impl Server {
     pub(super) async fn press(&self, pane: &PaneState, keys: &[u8]) -> Result<()> {
         let host = &self.host;
         let version = host.server_of(pane).connected().await?.version;
-        let line = Line::keys(hex_keys(pane.id(), keys), Ok(keys.to_vec()));
+        let line = InputLine::keys(hex_keys(pane.id(), keys), Ok(keys.to_vec()));
         send_lines(host, pane, vec![line], version, None, &mut false).await.map(|_| ())
     }
 }
@@ -280,7 +280,7 @@ impl Server {
 async fn send_lines(
     host: &Host,
     pane: &PaneState,
-    lines: Vec<Line>,
+    lines: Vec<InputLine>,
     version: Version,
     only_at: Option<CursorPosition>,
     some_arrived: &mut bool,
@@ -307,7 +307,7 @@ async fn send_lines(
 fn send_line(
     host: &Host,
     pane: &PaneState,
-    line: &Line,
+    line: &InputLine,
     version: Version,
     only_at: Option<CursorPosition>,
 ) -> oneshot::Receiver<Result<Answer, Lost>> {
@@ -332,7 +332,7 @@ fn send_line(
 async fn send_in_mode(
     host: &Host,
     pane: &PaneState,
-    line: Line,
+    line: InputLine,
     version: Version,
     only_at: Option<CursorPosition>,
     some_arrived: bool,
@@ -415,7 +415,7 @@ pub(super) fn prepare_keys(pane: &PaneState, keys: &[String]) -> Result<Prepared
             Ok(bytes)
         });
     }
-    let lines = if keys.is_empty() { Vec::new() } else { vec![Line::keys(commands, bytes)] };
+    let lines = if keys.is_empty() { Vec::new() } else { vec![InputLine::keys(commands, bytes)] };
     Ok(PreparedInput { lines, echo })
 }
 
@@ -427,17 +427,20 @@ pub(super) fn prepare_text(pane: &PaneState, bytes: &[u8]) -> Result<PreparedInp
         return Ok(PreparedInput { lines: raw_paste(pane, bytes), echo });
     }
     // One line: tmux runs it without a break, so that no mode begins in the middle of it.
-    let lines =
-        if bytes.is_empty() { Vec::new() } else { vec![Line::keys(hex_keys(pane.id(), bytes), Ok(bytes.to_vec()))] };
+    let lines = if bytes.is_empty() {
+        Vec::new()
+    } else {
+        vec![InputLine::keys(hex_keys(pane.id(), bytes), Ok(bytes.to_vec()))]
+    };
     Ok(PreparedInput { lines, echo })
 }
 
 /// Returns lines that paste these bytes as they are.
-fn raw_paste(pane: &PaneState, bytes: &[u8]) -> Vec<Line> {
+fn raw_paste(pane: &PaneState, bytes: &[u8]) -> Vec<InputLine> {
     let pieces = bytes.chunks(limits::BUFFER_BYTES).enumerate();
     let line = |(index, bytes)| {
         let (name, set) = buffer(pane, index, bytes);
-        Line { commands: vec![set], kind: InputKind::Buffer(name) }
+        InputLine { commands: vec![set], kind: InputKind::Buffer(name) }
     };
     pieces.map(line).collect()
 }
@@ -452,7 +455,7 @@ fn prepare_paste(pane: &PaneState, bytes: &[u8]) -> Result<PreparedInput> {
     // One paste is one buffer: in pieces, each would have marks of its own.
     let (name, set) = buffer(pane, 0, bytes);
     let paste = Command::new("paste-buffer").flag("-d").flag("-p").opt("-b", &name).opt("-t", pane.id().to_string());
-    let line = Line { commands: vec![set, paste], kind: InputKind::Bracketed(name) };
+    let line = InputLine { commands: vec![set, paste], kind: InputKind::Bracketed(name) };
     Ok(PreparedInput { lines: vec![line], echo: String::from_utf8_lossy(bytes).into_owned() })
 }
 
@@ -539,7 +542,7 @@ pub(super) fn prepare_unechoed(pane: &PaneState, bytes: &[u8]) -> Result<Prepare
 /// Prepares Enter as a key of its own.
 pub(super) fn prepare_enter(pane: &PaneState) -> PreparedInput {
     let command = Command::new("send-keys").opt("-t", pane.id().to_string()).arg("Enter");
-    PreparedInput { lines: vec![Line::keys([command], Ok(b"\r".to_vec()))], echo: String::new() }
+    PreparedInput { lines: vec![InputLine::keys([command], Ok(b"\r".to_vec()))], echo: String::new() }
 }
 
 impl std::fmt::Debug for PreparedInput {

@@ -58,24 +58,18 @@ fn trim(panes: &mut [Arc<PaneState>], budget: usize) -> usize {
         else {
             break;
         };
-        let mut state = largest.lock();
-        let before = state.ring.len();
-        state.ring.trim_to(before / 2);
-        let after = state.ring.len();
-        if after >= before {
+        let dropped = largest.halve_output();
+        if dropped == 0 {
             break;
         }
-        total -= before - after;
+        total -= dropped;
     }
     panes.sort_by_cached_key(|pane| (pane.exit().is_some(), std::cmp::Reverse(pane.held_bytes())));
     for pane in panes.iter() {
         if total <= budget {
             break;
         }
-        let mut state = pane.lock();
-        let before = state.held_bytes();
-        state.screen.drop_screen();
-        total -= before - state.held_bytes();
+        total -= pane.drop_screen();
     }
     total
 }

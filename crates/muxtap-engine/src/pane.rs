@@ -16,55 +16,56 @@ mod feed;
 mod input;
 mod metadata;
 mod notifier;
+mod output;
 mod output_times;
+mod places;
+mod process;
 mod published;
 mod seeded;
 mod strings;
 mod usage;
-mod watch;
+mod watchers;
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, Weak},
+    sync::{Arc, PoisonError},
     time::Instant,
 };
 
-use muxtap_api::{Cursor, Epoch, Error, ErrorCode, Size};
+use muxtap_api::{Cursor, Epoch, Size};
 use muxtap_core::{
     protocol::ids::PaneId,
-    stream::{echo::EchoFilter, render, ring::Ring},
+    stream::{echo::EchoFilter, ring::Ring},
 };
-use muxtap_tmux::Exit;
 
 use self::{
     event_cache::EventCache,
-    feed::CutOutput,
-    managed::ManagedPane,
-    output_times::OutputTimes,
+    input::Input,
+    output::Output,
+    process::Process,
     screen_model::{ScreenModel, Staleness},
     shell_marks::ShellMarks,
+    usage::Usage,
+    watchers::Watchers,
 };
-use super::{
-    agents::AgentSignals,
-    limits,
-    sync::{
-        Mutex, MutexGuard,
-        watch::{Receiver, Sender},
-    },
+use super::sync::{
+    Mutex, MutexGuard,
+    watch::{Receiver, Sender},
 };
 
 pub use encoded_event::EncodedEvent;
+pub(super) use input::Typing;
 pub(super) use metadata::{PaneMetadata, Resync};
 pub(super) use notifier::{DirtyFlag, Notifier};
+pub(super) use places::of_until;
 pub(super) use published::Snapshot;
 pub(super) use usage::PaneUse;
-pub(super) use watch::Watch;
+pub(super) use watchers::Watch;
 
 /// A pane. Clones of the `Arc` are the same pane.
 pub struct PaneState {
     id: PaneId,
     epoch: Epoch,
-    state: Mutex<State>,
+    locked: Mutex<LockedPane>,
     /// The end of the pane's stream. Sent at every change, also when only the state changed.
     changed: Sender<u64>,
     published: published::PublishedState,
@@ -72,70 +73,16 @@ pub struct PaneState {
     pub(super) event_cache: EventCache,
 }
 
-/// A request that has a pane to itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Typing {
-    /// A `run`.
-    Run,
-    /// An answer to an agent's question.
-    Answer,
-}
-
-impl Typing {
-    /// Returns why another one is refused.
-    pub(super) fn refusal(self, pane: PaneId) -> Error {
-        let message = match self {
-            Self::Run => format!("another run is under way in pane {pane}"),
-            Self::Answer => format!("an agent's question is being answered in pane {pane}"),
-        };
-        Error::new(ErrorCode::Conflict, message)
-    }
-}
-
-pub(super) struct State {
-    pub(super) ring: Ring,
-    pub(super) echo: EchoFilter,
-    watchers: Vec<Box<dyn Watch>>,
-    dirty_flags: Vec<Weak<DirtyFlag>>,
-    pub(super) metadata: PaneMetadata,
-    pub(super) shell_marks: ShellMarks,
-    /// When the last output arrived (or when the pane was first seen).
-    pub(super) last_output: Instant,
-    /// The stream's end when muxtap last sent input, and the time of that.
-    pub(super) last_input: Option<(u64, Instant)>,
-    /// When it printed what.
-    output_times: OutputTimes,
-    /// The stream's end when muxtap created or respawned the pane, and the time of that.
-    started: Option<(u64, Instant)>,
-    /// For each pattern of a finished wait: the offset at which its last match ended.
-    last_matches: HashMap<String, u64>,
-    pub(super) exit: Option<(Exit, Instant)>,
-    /// Whether the pane has gone: nothing is appended any more.
-    is_retired: bool,
-    /// The generation of the sink whose output is taken. Each seed begins a new one.
-    sink_generation: u64,
-    /// The pid of the process that ended, once tmux has named it.
-    exit_pid: Option<u32>,
-    /// The pane's screen. For a pane that has ended: its last screen.
-    pub(super) screen: ScreenModel,
-    /// Set if muxtap started something in the pane.
-    pub(super) managed: Option<ManagedPane>,
-    /// The request that types several keys in the pane and looks in between; one at a time.
-    pub(super) typing: Option<Typing>,
-    /// A prompt known to be the shell's primary prompt, not its prompt for the rest of a command.
-    pub(super) prompt: Option<String>,
-    /// The nonce of the mark that begins the output of the command line being typed.
-    pub(super) run_nonce: String,
+/// A pane under its lock: all of it that changes. Each part has its own file; outside of this folder the parts are only
+/// read, and changed by methods.
+pub(super) struct LockedPane {
+    output: Output,
+    input: Input,
+    process: Process,
+    metadata: PaneMetadata,
     /// The use that is made of what tmux alone knows of the pane.
-    pub(super) usage: usage::Usage,
-    /// Signals for the task that follows the agent in the pane.
-    pub(super) agent_signals: AgentSignals,
-    /// The unterminated string (OSC, DCS …) at the stream's end: where it began, and when.
-    string: Option<(u64, Instant)>,
-    /// Whether a task waits for the timeout of that string.
-    string_watched: bool,
-    /// Output that is held back: it begins with the end of a character.
-    cut: Option<CutOutput>,
+    usage: Usage,
+    watchers: Watchers,
 }
 
 impl PaneState {
@@ -143,32 +90,13 @@ impl PaneState {
         Arc::new(Self {
             id,
             epoch,
-            state: Mutex::new(State {
-                ring: Ring::new(ring_bytes),
-                echo: EchoFilter::default(),
-                watchers: Vec::new(),
-                dirty_flags: Vec::new(),
+            locked: Mutex::new(LockedPane {
+                output: Output::new(ring_bytes),
+                input: Input::default(),
+                process: Process::default(),
                 metadata: PaneMetadata::default(),
-                shell_marks: ShellMarks::default(),
-                last_output: Instant::now(),
-                last_input: None,
-                output_times: OutputTimes::default(),
-                started: None,
-                last_matches: HashMap::new(),
-                exit: None,
-                is_retired: false,
-                sink_generation: 0,
-                exit_pid: None,
-                screen: ScreenModel::default(),
-                managed: None,
-                typing: None,
-                prompt: None,
-                run_nonce: String::new(),
-                usage: usage::Usage::default(),
-                agent_signals: AgentSignals::default(),
-                string: None,
-                string_watched: false,
-                cut: None,
+                usage: Usage::default(),
+                watchers: Watchers::default(),
             }),
             changed: Sender::new(0),
             published: published::PublishedState::default(),
@@ -181,8 +109,8 @@ impl PaneState {
         self.id
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> MutexGuard<'_, LockedPane> {
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a cursor at this offset.
@@ -196,18 +124,18 @@ impl PaneState {
 
     /// Returns a cursor at the stream's end.
     pub(super) fn end_cursor(&self) -> Cursor {
-        self.cursor(self.lock().ring.end())
+        self.cursor(self.lock().output.ring.end())
     }
 
     /// Returns the offset of the stream's end.
     pub(super) fn end_offset(&self) -> u64 {
-        self.lock().ring.end()
+        self.lock().output.ring.end()
     }
 
     /// Returns cursors at the start of the retained output and at the stream's end.
     pub(super) fn retained_cursors(&self) -> (Cursor, Cursor) {
-        let state = self.lock();
-        (self.cursor(state.ring.start()), self.cursor(state.ring.end()))
+        let locked = self.lock();
+        (self.cursor(locked.output.ring.start()), self.cursor(locked.output.ring.end()))
     }
 
     /// Resolves when the pane printed something after `offset`, or ended.
@@ -216,8 +144,8 @@ impl PaneState {
         loop {
             changes.borrow_and_update();
             {
-                let state = self.lock();
-                if state.ring.end() > offset || state.exit.is_some() {
+                let locked = self.lock();
+                if locked.output.ring.end() > offset || locked.process.has_ended() {
                     return;
                 }
             }
@@ -227,24 +155,28 @@ impl PaneState {
         }
     }
 
-    /// Returns a channel that is notified of every change.
+    /// Returns a channel that is notified of every change; its value is the stream's end.
     pub fn changes(&self) -> Receiver<u64> {
-        self.changed.subscribe()
+        // Under the lock: a change from before is seen by a look from now on, and a later one finds the receiver.
+        let locked = self.lock();
+        let receiver = self.changed.subscribe();
+        // Changes without a receiver were not sent.
+        self.changed.send_if_modified(|end| {
+            *end = locked.output.ring.end();
+            false
+        });
+        receiver
     }
 
     /// Whether something needs the pane's output to be followed: a wait, a subscription, a recording, a reader that sleeps,
     /// or the end of a command that muxtap started.
     pub(super) fn is_in_use(&self) -> bool {
-        let state = self.lock();
-        let awaits_exit = || {
-            let wrapper = state.managed.as_ref().and_then(|managed| managed.wrapper.as_ref());
-            state.exit.is_none() && wrapper.is_some_and(|wrapper| wrapper.is_awaited)
-        };
+        let LockedPane { watchers, input, process, .. } = &*self.lock();
         self.changed.receiver_count() > 0
-            || !state.watchers.is_empty()
-            || state.dirty_flags.iter().any(|flag| flag.strong_count() > 0)
-            || state.typing.is_some()
-            || awaits_exit()
+            || !watchers.is_empty()
+            || watchers.has_subscribers()
+            || input.is_exclusive()
+            || process.awaits_exit()
     }
 
     /// Bytes held for the pane: output and screen.
@@ -254,7 +186,29 @@ impl PaneState {
 
     /// Bytes of output in the ring.
     pub(super) fn ring_len(&self) -> usize {
-        self.lock().ring.len()
+        self.lock().output.ring.len()
+    }
+
+    /// Drops the older half of the retained output. Returns how many bytes were dropped.
+    pub(super) fn halve_output(&self) -> usize {
+        let ring = &mut self.lock().output.ring;
+        let before = ring.len();
+        ring.trim_to(before / 2);
+        before - ring.len()
+    }
+
+    /// Drops output so that this many bytes stay.
+    #[cfg(test)]
+    pub(super) fn trim_output(&self, bytes: usize) {
+        self.lock().output.ring.trim_to(bytes);
+    }
+
+    /// Drops the screen. Returns how many bytes were dropped.
+    pub(super) fn drop_screen(&self) -> usize {
+        let output = &mut self.lock().output;
+        let before = output.held_bytes();
+        output.screen.drop_screen();
+        before - output.held_bytes()
     }
 
     pub(super) fn metadata(&self) -> PaneMetadata {
@@ -269,82 +223,30 @@ impl PaneState {
         self.lock().metadata.title.clone()
     }
 
-    /// Returns how its process ended, once it has.
-    pub fn exit(&self) -> Option<Exit> {
-        self.lock().exit.map(|(exit, _)| exit)
-    }
-
-    pub(super) fn ended_at(&self) -> Option<Instant> {
-        self.lock().exit.map(|(_, at)| at)
-    }
-
     /// Appends output. Returns `None` for a pane that has gone: its memory is accounted for.
     /// Output of an earlier generation is dropped too: another connection took the pane over while it
     /// was under way, and its seed or its own output has those bytes.
     pub(super) fn push(&self, generation: u64, data: &[u8]) -> Option<PushOutcome> {
-        let mut state = self.lock();
-        if state.is_retired || state.sink_generation != generation {
+        let mut locked = self.lock();
+        if locked.process.is_retired() || !locked.output.takes(generation) {
             return None;
         }
-        let before = state.held_bytes();
-        let now = Instant::now();
-        let quiet = now.duration_since(state.last_output) >= limits::REST;
-        state.last_output = now;
-        state.note_output_time(now);
-        let staleness = state.take(data, quiet);
+        let before = locked.held_bytes();
+        let quiet = locked.output.arrive(Instant::now());
+        let staleness = locked.take(data, quiet);
         // By a wait, a view or a recording. Who reads output and events needs no screen.
-        let is_watched = !state.watchers.is_empty() || self.changed.receiver_count() > 0;
-        let is_unsure = is_watched && state.screen.is_unsure();
-        let memory = state.memory_since(before);
-        let wrapper_exit = state.take_wrapper_exit();
-        let string_due = state.watch_string();
-        self.notify_changed(state);
+        let is_watched = !locked.watchers.is_empty() || self.changed.receiver_count() > 0;
+        let is_unsure = is_watched && locked.output.screen.is_unsure();
+        let memory = locked.memory_since(before);
+        let wrapper_exit = locked.take_wrapper_exit();
+        let string_due = locked.output.watch_string();
+        self.notify_changed(locked);
         Some(PushOutcome { memory, wrapper_exit, staleness, string_due, is_unsure })
     }
 
     /// Begins a new generation of output, before the seed that starts it is applied. Returns it.
     pub(super) fn begin_generation(&self) -> u64 {
-        let mut state = self.lock();
-        state.sink_generation += 1;
-        state.sink_generation
-    }
-
-    /// Records that the pane has gone. Output of it that is still under way is dropped.
-    pub(super) fn mark_retired(&self) {
-        let mut state = self.lock();
-        state.is_retired = true;
-        state.agent_signals.program_changed();
-    }
-
-    /// Records that the process has ended. tmux may have dropped the last of its output (F9, N10):
-    /// the stream ends with a gap. Returns `None` if the end was known.
-    pub(super) fn mark_exited(&self, exit: Exit) -> Option<MemoryDelta> {
-        self.mark_ended(exit, State::mark_possible_loss)
-    }
-
-    /// Records that the wrapped command has ended. Its mark stands behind all of its output.
-    /// Returns whether that was new.
-    pub(super) fn mark_command_ended(&self, exit: Exit) -> bool {
-        self.mark_ended(exit, |_| {}).is_some()
-    }
-
-    fn mark_ended(&self, exit: Exit, first: impl FnOnce(&mut State)) -> Option<MemoryDelta> {
-        let mut state = self.lock();
-        if state.exit.is_some() {
-            return None;
-        }
-        let before = state.held_bytes();
-        first(&mut state);
-        state.exit = Some((exit, Instant::now()));
-        state.rest_watchers();
-        let watchers = std::mem::take(&mut state.watchers);
-        for watcher in &watchers {
-            watcher.pane_ended(exit);
-        }
-        state.agent_signals.program_changed();
-        let memory = state.memory_since(before);
-        self.notify_changed(state);
-        Some(memory)
+        self.lock().output.begin_generation()
     }
 
     /// Returns the stream's end and the screen's generation. A resync is valid only if neither
@@ -358,27 +260,22 @@ impl PaneState {
         self.published.snapshot()
     }
 
-    /// Adds a flag that is set at every change of the pane, as long as the flag lives.
-    pub(super) fn add_dirty_flag(&self, flag: &Arc<DirtyFlag>) {
-        let mut state = self.lock();
-        state.dirty_flags.retain(|flag| flag.strong_count() > 0);
-        state.dirty_flags.push(Arc::downgrade(flag));
-        self.published.publish(&state);
+    /// Notifies all followers of the pane, after releasing the lock.
+    fn notify_changed(&self, mut locked: MutexGuard<'_, LockedPane>) {
+        self.published.publish(&locked);
+        locked.watchers.set_dirty_flags();
+        self.wake_readers(locked);
     }
 
-    /// Notifies all followers of the pane, after releasing the lock.
-    fn notify_changed(&self, mut state: MutexGuard<'_, State>) {
-        self.published.publish(&state);
-        state.dirty_flags.retain(|flag| match flag.upgrade() {
-            Some(flag) => {
-                flag.notify();
-                true
-            }
-            None => false,
-        });
-        let end = state.ring.end();
-        drop(state);
-        self.changed.send_replace(end);
+    /// Notifies the receivers of [`Self::changes`], after releasing the lock.
+    fn wake_readers(&self, locked: MutexGuard<'_, LockedPane>) {
+        let end = locked.output.ring.end();
+        let has_readers = self.changed.receiver_count() > 0;
+        drop(locked);
+        // To send, the channel takes locks of its own, whether anything receives or not.
+        if has_readers {
+            self.changed.send_replace(end);
+        }
     }
 }
 
@@ -421,46 +318,66 @@ pub(super) struct PushOutcome {
     pub(super) is_unsure: bool,
 }
 
-impl State {
+impl LockedPane {
     fn memory_since(&self, before: usize) -> MemoryDelta {
         MemoryDelta { before, after: self.held_bytes() }
     }
 
     pub(super) fn revision(&self) -> Revision {
-        Revision { end: self.ring.end(), generation: self.screen.generation() }
+        self.output.revision()
     }
 
     /// Bytes held: output and screen.
     pub(super) fn held_bytes(&self) -> usize {
-        self.ring.len() + self.screen.memory() + self.cut.as_ref().map_or(0, CutOutput::len)
+        self.output.held_bytes()
     }
 
-    /// Notes that what is appended next arrives now.
-    fn note_output_time(&mut self, now: Instant) {
-        let (start, end) = (self.ring.start(), self.ring.end());
-        self.output_times.note(now, end, start);
+    /// Returns the retained output.
+    pub(super) fn ring(&self) -> &Ring {
+        &self.output.ring
     }
 
-    /// Returns when what stands from this offset on was printed: offsets, and milliseconds since 1970.
-    pub(crate) fn output_times(&self, from: u64) -> Vec<(u64, u64)> {
-        self.output_times.from(from)
+    /// Returns what is known of echoes in the output.
+    pub(super) fn echo(&self) -> &EchoFilter {
+        &self.output.echo
     }
 
-    /// Returns where what was printed at a time or later begins; milliseconds since 1970.
-    pub(crate) fn printed_since(&self, at_ms: u64) -> u64 {
-        self.output_times.begin(at_ms, self.ring.end()).unwrap_or(0).max(self.ring.start())
+    pub(super) fn shell_marks(&self) -> &ShellMarks {
+        &self.output.shell_marks
     }
 
-    /// Returns where what was printed until a time ends; milliseconds since 1970.
-    pub(crate) fn printed_until(&self, at_ms: u64) -> u64 {
-        self.output_times.end(at_ms, self.ring.end())
+    pub(super) fn screen(&self) -> &ScreenModel {
+        &self.output.screen
     }
 
-    /// Returns the unfinished last line.
-    pub(super) fn resting_line(&self) -> String {
-        let end = self.ring.end();
-        let from = end.saturating_sub(limits::LAST_LINE_BYTES).max(self.ring.start());
-        let text = render::render_text(&self.ring, from, end);
-        text.rsplit('\n').next().unwrap_or_default().to_owned()
+    /// Returns when the last output arrived (or when the pane was first seen).
+    pub(super) fn last_output(&self) -> Instant {
+        self.output.last()
+    }
+
+    pub(super) fn metadata(&self) -> &PaneMetadata {
+        &self.metadata
+    }
+
+    /// Returns the use that is made of what tmux alone knows of the pane.
+    pub(super) fn usage(&mut self) -> &mut Usage {
+        &mut self.usage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Changes are sent only where something receives them.
+    #[tokio::test]
+    async fn a_receiver_that_comes_late_has_the_streams_end() {
+        let pane = PaneState::new(PaneId(1), Epoch::default(), 1000);
+        let _ = pane.push(0, b"one");
+        let mut changes = pane.changes();
+        assert_eq!(*changes.borrow_and_update(), 3);
+        let _ = pane.push(0, b"two");
+        assert!(changes.changed().await.is_ok());
+        assert_eq!(*changes.borrow_and_update(), 6);
     }
 }

@@ -45,7 +45,7 @@ use muxtap_core::protocol::{
 };
 use tokio::{
     net::unix::pipe,
-    sync::{Notify, oneshot},
+    sync::{Notify, SetOnce, oneshot},
 };
 use tokio_util::{codec::FramedRead, sync::CancellationToken, task::TaskTracker};
 
@@ -53,7 +53,7 @@ use self::{
     client::{CountingReader, PipeCodec, Process},
     queue::{Queue, TICK, TickOutcome, TimeLimit},
 };
-use super::{link::unreadable, program::Client};
+use super::{link::unreadable, program::Client, routes::Routes};
 
 pub(super) use client::Opened;
 #[cfg(test)]
@@ -128,8 +128,8 @@ type Callback = Box<dyn FnOnce(Result<Answer, Lost>) + Send>;
 
 /// Receives a connection's events, in the order of the wire, in its draining task.
 pub trait Receiver: Send + Sync + 'static {
-    /// Receives something other than a reply.
-    fn event(self: &Arc<Self>, connection: &Connection, event: Event);
+    /// Receives something other than a reply. `routes`: what the draining task remembers of where output goes.
+    fn event(self: &Arc<Self>, connection: &Connection, event: Event, routes: &mut Routes);
     /// The server does not answer; comes in the tending task. The connection stays, and may go on
     /// at any time.
     fn silent(self: &Arc<Self>, connection: &Connection);
@@ -153,10 +153,18 @@ struct Shared {
     oldest_ms: AtomicU64,
     /// A silent server has spoken.
     spoke: Notify,
-    close: CancellationToken,
+    /// Set once the client is to leave. The draining task looks at it before each event, so it is an atomic.
+    close: SetOnce<()>,
     /// Why the connection was given up, and its client killed.
     given_up: OnceLock<Lost>,
     closed: CancellationToken,
+}
+
+impl Shared {
+    /// Lets the client leave; a second call changes nothing.
+    fn begin_close(&self) {
+        let _ = self.close.set(());
+    }
 }
 
 /// The count of reads that a connection and its reader share.
@@ -188,7 +196,7 @@ impl Connection {
             reads: AtomicU64::new(0),
             oldest_ms: AtomicU64::new(0),
             spoke: Notify::new(),
-            close: CancellationToken::new(),
+            close: SetOnce::new(),
             given_up: OnceLock::new(),
             closed: CancellationToken::new(),
         }));
@@ -279,14 +287,14 @@ impl Connection {
         if self.is_silent() {
             self.give_up(Lost::Unanswered);
         }
-        self.0.close.cancel();
+        self.0.begin_close();
     }
 
     /// Kills the client, and answers all that is open with `fate`.
     pub fn give_up(&self, fate: Lost) {
         // The first reason counts.
         let _ = self.0.given_up.set(fate);
-        self.0.close.cancel();
+        self.0.begin_close();
     }
 
     /// Resolves when the client has gone and its process has ended.
@@ -362,7 +370,7 @@ impl Connection {
             }
             watched = is_watched;
             tokio::select! {
-                () = self.0.close.cancelled() => return,
+                () = self.0.close.wait() => return,
                 () = self.0.more.notified() => {}
                 ready = pipe.writable(), if has_unsent => match ready {
                     Ok(()) => self.queue().write(),
@@ -400,7 +408,7 @@ impl Connection {
             self.failed(&*panic);
             "muxtap failed while it read from it".to_owned()
         });
-        self.0.close.cancel();
+        self.0.begin_close();
         let fate = self.0.given_up.get().copied().unwrap_or(Lost::Ended);
         let open = self.queue().shut(fate);
         open.call();
@@ -434,12 +442,13 @@ impl Connection {
             process.ended().await;
             tokio::time::sleep(LEAVE_LIMIT).await;
         });
+        let mut routes = Routes::default();
         // Under a flood there is always a next event, and nothing else would be looked at.
-        while !self.0.close.is_cancelled() {
+        while !self.0.close.initialized() {
             let event = tokio::select! {
                 biased;
                 event = stream.next() => event,
-                () = self.0.close.cancelled() => None,
+                () = self.0.close.wait() => None,
                 () = &mut gone => None,
             };
             match event {
@@ -459,7 +468,7 @@ impl Connection {
                     {
                         self.0.oldest_ms.store(age, Ordering::Relaxed);
                     }
-                    receiver.event(self, event);
+                    receiver.event(self, event, &mut routes);
                 }
             }
         }

@@ -30,6 +30,7 @@ use super::{
     model::{Action, Covering, Model, Refresh},
     program::ServerSpec,
     rest::Listings,
+    routes::Routes,
     topology::{self, Topology},
     values,
 };
@@ -545,11 +546,11 @@ const COVER_LIMIT_ELSEWHERE: Duration = Duration::from_secs(60);
 const DEPARTURE: Duration = Duration::from_millis(500);
 
 impl Receiver for Inner {
-    fn event(self: &Arc<Self>, connection: &Connection, event: Event) {
+    fn event(self: &Arc<Self>, connection: &Connection, event: Event, routes: &mut Routes) {
         match event {
             Event::Output { pane, data, age_ms } => {
                 metrics::OUTPUT_BYTES.increment(data.len() as u64);
-                self.output(connection, pane, &data, age_ms.unwrap_or_default());
+                self.output(connection, pane, &data, age_ms.unwrap_or_default(), routes);
             }
             Event::Notification(notification) => {
                 self.notified(connection, notification);

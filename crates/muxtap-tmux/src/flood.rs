@@ -7,7 +7,10 @@
 //! goes on flooding is held again after [`CAUTION`] bytes, and has to seem calm for longer the next time.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -66,50 +69,81 @@ pub enum Floods {
 }
 
 /// What a pane may print before it is held: a bucket that fills with time.
-#[derive(Clone, Copy, Debug)]
+///
+/// The draining task of the pane's owner takes out of it and holds no lock. Where two tasks meet (the pane changes its
+/// owner), bytes may go uncounted.
+#[derive(Debug)]
 pub struct Allowance {
-    left: u32,
-    at: Instant,
-    relapses: u32,
-    let_go: Option<Instant>,
+    begun: Instant,
+    left: AtomicU32,
+    /// When it was filled last, in milliseconds since `begun`.
+    filled_ms: AtomicU64,
 }
 
 impl Default for Allowance {
     fn default() -> Self {
-        Self { left: BURST, at: Instant::now(), relapses: 0, let_go: None }
+        Self::begin(Instant::now())
     }
 }
 
 impl Allowance {
-    /// Takes `bytes` out of the allowance and returns whether they exceed it. They waited in tmux for `waited`
-    /// milliseconds; the bucket does not fill meanwhile, so a slow machine holds a slow flood as well.
-    pub fn is_exceeded_by(&mut self, bytes: usize, waited: u64, now: Instant) -> bool {
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).saturating_mul(if waited > 0 { LATE } else { 1 });
-        let millis = u64::try_from(now.saturating_duration_since(self.at).as_millis()).unwrap_or(u64::MAX);
-        if millis > 0 {
-            let more = u64::from(RATE).saturating_mul(millis.saturating_sub(waited)) / 1000;
-            self.left = u32::try_from(more).unwrap_or(u32::MAX).saturating_add(self.left).min(BURST);
-            self.at = now;
-        }
-        let is_exceeded = bytes > self.left;
-        self.left = self.left.saturating_sub(bytes);
-        is_exceeded
+    /// Makes a full bucket.
+    fn begin(begun: Instant) -> Self {
+        Self { begun, left: BURST.into(), filled_ms: 0.into() }
     }
 
+    /// Takes `bytes` out of the allowance and returns whether they exceed it. They waited in tmux for `waited`
+    /// milliseconds; the bucket does not fill meanwhile, so a slow machine holds a slow flood as well.
+    pub fn is_exceeded_by(&self, bytes: usize, waited: u64, now: Instant) -> bool {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).saturating_mul(if waited > 0 { LATE } else { 1 });
+        let (now_ms, mut left) = (self.ms_of(now), self.left.load(Ordering::Relaxed));
+        let millis = now_ms.saturating_sub(self.filled_ms.load(Ordering::Relaxed));
+        if millis > 0 {
+            let more = u64::from(RATE).saturating_mul(millis.saturating_sub(waited)) / 1000;
+            left = u32::try_from(more).unwrap_or(u32::MAX).saturating_add(left).min(BURST);
+            self.filled_ms.store(now_ms, Ordering::Relaxed);
+        }
+        self.left.store(left.saturating_sub(bytes), Ordering::Relaxed);
+        bytes > left
+    }
+
+    /// Records the end of a hold.
+    pub fn let_go(&self, now: Instant) {
+        self.set(CAUTION, now);
+    }
+
+    fn set(&self, left: u32, now: Instant) {
+        self.left.store(left, Ordering::Relaxed);
+        self.filled_ms.store(self.ms_of(now), Ordering::Relaxed);
+    }
+
+    fn ms_of(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.begun).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// How often a pane was held again soon after it was let go.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Relapses {
+    count: u32,
+    let_go: Option<Instant>,
+}
+
+impl Relapses {
     /// Records the begin of a hold.
     pub fn held(&mut self, now: Instant) {
         let relapsed = self.let_go.is_some_and(|at| now.saturating_duration_since(at) < TRUSTED);
-        self.relapses = if relapsed { (self.relapses + 1).min(16) } else { 0 };
+        self.count = if relapsed { (self.count + 1).min(16) } else { 0 };
     }
 
     /// Records the end of a hold.
     pub fn let_go(&mut self, now: Instant) {
-        (self.left, self.at, self.let_go) = (CAUTION, now, Some(now));
+        self.let_go = Some(now);
     }
 
     /// Returns how many looks to await before the hold ends.
     fn patience(&self) -> Patience {
-        let more = |looks: u32, most: u32| looks.saturating_mul(1 << self.relapses).min(most);
+        let more = |looks: u32, most: u32| looks.saturating_mul(1 << self.count).min(most);
         Patience { calm: more(CALM_LOOKS, MOST_CALM_LOOKS), trial: more(TRIAL_LOOKS, MOST_TRIAL_LOOKS) }
     }
 }
@@ -292,7 +326,7 @@ impl Inner {
             let held = {
                 let mut model = self.lock();
                 let followed = model.panes.get_mut(&pane).filter(goes_on);
-                followed.map(|followed| (followed.allowance.patience(), followed.has_ended()))
+                followed.map(|followed| (followed.relapses.patience(), followed.has_ended()))
             };
             let Some((patience, has_ended)) = held else { return };
             self.hold_elsewhere(pane);

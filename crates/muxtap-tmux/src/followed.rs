@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     OutputSink, Seeding,
-    flood::Allowance,
+    flood::{Allowance, Relapses},
     link::{FIRST_PAUSE, LONGEST_PAUSE},
     values::Values,
 };
@@ -58,6 +58,28 @@ impl Sink {
     }
 }
 
+/// The way of a pane's output while one connection carries it and the pane is followed.
+#[derive(Debug)]
+pub struct Route {
+    pub(super) sink: Sink,
+    /// What the pane may print before it is held.
+    pub(super) allowance: Arc<Allowance>,
+}
+
+impl Route {
+    fn new(sink: Sink, allowance: &Arc<Allowance>) -> Arc<Self> {
+        Arc::new(Self { sink, allowance: allowance.clone() })
+    }
+}
+
+impl PartialEq for Route {
+    fn eq(&self, other: &Self) -> bool {
+        self.sink == other.sink
+    }
+}
+
+impl Eq for Route {}
+
 impl PartialEq for Sink {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -88,7 +110,9 @@ pub struct FollowedPane {
     /// Times that it was held.
     holds: u64,
     /// What it may print before it is held.
-    pub(super) allowance: Allowance,
+    pub(super) allowance: Arc<Allowance>,
+    /// Its holds that went before.
+    pub(super) relapses: Relapses,
     /// The process that runs in it, or ran in it last. Its end is watched while it runs.
     pid: u32,
     /// Ends the watch.
@@ -130,8 +154,9 @@ enum Flow {
     /// Its output is passed on.
     Following {
         owner: u64,
-        /// Where it goes.
-        sink: Sink,
+        /// Where it goes. Nothing else holds the route: the owner's draining task takes what it remembers of it for
+        /// the present state as long as it exists ([`super::routes`]).
+        route: Arc<Route>,
         /// Output that came over a connection that did not carry the pane when it was last listed:
         /// the pane has been moved there, or is linked there as well.
         ahead: Option<AheadOutput>,
@@ -241,7 +266,7 @@ pub enum PaneAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutputAction {
     /// Passed on.
-    Passed(Sink),
+    Passed(Arc<Route>),
     /// Dropped, or held back.
     Dropped,
     /// Another program has begun in the pane: said first, then passed on.
@@ -284,7 +309,8 @@ impl Default for FollowedPane {
             parked: Vec::new(),
             held: Vec::new(),
             holds: 0,
-            allowance: Allowance::default(),
+            allowance: Arc::default(),
+            relapses: Relapses::default(),
             pid: 0,
             watch: CancellationToken::new(),
             leaving: false,
@@ -342,7 +368,7 @@ impl FollowedPane {
         if !self.held.contains(&owner) {
             self.held.push(owner);
         }
-        self.allowance.held(Instant::now());
+        self.relapses.held(Instant::now());
         self.holds += u64::from(is_new);
         Some((self.pause_and_read(owner, attempts), is_new.then_some(self.holds)))
     }
@@ -391,7 +417,9 @@ impl FollowedPane {
         if self.held.is_empty() {
             return Vec::new();
         }
-        self.allowance.let_go(Instant::now());
+        let now = Instant::now();
+        self.relapses.let_go(now);
+        self.allowance.let_go(now);
         let (owner, held) = (self.owner(), std::mem::take(&mut self.held));
         let others = held.into_iter().filter(|id| Some(*id) != owner && !self.parked.contains(id));
         let (carry_it, do_not): (Vec<u64>, Vec<u64>) = others.partition(|id| self.carriers.contains(id));
@@ -558,7 +586,7 @@ impl FollowedPane {
     /// Takes output that came over a connection.
     pub fn output(&mut self, connection: u64, data: &[u8]) -> OutputAction {
         match &mut self.flow {
-            Flow::Following { owner, sink, .. } if *owner == connection => OutputAction::Passed(sink.clone()),
+            Flow::Following { owner, route, .. } if *owner == connection => OutputAction::Passed(route.clone()),
             Flow::Following { ahead, .. } | Flow::Orphaned { ahead } => {
                 // On one where it is parked, what comes is from before its pause.
                 if !self.carriers.contains(&connection) && !self.parked.contains(&connection) {
@@ -596,7 +624,8 @@ impl FollowedPane {
                 match sink.take_if(|_| *carried_throughout) {
                     // All that the last program printed was here before its end was reported (C3).
                     Some(sink) => {
-                        self.flow = Flow::Following { owner: connection, sink: sink.clone(), ahead: None };
+                        let route = Route::new(sink.clone(), &self.allowance);
+                        self.flow = Flow::Following { owner: connection, route, ahead: None };
                         OutputAction::Restarted(sink)
                     }
                     None => OutputAction::Unsure,
@@ -648,7 +677,10 @@ impl FollowedPane {
         steps.push(PaneAction::Restarted);
         match (*owner, sink.take_if(|_| *carried_throughout || here)) {
             (None, _) => self.flow = Flow::Unowned,
-            (Some(owner), Some(sink)) => self.flow = Flow::Following { owner, sink, ahead: None },
+            (Some(owner), Some(sink)) => {
+                let route = Route::new(sink, &self.allowance);
+                self.flow = Flow::Following { owner, route, ahead: None };
+            }
             (Some(owner), None) => {
                 let why = self.again(GapReason::Reconnected);
                 steps.extend(self.begin(owner, why, attempts));
@@ -676,7 +708,7 @@ impl FollowedPane {
         // What is put into a pane that is held is read.
         let carried_throughout = owner.is_some() && owner == by && !self.is_held();
         let sink = match std::mem::replace(&mut self.flow, Flow::Unowned) {
-            Flow::Following { sink, .. } => Some(sink),
+            Flow::Following { route, .. } => Some(route.sink.clone()),
             _ => None,
         };
         self.flow = Flow::Ended { owner, sink, carried_throughout };
@@ -735,7 +767,8 @@ impl FollowedPane {
     /// channels of those that wait for the pane to be followed; dropping them wakes the waiters.
     pub fn follow(&mut self, attempt: u64, sink: Sink) -> Vec<oneshot::Sender<()>> {
         let Some(SeedRequest { owner, .. }) = self.asking(attempt) else { return Vec::new() };
-        self.flow = Flow::Following { owner: *owner, sink, ahead: None };
+        let owner = *owner;
+        self.flow = Flow::Following { owner, route: Route::new(sink, &self.allowance), ahead: None };
         self.take_waiters()
     }
 

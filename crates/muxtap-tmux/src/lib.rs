@@ -31,6 +31,7 @@ mod processes;
 mod program;
 mod relay;
 mod rest;
+mod routes;
 #[cfg(test)]
 mod scripted;
 pub mod seed;

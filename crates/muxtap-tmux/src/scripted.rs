@@ -55,6 +55,7 @@ use super::{
     model::Covering,
     own_program::OwnProgram,
     program::{CoverageMode, Program, ServerSpec},
+    routes::Routes,
     socket::SocketFile,
     transport::Transport,
 };
@@ -159,7 +160,7 @@ impl Scripted {
         let change = muxtap_core::protocol::codec::Event::Notification(
             muxtap_core::protocol::notification::Notification::SessionsChanged,
         );
-        self.inner.event(&connection, change);
+        self.inner.event(&connection, change, &mut Routes::default());
     }
 
     /// Returns the next calls of the observer, topologies and links left out.

@@ -21,9 +21,10 @@ use super::{
     OutputSink, Seeding,
     connection::{Connection, Lost, Request},
     coverage::Inner,
-    flood::Floods,
+    flood::{Allowance, Floods},
     followed::{FollowedPane, HeldOutput, OutputAction, PaneAction, SeedOutcome, Sink},
     pauses::ExpectedPause,
+    routes::Routes,
     seed::Seed,
     values,
 };
@@ -116,23 +117,36 @@ impl Inner {
     }
 
     /// Takes output of a pane that came over a connection. It waited in tmux for `waited` milliseconds.
-    pub(super) fn output(self: &Arc<Self>, connection: &Connection, pane: PaneId, data: &[u8], waited: u64) {
-        let (taken, floods) = {
+    ///
+    /// Output of a pane that is followed takes no lock of the model: its way is in `routes`.
+    pub(super) fn output(
+        self: &Arc<Self>,
+        connection: &Connection,
+        pane: PaneId,
+        data: &[u8],
+        waited: u64,
+        routes: &mut Routes,
+    ) {
+        let exceeds = |allowance: &Allowance| allowance.is_exceeded_by(data.len(), waited, Instant::now());
+        let (taken, floods) = if let Some((route, holds)) = routes.find(pane) {
+            let floods = holds && exceeds(&route.allowance);
+            (OutputAction::Passed(route), floods)
+        } else {
             let mut model = self.lock();
             let holds = model.floods == Floods::Hold;
-            match model.panes.get_mut(&pane) {
-                Some(followed) => {
-                    let counts = holds && followed.owner() == Some(connection.id());
-                    let floods = counts && followed.allowance.is_exceeded_by(data.len(), waited, Instant::now());
-                    (followed.output(connection.id(), data), floods)
-                }
-                None => (OutputAction::Dropped, false),
+            let Some(followed) = model.panes.get_mut(&pane) else { return };
+            let counts = holds && followed.owner() == Some(connection.id());
+            let floods = counts && exceeds(&followed.allowance);
+            let taken = followed.output(connection.id(), data);
+            if let OutputAction::Passed(route) = &taken {
+                routes.remember(pane, route, holds);
             }
+            (taken, floods)
         };
         match taken {
-            OutputAction::Passed(sink) => {
-                sink.output(data);
-                if floods && !sink.needs_all() {
+            OutputAction::Passed(route) => {
+                route.sink.output(data);
+                if floods && !route.sink.needs_all() {
                     self.hold(pane);
                 }
             }

@@ -145,12 +145,12 @@ impl Server {
     async fn agent_in(&self, pane: &Arc<PaneState>) -> Result<Option<AgentInfo>> {
         let limit = Instant::now() + limits::AGENT_LATEST * 2;
         loop {
-            let checked = pane.lock().agent_signals.request_check();
+            let checked = pane.lock().agent_signals().request_check();
             let judged = matches!(tokio::time::timeout_at(limit.into(), checked).await, Ok(Ok(())));
             let (changed, rests_at, followed) = {
-                let state = pane.lock();
-                let followed = state.screen.followed().is_some();
-                (state.agent_signals.is_screen_changed(), state.last_output + limits::REST, followed)
+                let mut locked = pane.lock();
+                let followed = locked.screen().followed().is_some();
+                (locked.agent_signals().is_screen_changed(), locked.last_output() + limits::REST, followed)
             };
             if judged && !changed && followed {
                 return Ok(self.host.agents.get(pane.id()));
@@ -174,19 +174,14 @@ struct ExclusiveAnswer<'a>(&'a PaneState);
 
 impl<'a> ExclusiveAnswer<'a> {
     fn claim(pane: &'a PaneState) -> Result<Self> {
-        let mut state = pane.lock();
-        if let Some(other) = state.typing {
-            return Err(other.refusal(pane.id()));
-        }
-        state.typing = Some(Typing::Answer);
-        drop(state);
+        pane.begin_typing(Typing::Answer)?;
         Ok(Self(pane))
     }
 }
 
 impl Drop for ExclusiveAnswer<'_> {
     fn drop(&mut self) {
-        self.0.lock().typing = None;
+        self.0.lock().end_typing();
     }
 }
 
@@ -201,7 +196,7 @@ fn changed_meanwhile(pane: &PaneState) -> Error {
 
 /// Returns whether the line that has begun has the question and ends with the key.
 fn in_line(pane: &PaneState, question: Option<&str>, key: &str) -> bool {
-    let line = render::resting_line(&pane.lock().ring).text;
+    let line = render::resting_line(pane.lock().ring()).text;
     line.trim_end().ends_with(key)
         && question.and_then(|question| question.lines().last()).is_some_and(|question| line.contains(question))
 }

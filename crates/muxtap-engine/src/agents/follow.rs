@@ -35,7 +35,7 @@ pub(crate) fn follow(host: &Arc<Host>, pane: &Arc<PaneState>) {
 }
 
 async fn look_at(host: Weak<Host>, pane: Arc<PaneState>, rules: Arc<Rules>, cancel: CancellationToken) {
-    let wake = pane.lock().agent_signals.waker();
+    let wake = pane.lock().agent_signals().waker();
     let mut follower = Follower {
         host,
         pane,
@@ -122,17 +122,17 @@ impl Follower {
     /// Handles what is due. Returns `false` when the pane has gone for good.
     async fn step(&mut self, host: &Arc<Host>, ended: bool) -> bool {
         let (program, gone) = {
-            let mut state = self.pane.lock();
-            (state.agent_signals.take_program_changed(), state.exit.is_some())
+            let mut locked = self.pane.lock();
+            (locked.agent_signals().take_program_changed(), locked.exit().is_some())
         };
         let there = host.live_pane(self.pane.id()).is_some_and(|pane| Arc::ptr_eq(&pane, &self.pane));
         if gone || !there {
             self.end_agent(host);
             // A pane that stays without a process has nothing due: the next signal wakes this task.
             (self.changed_since, self.screen_due, self.retry_at) = (None, None, None);
-            let mut state = self.pane.lock();
-            state.agent_signals.clear_screen_changed();
-            state.agent_signals.notify_checked();
+            let mut locked = self.pane.lock();
+            locked.agent_signals().clear_screen_changed();
+            locked.agent_signals().notify_checked();
             return there;
         }
         if program || ended {
@@ -141,8 +141,8 @@ impl Follower {
         }
         let now = Instant::now();
         let (screen_changed, last_output) = {
-            let state = self.pane.lock();
-            (state.agent_signals.is_screen_changed(), state.last_output)
+            let mut locked = self.pane.lock();
+            (locked.agent_signals().is_screen_changed(), locked.last_output())
         };
         let later = self.retry_at.take_if(|later| *later <= now).is_some();
         if screen_changed {
@@ -153,14 +153,14 @@ impl Follower {
             self.screen_due = Some(due).filter(|due| *due > now);
             if self.screen_due.is_none() {
                 self.changed_since = None;
-                self.pane.lock().agent_signals.clear_screen_changed();
+                self.pane.lock().agent_signals().clear_screen_changed();
                 self.check(host).await;
             }
         } else if later {
             self.check(host).await;
         }
         if self.running.as_ref().is_none_or(|running| running.reported.is_some()) {
-            self.pane.lock().agent_signals.notify_checked();
+            self.pane.lock().agent_signals().notify_checked();
         }
         true
     }
@@ -231,11 +231,11 @@ impl Follower {
             None => Box::pin(std::future::pending()),
         };
         let in_use = host.use_values(&self.pane);
-        let mut state = self.pane.lock();
-        state.agent_signals.track_changes(true);
+        let mut locked = self.pane.lock();
+        locked.agent_signals().track_changes(true);
         // What the screen shows already is looked at when it rests.
-        state.agent_signals.screen_changed(None);
-        let bell = state.shell_marks.bell;
+        locked.agent_signals().screen_changed(None);
+        let bell = locked.shell_marks().bell;
         self.running = Some(RunningAgent {
             agent,
             pid,
@@ -258,7 +258,7 @@ impl Follower {
     /// Publishes the end of the agent, if one was running.
     fn end_agent(&mut self, host: &Host) {
         let Some(mut running) = self.running.take() else { return };
-        self.pane.lock().agent_signals.track_changes(false);
+        self.pane.lock().agent_signals().track_changes(false);
         let evidence = AgentEvidence { rule: "process".into(), ..AgentEvidence::default() };
         let judgement =
             Judgement { state: AgentState::Ended, question: None, options: Vec::new(), digest: None, evidence };
@@ -339,13 +339,14 @@ async fn read_content(
     later: &mut Option<Instant>,
 ) -> Option<PaneContent> {
     let (shown, observed, changes) = {
-        let mut state = pane.lock();
-        let title = state.agent_signals.last_title().unwrap_or(&state.metadata.title).to_owned();
-        let observed = Observed { title, bell: state.shell_marks.bell, rows: 0..0 };
-        match state.screen.followed() {
-            Some(screen) => (Some(shown_lines(screen)), observed, Some(state.agent_signals.take_changes())),
+        let mut locked = pane.lock();
+        let title = locked.agent_signals().last_title().map(str::to_owned);
+        let title = title.unwrap_or_else(|| locked.metadata().title.clone());
+        let observed = Observed { title, bell: locked.shell_marks().bell, rows: 0..0 };
+        match locked.screen().followed() {
+            Some(screen) => (Some(shown_lines(screen)), observed, Some(locked.agent_signals().take_changes())),
             // The screen is marked as changed when it is certain again.
-            None if state.screen.is_proven() => return None,
+            None if locked.screen().is_proven() => return None,
             None => (None, observed, None),
         }
     };

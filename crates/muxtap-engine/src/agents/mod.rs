@@ -47,7 +47,7 @@ impl Server {
             return Ok(AgentList::default());
         }
         self.engine.shared.retired.notify_one();
-        let asked: Vec<_> = host.panes().iter().map(|pane| pane.lock().agent_signals.request_check()).collect();
+        let asked: Vec<_> = host.panes().iter().map(|pane| pane.lock().agent_signals().request_check()).collect();
         // A pane that goes meanwhile responds too. A pane whose screen stays uncertain does not.
         let all = futures_util::future::join_all(asked);
         let _ = tokio::time::timeout(limits::AGENT_LATEST * 2, all).await;

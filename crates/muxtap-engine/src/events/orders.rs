@@ -138,7 +138,7 @@ fn what_is_trimmed_meanwhile_is_sent_or_counted() {
         let follower = Follower::new(&pane);
         let reader = thread::spawn(move || follower.until_end());
         let _ = pane.push(0, b"one\ntwo\n");
-        pane.lock().ring.trim_to(2);
+        pane.trim_output(2);
         let _ = pane.push(0, b"end\n");
         pane.mark_command_ended(Exit::default());
         let sent = reader.join().unwrap();

@@ -14,7 +14,7 @@ use super::Filter;
 use crate::{
     PaneState, limits,
     pane::{
-        DirtyFlag, EncodedEvent, Notifier, PaneUse, Snapshot, State,
+        DirtyFlag, EncodedEvent, LockedPane, Notifier, PaneUse, Snapshot,
         event_cache::CachedOutput,
         frame::{Frame, FrameResult},
     },
@@ -90,12 +90,12 @@ impl Reader {
         pane.add_dirty_flag(&dirty_flag);
         let since = resume.map_or(since, |place| Since::At(place.cursor));
         let (at, gap, bell) = {
-            let state = pane.lock();
+            let locked = pane.lock();
             // A cursor that is refused points behind the end: it was not made here.
-            let (at, gap) = pane.resolve_since(&state, &since).unwrap_or((state.ring.end(), None));
+            let (at, gap) = pane.resolve_since(&locked, &since).unwrap_or((locked.ring().end(), None));
             // A bell since then is new to a subscriber that resumes.
             let gap = gap.or(missing.map(|reason| Gap::new(reason, None)));
-            (at, gap, state.shell_marks.bell.filter(|bell| resume.is_none() || *bell < at))
+            (at, gap, locked.shell_marks().bell.filter(|bell| resume.is_none() || *bell < at))
         };
         let end_was_sent = resume.is_some_and(|place| place.ended && place.cursor.epoch == pane.epoch());
         let end_sent = end_was_sent && pane.snapshot().ended;
@@ -233,14 +233,14 @@ impl Reader {
     fn skip_output(&mut self, filter: &Filter, snapshot: Snapshot, out: &mut VecDeque<Arc<EncodedEvent>>) {
         let own = self.gap.take();
         let gaps = {
-            let state = self.pane.lock();
-            let end = state.ring.end();
+            let locked = self.pane.lock();
+            let end = locked.ring().end();
             let to = if snapshot.ended && !self.end_sent { end + 1 } else { end };
             let mut gaps = Vec::new();
             let mut from = self.offset;
-            while let Some(gap) = state.ring.gap_between(from, to) {
+            while let Some(gap) = locked.ring().gap_between(from, to) {
                 gaps.push(gap);
-                let here = if state.ring.gap_at(from).is_some() { Some(from) } else { state.ring.next_gap(from) };
+                let here = if locked.ring().gap_at(from).is_some() { Some(from) } else { locked.ring().next_gap(from) };
                 from = here.map_or(to, |here| here + 1);
             }
             self.offset = end;
@@ -268,13 +268,14 @@ impl Reader {
         let far = self.offset.saturating_add(limits::EVENT_BYTES);
         let place = self.pane.event_cache.boundaries(format, self.offset + 1, far).map_or(far, |(_, last)| last);
         let chunk = {
-            let state = self.pane.lock();
-            let to = if self.offset < state.ring.start() { self.catch_up_offset(&state, format) } else { self.offset };
+            let locked = self.pane.lock();
+            let to =
+                if self.offset < locked.ring().start() { self.catch_up_offset(&locked, format) } else { self.offset };
             if to > self.offset || self.gap.is_some() {
                 let gap = skipped_gap(self.gap.take(), to - self.offset);
                 return Read::Missing(gap, to);
             }
-            state.ring.read(self.offset, Reading { at_end: over, ..state.reading(place - self.offset, format) })
+            locked.ring().read(self.offset, Reading { at_end: over, ..locked.reading(place - self.offset, format) })
         };
         if chunk.end > chunk.start {
             let (start, end, gap) = (chunk.start, chunk.end, chunk.gap);
@@ -289,8 +290,8 @@ impl Reader {
 
     /// Returns where a reader goes on whose output has left the ring. One that has read already
     /// would be overtaken again at the ring's start.
-    fn catch_up_offset(&self, state: &State, format: ReadFormat) -> u64 {
-        let (start, end) = (state.ring.start(), state.ring.end());
+    fn catch_up_offset(&self, locked: &LockedPane, format: ReadFormat) -> u64 {
+        let (start, end) = (locked.ring().start(), locked.ring().end());
         if self.gap.is_some() {
             return start;
         }
@@ -298,7 +299,7 @@ impl Reader {
         if let Some((first, _)) = self.pane.event_cache.boundaries(format, middle, end) {
             return first;
         }
-        let bytes = state.ring.bytes(middle, (middle + LINE_BYTES).min(end));
+        let bytes = locked.ring().bytes(middle, (middle + LINE_BYTES).min(end));
         memchr::memchr(b'\n', &bytes).map_or(middle, |at| middle + at as u64 + 1)
     }
 }

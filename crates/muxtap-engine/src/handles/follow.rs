@@ -44,8 +44,8 @@ impl Follow {
         // A place that moves is made fast once: what is printed while no call is open belongs to the
         // next one.
         if !matches!(self.since, Since::At(_)) {
-            let state = self.pane.state().lock();
-            let (offset, _) = self.pane.state().resolve_since(&state, &self.since)?;
+            let locked = self.pane.state().lock();
+            let (offset, _) = self.pane.state().resolve_since(&locked, &self.since)?;
             self.since = Since::At(self.pane.state().cursor(offset));
         }
         while !self.ended {

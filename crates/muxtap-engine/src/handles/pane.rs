@@ -100,23 +100,24 @@ impl Pane {
     /// Returns what the pane shows, and the end of the output that it shows. `None`: the screen is not
     /// in memory.
     pub fn screen(&self) -> Option<(Screen, Cursor)> {
-        let state = self.state.lock();
-        let screen = state.screen.followed().or_else(|| state.screen.last().filter(|_| state.screen.is_proven()));
-        screen.map(|screen| (screen.clone(), self.state.cursor(state.ring.end())))
+        let locked = self.state.lock();
+        let screen =
+            locked.screen().followed().or_else(|| locked.screen().last().filter(|_| locked.screen().is_proven()));
+        screen.map(|screen| (screen.clone(), self.state.cursor(locked.ring().end())))
     }
 
     /// Looks at the pane under its lock: `look` must be quick, and call nothing of the pane.
     pub fn look<T>(&self, look: impl FnOnce(&PaneLook<'_>) -> T) -> T {
-        let state = self.state.lock();
-        let followed = state.screen.shown();
+        let locked = self.state.lock();
+        let followed = locked.screen().shown();
         look(&PaneLook {
-            screen: followed.or_else(|| state.screen.last()),
+            screen: followed.or_else(|| locked.screen().last()),
             is_followed: followed.is_some(),
-            made: state.screen.made(),
-            refreshed: state.screen.refreshed(),
-            title: &state.metadata.title,
-            cursor: self.state.cursor(state.ring.end()),
-            exit: state.exit.map(|(exit, _)| exit),
+            made: locked.screen().made(),
+            refreshed: locked.screen().refreshed(),
+            title: &locked.metadata().title,
+            cursor: self.state.cursor(locked.ring().end()),
+            exit: locked.exit(),
         })
     }
 

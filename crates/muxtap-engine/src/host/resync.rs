@@ -23,7 +23,7 @@ impl Host {
     /// Resyncs a pane's screen, now or when the pane rests.
     pub(crate) fn resync_when(self: &Arc<Self>, pane: &Arc<PaneState>, when: Resync) {
         let Some(shared) = self.shared() else { return };
-        if std::mem::replace(&mut pane.lock().screen.resyncing, true) {
+        if !pane.begin_resync() {
             return;
         }
         let (host, pane) = (self.clone(), pane.clone());
@@ -40,38 +40,29 @@ impl Host {
     /// tells. A long history is work for tmux, so that takes a small part of its time.
     pub(crate) fn resync_unsure(self: &Arc<Self>, pane: &Arc<PaneState>) {
         let Some(shared) = self.shared() else { return };
-        let may_ask = {
-            let mut state = pane.lock();
-            if !state.screen.is_unsure() || std::mem::replace(&mut state.screen.awaits_rest, true) {
-                return;
-            }
-            state.screen.may_ask
-        };
+        if !pane.begin_await_rest() {
+            return;
+        }
         let (host, pane) = (self.clone(), pane.clone());
         let cancel = shared.cancel.clone();
         shared.tasks.spawn(async move {
             tokio::select! {
-                () = host.resync_at_rest(&pane, may_ask) => {}
+                () = host.resync_at_rest(&pane) => {}
                 () = cancel.cancelled() => {}
             }
         });
     }
 
-    async fn resync_at_rest(self: &Arc<Self>, pane: &Arc<PaneState>, may_ask: Option<Instant>) {
-        if let Some(may_ask) = may_ask {
+    async fn resync_at_rest(self: &Arc<Self>, pane: &Arc<PaneState>) {
+        if let Some(may_ask) = pane.may_ask_at() {
             tokio::time::sleep_until(may_ask.into()).await;
         }
         until_rest(pane).await;
-        let is_due = {
-            let mut state = pane.lock();
-            state.screen.awaits_rest = false;
-            state.screen.is_unsure() && !std::mem::replace(&mut state.screen.resyncing, true)
-        };
-        if is_due {
+        if pane.end_await_rest() {
             let begun = Instant::now();
             self.resync_until_reconciled(pane, Resync::Now).await;
             let now = Instant::now();
-            pane.lock().screen.may_ask = Some(now + (now - begun) * limits::RESYNC_PAUSE_MOST);
+            pane.ask_not_before(now + (now - begun) * limits::RESYNC_PAUSE_MOST);
         }
     }
 
@@ -92,14 +83,7 @@ impl Host {
                 pause = (pause * 2).min(limits::RESYNC_PAUSE_MOST);
                 continue;
             }
-            let mut state = pane.lock();
-            if outcome == ResyncOutcome::Nothing {
-                state.release(&[]);
-            }
-            // It may have become stale again just now. Where tmux does not reply the next seed
-            // corrects it.
-            if outcome == ResyncOutcome::Nothing || !state.screen.is_stale() {
-                state.screen.resyncing = false;
+            if pane.end_resync(outcome) {
                 return;
             }
         }

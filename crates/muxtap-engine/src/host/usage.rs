@@ -26,7 +26,7 @@ impl Host {
     /// Waits until what is known of a pane is what tmux knows: at once in use, and by one question
     /// after it was left alone. Where tmux does not reply nobody changes anything either.
     pub(crate) async fn confirm_values(self: &Arc<Self>, pane: &Arc<PaneState>) {
-        pane.lock().usage.touch();
+        pane.lock().usage().touch();
         if let Some(confirmed) = self.ask_first(pane) {
             // An error: there was no reply.
             let _ = confirmed.await;
@@ -40,11 +40,11 @@ impl Host {
             return None;
         }
         let begins = {
-            let mut state = pane.lock();
-            if state.exit.is_some() || state.usage.watched && state.usage.confirmed {
+            let mut locked = pane.lock();
+            if locked.exit().is_some() || locked.usage().is_confirmed() {
                 return None;
             }
-            !std::mem::replace(&mut state.usage.watched, true)
+            locked.usage().begin_watch()
         };
         if begins && let Some(shared) = self.shared() {
             shared.tasks.spawn(leave_when_unused(Arc::downgrade(self), pane.clone(), self.cancel.clone()));
@@ -52,8 +52,8 @@ impl Host {
         let (sender, receiver) = oneshot::channel();
         let asked = Arc::downgrade(pane);
         self.server().use_values(pane.id(), move |known| {
-            if let Some(pane) = asked.upgrade() {
-                pane.lock().usage.confirmed |= known;
+            if let Some(pane) = asked.upgrade().filter(|_| known) {
+                pane.lock().usage().confirm();
             }
             // The caller may not wait for it.
             let _ = sender.send(());
@@ -64,14 +64,14 @@ impl Host {
 
 /// Ends the pushing once nobody has used the pane for [`limits::IN_USE`].
 async fn leave_when_unused(host: Weak<Host>, pane: Arc<PaneState>, cancel: CancellationToken) {
-    let released = pane.lock().usage.released.clone();
+    let released = pane.lock().usage().released();
     loop {
         let due = {
             let Some(host) = host.upgrade() else { return };
-            let mut state = pane.lock();
-            let due = state.usage.idle_since().map(|since| since + limits::IN_USE);
+            let mut locked = pane.lock();
+            let due = locked.usage().idle_since().map(|since| since + limits::IN_USE);
             if due.is_some_and(|due| due <= Instant::now()) {
-                (state.usage.watched, state.usage.confirmed) = (false, false);
+                locked.usage().end_watch();
                 // Under the lock: what a use asks for that begins now stands behind it.
                 host.server().leave_values(pane.id());
                 return;

@@ -166,7 +166,7 @@ impl Prompt<'_> {
             if abandon && self.reader.canonical {
                 // The prompt that a shell shows then is its own.
                 let prompt = self.row(spot.y, spot.x).await?;
-                self.pane.lock().prompt = Some(prompt);
+                self.pane.set_primary_prompt(prompt);
             }
         }
         Err(self.refusal(&PromptState::Unknown))
@@ -260,7 +260,7 @@ impl Prompt<'_> {
     async fn ask_editor(&self) -> Result<PromptState> {
         let found = self.ask_line().await?;
         let PromptState::Empty(prompt) = &found else { return Ok(found) };
-        if self.pane.lock().prompt.as_ref() == Some(&prompt.text) {
+        if self.pane.is_primary_prompt(&prompt.text) {
             return Ok(found);
         }
         if (self.reader.shell, prompt.editor) != (Shell::Bash, Some(Keymap::Emacs)) {
@@ -268,7 +268,7 @@ impl Prompt<'_> {
         }
         let found = self.ask_bash(prompt).await?;
         if let PromptState::Empty(prompt) = &found {
-            self.pane.lock().prompt = Some(prompt.text.clone());
+            self.pane.set_primary_prompt(prompt.text.clone());
         }
         Ok(found)
     }
@@ -422,7 +422,7 @@ impl Prompt<'_> {
     /// Whether this is the prompt of a shell without a line editor, and not one for the rest of a
     /// command.
     fn is_own_prompt(&self, prompt: &str) -> bool {
-        prompt.ends_with("$ ") || prompt.ends_with("# ") || self.pane.lock().prompt.as_deref() == Some(prompt)
+        prompt.ends_with("$ ") || prompt.ends_with("# ") || self.pane.is_primary_prompt(prompt)
     }
 
     /// Returns the cursor's position once a prompt stands before it, and the row up to there; after
@@ -465,7 +465,7 @@ impl Prompt<'_> {
             return Ok(spot);
         }
         // What was printed was of the keys before it, or the last line is empty.
-        let begin = self.pane.lock().ring.end();
+        let begin = self.pane.lock().ring().end();
         let moved = self.come_to(begin, |spot| spot != end).await?;
         if moved.reached { Ok(self.come_to(begin, |_| false).await?.spot) } else { Ok(moved.spot) }
     }
@@ -473,7 +473,7 @@ impl Prompt<'_> {
     /// Presses keys. Returns the cursor's position as soon as it is where it was to go, or when
     /// nothing moves any more.
     async fn press(&self, keys: &[u8], is_there: impl Fn(CursorPosition) -> bool) -> Result<CursorMove> {
-        let begin = self.pane.lock().ring.end();
+        let begin = self.pane.lock().ring().end();
         self.server.press(self.pane, keys).await?;
         self.come_to(begin, is_there).await
     }
@@ -486,11 +486,11 @@ impl Prompt<'_> {
         loop {
             changes.borrow_and_update();
             let due = {
-                let state = self.pane.lock();
-                if state.exit.is_some() {
+                let locked = self.pane.lock();
+                if locked.exit().is_some() {
                     return Err(self.ended());
                 }
-                if state.ring.end() > begin { Some(state.last_output + CALM) } else { None }
+                if locked.ring().end() > begin { Some(locked.last_output() + CALM) } else { None }
             };
             if due.is_some() {
                 let spot = self.spot().await?;

@@ -194,13 +194,7 @@ impl Server {
                 prompt.undo(&empty).await?;
             }
             let keys = line?;
-            let mark = {
-                let mut state = pane.lock();
-                let mark = state.ring.end();
-                state.run_nonce.clone_from(nonce);
-                state.echo.command_line_begins(mark);
-                mark
-            };
+            let mark = pane.begin_command_line(nonce);
             // tmux itself checks that no user has typed since.
             let typed = input::prepare_unechoed(pane, &keys);
             let sent = match typed {
@@ -210,7 +204,7 @@ impl Server {
             if let Ok(Some(_)) = sent {
                 return Ok((empty, mark));
             }
-            pane.lock().echo.command_line_ends(None);
+            pane.lock().end_command_line();
             prompt.undo(&empty).await?;
             sent?;
         }
@@ -306,22 +300,18 @@ struct ExclusiveRun {
 
 impl ExclusiveRun {
     fn claim(pane: &Arc<PaneState>) -> Result<Self> {
-        let mut state = pane.lock();
-        if let Some(other) = state.typing {
-            return Err(other.refusal(pane.id()));
-        }
-        state.typing = Some(Typing::Run);
+        pane.begin_typing(Typing::Run)?;
         let nonce = nonce::hex64();
-        state.shell_marks.register_nonce(&nonce);
+        pane.register_nonce(&nonce);
         Ok(Self { pane: pane.clone(), nonce, is_released: AtomicBool::new(false) })
     }
 
     /// Gives the permit back. The marks of the command go on being read.
     fn release(&self) {
-        let mut state = self.pane.lock();
+        let mut locked = self.pane.lock();
         if !self.is_released.swap(true, Ordering::Relaxed) {
-            state.typing = None;
-            state.echo.command_line_ends(None);
+            locked.end_typing();
+            locked.end_command_line();
         }
     }
 }
@@ -329,7 +319,7 @@ impl ExclusiveRun {
 impl Drop for ExclusiveRun {
     fn drop(&mut self) {
         self.release();
-        self.pane.lock().shell_marks.unregister_nonce(&self.nonce);
+        self.pane.unregister_nonce(&self.nonce);
     }
 }
 
@@ -373,9 +363,9 @@ impl StartedRun {
     /// its beginning was dropped.
     pub(super) fn extent(&self) -> Option<(u64, u64, bool)> {
         let found = self.marks();
-        let state = self.pane().lock();
-        let (begin, end) = (found.begin?, found.end.map_or_else(|| state.ring.end(), |(end, _)| end));
-        let from = begin.max(state.ring.start());
+        let locked = self.pane().lock();
+        let (begin, end) = (found.begin?, found.end.map_or_else(|| locked.ring().end(), |(end, _)| end));
+        let from = begin.max(locked.ring().start());
         Some((from, end.max(from), from > begin))
     }
 
@@ -488,7 +478,7 @@ impl RunningCommand<'_> {
             if shell_ended.is_some_and(|at: Instant| at.elapsed() >= EXIT_KNOWN) {
                 return RunEnd::Shell;
             }
-            let last_output = self.pane.lock().last_output.max(sent);
+            let last_output = self.pane.lock().last_output().max(sent);
             if quiet_since != last_output {
                 (quiet_since, quiet) = (last_output, BEGINNING);
             }
@@ -506,7 +496,7 @@ impl RunningCommand<'_> {
                 if unbegun && now.begin.is_none() {
                     return RunEnd::NotBegun;
                 }
-                if is_back && now.end.is_none() && self.pane.lock().last_output.max(sent) == quiet_since {
+                if is_back && now.end.is_none() && self.pane.lock().last_output().max(sent) == quiet_since {
                     return RunEnd::Abandoned;
                 }
             }
@@ -546,24 +536,24 @@ impl RunningCommand<'_> {
 
 /// Returns the end of what the pane has printed since, for an error message.
 fn recent_output(pane: &PaneState, since: u64) -> String {
-    let state = pane.lock();
-    let text = render::render_text(&state.ring, since.max(state.ring.start()), state.ring.end());
+    let locked = pane.lock();
+    let text = render::render_text(locked.ring(), since.max(locked.ring().start()), locked.ring().end());
     let skipped = text.chars().count().saturating_sub(SEEN);
     text.chars().skip(skipped).collect()
 }
 
 /// Returns the marks with this nonce that the typed line made the shell print.
 fn command_marks(pane: &PaneState, nonce: &str) -> CommandMarks {
-    let state = pane.lock();
-    let marks = state.shell_marks.marks(nonce).unwrap_or_default();
-    CommandMarks { begin: marks.begin, length: marks.length, end: marks.end, exit: state.exit.map(|(exit, _)| exit) }
+    let locked = pane.lock();
+    let marks = locked.shell_marks().marks(nonce).unwrap_or_default();
+    CommandMarks { begin: marks.begin, length: marks.length, end: marks.end, exit: locked.exit() }
 }
 
 /// Returns the output between the marks, its end, and whether its beginning was dropped.
 fn output(pane: &PaneState, found: &CommandMarks) -> (String, u64, bool) {
-    let state = pane.lock();
-    let end = found.end.map_or_else(|| state.ring.end(), |(end, _)| end);
+    let locked = pane.lock();
+    let end = found.end.map_or_else(|| locked.ring().end(), |(end, _)| end);
     let Some(begin) = found.begin else { return (String::new(), end, false) };
-    let from = begin.max(state.ring.start());
-    (render::render_text(&state.ring, from, end), end, from > begin)
+    let from = begin.max(locked.ring().start());
+    (render::render_text(locked.ring(), from, end), end, from > begin)
 }

@@ -350,12 +350,12 @@ fn without_output(mut error: Error) -> Error {
 /// Returns the output of an extent: its first quarter of so many characters, and its last three.
 fn text_of(pane: &PaneState, extent: Option<(u64, u64, bool)>, chars: usize) -> RunText {
     let Some((from, end, dropped)) = extent else { return RunText::default() };
-    let state = pane.lock();
-    let begin = from.max(state.ring.start());
+    let locked = pane.lock();
+    let begin = from.max(locked.ring().start());
     let end = end.max(begin);
     let head = |chars| {
         let mut head = TextHead::new(chars);
-        state.ring.decode_from(begin, end, &mut head);
+        locked.ring().decode_from(begin, end, &mut head);
         head.finish()
     };
     let truncated = dropped || begin > from;
@@ -366,8 +366,8 @@ fn text_of(pane: &PaneState, extent: Option<(u64, u64, bool)>, chars: usize) -> 
     let (output, rest) = head(chars / 4);
     // A line that was too long for its cells can be given from its beginning only.
     let rest = rest.filter(|rest| *rest > begin).unwrap_or(end);
-    let remaining = render::render_text(&state.ring, rest, end);
-    drop(state);
+    let remaining = render::render_text(locked.ring(), rest, end);
+    drop(locked);
     let count = remaining.chars().count();
     let skipped = count.saturating_sub(chars - chars / 4);
     let at = remaining.char_indices().nth(skipped).map_or(remaining.len(), |(at, _)| at);

@@ -52,7 +52,7 @@ async fn until_burst_over(pane: &PaneState, sent: Instant) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();
-        let due = (pane.lock().last_output + QUIET).max(sent + BURST);
+        let due = (pane.lock().last_output() + QUIET).max(sent + BURST);
         if Instant::now() >= due {
             return;
         }
@@ -67,9 +67,9 @@ async fn until_burst_over(pane: &PaneState, sent: Instant) {
 /// coloured.
 fn is_echoed(pane: &PaneState, since: u64, text: &str) -> bool {
     let dense = |text: &str| text.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect::<Vec<_>>();
-    let state = pane.lock();
-    let end = state.ring.end();
-    let printed = dense(&render::render_text(&state.ring, since.max(state.ring.start()), end));
+    let locked = pane.lock();
+    let end = locked.ring().end();
+    let printed = dense(&render::render_text(locked.ring(), since.max(locked.ring().start()), end));
     let wanted = dense(text);
     let tail = wanted.get(wanted.len().saturating_sub(16)..).unwrap_or_default();
     !tail.is_empty() && printed.windows(tail.len()).any(|window| window == tail)

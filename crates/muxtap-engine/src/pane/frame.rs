@@ -77,9 +77,9 @@ impl PaneState {
         let now = Instant::now();
         let due = last.as_ref().map(|last| last.made + limits::SCREEN_PACE).filter(|due| *due > now && !hurry);
         let frame = {
-            let state = self.lock();
-            let Some(screen) = state.screen.followed() else { return FrameResult::Unknown };
-            let point = state.revision();
+            let locked = self.lock();
+            let Some(screen) = locked.output.screen.followed() else { return FrameResult::Unknown };
+            let point = locked.revision();
             if let Some(last) = last.as_ref().filter(|last| last.point == point) {
                 return FrameResult::Ready(last.clone());
             }

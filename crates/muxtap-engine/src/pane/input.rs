@@ -1,12 +1,56 @@
-//! Records of the input that muxtap sends to a pane, and of the matches that callers have seen.
+//! What muxtap types in a pane: records of it, and the requests that have a pane to themselves.
 
 use std::time::Instant;
 
-use muxtap_core::stream::render;
+use muxtap_api::{Error, ErrorCode, Result};
+use muxtap_core::{protocol::ids::PaneId, stream::render};
 
-use super::{PaneState, State};
+use super::{LockedPane, PaneState};
 
-use crate::limits;
+/// What muxtap typed in a pane, and what it knows of the prompt there.
+#[derive(Default)]
+pub(super) struct Input {
+    /// The stream's end when muxtap last sent input, and the time of that.
+    last: Option<(u64, Instant)>,
+    /// The request that types several keys in the pane and looks in between; one at a time.
+    typing: Option<Typing>,
+    /// A prompt known to be the shell's primary prompt, not its prompt for the rest of a command.
+    prompt: Option<String>,
+    /// The nonce of the mark that begins the output of the command line being typed.
+    run_nonce: String,
+}
+
+impl Input {
+    /// Returns the nonce of the mark that begins the output of the command line being typed.
+    pub(super) fn run_nonce(&self) -> &str {
+        &self.run_nonce
+    }
+
+    /// Returns whether a request has the pane to itself.
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.typing.is_some()
+    }
+}
+
+/// A request that has a pane to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Typing {
+    /// A `run`.
+    Run,
+    /// An answer to an agent's question.
+    Answer,
+}
+
+impl Typing {
+    /// Returns why another one is refused.
+    fn refusal(self, pane: PaneId) -> Error {
+        let message = match self {
+            Self::Run => format!("another run is under way in pane {pane}"),
+            Self::Answer => format!("an agent's question is being answered in pane {pane}"),
+        };
+        Error::new(ErrorCode::Conflict, message)
+    }
+}
 
 /// An input that was recorded before it was sent.
 #[derive(Clone, Copy, Debug)]
@@ -24,52 +68,73 @@ impl PaneState {
     /// Records an input that is about to be sent. The echo and the program's reaction lie behind
     /// the returned mark (the stream's end).
     pub(crate) fn record_input(&self, text: &str, tty_echo: bool) -> InputRecord {
-        let mut state = self.lock();
-        let mark = state.ring.end();
+        let mut locked = self.lock();
+        let LockedPane { output, input, metadata, .. } = &mut *locked;
+        let mark = output.ring.end();
         let at = Instant::now();
-        let before = state.last_input.replace((mark, at));
-        let line = render::resting_line(&state.ring);
-        let columns = state.metadata.size.width.max(1);
-        state.echo.typed(mark, text.as_bytes(), line, columns, tty_echo);
-        InputRecord { mark, at, before, input: state.echo.last_input() }
+        let before = input.last.replace((mark, at));
+        let line = render::resting_line(&output.ring);
+        let columns = metadata.size.width.max(1);
+        output.echo.typed(mark, text.as_bytes(), line, columns, tty_echo);
+        InputRecord { mark, at, before, input: output.echo.last_input() }
     }
 
     /// Takes back the record of an input that was not sent.
     pub(crate) fn retract_input(&self, record: &InputRecord) {
-        let mut state = self.lock();
-        if state.last_input == Some((record.mark, record.at)) {
-            state.last_input = record.before;
+        let mut locked = self.lock();
+        if locked.input.last == Some((record.mark, record.at)) {
+            locked.input.last = record.before;
         }
-        state.echo.not_typed(record.input);
+        locked.output.echo.not_typed(record.input);
     }
 
-    /// Records where patterns of a finished wait matched. The next wait for the same pattern
-    /// continues behind the match.
-    pub(crate) fn record_matches(&self, patterns: impl IntoIterator<Item = (String, u64)>) {
-        let mut state = self.lock();
-        for (pattern, end) in patterns {
-            if state.last_matches.len() >= limits::ANSWERED_PATTERNS && !state.last_matches.contains_key(&pattern) {
-                // The oldest match is the one furthest back in the stream.
-                let oldest = state.last_matches.iter().min_by_key(|(_, end)| **end).map(|(pattern, _)| pattern.clone());
-                if let Some(oldest) = oldest {
-                    state.last_matches.remove(&oldest);
-                }
-            }
-            let last = state.last_matches.entry(pattern).or_default();
-            *last = end.max(*last);
+    /// Claims the pane for a request that types several keys and looks in between, until [`LockedPane::end_typing`].
+    ///
+    /// Error: `CONFLICT` while another request has it.
+    pub(crate) fn begin_typing(&self, what: Typing) -> Result<()> {
+        let typing = &mut self.lock().input.typing;
+        if let Some(other) = typing {
+            return Err(other.refusal(self.id));
         }
+        *typing = Some(what);
+        Ok(())
+    }
+
+    /// Records that a command line is typed from here on; a mark with this nonce begins its output. Returns the stream's
+    /// end.
+    pub(crate) fn begin_command_line(&self, nonce: &str) -> u64 {
+        let mut locked = self.lock();
+        let mark = locked.output.ring.end();
+        nonce.clone_into(&mut locked.input.run_nonce);
+        locked.output.echo.command_line_begins(mark);
+        mark
+    }
+
+    /// Records a prompt that is known to be the shell's primary prompt.
+    pub(crate) fn set_primary_prompt(&self, prompt: String) {
+        self.lock().input.prompt = Some(prompt);
+    }
+
+    /// Returns whether this prompt is known to be the shell's primary prompt.
+    pub(crate) fn is_primary_prompt(&self, prompt: &str) -> bool {
+        self.lock().input.prompt.as_deref() == Some(prompt)
     }
 }
 
-impl State {
+impl LockedPane {
+    /// Gives the pane back that a request had claimed.
+    pub(crate) fn end_typing(&mut self) {
+        self.input.typing = None;
+    }
+
+    /// Records that no command line is being typed.
+    pub(crate) fn end_command_line(&mut self) {
+        self.output.echo.command_line_ends(None);
+    }
+
     /// Returns where `since: input` begins, and since when: at muxtap's last input, or where muxtap
     /// created or respawned the pane, whichever is later.
     pub(crate) fn since_input(&self) -> Option<(u64, Instant)> {
-        self.last_input.max(self.started)
-    }
-
-    /// Returns where the last match of this pattern in a finished wait ended.
-    pub(crate) fn last_match_end(&self, pattern: &str) -> Option<u64> {
-        self.last_matches.get(pattern).copied()
+        self.input.last.max(self.process.started())
     }
 }

@@ -1,11 +1,11 @@
 //! State of a pane in which muxtap started something: the exit policy, and the exit wrapper that
 //! holds the pane until all output has arrived (`engine/spawn/managed.rs`).
 
-use std::{collections::BTreeMap, time::Instant};
+use std::collections::BTreeMap;
 
 use muxtap_api::SpawnRequest;
 
-use super::{PaneState, State};
+use super::{LockedPane, PaneState};
 
 /// State of a pane in which muxtap started something.
 #[derive(Clone, Debug)]
@@ -76,61 +76,62 @@ pub(crate) struct PaneOptions {
 impl PaneState {
     /// The exit policy and wrapper of a pane in which muxtap started something.
     pub(crate) fn managed(&self) -> Option<ManagedPane> {
-        self.lock().managed.clone()
-    }
-
-    /// Records that muxtap has started the pane's program. Its output follows this offset.
-    pub(crate) fn mark_started(&self, offset: u64) {
-        self.lock().started = Some((offset, Instant::now()));
+        self.lock().process.managed.clone()
     }
 
     /// Sets the exit policy and wrapper of the pane. The nonce of the wrapper must be registered
     /// already. Returns the exit status if the wrapper's mark has come.
     pub(crate) fn set_managed(&self, managed: ManagedPane) -> Option<i32> {
-        let mut state = self.lock();
+        let mut locked = self.lock();
         let nonce = managed.wrapper.as_ref().map(|wrapper| wrapper.nonce.clone());
-        let before = state.managed.replace(managed).and_then(|managed| managed.wrapper);
+        let before = locked.process.managed.replace(managed).and_then(|managed| managed.wrapper);
         if let Some(before) = before.filter(|before| Some(&before.nonce) != nonce.as_ref()) {
-            state.shell_marks.unregister_nonce(&before.nonce);
+            locked.output.shell_marks.unregister_nonce(&before.nonce);
         }
-        state.take_wrapper_exit()
+        locked.take_wrapper_exit()
+    }
+
+    /// Takes the options that the pane had before muxtap changed them, so that they are restored once.
+    pub(crate) fn take_original_options(&self) -> Option<PaneOptions> {
+        self.lock().process.managed.as_mut().and_then(|managed| managed.before.take())
     }
 
     /// Keeps a pane's original options for a later attempt, after restoring them failed. Those of a
     /// program started meanwhile take precedence.
     pub(crate) fn restore_options_later(&self, options: Option<PaneOptions>) {
-        if let Some(managed) = self.lock().managed.as_mut().filter(|managed| managed.on_exit == OnExit::Restore) {
+        if let Some(managed) = self.lock().process.managed.as_mut().filter(|managed| managed.on_exit == OnExit::Restore)
+        {
             managed.before = managed.before.take().or(options);
         }
     }
 
     /// Registers the nonce of an exit wrapper that is about to start here.
     pub(crate) fn register_nonce(&self, nonce: &str) {
-        self.lock().shell_marks.register_nonce(nonce);
+        self.lock().output.shell_marks.register_nonce(nonce);
     }
 
     /// Returns whether a `run` awaits its marks, which appear only in the output. (tmux also reports the end of a
     /// wrapped command, so its mark does not count.)
     pub(crate) fn awaits_marks(&self) -> bool {
-        let state = self.lock();
-        let wrapper = state.managed.as_ref().and_then(|managed| managed.wrapper.as_ref());
-        state.shell_marks.awaits_others_than(wrapper.map(|wrapper| wrapper.nonce.as_str()))
+        let locked = self.lock();
+        let wrapper = locked.process.managed.as_ref().and_then(|managed| managed.wrapper.as_ref());
+        locked.output.shell_marks.awaits_others_than(wrapper.map(|wrapper| wrapper.nonce.as_str()))
     }
 
     /// Unregisters a nonce whose wrapper was not started.
     pub(crate) fn unregister_nonce(&self, nonce: &str) {
-        self.lock().shell_marks.unregister_nonce(nonce);
+        self.lock().output.shell_marks.unregister_nonce(nonce);
     }
 }
 
-impl State {
+impl LockedPane {
     /// Returns the exit status that the pane's exit wrapper reported, once.
     pub(super) fn take_wrapper_exit(&mut self) -> Option<i32> {
-        let wrapper = self.managed.as_mut()?.wrapper.as_mut().filter(|wrapper| wrapper.is_awaited)?;
-        let (_, status) = self.shell_marks.marks(&wrapper.nonce)?.end?;
+        let wrapper = self.process.managed.as_mut()?.wrapper.as_mut().filter(|wrapper| wrapper.is_awaited)?;
+        let (_, status) = self.output.shell_marks.marks(&wrapper.nonce)?.end?;
         let status = status?;
         wrapper.is_awaited = false;
-        self.shell_marks.unregister_nonce(&wrapper.nonce);
+        self.output.shell_marks.unregister_nonce(&wrapper.nonce);
         Some(status)
     }
 }

@@ -4,7 +4,7 @@ use muxtap_api::Size;
 use muxtap_tmux::{PaneRow, Value};
 
 use super::{
-    MemoryDelta, PaneState, State,
+    LockedPane, MemoryDelta, PaneState,
     screen_model::{CursorReport, Staleness},
 };
 
@@ -56,14 +56,15 @@ pub(crate) enum Resync {
 impl PaneState {
     /// Updates the metadata from a row of tmux's list.
     pub(crate) fn update_metadata(&self, row: &PaneRow) -> MetadataUpdate {
-        let mut state = self.lock();
-        let before = state.held_bytes();
+        let mut locked = self.lock();
+        let before = locked.held_bytes();
         // A process that has just ended has no pid any more, and is still the same one (N62).
-        let pid = if row.pid == 0 { state.metadata.pid } else { row.pid };
-        let was_listed = state.metadata.size.width != 0;
-        let mut needs_resync = was_listed && state.metadata.pid != pid && state.screen.mark_stale(Staleness::Restarted);
-        needs_resync |= state.screen.resize(screen_size(row.size));
-        let metadata = &mut state.metadata;
+        let pid = if row.pid == 0 { locked.metadata.pid } else { row.pid };
+        let is_other = locked.metadata.size.width != 0 && locked.metadata.pid != pid;
+        let screen = &mut locked.output.screen;
+        let mut needs_resync = is_other && screen.mark_stale(Staleness::Restarted);
+        needs_resync |= screen.resize(screen_size(row.size));
+        let metadata = &mut locked.metadata;
         let retitled = metadata.title != row.title;
         let other_program = metadata.pid != pid || metadata.command != row.command;
         metadata.title.clone_from(&row.title);
@@ -72,83 +73,74 @@ impl PaneState {
         metadata.tty.clone_from(&row.tty);
         metadata.pid = pid;
         metadata.size = row.size;
-        if !row.dead && state.exit_pid.is_some_and(|ended| ended != pid) {
+        if !row.dead && locked.process.is_another(pid) {
             // A program was started in place of the one that ended.
-            state.exit = None;
-            state.exit_pid = None;
-            self.published.publish(&state);
+            locked.process.begin_anew();
+            self.published.publish(&locked);
         }
         if other_program {
-            state.agent_signals.program_changed();
+            locked.watchers.agent_signals.program_changed();
         }
         if retitled {
-            state.notify_title(&row.title);
+            locked.watchers.title_changed(&row.title);
         }
-        MetadataUpdate { retitled, needs_resync, memory: state.memory_since(before) }
+        MetadataUpdate { retitled, needs_resync, memory: locked.memory_since(before) }
     }
 
     /// Records a resize by tmux. Returns whether the screen needs a resync.
     pub(crate) fn resize(&self, size: Size) -> (bool, MemoryDelta) {
-        let mut state = self.lock();
-        let before = state.held_bytes();
-        state.metadata.size = size;
-        let needs_resync = state.screen.resize(screen_size(size));
-        let memory = state.memory_since(before);
-        self.notify_changed(state);
+        let mut locked = self.lock();
+        let before = locked.held_bytes();
+        locked.metadata.size = size;
+        let needs_resync = locked.output.screen.resize(screen_size(size));
+        let memory = locked.memory_since(before);
+        self.notify_changed(locked);
         (needs_resync, memory)
     }
 
     /// Applies a value that tmux pushed. Returns when the screen needs a resync, if it does.
     pub(crate) fn set_value(&self, value: Value) -> Option<Resync> {
-        let mut state = self.lock();
+        let mut locked = self.lock();
         let mut resync = None;
         match value {
             Value::Place(value) => {
-                if state.is_elsewhere(&value) {
+                if locked.is_elsewhere(&value) {
                     // While the pane prints, tmux is ahead of the output that has arrived here: the
                     // position proves nothing now, but may when the pane rests.
-                    let rests = state.last_output.elapsed() >= limits::REST;
+                    let rests = locked.output.last().elapsed() >= limits::REST;
                     resync = Some(if rests { Resync::Now } else { Resync::AtRest });
                     if rests {
-                        state.screen.mark_stale(Staleness::Moved);
+                        locked.output.screen.mark_stale(Staleness::Moved);
                     }
                 }
             }
             Value::PlaceHere(value) => {
                 // All that the pane printed before is here. What it printed after may be too, while
                 // other panes flood (N27): then tmux is asked once too often.
-                if state.is_elsewhere(&value) && state.screen.mark_stale(Staleness::Moved) {
+                if locked.is_elsewhere(&value) && locked.output.screen.mark_stale(Staleness::Moved) {
                     resync = Some(Resync::Now);
                 }
             }
             Value::Title(title) => {
-                state.metadata.title.clone_from(&title);
-                state.notify_title(&title);
+                locked.metadata.title.clone_from(&title);
+                locked.watchers.title_changed(&title);
             }
             Value::Command(command) => {
-                state.metadata.command = command;
-                state.agent_signals.program_changed();
+                locked.metadata.command = command;
+                locked.watchers.agent_signals.program_changed();
             }
-            Value::Path(path) => state.metadata.path = path,
+            Value::Path(path) => locked.metadata.path = path,
         }
-        let end = state.ring.end();
-        drop(state);
-        self.changed.send_replace(end);
+        self.wake_readers(locked);
         resync
     }
 }
 
-impl State {
-    /// Returns whether the pane was made without a process. Commands of tmux put text there, of
-    /// which no output tells (N100).
-    pub(crate) fn has_no_process(&self) -> bool {
-        self.metadata.pid == 0 && self.metadata.size.width != 0 && self.exit.is_none()
-    }
-
+impl LockedPane {
     /// Returns whether tmux reports another cursor position or history size than the screen has.
     fn is_elsewhere(&self, report: &str) -> bool {
-        let report = CursorReport::parse(report).filter(|_| self.exit.is_none());
-        report.is_some_and(|report| self.screen.has_moved(report))
+        let report = CursorReport::parse(report).filter(|_| !self.process.has_ended());
+        report.is_some_and(|report| self.output.screen.has_moved(report))
     }
 }
 

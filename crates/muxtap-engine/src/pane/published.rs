@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::State;
+use super::LockedPane;
 use crate::sync::{AtomicBool, AtomicU64};
 
 /// A pane's newest state in numbers. Each number is published after the data that it describes can
@@ -30,11 +30,11 @@ pub(crate) struct Snapshot {
 }
 
 impl PublishedState {
-    pub(super) fn publish(&self, state: &State) {
-        self.generation.store(state.screen.generation(), Ordering::Release);
-        self.bell.store(state.shell_marks.bell.map_or(0, |at| at + 1), Ordering::Release);
-        self.ended.store(state.exit.is_some(), Ordering::Release);
-        self.end.store(state.ring.end(), Ordering::Release);
+    pub(super) fn publish(&self, locked: &LockedPane) {
+        self.generation.store(locked.output.screen.generation(), Ordering::Release);
+        self.bell.store(locked.output.shell_marks.bell.map_or(0, |at| at + 1), Ordering::Release);
+        self.ended.store(locked.process.has_ended(), Ordering::Release);
+        self.end.store(locked.output.ring.end(), Ordering::Release);
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::PaneState;
+use super::{PaneState, screen_model::Staleness};
 use crate::limits;
 
 /// Result of a resync.
@@ -18,12 +18,61 @@ pub(crate) enum ResyncOutcome {
     Nothing,
 }
 
+impl PaneState {
+    /// Begins a resync of the screen. Returns `false` if one is in progress.
+    pub(crate) fn begin_resync(&self) -> bool {
+        self.lock().output.screen.begin_resync()
+    }
+
+    /// Ends a resync with this outcome. Returns `false` if the screen has become stale again, and the resync goes on.
+    pub(crate) fn end_resync(&self, outcome: ResyncOutcome) -> bool {
+        let mut locked = self.lock();
+        let is_hopeless = outcome == ResyncOutcome::Nothing;
+        if is_hopeless {
+            locked.release(&[]);
+        }
+        // It may have become stale again just now. Where tmux does not reply the next seed
+        // corrects it.
+        let is_over = is_hopeless || !locked.output.screen.is_stale();
+        if is_over {
+            locked.output.screen.end_resync();
+        }
+        is_over
+    }
+
+    /// Begins to await the pane's rest for a resync, if another seed would tell more of the screen. Returns `false` if
+    /// not, or if the rest is awaited already.
+    pub(crate) fn begin_await_rest(&self) -> bool {
+        self.lock().output.screen.begin_await_rest()
+    }
+
+    /// Ends that. Returns whether a resync is due and has begun.
+    pub(crate) fn end_await_rest(&self) -> bool {
+        self.lock().output.screen.end_await_rest()
+    }
+
+    /// Returns when tmux may be asked next to know more of the screen.
+    pub(crate) fn may_ask_at(&self) -> Option<Instant> {
+        self.lock().output.screen.may_ask_at()
+    }
+
+    /// Sets when tmux may be asked next to know more of the screen.
+    pub(crate) fn ask_not_before(&self, at: Instant) {
+        self.lock().output.screen.ask_not_before(at);
+    }
+
+    /// Marks the screen as different from tmux's. Returns whether it needs a resync.
+    pub(crate) fn mark_screen_different(&self) -> bool {
+        self.lock().output.screen.mark_stale(Staleness::Different)
+    }
+}
+
 /// Resolves when the pane has printed nothing for [`limits::REST`].
 pub(crate) async fn until_rest(pane: &PaneState) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();
-        let due = pane.lock().last_output + limits::REST;
+        let due = pane.lock().output.last() + limits::REST;
         if Instant::now() >= due {
             return;
         }

@@ -117,11 +117,11 @@ pub(crate) struct ScreenModel {
     /// The screen of tmux's last reply, fed since, where the pane printed between question and reply.
     candidate: Option<Box<Screen>>,
     /// Whether a resync is in progress.
-    pub(crate) resyncing: bool,
+    resyncing: bool,
     /// Whether the pane's rest is awaited, for a resync that tells what the last seed did not.
-    pub(crate) awaits_rest: bool,
+    awaits_rest: bool,
     /// When tmux may be asked next because of that.
-    pub(crate) may_ask: Option<Instant>,
+    may_ask: Option<Instant>,
     /// The string that has not ended, or the last one that was given up.
     string: Option<OpenString>,
 }
@@ -284,6 +284,41 @@ impl ScreenModel {
         }
         ours.feed(output);
         ours.trusted().is_ok().then(|| is_same(&ours, &theirs, rules))
+    }
+
+    /// Begins a resync. Returns `false` if one is in progress.
+    pub(super) fn begin_resync(&mut self) -> bool {
+        !std::mem::replace(&mut self.resyncing, true)
+    }
+
+    /// Ends a resync.
+    pub(super) fn end_resync(&mut self) {
+        self.resyncing = false;
+    }
+
+    /// Begins to await the pane's rest, if another seed would tell more. Returns `false` if not, or if it is awaited
+    /// already.
+    pub(super) fn begin_await_rest(&mut self) -> bool {
+        self.is_unsure() && !std::mem::replace(&mut self.awaits_rest, true)
+    }
+
+    /// Ends that. Returns whether a resync is due and has begun.
+    pub(super) fn end_await_rest(&mut self) -> bool {
+        self.awaits_rest = false;
+        self.is_unsure() && self.begin_resync()
+    }
+
+    /// Returns whether a resync is in progress, or the pane's rest is awaited for one.
+    pub(crate) fn awaits_resync(&self) -> bool {
+        self.resyncing || self.awaits_rest
+    }
+
+    pub(super) fn may_ask_at(&self) -> Option<Instant> {
+        self.may_ask
+    }
+
+    pub(super) fn ask_not_before(&mut self, at: Instant) {
+        self.may_ask = Some(at);
     }
 
     /// Returns whether a resync can prove anything. A pane that is about to be seeded needs none.

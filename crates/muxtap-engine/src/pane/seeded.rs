@@ -11,59 +11,57 @@ use muxtap_core::{
 };
 use muxtap_tmux::{Exit, Seed};
 
-use super::{MemoryDelta, PaneState, PushOutcome, Revision, State};
+use super::{LockedPane, MemoryDelta, PaneState, PushOutcome, Revision, output::Output};
 
 use crate::pane::{managed::OnExit, resync::ResyncOutcome, screen_model::Reconciled};
 
 impl PaneState {
     /// Applies the first seed: what the pane showed before muxtap came.
     pub(crate) fn seed_first(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
-        let mut state = self.lock();
-        let before = state.held_bytes();
-        state.feed(&seed.text, false);
-        state.feed(&seed.pending, false);
+        let mut locked = self.lock();
+        let before = locked.held_bytes();
+        locked.feed(&seed.text, false);
+        locked.feed(&seed.pending, false);
         // Of what stood there it is only known that it is older.
-        state.note_output_time(Instant::now());
-        state.adopt(seed, rules, !seed.dead);
+        locked.output.note_time(Instant::now());
+        locked.adopt(seed, rules, !seed.dead);
         // How a process ended tmux may learn a turn later than that it did (N16): that is told then.
         if seed.dead && (seed.exit_status.is_some() || seed.exit_signal.is_some()) {
-            state.exit = Some((Exit { status: seed.exit_status, signal: seed.exit_signal }, Instant::now()));
+            locked.process.end(Exit { status: seed.exit_status, signal: seed.exit_signal });
         }
-        let memory = state.memory_since(before);
-        self.notify_changed(state);
+        let memory = locked.memory_since(before);
+        self.notify_changed(locked);
         memory
     }
 
     /// Applies a seed after output may have been lost. Adds what the seed shows and the stream
     /// lacks, and marks the gap.
     pub(crate) fn seed_after_gap(&self, seed: &Seed, rules: Option<Rules>, reason: GapReason) -> MemoryDelta {
-        let mut state = self.lock();
-        let before = state.held_bytes();
-        state.release(&[]);
-        let joined = state.join(seed);
-        let now = Instant::now();
-        state.last_output = now;
-        state.note_output_time(now);
-        state.push_gap(reason);
+        let mut locked = self.lock();
+        let before = locked.held_bytes();
+        locked.release(&[]);
+        let joined = locked.join(seed);
+        locked.output.arrive(Instant::now());
+        locked.push_gap(reason);
         // The missing output may have held further marks.
-        state.shell_marks.forget_prompts();
+        locked.output.shell_marks.forget_prompts();
         // The seed also holds the screen: what is added to the stream must not be drawn as well.
-        state.screen.adopt(None, None, true);
+        locked.output.screen.adopt(None, None, true);
         match joined {
             Joined::Missing(text) => {
-                state.feed(&text, false);
-                state.feed(&seed.pending, false);
+                locked.feed(&text, false);
+                locked.feed(&seed.pending, false);
             }
             Joined::Unrelated => {
                 // Nothing of the known text stands there any more: all of it is new.
-                state.feed(b"\r\n", false);
-                state.feed(&seed.text, false);
-                state.feed(&seed.pending, false);
+                locked.feed(b"\r\n", false);
+                locked.feed(&seed.text, false);
+                locked.feed(&seed.pending, false);
             }
         }
-        state.adopt(seed, rules, !seed.dead);
-        let memory = state.memory_since(before);
-        self.notify_changed(state);
+        locked.adopt(seed, rules, !seed.dead);
+        let memory = locked.memory_since(before);
+        self.notify_changed(locked);
         memory
     }
 
@@ -74,30 +72,29 @@ impl PaneState {
     /// flowed there again (N60): then continues with the lines that tmux shows in addition, if they
     /// explain all that it shows. Returns `None` if neither holds.
     pub(crate) fn resume(&self, seed: &Seed, rules: Option<Rules>, output: &[u8]) -> Option<PushOutcome> {
-        let mut state = self.lock();
-        state.release(&[]);
+        let mut locked = self.lock();
+        locked.release(&[]);
         let screens = seed.screen.as_ref().zip(rules);
-        let shown = if state.is_whole_with(output, seed, rules) { None } else { Some(state.shown_more(seed, rules)?) };
+        let shown =
+            if locked.is_whole_with(output, seed, rules) { None } else { Some(locked.shown_more(seed, rules)?) };
         let output = shown.as_deref().unwrap_or(output);
-        let before = state.held_bytes();
+        let before = locked.held_bytes();
         if !output.is_empty() {
-            let now = Instant::now();
-            state.last_output = now;
-            state.note_output_time(now);
-            state.feed(output, false);
+            locked.output.arrive(Instant::now());
+            locked.feed(output, false);
         }
-        match screens.filter(|_| state.screen.is_proven()) {
+        match screens.filter(|_| locked.output.screen.is_proven()) {
             // The screen keeps what it knows beyond what tmux reports.
             Some((seed, rules)) => {
-                state.screen.reconcile(seed, rules);
-                state.notify_redrawn();
+                locked.output.screen.reconcile(seed, rules);
+                locked.notify_redrawn();
             }
-            None => state.adopt(seed, rules, !seed.dead),
+            None => locked.adopt(seed, rules, !seed.dead),
         }
-        let memory = state.memory_since(before);
-        let wrapper_exit = state.take_wrapper_exit();
-        let string_due = state.watch_string();
-        self.notify_changed(state);
+        let memory = locked.memory_since(before);
+        let wrapper_exit = locked.take_wrapper_exit();
+        let string_due = locked.output.watch_string();
+        self.notify_changed(locked);
         // The seed has reconciled the screen.
         Some(PushOutcome { memory, wrapper_exit, staleness: None, string_due, is_unsure: false })
     }
@@ -106,90 +103,89 @@ impl PaneState {
     /// whether the screen needs a resync. `ran`: the last program was killed for the new one, and
     /// its last output may be missing.
     pub(crate) fn restart(&self, ran: bool) -> (bool, MemoryDelta) {
-        let mut state = self.lock();
-        let before = state.held_bytes();
-        state.release(&[]);
-        let needs_resync = state.screen.restart();
-        let is_open = !state.resting_line().is_empty();
-        state.ring.restart();
+        let mut locked = self.lock();
+        let before = locked.held_bytes();
+        locked.release(&[]);
+        let needs_resync = locked.output.screen.restart();
+        let is_open = !locked.output.resting_line().is_empty();
+        locked.output.ring.restart();
         if is_open {
-            state.feed(b"\r\n", false);
+            locked.feed(b"\r\n", false);
         }
         if ran {
-            state.push_gap(GapReason::Paused);
+            locked.push_gap(GapReason::Paused);
         }
-        state.exit = None;
-        state.exit_pid = None;
+        locked.process.begin_anew();
         // Plain tmux respawns the previous command line, with its exit wrapper.
-        let State { managed, shell_marks, .. } = &mut *state;
-        if let Some(wrapper) = managed.as_mut().and_then(|managed| managed.wrapper.as_mut()) {
+        let LockedPane { process, output: Output { shell_marks, .. }, .. } = &mut *locked;
+        if let Some(wrapper) = process.managed.as_mut().and_then(|managed| managed.wrapper.as_mut()) {
             shell_marks.unregister_nonce(&wrapper.nonce);
             shell_marks.register_nonce(&wrapper.nonce);
             wrapper.is_awaited = true;
         }
-        state.agent_signals.program_changed();
-        let memory = state.memory_since(before);
-        self.notify_changed(state);
+        locked.watchers.agent_signals.program_changed();
+        let memory = locked.memory_since(before);
+        self.notify_changed(locked);
         (needs_resync, memory)
     }
 
     /// Stores the last screen of a pane whose wrapped command has ended. Where tmux cannot be kept
     /// from drawing a row into a pane that stays, this remains its screen.
     pub(crate) fn keep_screen(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
-        let mut state = self.lock();
-        let before = state.held_bytes();
-        state.adopt(seed, rules, false);
-        let stays = state.managed.as_ref().is_some_and(|managed| managed.on_exit == OnExit::Keep);
+        let mut locked = self.lock();
+        let before = locked.held_bytes();
+        locked.adopt(seed, rules, false);
+        let stays = locked.process.managed.as_ref().is_some_and(|managed| managed.on_exit == OnExit::Keep);
         if stays && !seed.dead && rules.is_some_and(|rules| rules.always_draws_at_death()) {
-            state.screen.keep();
+            locked.output.screen.keep();
         }
-        state.note_ended(seed.pid);
-        state.memory_since(before)
+        locked.process.note_ended(seed.pid);
+        locked.memory_since(before)
     }
 
     /// Applies the last seed: the process has ended and this is all of its output that tmux kept
     /// (F9, N10). Adds what tmux did not send. The end is recorded next ([`PaneState::mark_exited`]).
     pub(crate) fn seed_last(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
-        let mut state = self.lock();
-        let before = state.held_bytes();
-        state.release(&[]);
-        if state.exit.is_some() {
+        let mut locked = self.lock();
+        let before = locked.held_bytes();
+        locked.release(&[]);
+        if locked.process.has_ended() {
             // The exit wrapper has reported that everything arrived.
-            if !state.screen.is_kept() {
-                state.adopt(seed, rules, false);
+            if !locked.output.screen.is_kept() {
+                locked.adopt(seed, rules, false);
             }
-            state.note_ended(seed.pid);
-            return state.memory_since(before);
+            locked.process.note_ended(seed.pid);
+            return locked.memory_since(before);
         }
-        state.screen.adopt(None, None, true);
+        locked.output.screen.adopt(None, None, true);
         // Where the program draws its screen the two do not join, and nothing is added.
-        if let Joined::Missing(text) = state.join(seed) {
-            state.feed(&text, false);
+        if let Joined::Missing(text) = locked.join(seed) {
+            locked.feed(&text, false);
         }
-        state.adopt(seed, rules, false);
-        state.note_ended(seed.pid);
-        let memory = state.memory_since(before);
-        self.notify_changed(state);
+        locked.adopt(seed, rules, false);
+        locked.process.note_ended(seed.pid);
+        let memory = locked.memory_since(before);
+        self.notify_changed(locked);
         memory
     }
 
     /// Reconciles the screen with a seed that was requested at revision `since`. Returns `Moving`
     /// if the pane became stale since then, or printed and nothing proves yet where the seed belongs.
     pub(crate) fn reconcile(&self, since: Revision, seed: &Seed, rules: Rules) -> (ResyncOutcome, MemoryDelta) {
-        let mut state = self.lock();
-        let before = state.held_bytes();
+        let mut locked = self.lock();
+        let before = locked.held_bytes();
         let outcome = match &seed.screen {
             // Then it is compared with the next reply.
-            Some(seed) if state.complete(seed, rules) => ResyncOutcome::Moving,
-            Some(_) if state.screen.generation() != since.generation => ResyncOutcome::Moving,
-            Some(seed) if state.screen.can_reconcile() => {
-                let outcome = if state.revision() == since {
-                    state.screen.reconcile(seed, rules)
+            Some(seed) if locked.complete(seed, rules) => ResyncOutcome::Moving,
+            Some(_) if locked.output.screen.generation() != since.generation => ResyncOutcome::Moving,
+            Some(seed) if locked.output.screen.can_reconcile() => {
+                let outcome = if locked.revision() == since {
+                    locked.output.screen.reconcile(seed, rules)
                 } else {
-                    state.screen.reconcile_moving(seed, rules)
+                    locked.output.screen.reconcile_moving(seed, rules)
                 };
                 if outcome != Reconciled::Unsettled {
-                    state.notify_redrawn();
+                    locked.notify_redrawn();
                 }
                 match outcome {
                     Reconciled::Unsettled => ResyncOutcome::Moving,
@@ -203,37 +199,35 @@ impl PaneState {
             }
             _ => ResyncOutcome::Nothing,
         };
-        let memory = state.memory_since(before);
-        self.notify_changed(state);
+        let memory = locked.memory_since(before);
+        self.notify_changed(locked);
         (outcome, memory)
     }
 
     /// Suspends the screen: the pane's output is not followed until it is seeded.
     pub(crate) fn suspend_screen(&self) {
-        self.lock().screen.suspend();
+        self.lock().output.screen.suspend();
     }
 
     /// Marks the pane as held, until the next seed.
     pub(crate) fn hold_screen(&self) {
-        self.lock().screen.hold();
+        self.lock().output.screen.hold();
     }
 }
 
-impl State {
+impl LockedPane {
     /// Returns since when the pane has been quiet. A held pane counts as printing.
     pub(crate) fn quiet_since(&self) -> Instant {
-        if self.screen.is_held() { Instant::now() } else { self.last_output }
+        if self.output.screen.is_held() { Instant::now() } else { self.output.last() }
     }
 
     /// Marks a gap: bytes may be missing here.
     fn push_gap(&mut self, reason: GapReason) {
         let gap = Gap::new(reason, None);
         metrics::gap(reason);
-        self.ring.push_gap(gap);
-        self.echo.interrupt();
-        for watcher in &self.watchers {
-            watcher.record_gap(gap);
-        }
+        self.output.ring.push_gap(gap);
+        self.output.echo.interrupt();
+        self.watchers.record_gap(gap);
     }
 
     /// Marks that the last output of a process that ended may be missing.
@@ -241,14 +235,9 @@ impl State {
         self.push_gap(GapReason::ProcessEnded);
     }
 
-    /// Records which process has ended, where tmux still knows (N62).
-    fn note_ended(&mut self, pid: u32) {
-        self.exit_pid = Some(pid).filter(|pid| *pid != 0).or(self.exit_pid);
-    }
-
     /// Replaces the screen with what tmux shows.
     fn adopt(&mut self, seed: &Seed, rules: Option<Rules>, live: bool) {
-        self.screen.adopt(seed.screen.as_ref(), rules, live);
+        self.output.screen.adopt(seed.screen.as_ref(), rules, live);
         self.notify_redrawn();
     }
 
@@ -256,8 +245,8 @@ impl State {
     /// where it is followed, else the text.
     fn is_whole_with(&self, output: &[u8], seed: &Seed, rules: Option<Rules>) -> bool {
         let screens = seed.screen.as_ref().zip(rules);
-        let agrees = screens.and_then(|(seed, rules)| self.screen.agrees_after(output, seed, rules));
-        agrees.unwrap_or_else(|| join::is_whole_with(&self.ring, output, &seed.text, &seed.pending))
+        let agrees = screens.and_then(|(seed, rules)| self.output.screen.agrees_after(output, seed, rules));
+        agrees.unwrap_or_else(|| join::is_whole_with(&self.output.ring, output, &seed.text, &seed.pending))
     }
 
     /// Returns the lines that tmux shows and the stream lacks, if they explain all that it shows.
@@ -272,7 +261,7 @@ impl State {
     }
 
     fn join(&self, seed: &Seed) -> Joined {
-        join::join(&self.ring, &seed.text)
+        join::join(&self.output.ring, &seed.text)
     }
 }
 
@@ -287,11 +276,11 @@ mod tests {
         let pane = PaneState::new(PaneId(1), Epoch::default(), 1 << 20);
         // The command's output begins (C); the next prompt (A) falls into the gap.
         pane.lock().feed(b"\x1b]133;C\x07working\r\n", false);
-        assert!(pane.lock().shell_marks.prompt.is_some_and(|(_, shown)| !shown));
+        assert!(pane.lock().output.shell_marks.prompt.is_some_and(|(_, shown)| !shown));
         let seed = Seed { text: b"working\r\n$ ".to_vec(), ..Seed::default() };
         let _ = pane.seed_after_gap(&seed, None, GapReason::Paused);
-        let state = pane.lock();
-        let marks = &state.shell_marks;
+        let locked = pane.lock();
+        let marks = &locked.output.shell_marks;
         assert_eq!((marks.prompt, marks.output_began, marks.output_ended), (None, None, None));
     }
 
@@ -299,14 +288,14 @@ mod tests {
     fn a_held_pane_is_not_quiet() {
         let pane = PaneState::new(PaneId(1), Epoch::default(), 1 << 20);
         let begun = Instant::now();
-        pane.lock().last_output = begun;
+        pane.lock().output.arrive(begun);
         assert_eq!(pane.lock().quiet_since(), begun);
         pane.hold_screen();
         let held = Instant::now();
         assert!(pane.lock().quiet_since() >= held);
         // The next reading ends it.
         let _ = pane.seed_after_gap(&Seed::default(), None, GapReason::Paused);
-        let read = pane.lock().last_output;
+        let read = pane.lock().output.last();
         assert_eq!(pane.lock().quiet_since(), read);
     }
 }

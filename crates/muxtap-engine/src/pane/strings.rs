@@ -7,8 +7,28 @@
 
 use std::time::Instant;
 
-use super::{MemoryDelta, PaneState, State, screen_model::Staleness};
+use super::{MemoryDelta, PaneState, output::Output, screen_model::Staleness};
 use crate::limits;
+
+/// The time of the unterminated string at the stream's end.
+#[derive(Debug, Default)]
+pub(super) struct StringTimeout {
+    /// Where the string began, and when.
+    open: Option<(u64, Instant)>,
+    /// Whether a task waits for the timeout.
+    is_watched: bool,
+}
+
+impl StringTimeout {
+    /// Records where the string at the stream's end begins, if one is open there.
+    pub(super) fn note(&mut self, start: Option<u64>) {
+        self.open = match (start, self.open) {
+            (None, _) => None,
+            (Some(start), Some(known)) if known.0 == start => Some(known),
+            (Some(start), _) => Some((start, Instant::now())),
+        };
+    }
+}
 
 /// Result of giving up a string: the follow-up work for the caller.
 #[must_use]
@@ -23,56 +43,47 @@ pub(crate) struct GiveUpOutcome {
 impl PaneState {
     /// Returns when to give up the open string, if no task waits for that yet.
     pub(crate) fn watch_string(&self) -> Option<Instant> {
-        self.lock().watch_string()
+        self.lock().output.watch_string()
     }
 
     /// Gives up the open string if its time is over. The next bytes are text.
     pub(crate) fn give_up_string(&self) -> GiveUpOutcome {
-        let mut state = self.lock();
-        let before = state.held_bytes();
-        let (given_up, staleness) = state.give_up_string(Instant::now());
-        state.string_watched = false;
-        let next = state.watch_string();
-        let memory = state.memory_since(before);
+        let mut locked = self.lock();
+        let before = locked.held_bytes();
+        let (given_up, staleness) = locked.output.give_up_string(Instant::now());
+        locked.output.string.is_watched = false;
+        let next = locked.output.watch_string();
+        let memory = locked.memory_since(before);
         if given_up {
             // Readers can continue behind it.
-            self.notify_changed(state);
+            self.notify_changed(locked);
         }
         GiveUpOutcome { memory, needs_resync: staleness.is_some(), next }
     }
 }
 
-impl State {
-    /// Records when the string at the stream's end began.
-    pub(super) fn note_string(&mut self) {
-        self.string = match (self.ring.string_start(), self.string) {
-            (None, _) => None,
-            (Some(start), Some(known)) if known.0 == start => Some(known),
-            (Some(start), _) => Some((start, Instant::now())),
-        };
-    }
-
+impl Output {
     /// Returns when to give up the open string, if no task waits for that yet. The caller starts
     /// one.
     pub(super) fn watch_string(&mut self) -> Option<Instant> {
-        let due = self.string_due().filter(|_| !self.string_watched)?;
-        self.string_watched = true;
+        let due = self.string_due().filter(|_| !self.string.is_watched)?;
+        self.string.is_watched = true;
         Some(due)
     }
 
     /// Returns when to give up the open string. The text's and the screen's strings differ after a
     /// seed that only the screen was built from.
     pub(super) fn string_due(&self) -> Option<Instant> {
-        let text = self.string.map(|(_, since)| since + limits::STRING);
+        let text = self.string.open.map(|(_, since)| since + limits::STRING);
         text.into_iter().chain(self.screen.string_due()).min()
     }
 
     /// Gives up an open string whose time is over. Returns whether the text had one, and why the
     /// screen became stale, if it did.
     pub(super) fn give_up_string(&mut self, now: Instant) -> (bool, Option<Staleness>) {
-        let over = self.string.is_some_and(|(_, since)| now >= since + limits::STRING);
+        let over = self.string.open.is_some_and(|(_, since)| now >= since + limits::STRING);
         if over {
-            self.string = None;
+            self.string.open = None;
         }
         (over && self.ring.give_up(), self.screen.give_up_string(now))
     }

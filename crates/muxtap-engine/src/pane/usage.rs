@@ -18,17 +18,42 @@ pub(crate) struct Usage {
     /// The end of the last use.
     last: Option<Instant>,
     /// Whether tmux pushes it.
-    pub(crate) watched: bool,
+    watched: bool,
     /// Whether tmux has told it since.
-    pub(crate) confirmed: bool,
+    confirmed: bool,
     /// Notified when the last holder has gone.
-    pub(crate) released: Arc<Notify>,
+    released: Arc<Notify>,
 }
 
 impl Usage {
     /// Records a use that is over at once.
     pub(crate) fn touch(&mut self) {
         self.last = Some(Instant::now());
+    }
+
+    /// Returns whether tmux pushes it and has told it since.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.watched && self.confirmed
+    }
+
+    /// Records that tmux is asked to push it. Returns `false` if tmux does.
+    pub(crate) fn begin_watch(&mut self) -> bool {
+        !std::mem::replace(&mut self.watched, true)
+    }
+
+    /// Records that tmux has told it.
+    pub(crate) fn confirm(&mut self) {
+        self.confirmed = true;
+    }
+
+    /// Records that tmux pushes it no longer.
+    pub(crate) fn end_watch(&mut self) {
+        (self.watched, self.confirmed) = (false, false);
+    }
+
+    /// Returns what is notified when the last holder has gone.
+    pub(crate) fn released(&self) -> Arc<Notify> {
+        self.released.clone()
     }
 
     /// Returns when the last use ended; `None` while there is one.

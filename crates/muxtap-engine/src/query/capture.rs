@@ -17,10 +17,7 @@ use muxtap_core::{
 use muxtap_tmux::{Lost, Request, seed};
 use tokio::sync::oneshot;
 
-use crate::{
-    PaneState, Server,
-    pane::{resync, screen_model::Staleness},
-};
+use crate::{PaneState, Server, pane::resync};
 
 /// How long a pane that is verified may take to rest.
 const VERIFY_LIMIT: Duration = Duration::from_secs(2);
@@ -49,7 +46,7 @@ impl Server {
         host.confirm_values(&pane).await;
         let there = host.live_pane(pane.id()).is_some_and(|there| Arc::ptr_eq(&there, &pane));
         if let Some((text, offset)) = from_memory(&pane, &options).filter(|_| there) {
-            let source = if pane.lock().screen.is_kept() { CaptureSource::Kept } else { CaptureSource::Model };
+            let source = if pane.lock().screen().is_kept() { CaptureSource::Kept } else { CaptureSource::Model };
             return Ok(answer(&pane, &text, source, offset));
         }
         host.resync_unsure(&pane);
@@ -99,10 +96,10 @@ impl Server {
             let Some((ours, offset)) = from_memory(pane, options) else {
                 host.resync_unsure(pane);
                 let (why, resyncing) = {
-                    let state = pane.lock();
-                    let why = state.screen.why_not_followed().unwrap_or(UNKNOWN);
-                    let awaits = state.screen.resyncing || state.screen.awaits_rest;
-                    (if state.has_no_process() { NO_PROCESS } else { why }, awaits)
+                    let locked = pane.lock();
+                    let why = locked.screen().why_not_followed().unwrap_or(UNKNOWN);
+                    let awaits = locked.screen().awaits_resync();
+                    (if locked.has_no_process() { NO_PROCESS } else { why }, awaits)
                 };
                 if !resyncing {
                     return Err(refuse(why));
@@ -118,7 +115,7 @@ impl Server {
                 continue;
             }
             let verified = compare(&ours, &theirs);
-            if !verified.same && pane.lock().screen.mark_stale(Staleness::Different) {
+            if !verified.same && pane.mark_screen_different() {
                 host.resync(pane);
             }
             return Ok(CaptureAnswer { verified: Some(verified), ..answer(pane, &ours, CaptureSource::Model, offset) });
@@ -133,10 +130,10 @@ impl Server {
         let padded = joined && self.host.rules().is_some_and(|rules| rules.pads_joined_lines());
         self.host.confirm_values(pane).await;
         let from_memory = {
-            let state = pane.lock();
-            let text = state.screen.current().filter(|_| padded).map(|screen| without_padding(screen, &options));
-            let text = text.or_else(|| state.screen.capture(&options)).filter(|_| !state.has_no_process());
-            text.map(|text| (Bytes::from(text), state.ring.end()))
+            let locked = pane.lock();
+            let text = locked.screen().current().filter(|_| padded).map(|screen| without_padding(screen, &options));
+            let text = text.or_else(|| locked.screen().capture(&options)).filter(|_| !locked.has_no_process());
+            text.map(|text| (Bytes::from(text), locked.ring().end()))
         };
         let (text, offset) = match from_memory {
             Some(known) => known,
@@ -145,10 +142,10 @@ impl Server {
                 Ok((text, offset)) if padded => (seed::without_padding(&text, 0, None, u32::MAX).into(), offset),
                 Ok(asked) => asked,
                 Err(error) => {
-                    let state = pane.lock();
-                    let last = state.screen.last().filter(|_| state.exit.is_some()).ok_or(error)?;
+                    let locked = pane.lock();
+                    let last = locked.screen().last().filter(|_| locked.exit().is_some()).ok_or(error)?;
                     let text = if padded { without_padding(last, &options) } else { last.capture(&options) };
-                    (Bytes::from(text), state.ring.end())
+                    (Bytes::from(text), locked.ring().end())
                 }
             },
         };
@@ -202,7 +199,7 @@ impl Server {
             // Taken before tmux is asked: what the pane prints meanwhile may come ahead of the
             // reply and not be shown in it. Reading on from here can show a line once more, never
             // leave one out.
-            let end = pane.lock().ring.end();
+            let end = pane.lock().ring().end();
             server.submit(Some(pane.id()), Request::Framed(commands()), move |answer| {
                 // The caller may have given up.
                 let _ = sender.send(answer);
@@ -234,11 +231,11 @@ fn without_padding(screen: &Screen, options: &CaptureOptions) -> Vec<u8> {
 
 /// Returns the capture from memory, where it is certain to be what tmux prints.
 fn from_memory(pane: &PaneState, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
-    let state = pane.lock();
-    if state.has_no_process() {
+    let locked = pane.lock();
+    if locked.has_no_process() {
         return None;
     }
-    Some((state.screen.capture(options)?, state.ring.end()))
+    Some((locked.screen().capture(options)?, locked.ring().end()))
 }
 
 fn answer(pane: &PaneState, text: &[u8], source: CaptureSource, offset: u64) -> CaptureAnswer {
@@ -256,15 +253,15 @@ fn answer(pane: &PaneState, text: &[u8], source: CaptureSource, offset: u64) -> 
 /// Captures the last screen, with its history, of a pane that has ended.
 fn of_ended(pane: &PaneState, options: &CaptureOptions, error: Error) -> Result<CaptureAnswer> {
     let (text, offset) = {
-        let state = pane.lock();
-        let Some(last) = state.screen.last().filter(|_| state.exit.is_some()) else { return Err(error) };
-        if !state.screen.is_proven() && (options.escapes || options.join || options.trailing) {
+        let locked = pane.lock();
+        let Some(last) = locked.screen().last().filter(|_| locked.exit().is_some()) else { return Err(error) };
+        if !locked.screen().is_proven() && (options.escapes || options.join || options.trailing) {
             return Err(Error::new(
                 ErrorCode::UnsupportedCaptureMode,
                 format!("pane {} has ended; of this tmux's panes only plain text is kept", pane.id()),
             ));
         }
-        (last.capture(options), state.ring.end())
+        (last.capture(options), locked.ring().end())
     };
     Ok(answer(pane, &text, CaptureSource::Kept, offset))
 }

@@ -3,15 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::Engine as _;
-use muxtap_api::{Cursor, Error, ErrorCode, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result, Since, Tier};
-use muxtap_base::clock;
-use muxtap_core::stream::{
-    render,
-    ring::{Chunk, Reading},
-};
+use muxtap_api::{Error, ErrorCode, Gap, ReadAnswer, ReadFormat, ReadRequest, Result, Since, Tier};
+use muxtap_core::stream::{render, ring::Chunk};
 use muxtap_tmux::Exit;
 
-use crate::{Host, PaneState, Server, limits, pane::State, query::targets::Target, wait::duration};
+use crate::{Host, PaneState, Server, limits, pane::of_until, query::targets::Target, wait::duration};
 
 /// The parameters of a read.
 #[derive(Clone, Debug)]
@@ -144,8 +140,8 @@ impl Server {
         }
         let pane = find.await?;
         let (from, gap) = {
-            let state = pane.lock();
-            pane.resolve_since(&state, &since)?
+            let locked = pane.lock();
+            pane.resolve_since(&locked, &since)?
         };
         if !wait.is_zero() {
             let news = async {
@@ -160,13 +156,13 @@ impl Server {
             }
         }
         let (chunk, exit) = {
-            let state = pane.lock();
-            let until = until.map(|until| pane.resolve_until(&state, &until)).transpose()?;
+            let locked = pane.lock();
+            let until = until.map(|until| pane.resolve_until(&locked, &until)).transpose()?;
             let most = until.map_or(most, |until| most.min(until.saturating_sub(from)));
-            let mut chunk = state.ring.read(from, state.reading(most, format));
+            let mut chunk = locked.ring().read(from, locked.reading(most, format));
             let is_last = !chunk.more;
             chunk.more &= until.is_none_or(|until| chunk.end < until);
-            (chunk, state.exit.map(|(exit, _)| exit).filter(|_| is_last))
+            (chunk, locked.exit().filter(|_| is_last))
         };
         let gap = gap.or(chunk.gap);
         Ok(ReadChunk { pane, chunk, gap, exit })
@@ -176,13 +172,13 @@ impl Server {
 /// Adds the end of a stream that is over, where all that is left of it is the gap at its end: nobody
 /// asks once more for an answer without output.
 fn tell_last_gap(answer: &mut ReadAnswer, pane: &PaneState) {
-    let state = pane.lock();
+    let locked = pane.lock();
     if answer.more
         && answer.gap.is_none()
-        && answer.cursor.offset == state.ring.end()
-        && let Some((exit, _)) = state.exit
+        && answer.cursor.offset == locked.ring().end()
+        && let Some(exit) = locked.exit()
     {
-        (answer.gap, answer.more, answer.exited) = (state.ring.gap_at(state.ring.end()), false, true);
+        (answer.gap, answer.more, answer.exited) = (locked.ring().gap_at(locked.ring().end()), false, true);
         (answer.exit_status, answer.exit_signal) = (exit.status, exit.signal);
     }
 }
@@ -193,8 +189,8 @@ async fn until_more(pane: &PaneState, from: u64, most: u64, format: ReadFormat) 
     loop {
         changes.borrow_and_update();
         {
-            let state = pane.lock();
-            if state.exit.is_some() || state.ring.has_more(from, state.reading(most, format)) {
+            let locked = pane.lock();
+            if locked.exit().is_some() || locked.ring().has_more(from, locked.reading(most, format)) {
                 return;
             }
         }
@@ -211,113 +207,7 @@ fn earlier_pane_with_output(host: &Host, target: &str, since: &Since) -> Option<
     if target.parse() != Ok(Target::Pane(cursor.pane)) {
         return None;
     }
-    host.earlier_pane_of(cursor).filter(|pane| cursor.offset < pane.lock().ring.end())
-}
-
-impl PaneState {
-    /// Returns the offset at which a read begins, and what is missing before it.
-    pub(crate) fn resolve_since(&self, state: &State, since: &Since) -> Result<(u64, Option<Gap>)> {
-        Ok(match since {
-            Since::Input => {
-                (state.since_input().map_or(state.ring.start(), |(offset, _)| offset.max(state.ring.start())), None)
-            }
-            Since::Now => (state.ring.end(), None),
-            Since::Start => (state.ring.start(), None),
-            Since::Lines(lines) => (state.lines_back(*lines), None),
-            Since::Ago(ago) => (state.printed_since(clock::ago_ms(*ago)), None),
-            Since::Time(at) => (state.printed_since(*at), None),
-            Since::At(cursor) => self.locate(state, cursor)?,
-            Since::Screen => {
-                return Err(Error::invalid(
-                    "since: a read takes input, start, now, lines:N, how long ago (10m) or a cursor; \
-                     for the screen use capture",
-                ));
-            }
-        })
-    }
-
-    /// Returns the offset at which a read ends.
-    fn resolve_until(&self, state: &State, until: &Since) -> Result<u64> {
-        match until {
-            Since::Ago(ago) => return Ok(state.printed_until(clock::ago_ms(*ago))),
-            Since::Time(at) => return Ok(state.printed_until(*at)),
-            _ => {}
-        }
-        match self.resolve_since(state, until).map_err(of_until)? {
-            (offset, None | Some(Gap { reason: GapReason::Trimmed, .. })) => Ok(offset),
-            _ => Err(Error::invalid(
-                "until: this cursor is of another run of muxtap or tmux; what was printed then is not in this stream",
-            )),
-        }
-    }
-
-    /// Returns where a cursor points in this stream. For a cursor of another epoch, or one whose
-    /// bytes were dropped, returns the start of the remaining output and the gap before it.
-    pub(crate) fn locate(&self, state: &State, cursor: &Cursor) -> Result<(u64, Option<Gap>)> {
-        let start = state.ring.start();
-        if cursor.pane != self.id() {
-            return Err(Error::invalid(format!(
-                "since: this is a cursor of pane {}, not of {}",
-                cursor.pane,
-                self.id()
-            )));
-        }
-        let epoch = self.epoch();
-        if cursor.epoch.server != epoch.server {
-            return Ok((start, Some(Gap::new(GapReason::ServerRestarted, None))));
-        }
-        if cursor.epoch.engine != epoch.engine {
-            return Ok((start, Some(Gap::new(GapReason::MuxtapRestarted, None))));
-        }
-        if cursor.offset > state.ring.end() {
-            return Err(Error::invalid(
-                "since: this cursor points behind the end of the stream; it was not made by this muxtap",
-            ));
-        }
-        if cursor.offset < start {
-            return Ok((start, Some(Gap::new(GapReason::Trimmed, Some(start - cursor.offset)))));
-        }
-        Ok((cursor.offset, None))
-    }
-}
-
-impl State {
-    /// Returns how a reader of this format reads.
-    pub(crate) fn reading(&self, most: u64, format: ReadFormat) -> Reading {
-        Reading { most, whole_sequences: format != ReadFormat::Raw, at_end: self.exit.is_some() }
-    }
-
-    /// Returns where the last `lines` lines begin.
-    pub(crate) fn lines_back(&self, lines: u32) -> u64 {
-        let (start, end) = (self.ring.start(), self.ring.end());
-        let mut from = end;
-        let mut left = lines;
-        // Searches from the end in pieces, until there are enough line ends.
-        let mut last = true;
-        while from > start {
-            let to = from;
-            from = from.saturating_sub(4096).max(start);
-            let bytes = self.ring.bytes(from, to);
-            for (index, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
-                // A line end behind which nothing is shown belongs to the last line: the mark of an
-                // exit wrapper, colours put back.
-                if std::mem::take(&mut last) && self.shows_nothing(from + index as u64 + 1) {
-                    continue;
-                }
-                if left <= 1 {
-                    return if lines == 0 { end } else { from + index as u64 + 1 };
-                }
-                left -= 1;
-            }
-        }
-        if lines == 0 { end } else { start }
-    }
-
-    /// Returns whether what stands from here to the end shows no character.
-    fn shows_nothing(&self, from: u64) -> bool {
-        let end = self.ring.end();
-        end - from <= limits::LAST_LINE_BYTES && render::render_text(&self.ring, from, end).is_empty()
-    }
+    host.earlier_pane_of(cursor).filter(|pane| cursor.offset < pane.lock().ring().end())
 }
 
 /// Chunks above this size are converted on another thread, so that other tasks are not delayed.
@@ -342,12 +232,6 @@ impl FormattedChunk {
         let made = tokio::task::spawn_blocking(move || Self::of(&chunk, format)).await;
         made.map_err(|_| no_text())
     }
-}
-
-/// Makes an error about `since` one about `until`, which takes the same.
-fn of_until(mut error: Error) -> Error {
-    error.message = error.message.replacen("since:", "until:", 1);
-    error
 }
 
 fn no_text() -> Error {
@@ -382,9 +266,9 @@ mod tests {
             let (mut read, mut from, mut ended) = (Vec::new(), 0, false);
             while !ended {
                 block_on(until_more(&pane, from, 100, ReadFormat::Raw));
-                let state = pane.lock();
-                let chunk = state.ring.read(from, state.reading(100, ReadFormat::Raw));
-                ended = state.exit.is_some() && !chunk.more;
+                let locked = pane.lock();
+                let chunk = locked.ring().read(from, locked.reading(100, ReadFormat::Raw));
+                ended = locked.exit().is_some() && !chunk.more;
                 assert!(ended || chunk.end > from, "woken for nothing");
                 read.extend_from_slice(&chunk.bytes);
                 from = chunk.end;

@@ -67,7 +67,7 @@ impl Server {
         }
         let (session, pane) = self.pane_of_session(|rows| rows.iter().find(|row| row.name == name).cloned()).await?;
         let info = self.host.info_of(pane.id());
-        let cursor = pane.cursor(pane.lock().ring.end());
+        let cursor = pane.cursor(pane.lock().ring().end());
         Ok(Some(CreatedAnswer {
             pane: pane.id(),
             window: info.window_id,
@@ -275,7 +275,7 @@ impl Server {
         host.server().cover(id).await.map_err(PartialCreate::NotStarted)?;
         let gone = || PartialCreate::NotStarted(Error::not_found(format!("pane {id} ended at once")));
         let pane = host.pane(id).ok_or_else(gone)?;
-        let start = pane.lock().ring.start();
+        let start = pane.lock().ring().start();
         pane.mark_started(start);
         let cursor = pane.cursor(start);
         if policy == ExitPolicy::Managed {

@@ -147,7 +147,7 @@ pub(crate) fn process_ended(host: &Arc<Host>, pane: &Arc<PaneState>, exit: Exit)
 
 /// Restores a pane's original options, and does what tmux would have done by them.
 fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<PaneState>, exit: Exit, wrapped: bool) {
-    let taken = pane.lock().managed.as_mut().and_then(|managed| managed.before.take());
+    let taken = pane.take_original_options();
     let before = taken.clone().unwrap_or_default();
     let mut commands: Vec<_> = before.restore(pane.id()).into();
     let value = format!("#{{{REMAIN}}}");

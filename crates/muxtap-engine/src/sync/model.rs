@@ -233,6 +233,15 @@ pub mod watch {
             last
         }
 
+        pub fn send_if_modified(&self, modify: impl FnOnce(&mut T) -> bool) -> bool {
+            self.model.step.take();
+            let is_modified = self.inner.send_if_modified(modify);
+            if is_modified {
+                self.model.sent.notify_waiters();
+            }
+            is_modified
+        }
+
         pub fn borrow(&self) -> Ref<'_, T> {
             self.model.step.take();
             self.inner.borrow()

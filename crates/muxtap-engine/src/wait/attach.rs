@@ -13,7 +13,7 @@ use super::{core::Core, starts_on_screen, watcher::Watcher};
 
 use crate::{
     PaneState, Server,
-    pane::{State, Watch},
+    pane::{LockedPane, Watch},
 };
 
 /// A pane's position when a wait was requested. The wait begins there, though its patterns are
@@ -29,8 +29,8 @@ pub(super) struct StartState {
 impl StartState {
     pub(super) fn of(pane: Arc<PaneState>) -> Self {
         let (end, origin) = {
-            let state = pane.lock();
-            (state.ring.end(), state.since_input())
+            let locked = pane.lock();
+            (locked.ring().end(), locked.since_input())
         };
         Self { pane, end, origin }
     }
@@ -82,9 +82,9 @@ struct WatchStart {
 }
 
 fn attach(core: &Arc<Core>, at: usize, start: &StartState, on_screen: Option<u64>) -> Result<()> {
-    let mut state = start.pane.lock();
-    let end = state.ring.end();
-    let watch_start = watch_start(core, at, start, &state, on_screen)?;
+    let mut locked = start.pane.lock();
+    let end = locked.ring().end();
+    let watch_start = watch_start(core, at, start, &locked, on_screen)?;
     {
         let mut progress = core.lock();
         if let Some(on_pane) = progress.panes.get_mut(at) {
@@ -98,34 +98,32 @@ fn attach(core: &Arc<Core>, at: usize, start: &StartState, on_screen: Option<u64
         }
     }
     let mut watcher = Watcher::new(core, at, watch_start.from, watch_start.signs);
-    let title = state.metadata.title.clone();
-    watcher.screen_changed(&state.screen, None, end);
+    let title = locked.metadata().title.clone();
+    watcher.screen_changed(locked.screen(), None, end);
     watcher.title_changed(&title);
     if watch_start.first < end {
         // In chunks, so that a matcher's window stays small.
         let mut from = watch_start.first;
         while from < end && !core.is_over() {
             let to = (from + CHUNK_BYTES).min(end);
-            state.ring.decode_from(from, to, &mut watcher as &mut dyn TextSink);
-            let State { echo, shell_marks, .. } = &*state;
-            watcher.end_of_chunk(echo, shell_marks);
+            locked.ring().decode_from(from, to, &mut watcher as &mut dyn TextSink);
+            watcher.end_of_chunk(locked.echo(), locked.shell_marks());
             from = to;
         }
     } else if !core.is_over() {
-        let State { echo, shell_marks, .. } = &*state;
-        watcher.end_of_chunk(echo, shell_marks);
+        watcher.end_of_chunk(locked.echo(), locked.shell_marks());
     }
     if core.is_over() {
         return Ok(());
     }
-    if let Some((exit, _)) = state.exit {
-        watcher.stream_rested(&state.echo);
-        if let Some(gap) = state.ring.gap_at(end) {
+    if let Some(exit) = locked.exit() {
+        watcher.stream_rested(locked.echo());
+        if let Some(gap) = locked.ring().gap_at(end) {
             watcher.record_gap(gap);
         }
         watcher.pane_ended(exit);
     } else {
-        state.add_watcher(Box::new(watcher));
+        locked.add_watcher(Box::new(watcher));
     }
     Ok(())
 }
@@ -137,7 +135,7 @@ fn watch_start(
     core: &Core,
     at: usize,
     start: &StartState,
-    state: &State,
+    locked: &LockedPane,
     on_screen: Option<u64>,
 ) -> Result<WatchStart> {
     let StartState { pane, end, origin } = start;
@@ -150,14 +148,14 @@ fn watch_start(
         since => since,
     };
     Ok(match &since {
-        Since::Start => same(state.ring.start()),
+        Since::Start => same(locked.ring().start()),
         // What was printed while the screen was asked for may not stand there any more.
         Since::Now | Since::Screen => same(on_screen.map_or(*end, |shown| shown.min(*end))),
-        Since::Lines(lines) => same(state.lines_back(*lines)),
-        Since::Ago(ago) => same(state.printed_since(clock::ago_ms(*ago))),
-        Since::Time(at) => same(state.printed_since(*at)),
+        Since::Lines(lines) => same(locked.lines_back(*lines)),
+        Since::Ago(ago) => same(locked.printed_since(clock::ago_ms(*ago))),
+        Since::Time(at) => same(locked.printed_since(*at)),
         Since::At(cursor) => {
-            let (offset, gap) = pane.locate(state, cursor)?;
+            let (offset, gap) = pane.locate(locked, cursor)?;
             if let Some(gap) = gap {
                 core.update_pane(at, |on_pane| on_pane.gap = Some(gap));
             }
@@ -167,14 +165,14 @@ fn watch_start(
             let input = origin.map(|(offset, _)| offset);
             let from: Vec<_> = (0..count)
                 .map(|pattern| {
-                    let answered = state.last_match_end(core.spec.text_of(pattern));
+                    let answered = locked.last_match_end(core.spec.text_of(pattern));
                     // `None` is less than any offset.
                     input.max(answered).unwrap_or(*end)
                 })
                 .collect();
             let signs = input.unwrap_or(*end);
             let first = from.iter().copied().min().unwrap_or(signs);
-            WatchStart { first: first.max(state.ring.start()), from, signs }
+            WatchStart { first: first.max(locked.ring().start()), from, signs }
         }
     })
 }

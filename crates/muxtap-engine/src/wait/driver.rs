@@ -122,8 +122,8 @@ struct Quiet {
 
 fn quiet_on(core: &Core, at: usize, pane: &PaneState) -> Quiet {
     let (since, end) = {
-        let state = pane.lock();
-        (state.quiet_since(), state.ring.end())
+        let locked = pane.lock();
+        (locked.quiet_since(), locked.ring().end())
     };
     let begin = core.lock().panes.get(at).and_then(|on_pane| on_pane.quiet_since);
     Quiet { since, since_start: begin.map_or(since, |begin| begin.max(since)), end }
@@ -187,9 +187,9 @@ struct PromptCandidate {
 /// Looks for a prompt: by the shell's marks, or, without any, by a line that ends like one.
 fn find_prompt(core: &Core, pane: &PaneState) -> Prompt {
     let (line, about, end, last_input, marked) = {
-        let state = pane.lock();
-        let input = state.since_input().map(|(offset, _)| offset);
-        (state.resting_line(), state.metadata.clone(), state.ring.end(), input, state.shell_marks.prompt)
+        let locked = pane.lock();
+        let input = locked.since_input().map(|(offset, _)| offset);
+        (locked.resting_line(), locked.metadata().clone(), locked.ring().end(), input, locked.shell_marks().prompt)
     };
     if let Some((offset, rests)) = marked {
         // This shell marks its prompts: its marks decide. Not all shells mark where a command
@@ -220,7 +220,7 @@ fn find_prompt(core: &Core, pane: &PaneState) -> Prompt {
 async fn latch_if_interactive(host: &Host, core: &Core, at: usize, candidate: PromptCandidate) {
     let PromptCandidate { latch, about, end } = candidate;
     let reads = shell::reads_lines(host, about).await;
-    let rests = core.panes.get(at).is_some_and(|pane| pane.lock().ring.end() == end);
+    let rests = core.panes.get(at).is_some_and(|pane| pane.lock().ring().end() == end);
     if reads && rests {
         core.latch_kind(at, PredicateKind::Prompt, latch);
     }
@@ -235,9 +235,9 @@ async fn watch_screen(server: &Server, core: &Arc<Core>, at: usize, pane: &Arc<P
         changes.borrow_and_update();
         // The watcher in the pane sees every change of a screen that is followed.
         let followed = {
-            let state = pane.lock();
+            let locked = pane.lock();
             // What commands put into a pane without a process is in no output.
-            state.screen.followed().is_some() && !state.has_no_process()
+            locked.screen().followed().is_some() && !locked.has_no_process()
         };
         if !followed && let Ok((text, offset)) = server.screen(pane, false).await {
             let before = core.lock().panes.get(at).is_some_and(|on_pane| offset <= on_pane.request_offset);

@@ -85,7 +85,7 @@ impl Search {
     fn run(self, deadline: Instant) -> Vec<Option<StandsBefore>> {
         let mut matches = self.in_output(deadline);
         self.on_screen(&mut matches, deadline);
-        let end = self.pane.lock().ring.end();
+        let end = self.pane.lock().ring().end();
         let found = self.before.iter().zip(matches).map(|(before, matches)| {
             let before = (*before)?;
             match matches.last {
@@ -120,9 +120,12 @@ impl Search {
         let mut from = limit.saturating_sub(limits::STANDS_BYTES);
         while Instant::now() < deadline {
             let (chunk, over) = {
-                let state = self.pane.lock();
-                let most = CHUNK_BYTES.min(to.saturating_sub(from.max(state.ring.start())));
-                (state.ring.read(from, Reading { most, whole_sequences: true, at_end: true }), state.ring.end() <= to)
+                let locked = self.pane.lock();
+                let most = CHUNK_BYTES.min(to.saturating_sub(from.max(locked.ring().start())));
+                (
+                    locked.ring().read(from, Reading { most, whole_sequences: true, at_end: true }),
+                    locked.ring().end() <= to,
+                )
             };
             if chunk.gap.is_some() {
                 matcher.control(chunk.start, Control::LineFeed);
@@ -132,7 +135,7 @@ impl Search {
             // Each match is rejected, so that the last one is found.
             let mut judge = |hit: &Hit| match (self.before.get(hit.pattern), matches.get_mut(hit.pattern)) {
                 (Some(Some(before)), Some(matches)) if hit.start < *before && Instant::now() < deadline => {
-                    let verdict = self.pane.lock().echo.verdict(hit.start, hit.end);
+                    let verdict = self.pane.lock().echo().verdict(hit.start, hit.end);
                     if verdict == echo::Verdict::Answer {
                         matches.last = Some(hit.clone());
                     } else {
@@ -158,7 +161,7 @@ impl Search {
     fn on_screen(&self, matches: &mut [EarlierMatches], deadline: Instant) {
         let Some(set) = &self.core.spec.set else { return };
         let options = CaptureOptions { join: true, ..CaptureOptions::default() };
-        let Some(text) = self.pane.lock().screen.capture(&options) else { return };
+        let Some(text) = self.pane.lock().screen().capture(&options) else { return };
         let mut matcher = Matcher::new(set.clone());
         for line in String::from_utf8_lossy(&text).lines() {
             matcher.text(0, line.as_bytes());

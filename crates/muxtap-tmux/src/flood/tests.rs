@@ -17,7 +17,7 @@ fn look(history: u64, cursor_row: usize, activity: u32, rows: &[&str]) -> Look {
 fn a_pane_may_print_a_burst_and_then_so_much_a_second() {
     let begun = Instant::now();
     let at = |millis| begun + Duration::from_millis(millis);
-    let mut allowance = Allowance { at: begun, ..Allowance::default() };
+    let allowance = Allowance::begin(begun);
     assert!(!allowance.is_exceeded_by(BURST as usize, 0, at(0)));
     assert!(allowance.is_exceeded_by(1, 0, at(0)), "nothing is left");
     assert!(!allowance.is_exceeded_by(RATE as usize / 2 / LATE as usize, 1, at(501)), "late bytes count more");
@@ -30,7 +30,7 @@ fn a_pane_may_print_a_burst_and_then_so_much_a_second() {
 fn a_slow_flood_that_always_waits_exceeds_it_and_one_that_never_does_may_go_on() {
     let begun = Instant::now();
     let seconds_until_exceeded = |waited: u64| {
-        let mut allowance = Allowance { at: begun, ..Allowance::default() };
+        let allowance = Allowance::begin(begun);
         // 200 KB/s, ten times a second.
         let exceeds = |tenth: u64| allowance.is_exceeded_by(20_000, waited, begun + Duration::from_millis(100 * tenth));
         (1..100_000).map(exceeds).position(|is_exceeded| is_exceeded).map(|tenths| tenths / 10)
@@ -45,22 +45,23 @@ fn a_slow_flood_that_always_waits_exceeds_it_and_one_that_never_does_may_go_on()
 fn one_that_was_held_a_moment_ago_may_print_little_and_is_looked_at_longer() {
     let begun = Instant::now();
     let at = |millis| begun + Duration::from_millis(millis);
-    let mut allowance = Allowance::default();
-    allowance.held(at(0));
-    assert_eq!(allowance.patience(), Patience { calm: CALM_LOOKS, trial: TRIAL_LOOKS });
+    let (allowance, mut relapses) = (Allowance::begin(begun), Relapses::default());
+    relapses.held(at(0));
+    assert_eq!(relapses.patience(), Patience { calm: CALM_LOOKS, trial: TRIAL_LOOKS });
+    relapses.let_go(at(1000));
     allowance.let_go(at(1000));
     assert!(!allowance.is_exceeded_by(CAUTION as usize, 0, at(1000)));
     assert!(allowance.is_exceeded_by(1, 0, at(1000)));
-    allowance.held(at(1010));
-    assert_eq!(allowance.patience(), Patience { calm: 2 * CALM_LOOKS, trial: 2 * TRIAL_LOOKS });
+    relapses.held(at(1010));
+    assert_eq!(relapses.patience(), Patience { calm: 2 * CALM_LOOKS, trial: 2 * TRIAL_LOOKS });
     for _ in 0..40 {
-        allowance.let_go(at(1020));
-        allowance.held(at(1030));
+        relapses.let_go(at(1020));
+        relapses.held(at(1030));
     }
-    assert_eq!(allowance.patience(), Patience { calm: MOST_CALM_LOOKS, trial: MOST_TRIAL_LOOKS });
-    allowance.let_go(at(2000));
-    allowance.held(at(2000) + TRUSTED);
-    assert_eq!(allowance.patience(), Patience { calm: CALM_LOOKS, trial: TRIAL_LOOKS }, "it was calm for long");
+    assert_eq!(relapses.patience(), Patience { calm: MOST_CALM_LOOKS, trial: MOST_TRIAL_LOOKS });
+    relapses.let_go(at(2000));
+    relapses.held(at(2000) + TRUSTED);
+    assert_eq!(relapses.patience(), Patience { calm: CALM_LOOKS, trial: TRIAL_LOOKS }, "it was calm for long");
 }
 
 #[test]
@@ -140,7 +141,7 @@ async fn a_pane_that_floods_is_paused_read_and_followed_again_when_it_is_calm() 
     assert_eq!(server.told(2).await, ["unfollowed %1", "seeded %1 First hello"]);
     if let Some(followed) = server.inner.lock().panes.get_mut(&PaneId(1)) {
         // No more will be saved while this test runs.
-        followed.allowance = Allowance { left: 7, at: Instant::now() + TRUSTED * 100, ..Allowance::default() };
+        followed.allowance.set(7, Instant::now() + TRUSTED * 100);
     }
     wire.say("%extended-output %1 0 : little\n%extended-output %1 1 : much");
     assert_eq!(server.told(2).await, ["output %1 little", "output %1 much"], "nothing is lost before");

@@ -3,7 +3,11 @@
 
 use futures_util::FutureExt as _;
 
+use muxtap_core::protocol::ids::PaneId;
+
 use super::*;
+
+use crate::routes::Routes;
 
 const O: u64 = 1;
 const PID: u32 = 4711;
@@ -66,8 +70,13 @@ impl World {
         is_news
     }
 
+    /// The route to that sink.
+    fn route(&self) -> Arc<Route> {
+        Route::new(self.sink.clone(), &self.pane.allowance)
+    }
+
     fn passed(&self) -> OutputAction {
-        OutputAction::Passed(self.sink.clone())
+        OutputAction::Passed(self.route())
     }
 
     /// One that is followed on `O`.
@@ -501,8 +510,45 @@ fn a_window_that_is_linked_elsewhere_too_is_held_for_nobody() {
     for _ in 0..3 {
         assert_eq!(world.pane.output(N, b"twice"), OutputAction::Dropped);
     }
-    assert_eq!(world.pane.flow, Flow::Following { owner: O, sink: world.sink.clone(), ahead: None });
+    assert_eq!(world.pane.flow, Flow::Following { owner: O, route: world.route(), ahead: None });
     assert_eq!(world.pane.carriers().collect::<Vec<_>>(), [O, N]);
+}
+
+/// A draining task that remembers the route passes output on without a look at the state.
+#[test]
+fn a_route_that_is_remembered_ends_with_the_state() {
+    type Change = fn(&mut World);
+    let changes: [(&str, Change); 7] = [
+        ("it is carried elsewhere", |world| drop(world.listed(&[N]))),
+        ("it is not listed", |world| drop(world.listed(&[]))),
+        ("its connection goes", |world| drop(world.pane.lost(O))),
+        ("output may have been lost", |world| drop(world.pane.reseed(GapReason::Paused, &mut world.attempts))),
+        ("it floods", |world| drop(world.pane.hold(&mut world.attempts))),
+        ("it ends", |world| assert!(world.pane.ended(Some(O), Some(PID)))),
+        ("the server is another one", |world| world.pane = FollowedPane::default()),
+    ];
+    for (what, change) in changes {
+        let mut world = World::following();
+        let OutputAction::Passed(route) = world.pane.output(O, b"x") else { panic!("{what}: it is followed") };
+        let mut routes = Routes::default();
+        routes.remember(PaneId(1), &route, true);
+        drop(route);
+        assert_eq!(routes.find(PaneId(1)), Some((world.route(), true)), "{what}");
+        world.listed(&[O, N]);
+        assert!(routes.find(PaneId(1)).is_some(), "{what}: it stays followed on its owner");
+        change(&mut world);
+        assert!(routes.find(PaneId(1)).is_none(), "{what}");
+    }
+}
+
+#[test]
+fn routes_that_have_ended_make_room() {
+    let mut routes = Routes::default();
+    for pane in 0..10_000 {
+        let world = World::following();
+        routes.remember(PaneId(pane), &world.route(), false);
+    }
+    assert!(routes.len() < 10, "{}", routes.len());
 }
 
 #[test]

@@ -1,0 +1,218 @@
+//! What a pane printed, and what follows from it alone: ring, echo filter, marks, screen and times.
+
+use std::time::Instant;
+
+use muxtap_core::{
+    screen::{self, Rules},
+    stream::{
+        echo::EchoFilter,
+        render,
+        ring::Ring,
+        text::{Control, Mark, TextSink},
+    },
+};
+
+use super::{
+    Revision, output_times::OutputTimes, screen_model::ScreenModel, shell_marks::ShellMarks, strings::StringTimeout,
+    watchers::Watchers,
+};
+
+use crate::limits;
+
+/// What a pane printed, and the screen that follows from it.
+pub(super) struct Output {
+    pub(super) ring: Ring,
+    pub(super) echo: EchoFilter,
+    pub(super) shell_marks: ShellMarks,
+    /// The pane's screen. For a pane that has ended: its last screen.
+    pub(super) screen: ScreenModel,
+    /// The timeout of the unterminated string (OSC, DCS …) at the stream's end.
+    pub(super) string: StringTimeout,
+    /// When the last output arrived (or when the pane was first seen).
+    last: Instant,
+    /// When the pane printed what.
+    times: OutputTimes,
+    /// The generation of the sink whose output is taken. Each seed begins a new one.
+    sink_generation: u64,
+    /// Output that is held back: it begins with the end of a character.
+    cut: Option<CutOutput>,
+}
+
+/// Output that begins with the end of a character.
+struct CutOutput {
+    /// All that came since the seed.
+    bytes: Vec<u8>,
+    /// Replies of tmux that may still show the character.
+    left: u8,
+}
+
+/// The result of comparing what is held back with tmux's screen.
+pub(super) enum Completed {
+    /// Nothing was held back.
+    Nothing,
+    /// What is held back may be completed by a later reply.
+    Later,
+    /// This completes what is held back: its beginning and the rest.
+    Now(Vec<u8>),
+}
+
+impl Output {
+    pub(super) fn new(ring_bytes: usize) -> Self {
+        Self {
+            ring: Ring::new(ring_bytes),
+            echo: EchoFilter::default(),
+            shell_marks: ShellMarks::default(),
+            screen: ScreenModel::default(),
+            string: StringTimeout::default(),
+            last: Instant::now(),
+            times: OutputTimes::default(),
+            sink_generation: 0,
+            cut: None,
+        }
+    }
+
+    /// Bytes held: output and screen.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.ring.len() + self.screen.memory() + self.cut.as_ref().map_or(0, |cut| cut.bytes.len())
+    }
+
+    pub(super) fn revision(&self) -> Revision {
+        Revision { end: self.ring.end(), generation: self.screen.generation() }
+    }
+
+    /// Begins a new generation of output and returns it.
+    pub(super) fn begin_generation(&mut self) -> u64 {
+        self.sink_generation += 1;
+        self.sink_generation
+    }
+
+    /// Returns whether output of this generation is taken.
+    pub(super) fn takes(&self, generation: u64) -> bool {
+        self.sink_generation == generation
+    }
+
+    /// Returns when the last output arrived (or when the pane was first seen).
+    pub(super) fn last(&self) -> Instant {
+        self.last
+    }
+
+    /// Notes that what is appended next arrives now. Returns whether the pane had rested before.
+    pub(super) fn arrive(&mut self, now: Instant) -> bool {
+        let quiet = now.duration_since(self.last) >= limits::REST;
+        self.last = now;
+        self.note_time(now);
+        quiet
+    }
+
+    /// Notes that what stands before the stream's end was printed by now.
+    pub(super) fn note_time(&mut self, now: Instant) {
+        let (start, end) = (self.ring.start(), self.ring.end());
+        self.times.note(now, end, start);
+    }
+
+    /// Returns when what stands from this offset on was printed: offsets, and milliseconds since 1970.
+    pub(super) fn times_from(&self, from: u64) -> Vec<(u64, u64)> {
+        self.times.from(from)
+    }
+
+    /// Returns where what was printed at a time or later begins; milliseconds since 1970.
+    pub(super) fn printed_since(&self, at_ms: u64) -> u64 {
+        self.times.begin(at_ms, self.ring.end()).unwrap_or(0).max(self.ring.start())
+    }
+
+    /// Returns where what was printed until a time ends; milliseconds since 1970.
+    pub(super) fn printed_until(&self, at_ms: u64) -> u64 {
+        self.times.end(at_ms, self.ring.end())
+    }
+
+    /// Returns the unfinished last line.
+    pub(super) fn resting_line(&self) -> String {
+        let end = self.ring.end();
+        let from = end.saturating_sub(limits::LAST_LINE_BYTES).max(self.ring.start());
+        let text = render::render_text(&self.ring, from, end);
+        text.rsplit('\n').next().unwrap_or_default().to_owned()
+    }
+
+    /// Appends output to the ring; echo filter, marks and watchers get what it says.
+    pub(super) fn append(&mut self, data: &[u8], watchers: &mut Watchers) {
+        let echo = if self.echo.is_idle() { None } else { Some(&mut self.echo) };
+        self.ring.push(data, &mut Tee { echo, watchers, shell_marks: &mut self.shell_marks });
+        self.string.note(self.ring.string_start());
+    }
+
+    /// Ends the typing of a command line once the mark that begins its output has come. `nonce` is that of the mark.
+    pub(super) fn end_command_line(&mut self, nonce: &str) {
+        if self.echo.command_line().is_none() {
+            return;
+        }
+        let output = self.shell_marks.marks(nonce).and_then(|marks| marks.begin);
+        if output.is_some() {
+            self.echo.command_line_ends(output);
+        }
+    }
+
+    /// Holds output back behind what is held back already, and returns whether that is too much now; `None` if nothing is
+    /// held back.
+    pub(super) fn hold_back_more(&mut self, data: &[u8]) -> Option<bool> {
+        let cut = self.cut.as_mut()?;
+        cut.bytes.extend_from_slice(data);
+        Some(cut.bytes.len() > limits::CUT_BYTES)
+    }
+
+    /// Holds output back that begins with the end of a character of which the beginning came before the seed. Returns
+    /// whether it does.
+    pub(super) fn hold_back_if_cut(&mut self, data: &[u8]) -> bool {
+        let is_cut = self.screen.begins_within_character(data);
+        if is_cut {
+            self.cut = Some(CutOutput { bytes: data.to_vec(), left: limits::CUT_TRIES });
+        }
+        is_cut
+    }
+
+    /// Compares what is held back with tmux's screen.
+    pub(super) fn complete(&mut self, seed: &screen::Seed, rules: Rules) -> Completed {
+        let Some(cut) = &mut self.cut else { return Completed::Nothing };
+        cut.left = cut.left.saturating_sub(1);
+        match self.screen.beginning_of(&cut.bytes, seed, rules) {
+            Some(beginning) => Completed::Now(beginning),
+            None if cut.left == 0 => Completed::Now(Vec::new()),
+            None => Completed::Later,
+        }
+    }
+
+    /// Takes what is held back.
+    pub(super) fn take_held_back(&mut self) -> Option<Vec<u8>> {
+        self.cut.take().map(|cut| cut.bytes)
+    }
+}
+
+/// Passes the decoder's events on to echo filter, watchers and shell marks.
+struct Tee<'a> {
+    echo: Option<&'a mut EchoFilter>,
+    watchers: &'a mut Watchers,
+    shell_marks: &'a mut ShellMarks,
+}
+
+impl TextSink for Tee<'_> {
+    fn text(&mut self, offset: u64, text: &[u8]) {
+        if let Some(echo) = &mut self.echo {
+            echo.text(offset, text);
+        }
+        for watcher in self.watchers.iter_mut() {
+            watcher.text(offset, text);
+        }
+    }
+
+    fn control(&mut self, offset: u64, control: Control) {
+        if let Some(echo) = &mut self.echo {
+            echo.control(offset, control);
+        }
+        for watcher in self.watchers.iter_mut() {
+            watcher.control(offset, control);
+        }
+    }
+
+    fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
+        self.shell_marks.mark(start, end, mark);
+    }
+}

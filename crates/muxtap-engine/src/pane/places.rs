@@ -1,0 +1,135 @@
+//! Places in a pane's stream: where a cursor, a time or a number of lines points to.
+
+use muxtap_api::{Cursor, Error, Gap, GapReason, ReadFormat, Result, Since};
+use muxtap_base::clock;
+use muxtap_core::stream::{render, ring::Reading};
+
+use super::{LockedPane, PaneState};
+
+use crate::limits;
+
+impl PaneState {
+    /// Returns the offset at which a read begins, and what is missing before it.
+    pub(crate) fn resolve_since(&self, locked: &LockedPane, since: &Since) -> Result<(u64, Option<Gap>)> {
+        let start = locked.output.ring.start();
+        Ok(match since {
+            Since::Input => (locked.since_input().map_or(start, |(offset, _)| offset.max(start)), None),
+            Since::Now => (locked.output.ring.end(), None),
+            Since::Start => (start, None),
+            Since::Lines(lines) => (locked.lines_back(*lines), None),
+            Since::Ago(ago) => (locked.output.printed_since(clock::ago_ms(*ago)), None),
+            Since::Time(at) => (locked.output.printed_since(*at), None),
+            Since::At(cursor) => self.locate(locked, cursor)?,
+            Since::Screen => {
+                return Err(Error::invalid(
+                    "since: a read takes input, start, now, lines:N, how long ago (10m) or a cursor; \
+                     for the screen use capture",
+                ));
+            }
+        })
+    }
+
+    /// Returns the offset at which a read ends.
+    pub(crate) fn resolve_until(&self, locked: &LockedPane, until: &Since) -> Result<u64> {
+        match until {
+            Since::Ago(ago) => return Ok(locked.output.printed_until(clock::ago_ms(*ago))),
+            Since::Time(at) => return Ok(locked.output.printed_until(*at)),
+            _ => {}
+        }
+        match self.resolve_since(locked, until).map_err(of_until)? {
+            (offset, None | Some(Gap { reason: GapReason::Trimmed, .. })) => Ok(offset),
+            _ => Err(Error::invalid(
+                "until: this cursor is of another run of muxtap or tmux; what was printed then is not in this stream",
+            )),
+        }
+    }
+
+    /// Returns where a cursor points in this stream. For a cursor of another epoch, or one whose
+    /// bytes were dropped, returns the start of the remaining output and the gap before it.
+    pub(crate) fn locate(&self, locked: &LockedPane, cursor: &Cursor) -> Result<(u64, Option<Gap>)> {
+        let start = locked.output.ring.start();
+        if cursor.pane != self.id() {
+            return Err(Error::invalid(format!(
+                "since: this is a cursor of pane {}, not of {}",
+                cursor.pane,
+                self.id()
+            )));
+        }
+        let epoch = self.epoch();
+        if cursor.epoch.server != epoch.server {
+            return Ok((start, Some(Gap::new(GapReason::ServerRestarted, None))));
+        }
+        if cursor.epoch.engine != epoch.engine {
+            return Ok((start, Some(Gap::new(GapReason::MuxtapRestarted, None))));
+        }
+        if cursor.offset > locked.output.ring.end() {
+            return Err(Error::invalid(
+                "since: this cursor points behind the end of the stream; it was not made by this muxtap",
+            ));
+        }
+        if cursor.offset < start {
+            return Ok((start, Some(Gap::new(GapReason::Trimmed, Some(start - cursor.offset)))));
+        }
+        Ok((cursor.offset, None))
+    }
+}
+
+impl LockedPane {
+    /// Returns how a reader of this format reads.
+    pub(crate) fn reading(&self, most: u64, format: ReadFormat) -> Reading {
+        Reading { most, whole_sequences: format != ReadFormat::Raw, at_end: self.process.has_ended() }
+    }
+
+    /// Returns when what stands from this offset on was printed: offsets, and milliseconds since 1970.
+    pub(crate) fn output_times(&self, from: u64) -> Vec<(u64, u64)> {
+        self.output.times_from(from)
+    }
+
+    /// Returns where what was printed at a time or later begins; milliseconds since 1970.
+    pub(crate) fn printed_since(&self, at_ms: u64) -> u64 {
+        self.output.printed_since(at_ms)
+    }
+
+    /// Returns the unfinished last line.
+    pub(crate) fn resting_line(&self) -> String {
+        self.output.resting_line()
+    }
+
+    /// Returns where the last `lines` lines begin.
+    pub(crate) fn lines_back(&self, lines: u32) -> u64 {
+        let (start, end) = (self.output.ring.start(), self.output.ring.end());
+        let mut from = end;
+        let mut left = lines;
+        // Searches from the end in pieces, until there are enough line ends.
+        let mut last = true;
+        while from > start {
+            let to = from;
+            from = from.saturating_sub(4096).max(start);
+            let bytes = self.output.ring.bytes(from, to);
+            for (index, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+                // A line end behind which nothing is shown belongs to the last line: the mark of an
+                // exit wrapper, colours put back.
+                if std::mem::take(&mut last) && self.shows_nothing(from + index as u64 + 1) {
+                    continue;
+                }
+                if left <= 1 {
+                    return if lines == 0 { end } else { from + index as u64 + 1 };
+                }
+                left -= 1;
+            }
+        }
+        if lines == 0 { end } else { start }
+    }
+
+    /// Returns whether what stands from here to the end shows no character.
+    fn shows_nothing(&self, from: u64) -> bool {
+        let end = self.output.ring.end();
+        end - from <= limits::LAST_LINE_BYTES && render::render_text(&self.output.ring, from, end).is_empty()
+    }
+}
+
+/// Makes an error about `since` one about `until`, which takes the same.
+pub(crate) fn of_until(mut error: Error) -> Error {
+    error.message = error.message.replacen("since:", "until:", 1);
+    error
+}
