@@ -19,9 +19,9 @@ pub struct PageFile {
     pub path: String,
     /// The text: UTF-8, at most 4 MiB.
     pub text: String,
-    /// The state of the file, which a save sends back; another text has another version.
+    /// The state of the text; pass it back to save the file.
     pub version: String,
-    /// Whether the file can be saved.
+    /// Whether it can be saved.
     pub writable: bool,
 }
 
