@@ -1,4 +1,4 @@
-// The page: login, what is shown, theme.
+// The page: login, routing, theme.
 
 import { App, paneName, samePane } from "./app";
 import { button, fill, h } from "./dom";
@@ -12,13 +12,13 @@ import { waitDialog, Waits } from "./view/waits";
 import { Wall } from "./view/wall";
 import { WorkspaceView } from "./workspace/view";
 
-/** The code of a link. */
+/** Matches the code in a link. */
 const CODE = /[#&]code=([\w-]+)/;
-/** Milliseconds after which a new connection's list has every server's panes. */
+/** Milliseconds after which a new connection's list contains every server's panes. */
 const LIST_TIME = 3000;
 const THEMES = ["auto", "light", "dark"] as const;
 
-/** Trades the code of the address for the cookie. Returns false where there is neither. */
+/** Trades the code in the address for the cookie. Returns false if there is neither. */
 async function login(say: (words: string) => void): Promise<boolean> {
     const code = CODE.exec(location.hash)?.[1];
     for (let wait = 500; code !== undefined; wait = Math.min(wait * 2, 4000)) {
@@ -29,14 +29,14 @@ async function login(say: (words: string) => void): Promise<boolean> {
             credentials: "same-origin",
         }).catch(() => null);
         if (answer !== null) {
-            // The code works once: it is not kept in the address, whatever became of it.
+            // The code works once: it is removed from the address, whatever the result.
             history.replaceState(null, "", location.pathname);
             if (answer.ok) {
                 return true;
             }
             break;
         }
-        // A link that is bad took no code: it stays in the address, and is tried again.
+        // Without a response the code was not used: it stays in the address, and is tried again.
         say("muxtap does not answer. Trying again…");
         await new Promise((resolve) => setTimeout(resolve, wait));
     }
@@ -44,7 +44,7 @@ async function login(say: (words: string) => void): Promise<boolean> {
     return answer === null || answer.status !== 401;
 }
 
-/** What who is not let in sees. */
+/** The view for a browser without a session. */
 function loginView(again: () => void): HTMLElement {
     return h(
         "main",
@@ -61,7 +61,7 @@ function loginView(again: () => void): HTMLElement {
 
 function sayLogin(): void {
     fill(document.body, loginView(() => location.reload()));
-    // A link that is followed in this very window changes the address alone.
+    // A link that is opened in this window changes only the address.
     addEventListener("hashchange", () => location.reload());
 }
 
@@ -120,7 +120,7 @@ class Page {
         setInterval(() => this.link(), 1000);
         addEventListener("hashchange", () => {
             if (CODE.test(location.hash)) {
-                // The address is trimmed when the answer comes: nothing is shown for it.
+                // The address is trimmed when the response comes; nothing is shown for the code.
                 void login((text) => app.note({ kind: "error", text, ms: 3000 })).then((may) => {
                     this.route();
                     return may && app.connection.connect();
@@ -130,7 +130,8 @@ class Page {
             this.route();
         });
         addEventListener("keydown", (event) => this.key(event));
-        // Before an editor, a conversation or a form keeps its keys to itself: this is the way out of each.
+        // In the capture phase, before an editor, a conversation or a form handles the key: the
+        // chord leaves each of them.
         addEventListener(
             "keydown",
             (event) => {
@@ -149,7 +150,8 @@ class Page {
                 this.workspace.reconnect();
             }
         });
-        // A page in the back/forward cache has no connection: it takes a new one when it comes back.
+        // A page in the back/forward cache has no connection, and connects again when it comes
+        // back.
         addEventListener("pagehide", () => {
             app.connection.close();
             this.workspace.disconnect();
@@ -159,7 +161,8 @@ class Page {
                 app.connection.probe();
             }
         });
-        // On iOS a keyboard lies over the page, which is not told of it: the row of keys stays above.
+        // On iOS the keyboard covers the page without resizing it: the row of keys stays above the
+        // keyboard.
         visualViewport?.addEventListener("resize", () => {
             const { height, scale } = visualViewport as VisualViewport;
             const covered = scale === 1 && height < innerHeight - 1;
@@ -212,7 +215,7 @@ class Page {
         this.pane?.focus();
     }
 
-    /** A pane that was in front and is no more: the wall comes back once the list is known. */
+    /** Handles the end of the pane in front: the wall comes back once the list is known. */
     private gone(): void {
         const { app, pane } = this;
         if (pane === null || app.link !== "open") {
@@ -223,8 +226,8 @@ class Page {
             this.wasAt = app.readyAt;
             return;
         }
-        // A daemon that began anew has other keys for the same panes. Under one that goes on, tmux has begun anew: then
-        // a pane of this name is another one.
+        // A restarted daemon has other keys for the same panes. If the daemon is the same, tmux was
+        // restarted, and a pane with this name is another one.
         const key = this.was?.key === pane.key && this.wasAt !== app.readyAt ? samePane(app.panes, pane.key, this.was) : null;
         if (key !== null) {
             location.replace(`#pane/${key}`);
@@ -240,11 +243,13 @@ class Page {
     }
 
     private goneTimer: ReturnType<typeof setTimeout> | null = null;
-    /** What the list said last of the pane in front. */
+    /** The last listed state of the pane in front. */
     private was: PaneInfo | undefined;
     private wasAt = 0;
 
-    /** The login was taken away. What is open stays as it is behind the words: a file may have text that is not saved. */
+    /**
+     * Handles a revoked login. Open content stays behind the message: a file may have unsaved text.
+     */
     private bar(): void {
         this.letIn();
         this.workspace.disconnect();
@@ -307,7 +312,7 @@ class Page {
         return made;
     }
 
-    // --- keys outside of terminals
+    // --- keys outside terminals
 
     private key(event: KeyboardEvent): void {
         const target = event.target as HTMLElement;

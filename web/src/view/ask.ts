@@ -1,8 +1,8 @@
-// A question to the person before something is lost.
+// Asks the person before something is lost.
 
 import { button, clean, h } from "../dom";
 
-/** Asks; true where the person chose to do it, false for anything else. */
+/** Asks a question; true if the person confirms, false for anything else. */
 export function confirmed(question: string, yes: string, no: string): Promise<boolean> {
     return new Promise((resolve) => {
         const dialog = h("dialog", { cls: "dialog", "aria-label": "A question" });
@@ -19,7 +19,7 @@ export function confirmed(question: string, yes: string, no: string): Promise<bo
     });
 }
 
-/** Asks whether text that is not saved may go. */
+/** Asks whether to discard unsaved text. */
 export function discards(what: string): Promise<boolean> {
     return confirmed(`${what} has text that is not saved.`, "Discard", "Keep");
 }

@@ -1,4 +1,4 @@
-// What a person types into a pane: keyboard, input methods, paste, and a bar of keys for touch.
+// The input for a pane: keyboard, input methods, paste, and a bar of keys for touch.
 
 import type { App } from "../app";
 import { button, h } from "../dom";
@@ -8,19 +8,19 @@ import { fitting } from "../fit";
 import type { Typed } from "../types";
 
 const MAC = /Mac|iPhone|iPad/.test(navigator.platform);
-/** Characters of a paste; a message has at most 1 MiB. */
+/** Maximum length of a paste, in characters; a message has at most 1 MiB. */
 const MOST_PASTE = 200_000;
 
 export interface Keyboard {
     type(typed: Typed): void;
-    /** Whether the program brackets pastes itself. */
+    /** Returns whether the program requested bracketed pastes. */
     bracketed(): boolean;
-    /** Copies what is selected; `false`: nothing is. */
+    /** Copies the selection; `false` if it is empty. */
     copy(): boolean;
 }
 
 export class Input {
-    /** The hidden field that has the focus while a pane is typed into. */
+    /** The hidden field that has the focus while the person types into a pane. */
     readonly field: HTMLTextAreaElement;
     readonly bar: HTMLElement;
     private control = false;
@@ -131,7 +131,7 @@ export class Input {
 
     private key(label: string, title: string, press: () => void): HTMLButtonElement {
         const made = button(label, press, { title, "aria-label": title, tabindex: "-1" });
-        // The field keeps the focus, so that a phone keeps its keyboard.
+        // The field keeps the focus, and a phone its keyboard.
         made.addEventListener("pointerdown", (event) => event.preventDefault());
         return made;
     }
@@ -163,12 +163,12 @@ export class Input {
             return;
         }
         const copy = event.ctrlKey && !event.altKey && event.key.toLowerCase() === "c";
-        // With Shift it is never an interrupt, also where nothing is selected any more.
+        // With Shift it is never an interrupt, even without a selection.
         if (copy && (this.keyboard.copy() || event.shiftKey)) {
             event.preventDefault();
             return;
         }
-        // Pasting is the browser's: its event brings what the clipboard holds.
+        // The browser pastes: its event has the clipboard's content.
         if (event.ctrlKey && event.shiftKey && event.key.toLowerCase() === "v") {
             return;
         }
@@ -201,8 +201,9 @@ export class Input {
         }
     }
 
-    // A keyboard on glass composes each word: what it has so far is typed at once, and mended when it changes. What an
-    // input method composes (Chinese, Japanese, Korean) is shown beside the cursor and typed when it is chosen.
+    // An on-screen keyboard composes each word: its text so far is typed at once, and corrected
+    // when it changes. Text that an input method composes (Chinese, Japanese, Korean) is shown
+    // beside the cursor, and typed when it is chosen.
 
     private compose(begins: boolean): void {
         this.composing = begins;
@@ -248,7 +249,7 @@ export class Input {
         this.settle();
     }
 
-    /** A keyboard on glass sends no key for a deletion in an empty field: something is always in it. */
+    /** Fills the field: an on-screen keyboard sends no key for a deletion in an empty one. */
     private settle(): void {
         if (!this.composing) {
             this.field.value = "  ";

@@ -8,7 +8,7 @@ export interface Command {
     run(): void;
 }
 
-/** Shows the palette; whatever had the focus gets it back. */
+/** Shows the palette; the previous focus returns afterwards. */
 export function openPalette(commands: Command[]): void {
     if (document.querySelector("dialog[open]") !== null) {
         return;

@@ -1,11 +1,14 @@
-// Search in what a pane printed, newest first.
+// Search in a pane's output, newest first.
 
 import { button, fill, h } from "../dom";
 import type { Feed } from "../feed";
 import { lineOf, textOf } from "../screen";
 import type { Connection } from "../wire";
 
-/** Lines that are asked for at once, that are searched in all, and hits that are shown. */
+/**
+ * Lines that are requested at once; below, that are searched in all, and the maximum number of
+ * hits.
+ */
 const PART = 1000;
 const MOST_LINES = 100_000;
 const MOST_HITS = 200;

@@ -1,4 +1,5 @@
-// Waits: those that are open, and new ones. The daemon waits; the page is told, however often its link breaks.
+// Waits: the open ones, and new ones. The daemon waits and notifies the page, however often its
+// connection breaks.
 
 import { type App, http, messageOf, paneName } from "../app";
 import { button, clean, h, type Kept, Keyed, write } from "../dom";
@@ -37,7 +38,10 @@ export class Waits {
 
     private readonly cards = new Keyed<Wait>(this.list, (wait, id) => this.card(wait, id));
 
-    /** A wait's conditions stay; its panes' names and its time do not. */
+    /**
+     * Returns a wait's card. Its conditions never change; its panes' names and its remaining time
+     * do.
+     */
     private card(wait: Wait, id: string): Kept<Wait> {
         const panes = h("span", { cls: "panes" });
         const named = new Keyed<PaneInfo | undefined>(panes, (pane, name) => {
@@ -79,12 +83,12 @@ function time(seconds: number): string {
     return seconds >= 3600 ? `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min` : seconds >= 60 ? `${Math.floor(seconds / 60)} min ${seconds % 60} s` : `${seconds} s`;
 }
 
-/** Makes a text a regex that matches it alone. */
+/** Returns a regex that matches only this text. */
 export function escaped(text: string): string {
     return text.replace(/[\\^$.*+?()[\]{}|#&\-~]/g, "\\$&").replace(/\s+/g, "\\s+");
 }
 
-/** Asks for what is to be waited for in a pane, and sets the wait. */
+/** Asks for the condition of a wait in a pane, and sets the wait. */
 export function waitDialog(app: App, key: string, selected: string): void {
     const pane = app.panes.get(key);
     if (pane === undefined) {
@@ -146,7 +150,7 @@ async function begin(app: App, key: string, what: object, words: string): Promis
 
 let all: Followed<Mine> | undefined;
 
-/** Those that this page has set, for its life. */
+/** Returns the waits that this page has set while it is open. */
 function followed(app: App): Followed<Mine> {
     if (all === undefined) {
         const made = new Followed<Mine>(

@@ -1,5 +1,6 @@
-// An agent session: what the agent says and does, its questions as buttons, and prompts. Events come as a stream that
-// goes on where it broke.
+// An agent session: the agent's messages and actions, its questions as buttons, and prompts.
+//
+// Events come as a stream that continues after a break.
 
 import { type App, http, messageOf } from "../app";
 import { button, clean, fill, h } from "../dom";
@@ -19,9 +20,12 @@ interface Entry {
     event: Record<string, unknown> & { type: string };
 }
 
-/** Elements that are kept; older ones go. */
+/** Maximum number of elements; older ones are removed. */
 const MOST = 1000;
-/** Conversations that are read at once: a browser has six connections to a host, for all of its windows. */
+/**
+ * Conversations that are read at once: a browser has six connections to a host, for all of its
+ * windows.
+ */
 const STREAMS = new Streams<Chat>(3);
 
 export class Chat implements Shown {
@@ -61,7 +65,7 @@ export class Chat implements Shown {
         });
         const tools = h("div", { cls: "row-of" }, {}, this.state, button("Stop", () => void this.ask("POST", "/interrupt"), { title: "Interrupt the prompt that runs" }), button("Send", send, { cls: "primary" }));
         this.element = h("div", { cls: "chat" }, {}, this.log, this.asks, h("div", { cls: "chat-form" }, {}, field, tools));
-        // Of more conversations than may be read at once, those that were looked at last are.
+        // Of more conversations than can be read at once, the last used ones are read.
         this.element.addEventListener("focusin", () => !this.over && STREAMS.want(this));
         document.addEventListener("visibilitychange", this.seen);
     }
@@ -75,7 +79,7 @@ export class Chat implements Shown {
         }
     };
 
-    /** A conversation that nobody sees holds no connection, and goes on where it was when it is seen again. */
+    /** A hidden conversation holds no connection, and continues when it is visible again. */
     visible(shown: boolean): void {
         if (this.shown !== shown) {
             this.shown = shown;
@@ -93,7 +97,8 @@ export class Chat implements Shown {
         };
         source.onerror = () => {
             this.say("no link, trying again");
-            // A browser tries again after a break, but not after an answer that is no stream: 502 of a proxy, a daemon that starts.
+            // A browser retries after a break, but not after a response that is not a stream: a
+            // proxy's 502, a starting daemon.
             if (source.readyState === EventSource.CLOSED) {
                 this.tries += 1;
                 this.retry = setTimeout(() => this.start(), againAfter(this.tries));
@@ -163,7 +168,7 @@ export class Chat implements Shown {
         return element;
     }
 
-    /** Text that comes in parts is one paragraph. */
+    /** Appends text that comes in parts to one paragraph. */
     private stream(kind: string, text: string): void {
         const atEnd = this.log.scrollTop + this.log.clientHeight >= this.log.scrollHeight - 40;
         if (this.open?.kind === kind) {
@@ -257,7 +262,7 @@ export class Chat implements Shown {
     }
 }
 
-/** Lines of a diff are marked by their first character. */
+/** Marks the lines of a diff by their first character. */
 function diffLines(parent: HTMLElement, text: string): void {
     const isDiff = /^(@@|---|\+\+\+|diff )/m.test(text);
     if (!isDiff) {

@@ -1,11 +1,11 @@
-// A file in a pane. The editor itself is loaded when it is first used.
+// A file in a pane. The editor itself is loaded on first use.
 
 import { type App, messageOf } from "../app";
 import { button, fill, h } from "../dom";
 import { discards } from "../view/ask";
 import type { Shown } from "./content";
 
-/** What editor/code.ts makes. */
+/** The result of editor/code.ts. */
 export interface CodeEditor {
     element: HTMLElement;
     text(): string;
@@ -19,7 +19,7 @@ export interface CodeModule {
 interface FileAnswer {
     path: string;
     text: string;
-    /** Empty where the file is not there yet. */
+    /** Empty if the file does not exist yet. */
     version: string;
     writable?: boolean;
 }
@@ -44,7 +44,7 @@ export class EditorPane implements Shown {
         void this.load();
     }
 
-    /** The browser asks before a page with unsaved text is left. */
+    /** Asks, through the browser, before a page with unsaved text is left. */
     private readonly leaving = (event: BeforeUnloadEvent): void => {
         if (this.dirty) {
             event.preventDefault();
@@ -115,7 +115,9 @@ export class EditorPane implements Shown {
         }
     }
 
-    /** Saves; a file that somebody else has changed meanwhile is not overwritten unasked. */
+    /**
+     * Saves; a file that another program has changed meanwhile is not overwritten without asking.
+     */
     private async write(force: boolean): Promise<void> {
         if (this.code === null || this.saving) {
             return;

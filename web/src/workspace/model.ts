@@ -1,5 +1,7 @@
-// A device's workspace: tabs, each a tree of panes. Values alone: the time is given, and every change is either made
-// whole or not at all. The rules are those of docs/devices.md, and the same as the command line's.
+// A device's workspace: tabs, each a tree of panes.
+//
+// Pure values: the time is a parameter, and every change is made whole or not at all. The rules are
+// those of docs/devices.md, and the same as the command line's.
 
 import { parseSelector, refuse, WorkspaceError } from "./selector";
 
@@ -44,7 +46,10 @@ export interface Layout {
 
 export interface Applied {
     appliedRevision: number;
-    /** The answer to an earlier request with this key: nothing was changed now. */
+    /**
+     * Whether this is the response to an earlier request with this key, and nothing was changed
+     * now.
+     */
     replayed?: boolean;
     tab?: Tab;
     pane?: Pane;
@@ -79,7 +84,7 @@ type Content =
     | { editor: string }
     | { ref: ContentRef };
 
-/** Which members each command takes: those with `!` it needs. */
+/** The arguments of each command; those with `!` are required. */
 const COMMANDS: Record<string, string[]> = {
     "new-tab": ["title", "browser", "editor"],
     "select-tab": ["target!"],
@@ -103,7 +108,7 @@ const NEED_KEY = new Set(["new-tab", "split-pane", "attach-terminal", "bind", "r
 
 const invalid = (message: string) => new WorkspaceError("INVALID_ARGUMENT", message);
 
-/** Reads a command's arguments. Throws `INVALID_ARGUMENT`. */
+/** Parses a command's arguments. Throws `INVALID_ARGUMENT`. */
 export function checkArgs(command: string, args: unknown): Args {
     const known = COMMANDS[command];
     if (known === undefined) {
@@ -182,7 +187,11 @@ function renamed(place: Place, name: (id: string) => string): Place {
         : { split: { ...place.split, first: renamed(place.split.first, name), second: renamed(place.split.second, name) } };
 }
 
-/** Gives a pane's side of the nearest split in a direction a share. Null: it is not here; false: there is no such split. */
+/**
+ * Sets the share of a pane's side of the nearest split in a direction.
+ *
+ * Null: the pane is not in the tree; false: there is no such split.
+ */
 function resized(place: Place, pane: string, direction: Direction, percent: number): { place: Place; done: boolean } | null {
     if ("pane" in place) {
         return place.pane === pane ? { place, done: false } : null;
@@ -234,7 +243,7 @@ function checkRef(ref: ContentRef): void {
 
 const limit = (what: string, most: number) => new WorkspaceError("RESOURCE_LIMIT", `a workspace has at most ${most} ${what}`);
 
-/** A change at work on a copy of the layout. */
+/** A change in progress, on a copy of the layout. */
 class Changing {
     constructor(
         readonly layout: Layout,
@@ -541,7 +550,7 @@ class Changing {
         layout.tabs = layout.tabs.filter((one) => one.id !== id);
         layout.panes = layout.panes.filter((one) => one.tabId !== id);
         if (layout.activeTabId === id) {
-            // The one that takes its place in the row, else the last.
+            // The tab that takes its position, or else the last one.
             const next = layout.tabs[at] ?? layout.tabs[layout.tabs.length - 1];
             if (next === undefined) {
                 delete layout.activeTabId;
@@ -574,7 +583,7 @@ class Changing {
     }
 
     private touchPane(pane: Pane): void {
-        // A reserved pane's time goes on from when it was reserved.
+        // A reserved pane's timeout continues from when it was reserved.
         if (pane.status === "ready" || pane.layoutRevision === this.layout.workspaceRevision) {
             pane.updatedAt = this.now;
         }
@@ -604,7 +613,7 @@ export class Workspace {
         return new Workspace({ version: 1, layout: { deviceId, workspaceRevision: 1, tabs: [], panes: [], nextId: 1 }, answers: [] });
     }
 
-    /** Reads what was kept. Null: it is not this device's, or not whole. */
+    /** Parses a stored state. Null: it belongs to another device, or is incomplete. */
     static read(text: string, deviceId: string): Workspace | null {
         try {
             const state = JSON.parse(text) as State;
@@ -627,7 +636,7 @@ export class Workspace {
         return this.state.layout.workspaceRevision;
     }
 
-    /** The answer that this key of a caller has had. */
+    /** Returns the first response to a caller's key. */
     answered(caller: string, key: string | undefined, now: number): Answer | undefined {
         return this.state.answers.find((one) => one.caller === caller && one.key === key && now - one.at <= ANSWER_MS);
     }
@@ -679,7 +688,7 @@ export class Workspace {
         return applied;
     }
 
-    /** Releases reserved panes whose time is over; returns how many. */
+    /** Releases reserved panes whose timeout has passed; returns their number. */
     releaseOverdue(now: number): number {
         const overdue = this.layout.panes.filter((one) => one.status === "pending" && one.updatedAt + PENDING_MS <= now);
         for (const pane of overdue) {
@@ -688,14 +697,14 @@ export class Workspace {
         return overdue.length;
     }
 
-    /** What is published. */
+    /** Returns the snapshot to publish. */
     snapshot(now: number): object {
         const { nextId: _, ...layout } = this.layout;
         return { ...layout, capturedAt: now };
     }
 }
 
-/** What always holds of a layout. */
+/** Returns whether the invariants of a layout hold. */
 export function isWhole(layout: Layout): boolean {
     const ids = [...layout.tabs.map((tab) => tab.id), ...layout.panes.map((pane) => pane.id)];
     const owners = [...layout.tabs, ...layout.panes];

@@ -1,4 +1,4 @@
-// A pane that shows nothing yet: its person chooses.
+// A pane without content yet: the person chooses it.
 
 import { type App, http, messageOf, paneName, serverName } from "../app";
 import { button, clean, fill, h, Keyed, write } from "../dom";

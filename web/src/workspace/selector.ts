@@ -1,8 +1,8 @@
-// Selectors: the words that name a tab, a pane, a terminal or a session. There is no shorthand.
+// Selectors: the names of a tab, a pane, a terminal or a session. No shorthand exists.
 
 export const FORMS = "tab:ID, tab-name:NAME, tab-index:N, pane:ID, pane-index:N (with a tab), terminal:ID, session:PROVIDER:ID";
 
-/** An error of a workspace, as it goes over the wire. */
+/** An error of a workspace, as it is on the wire. */
 export class WorkspaceError extends Error {
     constructor(
         readonly code: string,
@@ -26,7 +26,7 @@ export function refuse(message: string): WorkspaceError {
     return new WorkspaceError("INVALID_TARGET", message);
 }
 
-/** Reads a selector. Throws `INVALID_TARGET` with the forms that exist. */
+/** Parses a selector. Throws `INVALID_TARGET`, with the valid forms. */
 export function parseSelector(text: string): Selector {
     const wrong = refuse(`${JSON.stringify(text)} is no selector; the forms are ${FORMS}`);
     const colon = text.indexOf(":");

@@ -1,5 +1,6 @@
-// The workspace on the screen: tabs, split places, and panes of five kinds. A pane's element is never moved in the
-// document, so that a web page in it is not loaded again.
+// The workspace on the screen: tabs, splits, and panes of five kinds.
+//
+// A pane's element is never moved in the document: a web page in it would be loaded again.
 
 import { type App, paneName } from "../app";
 import { button, clean, fill, h } from "../dom";
@@ -17,7 +18,7 @@ interface Box {
     height: number;
 }
 
-/** Words for what a request asks. */
+/** Returns a request in words. */
 function requestWords(request: Request): string {
     const args = Object.entries(request.args)
         .filter(([name]) => name !== "tab")
@@ -65,7 +66,7 @@ export class WorkspaceView {
                     this.drawTabs();
                 },
                 unsaved: () => {
-                    // The first one is read before there is anything.
+                    // The first read comes before `contents` exists.
                     const files = [...(this.contents ?? [])].map(([id, content]) => [id, content.unsavedFile] as const);
                     return new Map(files.filter((one): one is readonly [string, string] => one[1] !== null));
                 },
@@ -85,7 +86,7 @@ export class WorkspaceView {
         this.element = h("section", { cls: "workspace", "aria-label": "Workspace" }, {}, this.notice, this.tabs, this.area);
         app.on("panes", () => this.refresh());
         app.on("may", () => {
-            // Who only looks is no device: nobody could change what it shows.
+            // A read-only page is not a device: it could not change the workspace for its callers.
             if (app.mayType) {
                 this.device.check();
             }
@@ -111,7 +112,7 @@ export class WorkspaceView {
         }
     }
 
-    /** Does what the person asks, and says what is wrong with it. */
+    /** Carries out the person's change, and shows its error. */
     act(command: string, args: object): ReturnType<Device["act"]> | null {
         try {
             return this.device.act(command, args);
@@ -149,7 +150,10 @@ export class WorkspaceView {
         this.update();
     }
 
-    /** Takes the workspace from another window, which may have closed a pane whose text is not saved here. */
+    /**
+     * Takes over the workspace from another window, which may have closed a pane with unsaved text
+     * in this one.
+     */
     private async takeOver(): Promise<void> {
         const files = this.device.losesByTaking();
         if (files.length === 0 || (await discards(`The other window has closed ${files.join(", ")}, which`))) {
@@ -157,7 +161,9 @@ export class WorkspaceView {
         }
     }
 
-    /** What the page's commands do with the tab in front: a terminal takes every other key, Tab too. */
+    /**
+     * Returns the page's commands for the tab in front: a terminal takes every other key, even Tab.
+     */
     commands(): Command[] {
         const tab = this.active;
         const all: Command[] = [{ name: "Workspace: new tab", run: () => this.open("new-tab", {}) }];
@@ -204,7 +210,7 @@ export class WorkspaceView {
         return all;
     }
 
-    /** Makes a change, and gives the keys to the pane that is active then. */
+    /** Makes a change, and focuses the pane that is active afterwards. */
     private open(command: string, args: object): void {
         if (this.act(command, args) !== null) {
             this.focusPane(this.active?.activePaneId);
@@ -217,7 +223,7 @@ export class WorkspaceView {
         }
     }
 
-    /** The devices that need not ask, each with a button that takes this away. */
+    /** Shows the permanently allowed devices, each with a button to revoke the permission. */
     showAllowed(): void {
         if (document.querySelector("dialog[open]") !== null) {
             return;
@@ -395,7 +401,7 @@ export class WorkspaceView {
         style.height = `${box.height}%`;
     }
 
-    /** The bars between places, which change their shares. */
+    /** Draws the bars between places, which change their shares. */
     private drawBars(): void {
         const seen = new Set<string>();
         const tab = this.active;
@@ -423,7 +429,8 @@ export class WorkspaceView {
             bar.style.width = across ? "" : `${box.width}%`;
             bar.style.height = across ? `${box.height}%` : "";
             const set = (share: number) => {
-                // The nearest split above a pane counts: the first side's pane that is next to the bar.
+                // The nearest split above a pane counts: the first side's pane that is next to the
+                // bar.
                 const pane = nearest(first, direction);
                 const value = Math.max(5, Math.min(95, Math.round(share)));
                 if (pane !== null && value !== percent) {
@@ -508,7 +515,7 @@ function place(node: Place, box: Box, boxes: Map<string, Box>): void {
     place(node.split.second, other, boxes);
 }
 
-/** A pane of the first side for which the split around it is the nearest in this direction. */
+/** Returns a pane for which the nearest split in this direction is the one above `node`. */
 function nearest(node: Place, direction: string): { id: string; first: boolean } | null {
     if ("pane" in node) {
         return { id: node.pane, first: true };
@@ -519,7 +526,7 @@ function nearest(node: Place, direction: string): { id: string; first: boolean }
     return nearest(node.split.first, direction) ?? nearest(node.split.second, direction);
 }
 
-/** The devices that change this workspace without asking. */
+/** Returns the devices that may change this workspace without asking. */
 function allowed(): string[] {
     return JSON.parse(localStorage.getItem("muxtap-allowed") ?? "[]") as string[];
 }
