@@ -180,8 +180,8 @@ impl DeviceSessions {
             families.remove(at);
             return Err(unknown());
         }
-        // On a failed write the family keeps its old tokens: the caller retries with the old refresh
-        // token, which must not count as used twice.
+        // On a failed write the family keeps its old tokens: the caller retries with the old
+        // refresh token, which must not count as used twice.
         let before = family.clone();
         let session = renew(family, now_ms).map_err(|error| (error, None))?;
         if let Err(error) = self.write(&families) {

@@ -34,7 +34,7 @@ pub struct Share {
 pub struct Answer {
     /// The message, as JSON.
     pub text: String,
-    /// Its part of the budget, to keep until the message is written.
+    /// The response's part of the budget, to keep until the message is written.
     pub share: Option<Share>,
 }
 

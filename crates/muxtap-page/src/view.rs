@@ -21,7 +21,7 @@ pub(super) struct View {
     pub(super) credit: bool,
     /// When the next message may be sent.
     pub(super) turns: Turns,
-    /// Whether the pane may have changed since it was last looked at.
+    /// Whether the pane may have changed since it was last read.
     pub(super) dirty: bool,
     /// Whether the view is queued, or waits for its pace.
     pub(super) queued: bool,

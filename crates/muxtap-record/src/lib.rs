@@ -364,8 +364,8 @@ impl Recordings {
         Ok(handle)
     }
 
-    /// Returns the directory of recordings; creates it if it is missing. Error: `CONFLICT` if it is not
-    /// private to the user.
+    /// Returns the directory of recordings; creates it if it is missing. Error: `CONFLICT` if it is
+    /// not private to the user.
     fn own_dir(&self) -> Result<PathBuf> {
         let none = || Error::invalid("file: this process has no directory of recordings; give an absolute path");
         let dir = self.inner.dir.clone().ok_or_else(none)?;

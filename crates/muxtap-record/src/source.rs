@@ -1,6 +1,6 @@
 //! The events of one pane in recorded order: output with its time, sizes, inputs, markers, the end.
 //!
-//! It follows the pane through its handle, as any program can.
+//! The source follows the pane through its handle, as any program can.
 
 use std::{
     collections::VecDeque,
@@ -79,8 +79,8 @@ pub(super) struct Source {
     given_up: Option<u64>,
     /// When past output was printed: offsets, and times since the recording's beginning.
     past: VecDeque<(u64, Duration)>,
-    /// The end of the output when the recording began, while older output is read, which has the times
-    /// of its marks.
+    /// The end of the output when the recording began, while older output is read, which has the
+    /// times of its marks.
     past_end: Option<u64>,
     /// How long before `now` the recording begins; below, the time at which reading began.
     lead: Duration,
@@ -181,7 +181,7 @@ impl Source {
         self.lead + at.saturating_duration_since(self.now)
     }
 
-    /// Returns the next event; [`Item::Due`] if there is none until then. `None`: the engine stops,
+    /// Returns the next event; [`Item::Due`] if none comes until then. `None`: the engine stops,
     /// or all events were returned. Cancel safe: nothing is lost.
     pub(super) async fn next(&mut self, until: Option<Instant>) -> Result<Option<Item>> {
         loop {

@@ -39,10 +39,8 @@ pub(super) enum Message {
 /// A JSON-RPC error.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct RpcError {
-    /// The code.
     #[serde(default)]
     pub(super) code: i64,
-    /// The message.
     #[serde(default)]
     pub(super) message: String,
     #[serde(default)]
@@ -90,8 +88,7 @@ impl Message {
         }
     }
 
-    /// Returns whether the beginning of an overlong line is that of an update, which needs no
-    /// response.
+    /// Returns whether an overlong line begins like an update, which needs no response.
     pub(super) fn is_update(head: &[u8]) -> bool {
         let head: String =
             String::from_utf8_lossy(head).chars().filter(|letter| !letter.is_ascii_whitespace()).collect();

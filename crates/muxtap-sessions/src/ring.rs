@@ -27,9 +27,8 @@ pub(super) struct Ring {
 /// A retained event.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
-    /// When it happened, in milliseconds since 1970.
+    /// When the event happened, in milliseconds since 1970.
     pub(super) at_ms: u64,
-    /// The event.
     pub(super) event: AgentEvent,
     bytes: usize,
 }
@@ -40,7 +39,7 @@ impl Ring {
         Self { run, events: VecDeque::new(), first: 0, bytes: 0, last_prompt: 0 }
     }
 
-    /// Returns the cursor behind the last event.
+    /// Returns the cursor after the last event.
     pub(super) fn end(&self) -> EventCursor {
         self.cursor(self.first + self.events.len() as u64)
     }

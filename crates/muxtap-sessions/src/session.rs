@@ -56,7 +56,6 @@ pub(super) const WHERE_TO_ANSWER: &str =
 /// follows.
 const FIRST_REQUEST: u64 = 1;
 
-/// A session.
 pub(super) struct Session {
     /// The facts that are known from the beginning.
     pub(super) about: About,

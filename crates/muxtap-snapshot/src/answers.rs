@@ -58,8 +58,8 @@ pub struct SavedAnswer {
     pub panes: u64,
     /// What was not saved unchanged.
     pub notes: Vec<String>,
-    /// For an import: what a restore with `run` would set, start and type, one line each (at most 100,
-    /// then a count). Without `run` none of it happens.
+    /// For an import: what a restore with `run` would set, start and type, one line each (at most
+    /// 100, then a count). Without `run` none of it happens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<String>,
 }

@@ -40,7 +40,7 @@ impl Kind {
 
 /// Checks the name of a snapshot, layout or group. Error: `INVALID_ARGUMENT`.
 ///
-/// It becomes part of a file's or an option's name, and follows `-t %`.
+/// A name becomes part of a file's or an option's name, and follows `-t %`.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let invalid = |why: &str| Err(Error::invalid(format!("name: {name:?} {why}")));
     match name.chars().next() {

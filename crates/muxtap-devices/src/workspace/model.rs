@@ -98,9 +98,9 @@ impl PaneKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ContentRef {
-    /// A terminal: `%3` or `NAME/%3`.
+    /// A terminal's id: `%3`, `NAME/%3`, `HOST/NAME/%3` or `/PATH/%3`.
     TerminalId(String),
-    /// A session: `PROVIDER:ID`.
+    /// An agent session: `PROVIDER:ID`.
     SessionRef(String),
 }
 
