@@ -19,7 +19,9 @@ use sha2::{Digest as _, Sha256};
 
 /// The maximum size of a snapshot, in bytes.
 pub const SNAPSHOT_BYTES: usize = 1 << 20;
-/// The maximum number of snapshots; one more replaces that of the device that was seen longest ago.
+/// The maximum number of snapshots; one more replaces that of a disconnected device first.
+///
+/// Among those, the device that was seen longest ago loses its snapshot.
 pub const SNAPSHOTS: usize = 256;
 /// The maximum length of a file's first line, in bytes.
 const HEAD_BYTES: u64 = 4096;

@@ -30,8 +30,9 @@ use super::{
 };
 use muxtap_api::{DeviceInfo, DeviceList, DeviceType, Error, RemoteControl, Result};
 
-/// The maximum number of known devices; one more replaces the disconnected device that was seen
-/// longest ago.
+/// The maximum number of known devices; one more replaces a disconnected one.
+///
+/// Devices without a stored snapshot go first, then the one that was seen longest ago.
 pub const DEVICES: usize = 4096;
 /// The maximum number of connections of one device within [`CONNECTS_TIME`].
 ///
