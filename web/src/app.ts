@@ -115,7 +115,7 @@ export class App {
     /** Returns a pane's name as tmux writes it. */
     name(key: string): string {
         const pane = this.panes.get(key);
-        return pane === undefined ? "a pane that is gone" : paneName(pane);
+        return pane === undefined ? "a closed pane" : paneName(pane);
     }
 
     /**
@@ -188,7 +188,7 @@ export class App {
         const words = lost.map((one) => describe(one)).join(" ");
         this.note({
             kind: "error",
-            text: `muxtap began anew before it said what became of: ${words} (${this.name(lost[0]?.key ?? "")}). Look before typing it again.`,
+            text: `muxtap restarted before it acknowledged: ${words} (${this.name(lost[0]?.key ?? "")}). Check the pane before you type this again.`,
             actions: [
                 {
                     label: "Type again",
@@ -196,7 +196,7 @@ export class App {
                         for (const one of lost) {
                             const key = samePane(this.panes, one.key, were.get(one.key));
                             if (key === null) {
-                                this.note({ kind: "error", text: `Not typed again: ${were.get(one.key)?.id ?? "the pane"} is gone.`, ms: 8000 });
+                                this.note({ kind: "error", text: `Not typed again: ${were.get(one.key)?.id ?? "the pane"} no longer exists.`, ms: 8000 });
                                 return;
                             }
                             this.connection.type(key, one.typed);
@@ -250,7 +250,7 @@ export function describe(pending: Pending): string {
     if ("text" in typed) {
         return JSON.stringify(typed.text);
     }
-    return "paste" in typed ? `a paste of ${typed.paste.length} characters` : "the mouse";
+    return "paste" in typed ? `a paste of ${typed.paste.length} characters` : "a mouse event";
 }
 
 /** Sends an HTTP request to the daemon, with the cookie. */

@@ -37,7 +37,7 @@ async function login(say: (words: string) => void): Promise<boolean> {
             break;
         }
         // Without a response the code was not used: it stays in the address, and is tried again.
-        say("muxtap does not answer. Trying again…");
+        say("muxtap does not respond. Retrying…");
         await new Promise((resolve) => setTimeout(resolve, wait));
     }
     const answer = await fetch("/v1/status", { credentials: "same-origin" }).catch(() => null);
@@ -52,9 +52,9 @@ function loginView(again: () => void): HTMLElement {
         {},
         h("img", { src: "/page/icon.svg", alt: "", width: 64, height: 64 }),
         h("h1", {}, {}, "muxtap"),
-        h("p", {}, {}, "This browser is not let in. On the machine where muxtap runs, type"),
+        h("p", {}, {}, "This browser is not logged in. On the machine where muxtap runs, enter"),
         h("pre", {}, {}, "muxtap open"),
-        h("p", {}, {}, "and follow the link that it prints. It works once, for a minute."),
+        h("p", {}, {}, "and open the printed link. It works once, within a minute."),
         button("Try again", again, { cls: "primary" }),
     );
 }
@@ -107,7 +107,7 @@ class Page {
             this.status,
             button("⌘", () => this.palette(), { title: "Commands (Ctrl+K; Ctrl+Shift+Space in a terminal)", "aria-label": "Commands", cls: "icon" }),
             this.theme,
-            button("?", () => openHelp(app.version), { title: "Keys", "aria-label": "Keys", cls: "icon extra" }),
+            button("?", () => openHelp(app.version), { title: "Keyboard shortcuts", "aria-label": "Keyboard shortcuts", cls: "icon extra" }),
         );
         this.main.append(this.wall.element, this.front, this.agents.element, this.waits.element, this.workspace.element);
         fill(document.body, header, this.main, this.notes.element, this.workspace.requests, this.bell.live);
@@ -237,7 +237,7 @@ class Page {
                 this.gone();
             }, LIST_TIME);
         } else {
-            app.note({ kind: "info", text: "That pane is gone.", ms: 4000 });
+            app.note({ kind: "info", text: "The pane no longer exists.", ms: 4000 });
             this.go("wall");
         }
     }
@@ -271,17 +271,17 @@ class Page {
         const count = this.app.asking().length + this.app.approvals.length;
         this.badge.textContent = String(count);
         this.badge.hidden = count === 0;
-        this.badge.setAttribute("aria-label", `${count} ask something`);
+        this.badge.setAttribute("aria-label", `${count} open ${count === 1 ? "question" : "questions"}`);
     }
 
     private link(): void {
         const { link, may } = this.app;
         const left = Math.max(0, Math.ceil((this.app.retryAt - Date.now()) / 1000));
         const words = {
-            open: may.includes("input") ? "live" : "looking only",
+            open: may.includes("input") ? "live" : "read-only",
             connecting: "connecting…",
-            waiting: left > 0 ? `no link, again in ${left} s` : "no link",
-            closed: "no link",
+            waiting: left > 0 ? `disconnected; retry in ${left} s` : "disconnected",
+            closed: "disconnected",
         }[link];
         if (this.status.textContent !== words) {
             this.status.textContent = words;
@@ -296,7 +296,7 @@ class Page {
         const apply = () => {
             document.documentElement.dataset.theme = theme;
             made.textContent = { auto: "◐", light: "☀", dark: "☾" }[theme];
-            made.title = `Theme: ${theme === "auto" ? "as the system" : theme}`;
+            made.title = `Theme: ${theme === "auto" ? "system" : theme}`;
             made.setAttribute("aria-label", made.title);
         };
         const made = button(
@@ -351,13 +351,13 @@ class Page {
         const pane = this.pane;
         const commands: Command[] = [];
         for (const one of this.app.asking()) {
-            commands.push({ name: `${paneName(one)} asks`, hint: one.agent?.question ?? "", run: () => this.go(`pane/${one.key}`) });
+            commands.push({ name: `${paneName(one)} asks a question`, hint: one.agent?.question ?? "", run: () => this.go(`pane/${one.key}`) });
         }
         if (pane !== null) {
             commands.push(
                 ...pane.commands(),
                 {
-                    name: "This pane: open it in the workspace",
+                    name: "This pane: open in the workspace",
                     run: () => {
                         this.go("workspace");
                         this.workspace.openTerminal(pane.key);
@@ -374,11 +374,11 @@ class Page {
         }
         commands.push(view("wall", "wall"), view("agents", "agents"), view("waits", "waits"), view("workspace", "workspace"));
         commands.push({ name: "Change the theme: system, light, dark", run: () => this.theme.click() });
-        commands.push({ name: "Keys", hint: "?", run: () => openHelp(this.app.version) });
+        commands.push({ name: "Keyboard shortcuts", hint: "?", run: () => openHelp(this.app.version) });
         for (const one of this.app.panes.values()) {
             commands.push({ name: paneName(one), hint: `${one.command} ${one.cwd}`, run: () => this.go(`pane/${one.key}`) });
         }
-        commands.push({ name: "Log this browser out", run: () => void this.logout() });
+        commands.push({ name: "Log out", run: () => void this.logout() });
         openPalette(commands);
     }
 

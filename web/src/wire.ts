@@ -427,7 +427,7 @@ export class Connection {
         this.nextId += 1;
         return new Promise((resolve, reject) => {
             if (!this.welcomed) {
-                reject({ code: "UNAVAILABLE", message: "there is no connection" } satisfies ApiError);
+                reject({ code: "UNAVAILABLE", message: "not connected" } satisfies ApiError);
                 return;
             }
             const done = (answer: ServerMessage | ApiError) => {
@@ -474,7 +474,7 @@ export class Connection {
     /** Rejects the pending calls after a break: whether they were carried out is unknown. */
     private forgetCalls(): void {
         for (const done of this.calls.values()) {
-            done({ code: "UNAVAILABLE", message: "the connection broke before the answer came; look before asking again" });
+            done({ code: "UNAVAILABLE", message: "connection lost before the response arrived; check the result before you retry" });
         }
         this.calls.clear();
     }

@@ -30,7 +30,7 @@ export async function answerQuestion(app: App, pane: PaneInfo, answer: string): 
         });
         return true;
     } catch (error) {
-        app.note({ kind: "error", text: `Not answered: ${messageOf(error)}`, ms: 10_000 });
+        app.note({ kind: "error", text: `Answer not sent: ${messageOf(error)}`, ms: 10_000 });
         return false;
     }
 }
@@ -51,7 +51,7 @@ export function questionBox(app: App, pane: PaneInfo, agent: Agent): HTMLElement
         ),
     );
     // The whole question, line by line: no part of what is permitted may be cut off.
-    const question = (agent.question ?? "It asks something.").split("\n").map((line) => clean(line, QUESTION)).join("\n");
+    const question = (agent.question ?? "The agent asks a question.").split("\n").map((line) => clean(line, QUESTION)).join("\n");
     return h("div", { cls: "question" }, {}, h("p", {}, {}, question), h("div", { cls: "options" }, {}, ...options));
 }
 
@@ -61,7 +61,7 @@ class Card {
     private readonly name = h("h2", {});
     private readonly where = h("span", { cls: "where" });
     private readonly body = h("div", {});
-    private readonly last = h("div", { cls: "last", "aria-label": "Its last lines" });
+    private readonly last = h("div", { cls: "last", "aria-label": "The agent's last lines" });
     private shown = "";
     private use: ReturnType<App["feeds"]["use"]>;
 
@@ -120,7 +120,7 @@ export class Agents {
     readonly element: HTMLElement;
     private readonly list = h("ul", { cls: "cards" });
     private readonly approvals = h("ul", { cls: "cards approvals" });
-    private readonly empty = h("p", { cls: "empty" }, {}, "No coding agents run in these panes.");
+    private readonly empty = h("p", { cls: "empty" }, {}, "No coding agents are running in these panes.");
     private readonly notify: HTMLButtonElement;
     private cards = new Map<string, Card>();
     private readonly asked = new Keyed<Approval>(this.approvals, (approval) => this.approval(approval));
@@ -130,7 +130,7 @@ export class Agents {
         private app: App,
         private open: (key: string) => void,
     ) {
-        this.notify = button("Notify me when one asks", () => void this.grant());
+        this.notify = button("Notify me when an agent asks", () => void this.grant());
         this.element = h("section", { cls: "agents", "aria-label": "Agents" }, {}, h("div", { cls: "view-bar" }, {}, h("h1", {}, {}, "Agents"), this.notify), this.approvals, this.list, this.empty);
         for (const topic of ["panes", "approvals", "may"] as const) {
             app.on(topic, () => this.update());
@@ -282,7 +282,7 @@ export class Bell {
             now.add(name);
             if (!this.known.has(name)) {
                 const who = approval.kind === "permission" ? "An agent session asks:" : "An agent asks";
-                this.say(name, "muxtap: a question", clean(`${who} ${approvalWords(approval)}`, 300), () => this.show("agents"));
+                this.say(name, "muxtap: agent question", clean(`${who} ${approvalWords(approval)}`, 300), () => this.show("agents"));
             }
         }
         for (const [id, words] of this.requests) {
@@ -290,7 +290,7 @@ export class Bell {
             now.add(name);
             if (!this.known.has(name)) {
                 // The question itself is an alert, which a screen reader reads.
-                this.notify(name, "muxtap: a device asks", words, () => this.show("workspace"));
+                this.notify(name, "muxtap: device request", words, () => this.show("workspace"));
             }
         }
         for (const pane of asking) {

@@ -51,8 +51,8 @@ export class Input {
         field.addEventListener("compositionend", (event) => this.compositionEnds(event.data));
         field.addEventListener("paste", (event) => this.pasted(event));
         const key = (label: string, name: string, title: string) => this.key(label, title, () => this.press(name));
-        const control = this.key("Ctrl", "Control for the next key", () => this.stick("control"));
-        const alt = this.key("Alt", "Alt for the next key", () => this.stick("alt"));
+        const control = this.key("Ctrl", "Hold Control for the next key", () => this.stick("control"));
+        const alt = this.key("Alt", "Hold Alt for the next key", () => this.stick("alt"));
         this.sticky = { control, alt };
         this.bar = h(
             "div",
@@ -76,7 +76,7 @@ export class Input {
             key("End", "End", "End"),
             key("PgUp", "PPage", "Page up"),
             key("PgDn", "NPage", "Page down"),
-            this.key("Paste", "Paste the clipboard", () => this.pasteClipboard()),
+            this.key("Paste", "Paste from the clipboard", () => this.pasteClipboard()),
         );
     }
 
@@ -101,18 +101,18 @@ export class Input {
             return;
         }
         if (clean.length > MOST_PASTE) {
-            this.app.note({ kind: "error", text: `That is ${clean.length} characters: at most ${MOST_PASTE} can be pasted.`, ms: 6000 });
+            this.app.note({ kind: "error", text: `Paste too long: ${clean.length} characters; the limit is ${MOST_PASTE}.`, ms: 6000 });
             return;
         }
         if (fitting({ paste: clean }) === null) {
-            this.app.note({ kind: "error", text: "That paste is more than 1 MiB as it is sent, with its control characters written out: muxtap takes no more at once.", ms: 8000 });
+            this.app.note({ kind: "error", text: "Paste too large: it exceeds the limit of 1 MiB once its control characters are escaped.", ms: 8000 });
             return;
         }
         const lines = clean.split("\n").length;
         if (lines > 1 && !this.keyboard.bracketed()) {
             this.app.note({
                 kind: "info",
-                text: `${lines} lines: the program takes them as typed, and may run each.`,
+                text: `${lines} lines: the program has not enabled bracketed paste and may run each line.`,
                 actions: [{ label: "Paste", press: () => this.keyboard.type({ paste: clean }) }],
             });
             return;
@@ -124,7 +124,7 @@ export class Input {
         try {
             this.paste(await navigator.clipboard.readText());
         } catch {
-            this.app.note({ kind: "error", text: "The browser does not give the clipboard; use its own paste.", ms: 6000 });
+            this.app.note({ kind: "error", text: "Clipboard access denied; use the browser's own paste.", ms: 6000 });
         }
         this.focus();
     }

@@ -81,7 +81,7 @@ export class PaneView {
         });
         this.paper.append(this.history.element, this.drawing.element, this.input.field);
         this.scroller = h("div", { cls: "scroller", role: "region", tabindex: "-1" }, { scroll: () => this.scrolled() }, this.paper);
-        this.down = button("↓ to the screen", () => this.follow(), { cls: "down", hidden: true });
+        this.down = button("↓ Jump to the screen", () => this.follow(), { cls: "down", hidden: true });
         this.element = h(
             "article",
             { cls: options.embedded === true ? "pane embedded" : "pane" },
@@ -142,12 +142,12 @@ export class PaneView {
     /** Types into the pane, and follows the screen from then on. */
     type(typed: Typed): void {
         if (!this.app.mayType) {
-            this.app.note({ kind: "info", text: "This page only looks: its link was made with --read-only.", ms: 5000 });
+            this.app.note({ kind: "info", text: "This page is read-only: its link was created with --read-only.", ms: 5000 });
             return;
         }
         const what = "keys" in typed ? { keys: typable(typed.keys, this.app.tmuxVersion(this.key)) } : typed;
         if (!this.app.connection.type(this.key, what)) {
-            this.app.note({ kind: "error", text: "Not typed: too much waits already, or it is more than 1 MiB.", ms: 5000 });
+            this.app.note({ kind: "error", text: "Not typed: too much input is pending, or this input exceeds 1 MiB.", ms: 5000 });
         }
         if (!("bytes" in typed)) {
             this.follow();
@@ -208,15 +208,15 @@ export class PaneView {
     commands(): Command[] {
         const may = this.app.may.includes("create");
         return [
-            { name: "This pane: search in what it printed", run: () => this.find() },
+            { name: "This pane: search the output", run: () => this.find() },
             { name: "This pane: reading view", run: () => this.toggleReading() },
             { name: "This pane: larger text", run: () => this.resizeText(1) },
             { name: "This pane: smaller text", run: () => this.resizeText(-1) },
-            { name: "This pane: fit the whole pane", run: () => this.fit() },
-            { name: "This pane: wait for something…", run: () => this.options.wait?.("") },
+            { name: "This pane: scale the text to show the whole pane", run: () => this.fit() },
+            { name: "This pane: set a wait…", run: () => this.options.wait?.("") },
             ...(!may || this.options.embedded === true
                 ? []
-                : [this.fitted === null ? { name: "This pane: fit the pane to this page, for everybody", run: () => this.fitPane() } : { name: "This pane: give it its own size back", run: () => this.unfitPane() }]),
+                : [this.fitted === null ? { name: "This pane: fit the pane to this page, for all clients", run: () => this.fitPane() } : { name: "This pane: restore the pane's own size", run: () => this.unfitPane() }]),
         ];
     }
 
@@ -248,7 +248,7 @@ export class PaneView {
             if (this.fitted === fitted && (error as { code?: string }).code !== "UNAVAILABLE") {
                 this.fitted = null;
                 this.showFit();
-                this.app.note({ kind: "error", text: `The pane keeps its size: ${messageOf(error)}`, ms: 8000 });
+                this.app.note({ kind: "error", text: `Pane not resized: ${messageOf(error)}`, ms: 8000 });
             }
         });
     }
@@ -286,11 +286,11 @@ export class PaneView {
                 {},
                 make("smaller", "A−", "Smaller text", () => this.resizeText(-1)),
                 make("larger", "A+", "Larger text", () => this.resizeText(1)),
-                make("fit", "Fit", "Fit the whole pane", () => this.fit()),
-                make("take", "Take size", "Fit the pane to this page, for everybody, until it is left", () => (this.fitted === null ? this.fitPane() : this.unfitPane()), true),
+                make("fit", "Fit", "Scale the text to show the whole pane", () => this.fit()),
+                make("take", "Take size", "Fit the pane to this page, for all clients, until you leave the pane", () => (this.fitted === null ? this.fitPane() : this.unfitPane()), true),
                 make("reading", "Read", "Reading view: lines as wide as the page", () => this.toggleReading(), true),
-                make("find", "Find", "Search in what it printed", () => this.find()),
-                make("wait", "Wait…", "Be told when it prints something", () => this.options.wait?.(selectedText(this.element))),
+                make("find", "Find", "Search the output", () => this.find()),
+                make("wait", "Wait…", "Notify me when it prints something", () => this.options.wait?.(selectedText(this.element))),
             ),
         );
     }
@@ -306,7 +306,7 @@ export class PaneView {
                 h("span", { cls: "where" }, {}, clean(pane.cwd, 120)),
             );
             this.scroller.setAttribute("aria-label", clean(`Screen of ${paneName(pane)}`));
-            this.input.field.setAttribute("aria-label", clean(`Type into ${paneName(pane)}; Control-Shift-Space leaves it`));
+            this.input.field.setAttribute("aria-label", clean(`Type into ${paneName(pane)}; Control-Shift-Space opens the commands`));
         }
         if (this.buttons.take !== undefined) {
             this.buttons.take.hidden = !this.app.may.includes("create");
@@ -323,7 +323,7 @@ export class PaneView {
                 : this.feed.exit !== undefined
                   ? endWords(this.feed.exit)
                   : screen.stale
-                    ? "These rows come from tmux itself at the moment."
+                    ? "These rows currently come from tmux itself."
                     : "";
         this.says.textContent = words;
         this.says.hidden = words === "";
@@ -477,7 +477,7 @@ export class PaneView {
         if (!open && mine.length > 0) {
             fill(
                 this.pendingMark,
-                `${mine.length} ${mine.length === 1 ? "key waits" : "keys wait"} for the connection `,
+                `${mine.length} ${mine.length === 1 ? "key" : "keys"} pending until the connection is back `,
                 button("Discard", () => this.app.connection.discardUnsent()),
             );
         }
@@ -552,7 +552,7 @@ export class PaneView {
     private readingKey(event: KeyboardEvent): void {
         if (event.key !== " " && (event.key.length === 1 || event.key === "Enter" || event.key === "Backspace") && !event.ctrlKey && !event.metaKey && !event.altKey && this.app.mayType) {
             event.stopPropagation();
-            this.app.note({ kind: "info", text: "The reading view only reads.", ms: 5000, actions: [{ label: "Back to the screen, to type", press: () => this.reading !== null && this.toggleReading() }] });
+            this.app.note({ kind: "info", text: "The reading view takes no input.", ms: 5000, actions: [{ label: "Return to the screen", press: () => this.reading !== null && this.toggleReading() }] });
         }
     }
 
@@ -587,10 +587,10 @@ export class PaneView {
 
 function endWords(exit: Feed["exit"]): string {
     if (exit?.status !== null && exit?.status !== undefined) {
-        return `Ended with status ${exit.status}.`;
+        return `Exited with status ${exit.status}.`;
     }
     if (exit?.signal !== null && exit?.signal !== undefined) {
-        return `Ended by signal ${exit.signal}.`;
+        return `Killed by signal ${exit.signal}.`;
     }
-    return "Ended; this was its last screen.";
+    return "Ended; this is the last screen.";
 }

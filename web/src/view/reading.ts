@@ -30,7 +30,7 @@ export class Reading {
         private feed: Feed,
         private connection: Connection,
     ) {
-        this.element = h("div", { cls: "reading", tabindex: 0, role: "document", "aria-label": "What the pane shows, as text" }, { scroll: () => this.more() }, this.past, this.now);
+        this.element = h("div", { cls: "reading", tabindex: 0, role: "document", "aria-label": "The pane's output as text" }, { scroll: () => this.more() }, this.past, this.now);
         this.size = 14;
     }
 

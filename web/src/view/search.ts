@@ -25,7 +25,7 @@ export class Finder {
         private connection: Connection,
         private on: { go(line: number): void; close(): void },
     ) {
-        this.field = h("input", { type: "search", "aria-label": "Search in what it printed", placeholder: "Search in what it printed", spellcheck: "false" });
+        this.field = h("input", { type: "search", "aria-label": "Search the output", placeholder: "Search the output", spellcheck: "false" });
         const form = h("form", {}, { submit: (event) => this.search(event) }, this.field, this.status, button("×", () => on.close(), { "aria-label": "Close the search" }));
         this.element = h("div", { cls: "finder" }, { keydown: (event) => this.key(event) }, form, this.hits);
     }
@@ -78,10 +78,10 @@ export class Finder {
                 before = from;
             }
             if (run === this.run) {
-                this.status.textContent = found >= MOST_HITS ? `the last ${found}` : `${found} found`;
+                this.status.textContent = found >= MOST_HITS ? `the last ${found} matches` : `${found} found`;
             }
         } catch {
-            this.status.textContent = `${found} found; the connection broke`;
+            this.status.textContent = `${found} found; connection lost`;
         }
     }
 }

@@ -150,7 +150,7 @@ export function isDead(pane: PaneInfo): boolean {
 const WORDS: Record<string, string> = {
     permission: "asks",
     question: "asks",
-    working: "works",
+    working: "working",
     errored: "error",
     idle: "idle",
     ended: "ended",

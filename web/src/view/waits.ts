@@ -16,7 +16,7 @@ interface Mine {
 export class Waits {
     readonly element: HTMLElement;
     private readonly list = h("ul", { cls: "cards" });
-    private readonly empty = h("p", { cls: "empty" }, {}, "Nothing is waited for. Select text in a pane, and choose Wait… to be told when it comes again.");
+    private readonly empty = h("p", { cls: "empty" }, {}, "No waits. Select text in a pane and choose Wait… to be notified when it appears again.");
 
     constructor(
         private app: App,
@@ -96,8 +96,8 @@ export function waitDialog(app: App, key: string, selected: string): void {
     }
     const text = h("input", { type: "text", "aria-label": "Text", value: selected.split("\n")[0]?.trim() ?? "", placeholder: "for example: passed", spellcheck: "false" });
     const regex = h("input", { type: "checkbox", id: "wait-regex" });
-    const kind = h("select", { "aria-label": "What is waited for" }, {}, ...([["pattern", "it prints this text"], ["stable", "it is quiet for 5 s"], ["prompt", "a shell waits for a command"], ["exit", "it ends"]] as const).map(([value, label]) => h("option", { value }, {}, label)));
-    const minutes = h("select", { "aria-label": "For how long" }, {}, ...[10, 60, 480].map((count) => h("option", { value: count }, {}, count < 60 ? `${count} minutes` : `${count / 60} h`)));
+    const kind = h("select", { "aria-label": "Condition" }, {}, ...([["pattern", "prints this text"], ["stable", "prints nothing for 5 s"], ["prompt", "shows a shell prompt"], ["exit", "ends"]] as const).map(([value, label]) => h("option", { value }, {}, label)));
+    const minutes = h("select", { "aria-label": "Timeout" }, {}, ...[10, 60, 480].map((count) => h("option", { value: count }, {}, count < 60 ? `${count} minutes` : `${count / 60} h`)));
     const dialog = h("dialog", { cls: "dialog", "aria-label": "Wait" });
     const textRow = h("label", {}, {}, "Text ", text);
     kind.addEventListener("change", () => {
@@ -119,11 +119,11 @@ export function waitDialog(app: App, key: string, selected: string): void {
             "form",
             {},
             { submit },
-            h("h2", {}, {}, clean(`Tell me when ${paneName(pane)}…`, 100)),
-            h("label", {}, {}, "When ", kind),
+            h("h2", {}, {}, clean(`Notify me when ${paneName(pane)}…`, 100)),
+            h("label", {}, {}, "Condition ", kind),
             textRow,
-            h("label", { cls: "check" }, {}, regex, " it is a regular expression"),
-            h("label", {}, {}, "For at most ", minutes),
+            h("label", { cls: "check" }, {}, regex, " Regular expression"),
+            h("label", {}, {}, "Timeout ", minutes),
             h("div", { cls: "options" }, {}, h("button", { type: "submit", cls: "primary" }, {}, "Wait"), button("Cancel", () => dialog.close())),
         ),
     );
@@ -144,7 +144,7 @@ async function begin(app: App, key: string, what: object, words: string): Promis
         app.note({ kind: "info", text: `Waiting in ${paneName(pane)}: ${words}`, ms: 4000 });
         followed(app).add(begun.id, { key, words }, app.waits.map((one) => one.id));
     } catch (error) {
-        app.note({ kind: "error", text: `Cannot wait: ${messageOf(error)}`, ms: 10_000 });
+        app.note({ kind: "error", text: `Wait not set: ${messageOf(error)}`, ms: 10_000 });
     }
 }
 
@@ -164,7 +164,7 @@ function followed(app: App): Followed<Mine> {
                     throw error;
                 }
             },
-            ({ key, words }, answer) => say(app, key, answer?.outcome ?? "no answer is kept any more", words, answer?.predicates?.find((one) => one.line !== undefined)?.line ?? ""),
+            ({ key, words }, answer) => say(app, key, answer?.outcome ?? "result no longer available", words, answer?.predicates?.find((one) => one.line !== undefined)?.line ?? ""),
             () => app.connection.askWaits(),
         );
         app.on("waits", () => made.look(app.waits.map((one) => one.id)));

@@ -105,7 +105,7 @@ export class Wall {
         }
         this.empty.hidden = shown.length > 0;
         this.empty.textContent =
-            this.app.panes.size > 0 ? "No pane fits the filter." : this.app.link === "open" ? "No panes: start one with tmux, and it is here." : "";
+            this.app.panes.size > 0 ? "No pane matches the filter." : this.app.link === "open" ? "No panes. Start a tmux session; its panes appear here." : "";
     }
 
     private group(name: string, pane: PaneInfo | undefined): Group {

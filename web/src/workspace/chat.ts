@@ -30,7 +30,7 @@ const STREAMS = new Streams<Chat>(3);
 
 export class Chat implements Shown {
     readonly element: HTMLElement;
-    private readonly log = h("div", { cls: "chat-log", role: "log", "aria-label": "The conversation", tabindex: 0 });
+    private readonly log = h("div", { cls: "chat-log", role: "log", "aria-label": "Conversation", tabindex: 0 });
     private readonly asks = h("div", { cls: "chat-asks" });
     private readonly state = h("span", { cls: "chat-state", role: "status" });
     private source: EventSource | null = null;
@@ -46,7 +46,7 @@ export class Chat implements Shown {
         private session: string,
     ) {
         this.base = `/v1/agent-sessions/${encodeURIComponent(session)}`;
-        const field = h("textarea", { rows: 2, "aria-label": "Prompt", placeholder: "Ask or tell it something; Enter sends, Shift+Enter is a new line" });
+        const field = h("textarea", { rows: 2, "aria-label": "Prompt", placeholder: "Prompt for the agent; Enter sends, Shift+Enter inserts a line break" });
         const send = () => {
             if (field.value.trim() !== "") {
                 void this.ask("POST", "/prompts", { text: field.value }).then((done) => {
@@ -63,7 +63,7 @@ export class Chat implements Shown {
                 send();
             }
         });
-        const tools = h("div", { cls: "row-of" }, {}, this.state, button("Stop", () => void this.ask("POST", "/interrupt"), { title: "Interrupt the prompt that runs" }), button("Send", send, { cls: "primary" }));
+        const tools = h("div", { cls: "row-of" }, {}, this.state, button("Stop", () => void this.ask("POST", "/interrupt"), { title: "Interrupt the running prompt" }), button("Send", send, { cls: "primary" }));
         this.element = h("div", { cls: "chat" }, {}, this.log, this.asks, h("div", { cls: "chat-form" }, {}, field, tools));
         // Of more conversations than can be read at once, the last used ones are read.
         this.element.addEventListener("focusin", () => !this.over && STREAMS.want(this));
@@ -96,7 +96,7 @@ export class Chat implements Shown {
             }
         };
         source.onerror = () => {
-            this.say("no link, trying again");
+            this.say("disconnected; retrying");
             // A browser retries after a break, but not after a response that is not a stream: a
             // proxy's 502, a starting daemon.
             if (source.readyState === EventSource.CLOSED) {
@@ -118,7 +118,7 @@ export class Chat implements Shown {
         this.tries = 0;
         this.source?.close();
         this.source = null;
-        this.say("stands still: click here to go on");
+        this.say("paused: click to continue");
     }
 
     title(): string {
@@ -137,7 +137,7 @@ export class Chat implements Shown {
     }
 
     private say(text: string): void {
-        this.state.textContent = text || (this.running > 0 ? "works…" : "");
+        this.state.textContent = text || (this.running > 0 ? "working…" : "");
     }
 
     private async ask(method: string, path: string, body?: object): Promise<boolean> {
@@ -186,7 +186,7 @@ export class Chat implements Shown {
         this.since = entry.cursor;
         const text = typeof event.text === "string" ? event.text : "";
         if (entry.gap !== undefined) {
-            this.add("fact", "Earlier events are not kept any more.");
+            this.add("fact", "Earlier events are no longer available.");
         }
         if (["message", "thought", "user"].includes(event.type)) {
             this.stream(event.type, text);
@@ -208,7 +208,7 @@ export class Chat implements Shown {
                 break;
             case "answered":
                 this.asks.querySelector(`[data-id="${CSS.escape(String(event.question))}"]`)?.remove();
-                this.add("fact", clean(`${event.allowed === true ? "Allowed" : "Refused"}${event.option ? ` (${String(event.option)})` : ""}, by ${String(event.by)}`));
+                this.add("fact", clean(`${event.allowed === true ? "Allowed" : "Denied"}${event.option ? ` (${String(event.option)})` : ""}, by ${String(event.by)}`));
                 break;
             case "outcome":
                 this.running = Math.max(0, this.running - 1);
@@ -254,11 +254,11 @@ export class Chat implements Shown {
     private question(question: Question): void {
         const path = `/questions/${encodeURIComponent(question.id)}`;
         const options = question.options ?? [];
-        const buttons = options.length > 0 ? options.map((one) => button(clean(one.name, 120), () => void this.ask("POST", path, { option: one.id }))) : [button("Allow", () => void this.ask("POST", path, { allow: true })), button("Refuse", () => void this.ask("POST", path, { allow: false }))];
+        const buttons = options.length > 0 ? options.map((one) => button(clean(one.name, 120), () => void this.ask("POST", path, { option: one.id }))) : [button("Allow", () => void this.ask("POST", path, { allow: true })), button("Deny", () => void this.ask("POST", path, { allow: false }))];
         for (const one of buttons) {
             one.disabled = !this.app.mayType;
         }
-        this.asks.append(h("div", { cls: "question", "data-id": question.id, role: "alert" }, {}, h("p", {}, {}, clean(question.title ?? "May it do this?", 600)), h("div", { cls: "options" }, {}, ...buttons)));
+        this.asks.append(h("div", { cls: "question", "data-id": question.id, role: "alert" }, {}, h("p", {}, {}, clean(question.title ?? "Allow this action?", 600)), h("div", { cls: "options" }, {}, ...buttons)));
     }
 }
 

@@ -53,9 +53,9 @@ export class Content {
             {},
             this.name,
             this.address,
-            tool("◫", "Split: another pane beside it", split("horizontal")),
-            tool("⊟", "Split: another pane below it", split("vertical")),
-            tool("×", "Close this pane; a terminal lives on", () => {
+            tool("◫", "Split: add a pane beside this one", split("horizontal")),
+            tool("⊟", "Split: add a pane below this one", split("vertical")),
+            tool("×", "Close this pane; a terminal keeps running", () => {
                 void this.mayClose().then((may) => may && this.on.act("kill-pane", { target }));
             }),
         );
@@ -166,7 +166,7 @@ export class Content {
         this.view = null;
         this.address.hidden = pane.kind !== "browser";
         if (pane.status === "pending") {
-            return plain("Being made…", "pending");
+            return plain("Starting…", "pending");
         }
         const target = `pane:${pane.id}`;
         switch (pane.kind) {
@@ -174,7 +174,7 @@ export class Content {
                 const terminal = this.terminal;
                 if (terminal === undefined) {
                     const ref = pane.contentRef as { terminalId: string };
-                    return plain(`The terminal ${ref.terminalId} is not there.`, ref.terminalId);
+                    return plain(`Terminal not found: ${ref.terminalId}`, ref.terminalId);
                 }
                 const view = new PaneView(this.app, terminal.key, { embedded: true, wait: (text) => this.on.wait(terminal.key, text) });
                 this.view = { pane: view, key: terminal.key };
@@ -195,10 +195,10 @@ export class Content {
         this.address.value = url;
         const safe = safeUrl(url);
         if (safe === null || !/^https?:/.test(safe)) {
-            return plain("This address cannot be shown.", "web page");
+            return plain("Unsupported address: expected http:// or https://.", "web page");
         }
         if (new URL(safe).origin === location.origin) {
-            return plain("muxtap's own pages are not shown within themselves.", "web page");
+            return plain("muxtap cannot show its own page in a pane.", "web page");
         }
         const frame = h("iframe", {
             src: safe,

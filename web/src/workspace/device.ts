@@ -171,7 +171,7 @@ export class Device {
     /** Makes a change of the person's own. Throws a `WorkspaceError`. */
     act(command: string, args: object): ReturnType<Workspace["apply"]> {
         if (this.state === "replaced") {
-            throw new WorkspaceError("CONFLICT", "another window of this browser has the workspace");
+            throw new WorkspaceError("CONFLICT", "the workspace is in use in another window of this browser");
         }
         const before = this.workspace.revision;
         const key = `page-${this.around.now()}-${Math.random().toString(36).slice(2)}`;
@@ -335,10 +335,10 @@ export class Device {
         }
         this.say({ type: "layout.rpc.waiting", requestId });
         const no = (why: string) =>
-            this.answer(requestId, { ok: false, error: { code: "UNAUTHORIZED", message: `the person of ${this.id} ${why}` } });
+            this.answer(requestId, { ok: false, error: { code: "UNAUTHORIZED", message: `the user of ${this.id} ${why}` } });
         const cancel = this.around.after(ASK_MS - 1000, () => {
             if (this.finish(requestId)) {
-                no("did not answer");
+                no("did not respond");
             }
         });
         this.open.set(requestId, cancel);
@@ -354,7 +354,7 @@ export class Device {
                     return;
                 }
                 if (answer === "no") {
-                    no("does not allow it");
+                    no("denied the request");
                     return;
                 }
                 if (answer === "always") {
@@ -424,7 +424,7 @@ export class Device {
             const number = this.expected(message, came);
             const files = number === before && !this.workspace.answered(caller, key, this.around.now()) ? this.loses(command, message.args, caller) : [];
             if (files.length > 0) {
-                throw new WorkspaceError("CONFLICT", `${files.join(", ")} has text that is not saved in ${this.id}`, { files });
+                throw new WorkspaceError("CONFLICT", `unsaved changes in ${this.id}: ${files.join(", ")}`, { files });
             }
             const { appliedRevision, ...result } = this.workspace.apply(command, message.args, caller, this.around.now(), number, key);
             this.answer(requestId, { ok: true, result, appliedRevision });

@@ -83,11 +83,11 @@ export class EditorPane implements Shown {
                 throw answer;
             }
             await this.show(answer);
-            this.state.textContent = answer.writable === false ? "read only" : "";
+            this.state.textContent = answer.writable === false ? "read-only" : "";
         } catch (error) {
             if ((error as { code?: string }).code === "NOT_FOUND" && this.app.mayType) {
                 await this.show({ path: this.file, text: "", version: "" });
-                this.state.textContent = "a new file";
+                this.state.textContent = "new file";
             } else {
                 this.state.textContent = `Not opened: ${messageOf(error)}`;
             }
@@ -111,7 +111,7 @@ export class EditorPane implements Shown {
         this.dirty = dirty;
         this.save.disabled = !dirty || !this.app.mayType;
         if (dirty) {
-            this.state.textContent = "changed";
+            this.state.textContent = "modified";
         }
     }
 
@@ -133,13 +133,13 @@ export class EditorPane implements Shown {
             });
             const answer = (await response.json()) as FileAnswer & { code?: string };
             if (response.status === 409) {
-                this.state.textContent = "The file was changed by something else.";
+                this.state.textContent = "The file has changed on disk.";
                 this.app.note({
                     kind: "error",
-                    text: `${this.file} was changed by something else since it was opened.`,
+                    text: `${this.file} has changed on disk since it was opened.`,
                     actions: [
-                        { label: "Overwrite it", press: () => void this.write(true) },
-                        { label: "Reload it", press: () => void this.load() },
+                        { label: "Overwrite", press: () => void this.write(true) },
+                        { label: "Reload", press: () => void this.load() },
                     ],
                 });
                 return;

@@ -127,7 +127,7 @@ export class WorkspaceView {
         const pane = this.app.panes.get(key);
         const id = pane === undefined ? "" : terminalId(pane, this.app.sockets);
         if (!isNamed(id)) {
-            this.app.note({ kind: "error", text: `A workspace cannot name this terminal: ${clean(id, 200)}`, ms: 8000 });
+            this.app.note({ kind: "error", text: `Terminal not opened: a workspace cannot refer to ${clean(id, 200)}`, ms: 8000 });
             return;
         }
         const made = pane === undefined ? null : this.act("new-tab", { title: clean(paneName(pane), 60) });
@@ -143,7 +143,7 @@ export class WorkspaceView {
         if (replaced) {
             fill(
                 this.notice,
-                "Another window of this browser has the workspace now. ",
+                "The workspace is in use in another window of this browser. ",
                 button("Use it here", () => void this.takeOver(), { cls: "primary" }),
             );
         }
@@ -190,23 +190,23 @@ export class WorkspaceView {
             go("previous", -1);
             const content = this.contents.get(tab.activePaneId);
             all.push(
-                { name: "Workspace: split, another pane beside this one", run: () => this.open("split-pane", { target, direction: "horizontal" }) },
-                { name: "Workspace: split, another pane below this one", run: () => this.open("split-pane", { target, direction: "vertical" }) },
+                { name: "Workspace: split, add a pane beside this one", run: () => this.open("split-pane", { target, direction: "horizontal" }) },
+                { name: "Workspace: split, add a pane below this one", run: () => this.open("split-pane", { target, direction: "vertical" }) },
                 { name: "Workspace: close this pane", run: () => void content?.mayClose().then((may) => may && this.open("kill-pane", { target })) },
                 { name: "Workspace: close this tab", run: () => void this.closeTab(tab).then(() => this.focusPane(this.active?.activePaneId)) },
             );
             const view = content?.view;
             if (view) {
                 all.push(
-                    { name: "This terminal: search in what it printed", run: () => view.pane.find() },
+                    { name: "This terminal: search the output", run: () => view.pane.find() },
                     { name: "This terminal: reading view", run: () => view.pane.toggleReading() },
                     { name: "This terminal: larger text", run: () => view.pane.resizeText(1) },
                     { name: "This terminal: smaller text", run: () => view.pane.resizeText(-1) },
-                    { name: "This terminal: wait for something…", run: () => this.on.wait(view.key, "") },
+                    { name: "This terminal: set a wait…", run: () => this.on.wait(view.key, "") },
                 );
             }
         }
-        all.push({ name: "Workspace: devices that are always allowed", run: () => this.showAllowed() });
+        all.push({ name: "Workspace: always allowed devices", run: () => this.showAllowed() });
         return all;
     }
 
@@ -230,10 +230,10 @@ export class WorkspaceView {
         }
         const list = h("ul", { cls: "cards" });
         const words = h("p", { cls: "hint" });
-        const dialog = h("dialog", { cls: "dialog", "aria-label": "Devices that are always allowed" }, {}, h("h2", {}, {}, "Devices that are always allowed"), words, list, button("Close", () => dialog.close()));
+        const dialog = h("dialog", { cls: "dialog", "aria-label": "Always allowed devices" }, {}, h("h2", {}, {}, "Always allowed devices"), words, list, button("Close", () => dialog.close()));
         const update = () => {
             const all = allowed();
-            words.textContent = all.length === 0 ? "Each device asks before it changes this workspace." : "These change this workspace without asking.";
+            words.textContent = all.length === 0 ? "Each device asks before it changes this workspace." : "These devices change this workspace without asking.";
             const item = (device: string) => {
                 const remove = button("Remove", () => {
                     localStorage.setItem("muxtap-allowed", JSON.stringify(allowed().filter((one) => one !== device)));
@@ -258,8 +258,8 @@ export class WorkspaceView {
             { cls: "request" },
             {},
             h("p", {}, {}, requestWords(request)),
-            request.loses.length > 0 ? h("p", {}, {}, clean(`It would close ${request.loses.join(", ")}, which has text that is not saved: until you save it this is refused.`, 300)) : null,
-            h("div", { cls: "options" }, {}, answer("Allow once", "once", "primary"), answer("Always allow this device", "always"), answer("Refuse", "no")),
+            request.loses.length > 0 ? h("p", {}, {}, clean(`The request would close unsaved changes in ${request.loses.join(", ")}. Save them first: otherwise the request is rejected.`, 300)) : null,
+            h("div", { cls: "options" }, {}, answer("Allow once", "once", "primary"), answer("Always allow this device", "always"), answer("Deny", "no")),
         );
         this.requestElements.set(request.id, element);
         this.requests.append(element);
@@ -312,7 +312,7 @@ export class WorkspaceView {
                     "div",
                     { cls: "empty" },
                     {},
-                    h("p", {}, {}, "Nothing is open here. A workspace holds terminals, web pages, files and agents side by side; agents can ask to open something in it."),
+                    h("p", {}, {}, "No tabs. A workspace shows terminals, web pages, files and agents side by side; agents can ask to open panes in it."),
                     button("New tab", () => this.act("new-tab", {}), { cls: "primary" }),
                 ),
             );
@@ -362,7 +362,7 @@ export class WorkspaceView {
     }
 
     private rename(tab: Tab): void {
-        const field = h("input", { type: "text", "aria-label": "The tab's title", value: tab.title });
+        const field = h("input", { type: "text", "aria-label": "Tab title", value: tab.title });
         const done = (keep: boolean) => {
             if (keep && field.value.trim() !== "" && field.value !== tab.title) {
                 this.act("rename-tab", { target: `tab:${tab.id}`, title: field.value });
@@ -423,7 +423,7 @@ export class WorkspaceView {
             bar.className = `bar ${direction}`;
             bar.setAttribute("aria-orientation", across ? "vertical" : "horizontal");
             bar.setAttribute("aria-valuenow", String(percent));
-            bar.setAttribute("aria-label", "Share of the two sides, in percent");
+            bar.setAttribute("aria-label", "Share of the first side, in percent");
             bar.style.left = `${across ? other.left : box.left}%`;
             bar.style.top = `${across ? box.top : other.top}%`;
             bar.style.width = across ? "" : `${box.width}%`;
