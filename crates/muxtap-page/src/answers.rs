@@ -56,7 +56,7 @@ impl Budget {
         let most = if is_reader { READERS_ANSWERS_BYTES } else { PAGES_ANSWERS_BYTES };
         let with_it = |all: usize| all.checked_add(bytes).filter(|all| *all <= most);
         if self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_it).is_err() {
-            let message = "pages have not taken too many large answers yet; request less at once, or retry later";
+            let message = "too many large responses are unread; request less at once, or retry later";
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         }
         Ok(Some(Share { all: self.0.clone(), bytes }))

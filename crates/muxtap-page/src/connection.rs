@@ -232,7 +232,7 @@ impl Connection {
                 }
                 Step::Replaced => {
                     let error =
-                        json!({ "code": "REPLACED", "message": "another connection goes on with this page's input" });
+                        json!({ "code": "REPLACED", "message": "another connection has taken over this page's input" });
                     let _ = self.out.send(json!({ "type": "error", "error": error }).to_string().into()).await;
                     return;
                 }
@@ -256,7 +256,7 @@ impl Connection {
             // A read-only page has no numbered input, and takes no input line from other pages.
             Ok(Message::Hello { .. }) if !self.may_type => Lines::attach_reader(&self.engine),
             Ok(Message::Hello { client }) => self.pages.lines.attach(&self.engine, client.as_deref()),
-            Ok(_) => Err(Error::invalid("the first message is `hello`")),
+            Ok(_) => Err(Error::invalid("expected `hello` as the first message")),
             Err(error) => {
                 let _ = self.out.send(error.into()).await;
                 return None;
@@ -341,7 +341,10 @@ impl Connection {
         };
         match message {
             Message::Hello { .. } => {
-                self.answers.push_back(wire::failed(&Error::invalid("hello was said already"), []));
+                self.answers.push_back(wire::failed(
+                    &Error::invalid("duplicate `hello`: expected once, as the first message"),
+                    [],
+                ));
             }
             Message::List {} => {
                 let changes = self.engine.pane_changes();
@@ -373,7 +376,7 @@ impl Connection {
             Message::Input(input) => self.input(input, attached),
             Message::Waits {} if self.may_all => self.waits = Some((self.engine.wait_changes(), Pace::now())),
             Message::Waits {} => {
-                let error = Error::new(ErrorCode::Unauthorized, "waits are for a page that may do everything");
+                let error = Error::new(ErrorCode::Unauthorized, "`waits` requires a page with full rights");
                 self.answers.push_back(wire::failed(&error, []));
             }
             Message::Approvals {} => {
@@ -381,7 +384,7 @@ impl Connection {
                 if let Some(approvals) = approvals {
                     self.approvals = Some(approvals.watch());
                 } else {
-                    let error = Error::new(ErrorCode::Unauthorized, "approvals are for a page that may do everything");
+                    let error = Error::new(ErrorCode::Unauthorized, "`approvals` requires a page with full rights");
                     self.answers.push_back(wire::failed(&error, []));
                 }
             }
@@ -412,7 +415,7 @@ impl Connection {
     fn show(&mut self, number: u32, key: &str) {
         let refused = |error: &Error| wire::failed(error, [("view", u64::from(number))]);
         if self.views.len() >= VIEWS && !self.views.contains_key(&number) {
-            let error = Error::new(ErrorCode::ResourceLimit, format!("there are {VIEWS} views already: hide some"));
+            let error = Error::new(ErrorCode::ResourceLimit, format!("too many views: at most {VIEWS}; hide some"));
             return self.answers.push_back(refused(&error));
         }
         let Some(pane) = self.engine.pane_of_key(key) else {
@@ -612,7 +615,7 @@ impl Connection {
 
     fn history(&mut self, id: u64, number: u32, from: u64, count: u64) {
         let Some(view) = self.views.get(&number) else {
-            let error = Error::not_found(format!("view: {number} is not shown"));
+            let error = Error::not_found(format!("unknown view: {number}"));
             return self.answers.push_back(wire::failed(&error, [("id", id)]));
         };
         let pane = view.pane.clone();
@@ -653,7 +656,7 @@ impl Connection {
     /// Counts a call whose response has at most `expected` bytes. Error: `RESOURCE_LIMIT`.
     fn begin_call(&mut self, expected: usize) -> Result<Option<Share>> {
         if self.calls >= CALLS {
-            return Err(Error::new(ErrorCode::ResourceLimit, format!("{CALLS} calls are under way already")));
+            return Err(Error::new(ErrorCode::ResourceLimit, format!("too many calls in progress: at most {CALLS}")));
         }
         let share = self.pages.answers.hold(expected, !self.may_type)?;
         self.calls += 1;
@@ -704,7 +707,7 @@ fn watch_pane(changes: &FuturesUnordered<BoxFuture<'static, Changed>>, number: u
 
 fn gone(key: &str) -> Error {
     let shown: String = key.chars().take(80).collect();
-    Error::not_found(format!("key: no pane is {shown:?} any more"))
+    Error::not_found(format!("key: no pane has the key {shown:?}"))
 }
 
 fn settled_message((seq, outcome): &Settled) -> String {

@@ -97,7 +97,7 @@ impl Files {
                 folder.read(&path, None, None).is_ok_and(|text| version_of(&text) == version)
             };
             if !is_as_opened {
-                let why = "it is not as it was opened; open it again, or save without a version to overwrite it";
+                let why = "changed since it was opened; reopen the file, or save without `version` to overwrite it";
                 return Err(Error::new(ErrorCode::Conflict, format!("{path}: {why}")));
             }
         }
@@ -111,8 +111,8 @@ impl Files {
         found.ok_or_else(|| {
             let folders: Vec<_> = self.folders.iter().map(|folder| Path::display(folder).to_string()).collect();
             Error::invalid(format!(
-                "{path}: pages open files below {} alone; `page_folders` in config.toml says which",
-                if folders.is_empty() { "no folder".to_owned() } else { folders.join(", ") }
+                "{path}: not below an allowed folder: {}; `page_folders` in config.toml sets them",
+                if folders.is_empty() { "none is allowed".to_owned() } else { folders.join(", ") }
             ))
         })
     }

@@ -99,7 +99,7 @@ impl Fits {
     /// The page takes over a window that another page has fitted.
     pub(super) async fn fit(&self, engine: &Engine, page: &str, pane: Pane, size: Size) -> Result<()> {
         if size.width == 0 || size.height == 0 || size.width > MOST || size.height > MOST {
-            return Err(Error::invalid(format!("columns, rows: from 1 to {MOST}")));
+            return Err(Error::invalid(format!("columns, rows: expected 1 to {MOST}")));
         }
         let (done, answer) = oneshot::channel();
         self.order(engine, Order::Fit { pane, size, page: page.into(), done }, answer).await

@@ -91,7 +91,7 @@ impl Pages {
         }
         let opener = self.port.lock().unwrap_or_else(PoisonError::into_inner).opener.clone();
         let unable =
-            || Error::unavailable("this daemon opens no port for pages: run `muxtap serve --http 127.0.0.1:7717`");
+            || Error::unavailable("this daemon has no port for the page: run `muxtap serve --http 127.0.0.1:7717`");
         let (sender, answer) = oneshot::channel();
         opener.ok_or_else(unable)?.send(sender).await.map_err(|_| unable())?;
         let url = answer.await.map_err(|_| unable())??;

@@ -171,7 +171,7 @@ impl Line {
         let mut state = self.lock();
         if seq == 0 || seq > state.taken + 1 {
             let next = state.taken + 1;
-            return Some(Err(Error::invalid(format!("seq: the next number is {next}, not {seq}: one is missing"))));
+            return Some(Err(Error::invalid(format!("seq: expected {next}, got {seq}"))));
         }
         if seq <= state.taken {
             if seq > state.taken - state.waiting as u64 {
@@ -179,11 +179,14 @@ impl Line {
                 return None;
             }
             let known = state.settled.iter().find(|(number, _)| *number == seq).map(|(_, outcome)| outcome.clone());
-            let forgotten = || Err(Error::new(ErrorCode::Conflict, "seq: it was decided too long ago to say how"));
+            let forgotten = || Err(Error::new(ErrorCode::Conflict, "seq: the result of this number is no longer kept"));
             return Some(known.unwrap_or_else(forgotten));
         }
         if state.waiting >= WAITING {
-            return Some(Err(Error::new(ErrorCode::ResourceLimit, "too much input waits; send this number again")));
+            return Some(Err(Error::new(
+                ErrorCode::ResourceLimit,
+                "too much input is pending; send this number again",
+            )));
         }
         state.taken = seq;
         state.waiting += 1;

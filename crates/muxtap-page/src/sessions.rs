@@ -214,7 +214,7 @@ fn is_over(cookie: &Cookie, now_ms: u64) -> bool {
 /// Creates a secret of this many random bytes.
 pub(super) fn secret<const BYTES: usize>() -> Result<String> {
     let mut random = [0; BYTES];
-    getrandom::fill(&mut random).map_err(|error| Error::internal(format!("no random bytes: {error}")))?;
+    getrandom::fill(&mut random).map_err(|error| Error::internal(format!("cannot get random bytes: {error}")))?;
     Ok(URL_SAFE_NO_PAD.encode(random))
 }
 

@@ -92,8 +92,8 @@ impl Input {
             (None, None, None, Some(bytes)) => STANDARD
                 .decode(&bytes)
                 .map(Typed::Bytes)
-                .map_err(|error| Error::invalid(format!("bytes: no base64: {error}"))),
-            _ => Err(Error::invalid("give exactly one of keys, text, paste and bytes")),
+                .map_err(|error| Error::invalid(format!("bytes: invalid base64: {error}"))),
+            _ => Err(Error::invalid("expected exactly one of `keys`, `text`, `paste` and `bytes`")),
         }
     }
 }
@@ -127,7 +127,7 @@ impl Message {
             // Both may contain text that the page sent.
             let kind: String = kind.chars().take(SHOWN).collect();
             let wrong: String = error.to_string().chars().take(SHOWN).collect();
-            let error = Error::invalid(format!("a message of type {kind:?}: {wrong}"));
+            let error = Error::invalid(format!("invalid message of type {kind:?}: {wrong}"));
             failed(&error, about)
         })
     }
