@@ -112,7 +112,7 @@ const invalid = (message: string) => new WorkspaceError("INVALID_ARGUMENT", mess
 export function checkArgs(command: string, args: unknown): Args {
     const known = COMMANDS[command];
     if (known === undefined) {
-        throw invalid(`command: ${JSON.stringify(command)} is none; there are ${Object.keys(COMMANDS).join(", ")}`);
+        throw invalid(`unknown command ${JSON.stringify(command)}; expected one of ${Object.keys(COMMANDS).join(", ")}`);
     }
     const given = args === null || args === undefined ? {} : args;
     if (typeof given !== "object" || Array.isArray(given)) {
@@ -136,7 +136,7 @@ export function checkArgs(command: string, args: unknown): Args {
                     ? isRef(value)
                     : typeof value === "string";
         if (!fits) {
-            throw invalid(`${command}: ${name} is not what it must be`);
+            throw invalid(`${command}: invalid \`${name}\``);
         }
     }
     for (const member of known) {
@@ -305,7 +305,7 @@ class Changing {
             case "navigate":
                 checkUrl(text("url"));
                 if (this.findPane(text("target"), tab).kind !== "browser") {
-                    throw refuse(`${text("target")} shows no web page; open-browser makes it show one`);
+                    throw refuse(`${text("target")} shows no web page; use open-browser`);
                 }
                 return this.show(text("target"), tab, { browser: text("url") });
             case "open-editor":
@@ -345,7 +345,7 @@ class Changing {
             const fitting = tabs.filter((one) => one.title === wanted.id);
             if (fitting.length > 1) {
                 const candidates = fitting.map((one) => `tab:${one.id}`);
-                throw new WorkspaceError("AMBIGUOUS_TARGET", `${selector} means one of ${candidates.join(", ")}`, { candidates });
+                throw new WorkspaceError("AMBIGUOUS_TARGET", `ambiguous selector ${selector}: matches ${candidates.join(", ")}`, { candidates });
             }
             if (fitting[0] !== undefined) {
                 return fitting[0];
@@ -371,7 +371,7 @@ class Changing {
             id = wanted.id;
         } else if (wanted.kind === "pane-index") {
             if (tab === undefined) {
-                throw refuse(`${selector} needs a tab beside it`);
+                throw refuse(`${selector} requires a tab`);
             }
             id = panesOf(tab.layout)[Number(wanted.id)];
         } else {
@@ -449,7 +449,7 @@ class Changing {
     private resize(target: string, tab: string | undefined, x: number | undefined, y: number | undefined): { tab: string; pane: string } {
         const pane = this.findPane(target, tab);
         if ((x ?? null) === null && (y ?? null) === null) {
-            throw invalid("x, y: say how wide or how high, in percent");
+            throw invalid("x, y: expected at least one, in percent");
         }
         for (const [name, percent, direction] of [
             ["x", x, "horizontal"],
@@ -464,7 +464,7 @@ class Changing {
             const place = this.tab(pane.tabId);
             const done = resized(place.layout, pane.id, direction, percent);
             if (done === null || !done.done) {
-                throw invalid(`${name}: ${target} has no neighbour in that direction`);
+                throw invalid(`${name}: ${target} has no neighbor in that direction`);
             }
             place.layout = done.place;
         }
@@ -497,7 +497,7 @@ class Changing {
     private show(target: string, tab: string | undefined, content: Content): { tab: string; pane: string } {
         const pane = this.findPane(target, tab);
         if (pane.status === "pending") {
-            throw new WorkspaceError("CONFLICT", `${target} is reserved for what is being made`);
+            throw new WorkspaceError("CONFLICT", `${target} is reserved by a pending command`);
         }
         return this.fill(pane, content);
     }
@@ -563,7 +563,7 @@ class Changing {
     private reserved(selector: string): Pane {
         const pane = this.findPane(selector);
         if (pane.status !== "pending") {
-            throw new WorkspaceError("CONFLICT", `${selector} is not reserved, or not any more`);
+            throw new WorkspaceError("CONFLICT", `${selector} is not reserved, or no longer reserved`);
         }
         return pane;
     }
@@ -593,7 +593,7 @@ class Changing {
 
 function shown(browser: string | undefined, editor: string | undefined): Content {
     if (browser !== undefined && editor !== undefined) {
-        throw invalid("browser, editor: a pane shows one of them");
+        throw invalid("browser, editor: expected at most one");
     }
     if (browser !== undefined) {
         checkUrl(browser);
@@ -653,14 +653,14 @@ export class Workspace {
                 return { ...first.applied, replayed: true };
             }
         } else if (NEED_KEY.has(command)) {
-            throw invalid("idempotencyKey: this command needs one");
+            throw invalid("idempotencyKey: missing; this command requires one");
         }
         if (expected === undefined) {
-            throw invalid("expectedRevision: say which revision this change was made for");
+            throw invalid("expectedRevision: missing; expected the revision that the change is based on");
         }
         const current = this.revision;
         if (expected !== current) {
-            throw new WorkspaceError("REVISION_CONFLICT", `the workspace is at revision ${current}, not ${expected}: look again`, {
+            throw new WorkspaceError("REVISION_CONFLICT", `the workspace is at revision ${current}, not ${expected}; read it again`, {
                 currentRevision: current,
             });
         }
@@ -668,7 +668,7 @@ export class Workspace {
         next.workspaceRevision += 1;
         const made = new Changing(next, now).change(command, values);
         if (!isWhole(next)) {
-            throw new WorkspaceError("INTERNAL_ERROR", "the workspace would not be whole");
+            throw new WorkspaceError("INTERNAL_ERROR", "the change would make the workspace inconsistent");
         }
         const applied: Applied = { appliedRevision: next.workspaceRevision };
         const tab = next.tabs.find((one) => one.id === made.tab);

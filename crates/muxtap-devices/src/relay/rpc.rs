@@ -278,7 +278,7 @@ fn check(request: &RpcRequest) -> Result<()> {
         return Err(Error::new(ErrorCode::ResourceLimit, format!("args: more than {ARGS_BYTES} bytes")));
     }
     if request.command != GET_WORKSPACE && request.expected_revision.is_none() {
-        return Err(Error::invalid("expectedRevision: say which revision this change is made for"));
+        return Err(Error::invalid("expectedRevision: missing; expected the revision that the change is based on"));
     }
     if needs_key(&request.command) && request.idempotency_key.is_none() {
         return Err(Error::invalid(format!("idempotencyKey: {} needs one", request.command)));

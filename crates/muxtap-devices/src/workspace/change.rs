@@ -98,7 +98,7 @@ impl Layout {
             Command::Navigate { target, tab, url } => {
                 check_url(url)?;
                 if self.find_pane(target, tab.as_deref())?.kind != PaneKind::Browser {
-                    return Err(invalid(format!("{target} shows no web page; open-browser makes it show one")));
+                    return Err(invalid(format!("{target} shows no web page; use open-browser")));
                 }
                 self.show(target, tab.as_deref(), Content::Browser(url.clone()), now)
             }
@@ -199,7 +199,7 @@ impl Layout {
     fn resize(&mut self, target: &str, tab: Option<&str>, x: Option<u8>, y: Option<u8>, now: u64) -> Result<Made> {
         let (id, tab) = self.place(target, tab)?;
         if x.is_none() && y.is_none() {
-            return Err(Error::invalid("x, y: say how wide or how high, in percent"));
+            return Err(Error::invalid("x, y: expected at least one, in percent"));
         }
         for (name, percent, direction) in [("x", x, Direction::Horizontal), ("y", y, Direction::Vertical)] {
             let Some(percent) = percent else { continue };
@@ -207,7 +207,7 @@ impl Layout {
                 return Err(Error::invalid(format!("{name}: expected 1 to 99 percent, got {percent}")));
             }
             if self.tab_mut(&tab)?.layout.resize(&id, direction, percent) != Some(true) {
-                return Err(Error::invalid(format!("{name}: {target} has no neighbour in that direction")));
+                return Err(Error::invalid(format!("{name}: {target} has no neighbor in that direction")));
             }
         }
         self.touch_tab(&tab, now)?;
@@ -252,7 +252,7 @@ impl Layout {
     fn show(&mut self, target: &str, tab: Option<&str>, content: Content, now: u64) -> Result<Made> {
         let pane = self.find_pane(target, tab)?;
         if pane.status == Status::Pending {
-            return Err(Error::new(ErrorCode::Conflict, format!("{target} is reserved for what is being made")));
+            return Err(Error::new(ErrorCode::Conflict, format!("{target} is reserved by a pending command")));
         }
         let id = pane.id.clone();
         self.fill(&id, content, now)
@@ -328,7 +328,7 @@ impl Layout {
     fn reserved(&self, selector: &str) -> Result<(String, String)> {
         let pane = self.find_pane(selector, None)?;
         if pane.status != Status::Pending {
-            return Err(Error::new(ErrorCode::Conflict, format!("{selector} is not reserved, or not any more")));
+            return Err(Error::new(ErrorCode::Conflict, format!("{selector} is not reserved, or no longer reserved")));
         }
         Ok((pane.id.clone(), pane.tab_id.clone()))
     }
@@ -360,7 +360,7 @@ fn shown(browser: Option<&str>, editor: Option<&str>) -> Result<Content> {
         (None, None) => Ok(Content::Picker),
         (Some(url), None) => check_url(url).map(|()| Content::Browser(url.to_owned())),
         (None, Some(file)) => check_file(file).map(|()| Content::Editor(file.to_owned())),
-        _ => Err(Error::invalid("browser, editor: a pane shows one of them")),
+        _ => Err(Error::invalid("browser, editor: expected at most one")),
     }
 }
 
@@ -403,7 +403,7 @@ fn check_ref(content: &ContentRef) -> Result<()> {
         ContentRef::TerminalId(id) => check_terminal(id),
         ContentRef::SessionRef(session) => match Selector::parse(&format!("session:{session}")) {
             Ok(Selector::Session { .. }) => Ok(()),
-            _ => Err(invalid(format!("{session:?} is no session: expected PROVIDER:ID"))),
+            _ => Err(invalid(format!("invalid session {session:?}; expected PROVIDER:ID"))),
         },
     }
 }

@@ -226,7 +226,7 @@ impl RpcRead {
             return Ok(Self::Snapshot);
         }
         if !NAMES.contains(&command) {
-            return Err(Error::invalid(format!("command: {command:?} is none; there are {}", NAMES.join(", "))));
+            return Err(Error::invalid(format!("unknown command {command:?}; expected one of {}", NAMES.join(", "))));
         }
         let args = if args.is_null() { json!({}) } else { args };
         let command = serde_json::from_value(json!({ "command": command, "args": args }))

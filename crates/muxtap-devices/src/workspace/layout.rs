@@ -79,7 +79,7 @@ impl Layout {
                     [one] => Ok(one),
                     several => {
                         let candidates: Vec<String> = several.iter().map(|tab| format!("tab:{}", tab.id)).collect();
-                        let message = format!("{selector} means one of {}", candidates.join(", "));
+                        let message = format!("ambiguous selector {selector}: matches {}", candidates.join(", "));
                         Err(Error::new(ErrorCode::AmbiguousTarget, message)
                             .with_details(json!({ "candidates": candidates })))
                     }
@@ -103,7 +103,7 @@ impl Layout {
                 }
             }
             Selector::PaneIndex(index) => {
-                let tab = tab.ok_or_else(|| invalid(format!("{selector} needs a tab beside it")))?;
+                let tab = tab.ok_or_else(|| invalid(format!("{selector} requires a tab")))?;
                 let panes = tab.layout.panes();
                 panes.get(index).and_then(|id| self.pane(id)).ok_or_else(absent)
             }

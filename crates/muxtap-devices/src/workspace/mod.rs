@@ -128,14 +128,14 @@ impl Workspace {
                 return Ok(Applied { replayed: true, ..first.clone() });
             }
         } else if change.command.needs_key() {
-            return Err(Error::invalid("idempotencyKey: this command needs one"));
+            return Err(Error::invalid("idempotencyKey: missing; this command requires one"));
         }
-        let expected = change
-            .expected_revision
-            .ok_or_else(|| Error::invalid("expectedRevision: say which revision this change was made for"))?;
+        let expected = change.expected_revision.ok_or_else(|| {
+            Error::invalid("expectedRevision: missing; expected the revision that the change is based on")
+        })?;
         let current = self.revision();
         if expected != current {
-            let message = format!("the workspace is at revision {current}, not {expected}: look again");
+            let message = format!("the workspace is at revision {current}, not {expected}; read it again");
             return Err(
                 Error::new(ErrorCode::RevisionConflict, message).with_details(json!({ "currentRevision": current }))
             );
@@ -144,7 +144,8 @@ impl Workspace {
         next.workspace_revision += 1;
         let made = next.change(&change.command, now_ms)?;
         // A bug must not reach the file.
-        next.check().map_err(|why| Error::internal(format!("the workspace would not be whole: {why}")))?;
+        next.check()
+            .map_err(|why| Error::internal(format!("the change would make the workspace inconsistent: {why}")))?;
         let applied = Applied {
             applied_revision: next.workspace_revision,
             tab: made.tab.and_then(|id| next.tab(&id).cloned()),

@@ -33,7 +33,7 @@ pub enum Selector {
 impl Selector {
     /// Parses a selector. Error: `INVALID_TARGET`, with the valid forms.
     pub fn parse(text: &str) -> Result<Self> {
-        let refuse = || invalid(format!("{text:?} is no selector; the forms are {FORMS}"));
+        let refuse = || invalid(format!("invalid selector {text:?}; expected {FORMS}"));
         let (kind, rest) = text.split_once(':').ok_or_else(refuse)?;
         if rest.is_empty() || rest.chars().any(char::is_control) {
             return Err(refuse());
@@ -92,7 +92,7 @@ impl<'a> TerminalId<'a> {
     /// Parses a terminal's id. Error: `INVALID_TARGET`.
     pub fn parse(id: &'a str) -> Result<Self> {
         let refuse =
-            || invalid(format!("{id:?} is no terminal: expected %3, NAME/%3, HOST/NAME/%3 or /PATH/OF/SOCKET/%3"));
+            || invalid(format!("invalid terminal {id:?}; expected %3, NAME/%3, HOST/NAME/%3 or /PATH/OF/SOCKET/%3"));
         let (server, pane) = id.rsplit_once('/').map_or((None, id), |(server, pane)| (Some(server), pane));
         let digits = pane.strip_prefix('%').filter(|digits| !digits.is_empty() && digits.len() <= 10);
         if !digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_digit())) {
