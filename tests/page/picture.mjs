@@ -75,7 +75,7 @@ async function workspace(page) {
     await page.getByRole("link", { name: "Workspace" }).click();
     await page.locator(".area .empty").getByRole("button", { name: "New tab" }).click();
     await page.locator(".picker:visible .choices button", { hasText: "work:1.0" }).click();
-    const split = (how) => page.locator(".place.active, .place:only-of-type").last().getByRole("button", { name: `Split: another pane ${how} it` }).click();
+    const split = (how) => page.locator(".place.active, .place:only-of-type").last().getByRole("button", { name: `Split: add a pane ${how} this one` }).click();
     await split("beside");
     await page.locator(".picker:visible input[aria-label=Address]").fill(`http://127.0.0.1:${server.address().port}/`);
     await page.keyboard.press("Enter");
@@ -86,7 +86,7 @@ async function workspace(page) {
     await page.keyboard.press("Enter");
     await page.locator(".chat .question").waitFor();
     await page.locator(".place .scroller").click();
-    await page.locator(".place.active").getByRole("button", { name: "Split: another pane below it" }).click();
+    await page.locator(".place.active").getByRole("button", { name: "Split: add a pane below this one" }).click();
 }
 
 const SITE = `<!doctype html><style>body{font:16px system-ui,sans-serif;margin:0;color:#223;background:#f3f6fc}main{padding:28px}h1{margin:0 0 6px;font-size:26px}.c{display:inline-block;background:#fff;border:1px solid #d5def0;border-radius:10px;padding:10px 16px;margin:10px 8px 0 0}</style><main><h1>Hello from the dev server</h1><p>It reloads when a file is saved.</p><div class=c>12 orders</div><div class=c>3 open</div><div class=c>0 failed</div></main>`;

@@ -104,7 +104,7 @@ test("a code logs one browser in, once, and is not left in the address", async (
     const other = await (await world.browser()).newContext();
     const second = await other.newPage();
     await second.goto(link);
-    await second.getByText("This browser is not let in").waitFor();
+    await second.getByText("This browser is not logged in").waitFor();
     await one.close();
     await other.close();
 });
@@ -171,7 +171,7 @@ test("history is there when it is scrolled to, and is found", async () => {
     await page.locator(".front .scroller").hover();
     await page.evaluate(() => document.querySelector(".front .scroller").scrollTo(0, 0));
     await page.locator(".front .past .row:text-is('line-1')").waitFor();
-    await page.getByRole("button", { name: "Search in what it printed" }).click();
+    await page.getByRole("button", { name: "Search the output" }).click();
     await page.keyboard.type("line-1234");
     await page.keyboard.press("Enter");
     await page.locator(".hits button", { hasText: "line-1234" }).click();
@@ -183,7 +183,7 @@ test("history is there when it is scrolled to, and is found", async () => {
         return scroller.scrollTop + scroller.clientHeight >= scroller.scrollHeight - 2;
     }), "the screen");
     await world.tmux("kill-pane", "-t", pane);
-    await page.locator(".note", { hasText: "That pane is gone" }).waitFor();
+    await page.locator(".note", { hasText: "The pane no longer exists" }).waitFor();
 });
 
 /** In the page: resolves when its pane has been scrolled and rests, for so many frames. */
@@ -257,7 +257,7 @@ async function readsUp(page) {
     // The tile beside it, which is drawn less often.
     await page.locator(".tile.current .row", { hasText: `line-${printed}` }).waitFor();
     await world.tmux("kill-pane", "-t", pane);
-    await page.locator(".note", { hasText: "That pane is gone" }).waitFor();
+    await page.locator(".note", { hasText: "The pane no longer exists" }).waitFor();
 }
 
 test("scrolled up step by step nothing is left out, and what is read stays where it is while the pane prints", () => readsUp(page));
@@ -393,7 +393,7 @@ test("a page of another origin reaches nothing, though the browser sends it the 
 test("who looks by a read-only link types nothing, whatever the page does", async () => {
     const pane = await world.window("exec cat");
     const own = await world.page({ readOnly: true });
-    await own.getByText("looking only").waitFor();
+    await own.getByText("read-only", { exact: true }).waitFor();
     await front(own, world, pane);
     await own.keyboard.type("nothing");
     const said = await own.evaluate(async () => {
@@ -475,7 +475,7 @@ test("an agent's question is on the badge and in the title, and a button answers
 test("a wait that is set in the page is listed, and said when it is met", async () => {
     const pane = await world.window("exec cat");
     await front(page, world, pane);
-    await page.getByRole("button", { name: "Be told when it prints something" }).click();
+    await page.getByRole("button", { name: "Notify me when it prints something" }).click();
     await page.getByRole("textbox", { name: "Text" }).fill("7 passed");
     await page.getByRole("button", { name: "Wait", exact: true }).click();
     await until(async () => (await world.ask("GET", "/v1/waits")).waits.length === 1, "the wait");
@@ -529,7 +529,7 @@ test("a workspace: an agent's page opens when the person allows it; a reload kee
     await newer.close();
     // A refusal is an answer, and changes nothing.
     const refused = world.muxtap("workspace", "split-pane", "--device", device, "--target", `pane:${pane}`, "--direction", "vertical", "--browser", url, "--json").then(() => "done", (error) => `${error.stdout}${error.stderr}`);
-    await page.getByRole("button", { name: "Refuse" }).click();
+    await page.getByRole("button", { name: "Deny" }).click();
     assert.match(await refused, /UNAUTHORIZED/);
     server.close();
     await home();
@@ -650,7 +650,7 @@ test("each command of a workspace reaches a page, once its person allows the dev
     await own.getByRole("button", { name: "Remove" }).click();
     await own.getByRole("button", { name: "Close", exact: true }).click();
     const asked = call("rename-tab", "--target", "tab-index:0", "no").then(() => "done", (error) => `${error.stdout}${error.stderr}`);
-    await own.getByRole("button", { name: "Refuse" }).click();
+    await own.getByRole("button", { name: "Deny" }).click();
     assert.match(await asked, /UNAUTHORIZED/);
     assert.deepEqual(own.failures, []);
     await own.context().close();
@@ -728,9 +728,9 @@ test("a file in a pane: it is saved, not over what something else has written, a
     await page.getByRole("button", { name: "Keep" }).click();
     assert.match(await editor.locator(".cm-content").innerText(), /two three/);
     await editor.getByRole("button", { name: "Save" }).click();
-    await page.getByRole("button", { name: "Overwrite it" }).waitFor();
+    await page.getByRole("button", { name: "Overwrite" }).waitFor();
     assert.equal(readFileSync(file, "utf8"), "by somebody else\n");
-    await page.getByRole("button", { name: "Overwrite it" }).click();
+    await page.getByRole("button", { name: "Overwrite" }).click();
     await editor.getByText("saved").waitFor();
     assert.equal(readFileSync(file, "utf8"), "one\ntwo three");
     await page.getByRole("button", { name: "New tab" }).first().click();
@@ -739,7 +739,7 @@ test("a file in a pane: it is saved, not over what something else has written, a
     await page.locator(".editor:visible").getByText("page_folders").waitFor();
     await page.getByRole("button", { name: "New tab" }).first().click();
     await open(join(world.env.HOME, "new.txt"));
-    await page.locator(".editor:visible").getByText("a new file").waitFor();
+    await page.locator(".editor:visible").getByText("new file").waitFor();
     await page.locator(".editor:visible .cm-content").click();
     await page.keyboard.type("begun");
     await page.keyboard.press("Control+s");
@@ -800,7 +800,7 @@ test("a session's question is notified, and is among the agents with its own ans
     await card.getByRole("button", { name: "Yes, proceed" }).waitFor();
     assert.equal(await card.getByRole("heading").textContent(), "cargo test");
     assert.deepEqual(await card.locator(".options button").allTextContents(), ["Yes, proceed", "No"]);
-    assert.deepEqual(await own.evaluate(() => globalThis.notified), ["muxtap: a question: An agent session asks: cargo test"]);
+    assert.deepEqual(await own.evaluate(() => globalThis.notified), ["muxtap: agent question: An agent session asks: cargo test"]);
     assert.match(await own.title(), /^\(1\)/);
     await card.getByRole("button", { name: "Yes, proceed" }).click();
     await card.waitFor({ state: "detached" });
@@ -1007,7 +1007,7 @@ test("what the page did while the screen was read is there when the reading view
     await page.locator(".reading-now p", { hasText: /^while-reading$/ }).first().waitFor();
     await page.locator(".reading").focus();
     await page.keyboard.press("x");
-    await page.getByRole("button", { name: "Back to the screen, to type" }).click();
+    await page.getByRole("button", { name: "Return to the screen" }).click();
     // Nothing comes any more: what is drawn was drawn by leaving.
     assert.deepEqual(await shown(page), await world.capture(pane));
     await page.keyboard.type("typed");
@@ -1062,7 +1062,7 @@ test("a login over a link that is bad says so, and goes on when it is back", asy
     let bad = true;
     await own.route("**/v1/page/login", (route) => (bad ? route.abort("connectionreset") : route.continue()));
     await own.goto(await world.link());
-    await own.getByText("muxtap does not answer").waitFor();
+    await own.getByText("muxtap does not respond").waitFor();
     assert.match(own.url(), /code=/);
     bad = false;
     await own.locator(".status.open").waitFor();
@@ -1187,7 +1187,7 @@ test("a wait is set from a selection; letters grow and shrink; motion is left ou
     await own.getByRole("button", { name: "Larger text" }).click();
     assert.ok(small < first && (await size()) > small, `${first} ${small}`);
     await own.locator(".front .screen .row", { hasText: "build finished" }).first().evaluate((row) => getSelection().selectAllChildren(row));
-    await own.getByRole("button", { name: "Be told when it prints something" }).click();
+    await own.getByRole("button", { name: "Notify me when it prints something" }).click();
     assert.equal((await own.getByRole("textbox", { name: "Text" }).inputValue()).trim(), "build finished");
     await own.keyboard.press("Escape");
     const nameless = await own.evaluate(() => [...document.querySelectorAll("button, a, input, textarea, [role=region]")].filter((one) => (one.getAttribute("aria-label") ?? one.textContent ?? "").trim() === "" && one.title === "" && !(one.labels?.length > 0)).map((one) => one.outerHTML.slice(0, 100)));
@@ -1241,7 +1241,7 @@ test("what an input method composes is typed once, when it is chosen", async () 
 test("a browser whose login is taken away says so, keeps what is open, and goes on when it is let in again", async () => {
     const own = await world.page();
     await world.muxtap("open", "--revoke");
-    await own.getByText("This browser is not let in").waitFor();
+    await own.getByText("This browser is not logged in").waitFor();
     const again = await own.context().newPage();
     await again.goto(await world.link());
     await again.locator(".status.open").waitFor();
@@ -1251,7 +1251,7 @@ test("a browser whose login is taken away says so, keeps what is open, and goes 
     await own.locator(".tile").first().waitFor();
     await own.context().close();
     // It was every browser's; a link that is followed in the window itself changes its address alone.
-    await page.getByText("This browser is not let in").waitFor();
+    await page.getByText("This browser is not logged in").waitFor();
     await page.goto(await world.link());
     await page.locator(".status.open").waitFor();
     assert.equal(new URL(page.url()).hash, "");

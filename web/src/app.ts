@@ -1,4 +1,4 @@
-// What all of the page shares: the connection, the panes, and what is shown of them.
+// The state that all parts of the page share: the connection, the panes, and their feeds.
 
 import { Feeds } from "./feed";
 import type { Approval, PaneInfo, Wait } from "./types";
@@ -6,12 +6,12 @@ import { Connection, type Link, type Pending, type Socket } from "./wire";
 
 type Topic = "panes" | "waits" | "approvals" | "link" | "pending" | "may" | "theme";
 
-/** A message for the person, in words. */
+/** A message for the person. */
 export interface Note {
     text: string;
     kind: "info" | "error";
     actions?: { label: string; press(): void }[];
-    /** Milliseconds until it goes by itself; absent: it stays. */
+    /** Milliseconds until the message disappears; absent: it stays. */
     ms?: number;
 }
 
@@ -25,18 +25,18 @@ export class App {
     version = "";
     link: Link = "closed";
     retryAt = 0;
-    /** When this connection began: lists that come soon after it may still be incomplete. */
+    /** When this connection began: lists that arrive soon after may be incomplete. */
     readyAt = 0;
     pending: readonly Pending[] = [];
     readonly connection: Connection;
     readonly feeds: Feeds;
     note: (note: Note) => void = () => undefined;
-    /** The daemon lets this browser in no more. */
+    /** Called when the daemon no longer accepts this browser's login. */
     barred: () => void = () => undefined;
     private listeners = new Map<Topic, Set<() => void>>();
 
     constructor() {
-        // What was drawn while the page was seen is said before it is hidden.
+        // Frames that were drawn while the page was visible are acknowledged before it is hidden.
         document.addEventListener("visibilitychange", () => document.hidden && this.connection.giveCredits());
         const scheme = location.protocol === "https:" ? "wss:" : "ws:";
         this.connection = new Connection(
@@ -48,7 +48,7 @@ export class App {
                     return () => clearTimeout(timer);
                 },
                 now: Date.now,
-                // A page that nobody sees draws no frames, but is to say when an agent asks.
+                // A hidden page draws no frames, but must still report an agent's question.
                 frame: (then) => (document.hidden ? setTimeout(then, 1000) : requestAnimationFrame(then)),
                 recall: () => sessionStorage.getItem("muxtap-client") || null,
                 remember: (client) => sessionStorage.setItem("muxtap-client", client),
@@ -85,7 +85,7 @@ export class App {
                     this.version = version;
                     this.sockets = sockets;
                     this.readyAt = Date.now();
-                    // A server may be another one since.
+                    // The server may be another one since then.
                     this.asked.clear();
                     this.tell("may");
                 },
@@ -94,7 +94,7 @@ export class App {
         this.feeds = new Feeds(this.connection);
     }
 
-    /** Calls back after each change of a topic; returns what ends that. */
+    /** Calls back after each change of a topic; returns a function that stops it. */
     on(topic: Topic, then: () => void): () => void {
         const all = this.listeners.get(topic) ?? new Set();
         this.listeners.set(topic, all);
@@ -112,26 +112,29 @@ export class App {
         return this.may.includes("input");
     }
 
-    /** A pane's name as tmux writes it. */
+    /** Returns a pane's name as tmux writes it. */
     name(key: string): string {
         const pane = this.panes.get(key);
-        return pane === undefined ? "a pane that is gone" : paneName(pane);
+        return pane === undefined ? "a closed pane" : paneName(pane);
     }
 
-    /** Whether a pane's title is a word that others have too, as the host's name is, which tmux gives every pane. */
+    /**
+     * Returns whether a pane's title is one word that other panes have too, such as the host's
+     * name, tmux's default.
+     */
     isCommonTitle(pane: PaneInfo): boolean {
         return /^[\w.-]+$/.test(pane.title) && (this.titles.get(pane.title) ?? 0) > 1;
     }
 
-    /** How many panes have each title: counted once a list, not for each pane. */
+    /** The number of panes with each title, counted once for each list. */
     private titles = new Map<string, number>();
 
-    /** The panes whose agents ask something. */
+    /** Returns the panes whose agents ask a question. */
     asking(): PaneInfo[] {
         return [...this.panes.values()].filter(isAsking);
     }
 
-    /** The version of a pane's tmux, where it is known. */
+    /** Returns the version of a pane's tmux, if known. */
     tmuxVersion(key: string): string | undefined {
         return this.versions.get(this.panes.get(key)?.socket ?? "");
     }
@@ -170,19 +173,22 @@ export class App {
             void this.askVersions();
         }
         if (whole && set.length === 0) {
-            // A server is followed from the first request that means it; without a name that is the default one.
+            // A server is followed from the first request that targets it; without a name, that is
+            // the default one.
             http("GET", "/v1/panes").catch(() => undefined);
         }
         this.tell("panes");
     }
 
-    /** Keys are the daemon's that gave them: another one names the same panes anew. */
+    /**
+     * Keys belong to the daemon that issued them: another daemon has other keys for the same panes.
+     */
     private lost(lost: readonly Pending[]): void {
         const were = new Map(lost.map((one) => [one.key, this.panes.get(one.key)]));
         const words = lost.map((one) => describe(one)).join(" ");
         this.note({
             kind: "error",
-            text: `muxtap began anew before it said what became of: ${words} (${this.name(lost[0]?.key ?? "")}). Look before typing it again.`,
+            text: `muxtap restarted before it acknowledged: ${words} (${this.name(lost[0]?.key ?? "")}). Check the pane before you type this again.`,
             actions: [
                 {
                     label: "Type again",
@@ -190,7 +196,7 @@ export class App {
                         for (const one of lost) {
                             const key = samePane(this.panes, one.key, were.get(one.key));
                             if (key === null) {
-                                this.note({ kind: "error", text: `Not typed again: ${were.get(one.key)?.id ?? "the pane"} is gone.`, ms: 8000 });
+                                this.note({ kind: "error", text: `Not typed again: ${were.get(one.key)?.id ?? "the pane"} no longer exists.`, ms: 8000 });
                                 return;
                             }
                             this.connection.type(key, one.typed);
@@ -202,13 +208,13 @@ export class App {
     }
 }
 
-/** The key of the pane that had this key once, or null where it is gone. */
+/** Returns the current key of the pane that once had this key, or null if the pane is gone. */
 export function samePane(panes: ReadonlyMap<string, PaneInfo>, key: string, was: PaneInfo | undefined): string | null {
     if (panes.has(key)) {
         return key;
     }
     for (const pane of panes.values()) {
-        // A tmux that began anew counts from %0 again: the session says whether it may be the same.
+        // A restarted tmux counts from %0 again: the session shows whether it may be the same pane.
         if (pane.id === was?.id && pane.socket === was.socket && pane.session === was.session) {
             return pane.key;
         }
@@ -224,7 +230,7 @@ export function paneName(pane: PaneInfo): string {
     return `${pane.session}:${pane.window}.${pane.pane}`;
 }
 
-/** The tmux server's name, where it is not the daemon's own default one; with its host. */
+/** Returns the tmux server's name with its host; empty for the daemon's own default server. */
 export function serverName(socket: string, sockets: string): string {
     if (!socket.startsWith("/")) {
         return socket;
@@ -244,10 +250,10 @@ export function describe(pending: Pending): string {
     if ("text" in typed) {
         return JSON.stringify(typed.text);
     }
-    return "paste" in typed ? `a paste of ${typed.paste.length} characters` : "the mouse";
+    return "paste" in typed ? `a paste of ${typed.paste.length} characters` : "a mouse event";
 }
 
-/** Asks the daemon over HTTP, by the cookie. */
+/** Sends an HTTP request to the daemon, with the cookie. */
 export async function http<T>(method: string, path: string, body?: unknown): Promise<T> {
     const answer = await fetch(path, {
         method,

@@ -1,8 +1,9 @@
-// The 256 colours, and the CSS of a run's style. No colour of a pane is taken unless it can be read on its ground.
+// The 256 colors, and the CSS of a run's style. A pane's color is used only if it is readable on
+// its background.
 
 export type Rgb = [number, number, number];
 
-// Two palettes of sixteen: one that can be read on a dark ground, one on a light one.
+// Two palettes of sixteen: one that is readable on a dark background, one on a light one.
 const DARK16 =
     "3b4252 f0717b 8fce7e e6b450 6ea8fe c39af0 5fc9c9 d5d9e0 7a8394 ff8f97 a9e29a f5cd78 95c1ff d9b8ff 86e0e0 ffffff";
 const LIGHT16 =
@@ -25,7 +26,7 @@ function hex(text: string): Rgb {
 
 const LEVELS = [0, 95, 135, 175, 215, 255];
 
-/** A colour of the cube or the greys, 16 to 255. */
+/** Returns a color of the cube or the grays, 16 to 255. */
 export function indexed(number: number): Rgb {
     if (number >= 232) {
         const grey = 8 + (number - 232) * 10;
@@ -35,7 +36,7 @@ export function indexed(number: number): Rgb {
     return [LEVELS[Math.floor(cube / 36)] ?? 0, LEVELS[Math.floor(cube / 6) % 6] ?? 0, LEVELS[cube % 6] ?? 0];
 }
 
-/** Relative luminance, as WCAG has it. */
+/** Returns the relative luminance, as WCAG defines it. */
 export function luminance([red, green, blue]: Rgb): number {
     const part = (value: number) => {
         const share = value / 255;
@@ -49,7 +50,7 @@ export function contrast(one: Rgb, other: Rgb): number {
     return (high + 0.05) / (low + 0.05);
 }
 
-/** Moves a colour away from its ground until it has this contrast. */
+/** Moves a color away from its background until it has this contrast. */
 export function readable(colour: Rgb, ground: Rgb, least = 4.5): Rgb {
     const target: Rgb = luminance(ground) > 0.4 ? [0, 0, 0] : [255, 255, 255];
     let moved = colour;
@@ -67,7 +68,7 @@ function both(light: Rgb, dark: Rgb): string {
     return one === other ? one : `light-dark(${one},${other})`;
 }
 
-/** Reads `1`, `255` or `#aabbcc`. */
+/** Parses `1`, `255` or `#aabbcc`. */
 function colourOf(word: string): { number: number | null; plain: Rgb } | null {
     if (/^#[0-9a-f]{6}$/i.test(word)) {
         return { number: null, plain: hex(word.slice(1)) };
@@ -79,7 +80,7 @@ function colourOf(word: string): { number: number | null; plain: Rgb } | null {
     return { number, plain: number < 16 ? (plain16[number] ?? [0, 0, 0]) : indexed(number) };
 }
 
-/** A text's colour on the page's own ground. */
+/** Returns a text's color on the page's own background. */
 function ink(word: string): string | null {
     const colour = colourOf(word);
     if (colour === null) {
@@ -99,7 +100,7 @@ const DECORATIONS: Record<string, string> = {
     u5: "dashed",
 };
 
-/** Returns the CSS declarations of a STYLE of docs/page.md. Unknown words are left out. */
+/** Returns the CSS declarations of a STYLE of docs/page.md. Unknown words are ignored. */
 export function declarations(style: string): string {
     const words = style.split(" ").filter((word) => word !== "");
     const flags = new Set(words);

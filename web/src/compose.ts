@@ -1,11 +1,12 @@
-// Words that a keyboard on glass composes, typed as they grow.
+// Words that an on-screen keyboard composes, typed as they grow.
 
-/** Text that an input method offers candidates for: it is typed only when it was chosen. */
+/** Text for which an input method offers candidates: it is typed only once it is chosen. */
 const CHOSEN = /[\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af]/;
 
 /**
- * Returns what turns the text that was typed so far into another: so many backspaces, then this text. Null: the text is
- * one that is chosen in the end.
+ * Returns the change from the text typed so far to another: a number of backspaces, then a text.
+ *
+ * Null: the text is one that is chosen in the end.
  */
 export function composedChange(before: string, after: string, ended = false): { back: number; text: string } | null {
     if (!ended && CHOSEN.test(after)) {

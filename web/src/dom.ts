@@ -1,9 +1,9 @@
-// Makes elements. Text is always text: nothing here, or anywhere in the page, reads markup.
+// Creates elements. Text is always text: no part of the page parses markup.
 
 type Child = Node | string | null | undefined | false;
 type Handlers = { [K in keyof HTMLElementEventMap]?: (event: HTMLElementEventMap[K]) => void };
 
-/** Makes an element: attributes (absent where `false` or undefined), listeners, children. */
+/** Creates an element: attributes (absent if `false` or undefined), listeners, children. */
 export function h<K extends keyof HTMLElementTagNameMap>(
     tag: K,
     attributes: Record<string, string | boolean | number | undefined> = {},
@@ -23,7 +23,7 @@ export function h<K extends keyof HTMLElementTagNameMap>(
     return element;
 }
 
-/** Makes a button. */
+/** Creates a button. */
 export function button(
     label: string,
     press: (event: MouseEvent) => void,
@@ -32,20 +32,23 @@ export function button(
     return h("button", { type: "button", ...attributes }, { click: press }, label);
 }
 
-/** Replaces what an element holds. */
+/** Replaces an element's content. */
 export function fill(element: Element, ...children: Child[]): void {
     element.replaceChildren(
         ...children.filter((child): child is Node | string => child !== null && child !== undefined && child !== false),
     );
 }
 
-/** Leaves out what has no place in a title or a label: control characters and marks that change the direction. */
+/**
+ * Replaces characters that do not belong in a title or a label: control characters and direction
+ * marks.
+ */
 export function clean(text: string, most = 200): string {
     const kept = text.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g, " ");
     return kept.length > most ? `${kept.slice(0, most - 1)}…` : kept;
 }
 
-/** Returns an address that may be opened, or null. */
+/** Returns a URL that is safe to open, or null. */
 export function safeUrl(text: string): string | null {
     if (!/^(https?:\/\/|mailto:)/i.test(text) || text.length > 8192) {
         return null;
@@ -58,15 +61,16 @@ export function safeUrl(text: string): string | null {
     }
 }
 
-/** What stands for an item of a list. */
+/** The element of an item in a list. */
 export interface Kept<T> {
     element: HTMLElement;
     update(item: T): void;
 }
 
 /**
- * Keeps a list's elements by their items' ids: what stays is changed where it stands, so that a press on it is not lost,
- * nor the focus.
+ * Keeps a list's elements by their items' ids.
+ *
+ * An item that stays is changed in place, to lose neither a press on it nor the focus.
  */
 export class Keyed<T> {
     private there = new Map<string, Kept<T>>();
@@ -95,11 +99,14 @@ export class Keyed<T> {
     }
 }
 
-/** Puts elements into this order, and moves as few as may be: one that has the focus, or is pressed, is not. */
+/**
+ * Puts elements into this order, moving as few as possible, and never one that has the focus or is
+ * pressed.
+ */
 export function order(parent: Element, all: Element[]): void {
     const fixed = all.find((one) => one.parentNode === parent && one.matches(":focus-within, :active"));
     const at = fixed === undefined ? -1 : all.indexOf(fixed);
-    // Before the one that stays: each before what follows it; behind it: each behind what precedes it.
+    // Before the fixed one: each before its successor; after it: each after its predecessor.
     for (let index = at - 1; index >= 0; index -= 1) {
         const next = all[index + 1] ?? null;
         if (all[index]?.nextElementSibling !== next || all[index]?.parentNode !== parent) {
@@ -115,7 +122,7 @@ export function order(parent: Element, all: Element[]): void {
     }
 }
 
-/** Writes text where it is another one: a node that is written anew loses what is selected in it. */
+/** Writes a text if it differs: a node that is written again loses its selection. */
 export function write(element: Element, text: string): void {
     if (element.textContent !== text) {
         element.textContent = text;

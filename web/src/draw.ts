@@ -1,11 +1,12 @@
-// Rows as DOM: one element a row, one `span` a styled run, text by `textContent` alone.
+// Rows as DOM: one element for each row, one `span` for each styled run, text by `textContent`
+// alone.
 
 import { declarations } from "./colour";
 import { safeUrl } from "./dom";
 import type { Line, Screen } from "./screen";
 import type { Run } from "./types";
 
-/** Classes for styles, made as they come; beyond so many a run has its style by itself. */
+/** Maximum number of CSS classes for styles, made on demand; further runs have inline styles. */
 const MOST_CLASSES = 4000;
 const classes = new Map<string, string>();
 let sheet: CSSStyleSheet | null = null;
@@ -52,7 +53,7 @@ function link(text: string, address: string): Node {
     return element;
 }
 
-/** Puts text into an element, addresses in it as links where they are wanted. */
+/** Appends text to an element, with URLs as links if `links` is set. */
 function write(parent: Node, text: string, links: boolean): void {
     let at = 0;
     if (links && text.includes("://")) {
@@ -71,7 +72,7 @@ function write(parent: Node, text: string, links: boolean): void {
 
 const isAscii = (text: string) => /^[\x20-\x7e]*$/.test(text);
 
-/** Writes runs into an element. `exact`: each run of other than ASCII takes exactly its columns. */
+/** Writes runs into an element. `exact`: each non-ASCII run takes exactly its columns. */
 export function writeRuns(parent: HTMLElement, runs: readonly Run[], links: boolean, exact = true): void {
     for (const run of runs) {
         if (typeof run === "string") {
@@ -118,12 +119,12 @@ export class Drawing {
         this.element.append(this.rowsElement, this.cursor);
     }
 
-    /** Makes the elements those of the screen; rows that are as they were stay untouched. */
+    /** Updates the elements to the screen; unchanged rows stay untouched. */
     draw(screen: Screen): void {
         const rows = this.rowsElement;
         if (this.epoch === screen.epoch) {
             const up = Math.min(screen.scrolled - this.scrolled, this.drawn.length);
-            // Where most rows are new anyway, as in a flood, they are written where they stand.
+            // If most rows are new anyway, as in a flood, they are written in place.
             if (up * 2 < this.drawn.length) {
                 for (let row = 0; row < up && rows.firstElementChild !== null; row += 1) {
                     rows.append(rows.firstElementChild);

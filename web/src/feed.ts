@@ -1,11 +1,11 @@
-// Screens that are shown: one view for each pane, however many places show it, drawn once a frame.
+// The visible screens: one view for each pane, however many places show it, drawn once a frame.
 
 import { Screen } from "./screen";
 import type { Connection } from "./wire";
 
 export type Exit = { status?: number | null; signal?: number | string | null } | null;
 
-/** A pane's screen as it comes. */
+/** A pane's screen, as it arrives. */
 export class Feed {
     readonly screen = new Screen();
     exit: Exit | undefined = undefined;
@@ -24,7 +24,11 @@ export class Feeds {
 
     constructor(private connection: Connection) {}
 
-    /** Shows a pane, and calls back in each frame in which its screen is another one. Returns the feed, and what ends it. */
+    /**
+     * Shows a pane, and calls back in each frame in which its screen has changed.
+     *
+     * Returns the feed, and a function that stops it.
+     */
     use(key: string, draw: () => void): { feed: Feed; end(): void } {
         let feed = this.feeds.get(key);
         if (feed === undefined) {
@@ -59,7 +63,7 @@ export class Feeds {
         feed.view = this.connection.show(feed.key, {
             screen: (message) => {
                 feed.error = "";
-                // A pane that ended says so behind its last screen; this one goes on.
+                // `ended` comes after a pane's last screen; this pane is still alive.
                 feed.exit = undefined;
                 feed.screen.apply(message);
                 this.changed(feed, true);
@@ -98,7 +102,7 @@ export class Feeds {
                     draw();
                 }
             } catch (error) {
-                // The others are drawn.
+                // The other feeds are still drawn.
                 reportError(error);
             }
             if (this.owed.delete(feed) && feed.users > 0) {

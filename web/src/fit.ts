@@ -1,19 +1,24 @@
-// What is typed, as messages that the daemon takes: it ends a connection over one that is too large, or no UTF-8.
+// Splits typed input into messages that the daemon accepts: too large a message or invalid UTF-8
+// ends the connection.
 
 import type { Typed } from "./types";
 
-/** Bytes of what a message types, as JSON; the rest of its 1 MiB is its number and its pane's key. */
+/**
+ * Maximum size of typed input in a message, as JSON; the rest of its 1 MiB is its number and its
+ * pane's key.
+ */
 export const MOST_TYPED = (1 << 20) - 4096;
 
 const encoder = new TextEncoder();
 const size = (typed: Typed) => encoder.encode(JSON.stringify(typed)).length;
 
-/** Makes half of a pair of UTF-16 a character that can be sent. */
+/** Replaces half of a UTF-16 pair by a character that can be sent. */
 const whole = (text: string) => text.replace(/\p{Surrogate}/gu, "\ufffd");
 
 /**
- * Returns the inputs that type this, in their order, or null where it is a paste that is too large: tmux brackets each
- * paste, so that two of them are not one.
+ * Returns the inputs that type this, in order, or null for a paste that is too large.
+ *
+ * tmux brackets each paste: two pastes are not the same as one.
  */
 export function fitting(typed: Typed, most = MOST_TYPED): Typed[] | null {
     if ("paste" in typed) {

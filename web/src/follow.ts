@@ -1,5 +1,7 @@
-// Waits that this page has set, until each has ended: the list of those that are open says when to ask for its answer, so
-// that none holds a connection of the few that a browser has.
+// Waits that this page has set, until each has ended.
+//
+// The list of open waits shows when to request a wait's response. So no wait occupies one of a
+// browser's few connections.
 
 export interface WaitAnswer {
     id: string;
@@ -12,25 +14,30 @@ export class Followed<T> {
     private mine = new Map<string, T>();
     private asking = new Set<string>();
 
-    /** `ask` answers what became of a wait, or null where nobody knows it any more; `list` has the list sent anew. */
+    /**
+     * `ask` returns a wait's response, or null if the daemon no longer knows it; `list` requests
+     * the list again.
+     */
     constructor(
         private ask: (id: string) => Promise<WaitAnswer | null>,
         private ended: (of: T, answer: WaitAnswer | null) => void,
         private list: () => void,
     ) {}
 
-    /** Follows a wait; `open` are the ids of those that are open, as far as is known. */
+    /** Follows a wait; `open` are the ids of the open waits, as far as known. */
     add(id: string, of: T, open: Iterable<string>): void {
         this.mine.set(id, of);
         this.look(open);
     }
 
-    /** Asks about each that is not among those that are open. One that has begun a moment ago may not be there yet. */
+    /**
+     * Requests the response of each wait that is not open. A new wait may not be in the list yet.
+     */
     look(open: Iterable<string>): void {
         const there = new Set(open);
         for (const id of this.mine.keys()) {
             if (there.has(id)) {
-                // The answer to a question of before says nothing about now.
+                // The response to an earlier request says nothing about the current state.
                 this.asking.delete(id);
             } else if (!this.asking.has(id)) {
                 void this.settle(id);
@@ -50,12 +57,12 @@ export class Followed<T> {
                 this.ended(of, answer);
             }
         } catch {
-            // No link: the list that comes with the next one has it asked again.
+            // Without a connection, the list that comes with the next one repeats the request.
         } finally {
             this.asking.delete(id);
         }
         if (pending) {
-            // The list was older than the wait, or the wait has ended since: a new one tells which.
+            // The list was older than the wait, or the wait has ended since: a new list decides.
             this.list();
         }
     }

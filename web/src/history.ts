@@ -1,27 +1,31 @@
-// Lines above the screen: asked for in chunks as they are scrolled to, and forgotten when they are far away.
+// Lines above the screen: requested in chunks as they are scrolled to, and dropped when they are
+// far away.
 
 import { rowElement } from "./draw";
 import { type Line, lineOf } from "./screen";
 import type { Feed } from "./feed";
 import type { Connection } from "./wire";
 
-/** Lines of a chunk, and chunks that are kept. */
+/** Lines in a chunk; below, the number of chunks that are kept. */
 export const CHUNK = 200;
 const KEPT = 60;
-/** Lines that can be scrolled to: a browser's element has no more than some 17 million pixels. */
+/** Lines that can be scrolled to: a browser's element has at most some 17 million pixels. */
 export const REACH = 500_000;
 
-/** Milliseconds between two questions while the newest lines are looked at. */
+/** Milliseconds between two requests while the newest lines are visible. */
 const PACE = 250;
 
 interface Chunk {
     from: number;
     lines: Line[];
-    /** From where it was asked for, and the screen's top then: what is missing is there only when these are others. */
+    /**
+     * The start of the request, and the screen's top then: missing lines exist only if one of these
+     * has changed.
+     */
     asked: number;
     top: number;
     element: HTMLElement | null;
-    /** What the page shows of an older answer, until this one is drawn. */
+    /** The displayed element of an older response, until this one is drawn. */
     older: HTMLElement | null;
 }
 
@@ -29,7 +33,10 @@ export class History {
     readonly element = document.createElement("div");
     private chunks = new Map<number, Chunk>();
     private asked = new Set<number>();
-    /** Drawn lines whose numbers are void, so many rows above the screen: they stay until all visible lines have come again. */
+    /**
+     * Drawn lines with void numbers, at these distances above the screen: shown until all visible
+     * lines have come again.
+     */
     private void: { element: HTMLElement; above: number }[] = [];
     private epoch = -1;
     private numbering = -1;
@@ -46,8 +53,10 @@ export class History {
     }
 
     /**
-     * Shows the lines from this number to that one, as far as they are there, and asks for the rest. `pass`: they pass by,
-     * so nothing but them is asked for, a few times a second. An empty range takes away what is shown.
+     * Shows the lines in this range as far as they are known, and requests the others. An empty
+     * range removes all.
+     *
+     * `pass`: the lines scroll past, and only they are requested, a few times a second.
      */
     show(from: number, to: number, origin: number, rowPixels: number, pass = false): void {
         const screen = this.feed.screen;
@@ -65,11 +74,13 @@ export class History {
         for (let number = Math.floor(first / CHUNK); first < last && number * CHUNK < last; number += 1) {
             seen.add(number);
             const chunk = this.chunks.get(number);
-            // Of what is there already no part is asked for by itself: the rest would go.
+            // A chunk that is known already is requested whole: a part of it would replace the
+            // rest.
             const part = pass && chunk?.asked !== Number.POSITIVE_INFINITY;
             const begin = part ? Math.max(first, number * CHUNK) : number * CHUNK;
             const end = Math.min(top, (number + 1) * CHUNK);
-            // Where memory ends before the screen that tmux shows, the same question has the same answer.
+            // If memory ends before the screen that tmux shows, the same request has the same
+            // response.
             const short = (have: Chunk) => have.from + have.lines.length < end && have.top !== top;
             if (chunk === undefined || chunk.asked > begin || short(chunk)) {
                 this.ask(number, begin, part ? end : (number + 1) * CHUNK, pass);
@@ -77,7 +88,7 @@ export class History {
             missing ||= chunk === undefined;
         }
         this.top = top;
-        // What passes by is not waited for: in a flood it might never be whole.
+        // Lines that scroll past are not waited for: in a flood they might never be complete.
         const kept = missing && !pass;
         for (const { element, above } of kept ? this.void : this.void.splice(0)) {
             if (kept) {
@@ -108,7 +119,7 @@ export class History {
         this.trim(seen);
     }
 
-    /** A line that is there, by its number. */
+    /** Returns a known line by its number. */
     line(number: number): Line | undefined {
         const chunk = this.chunks.get(Math.floor(number / CHUNK));
         return chunk?.lines[number - chunk.from];
@@ -129,7 +140,10 @@ export class History {
         this.asked.clear();
     }
 
-    /** Has each line asked for again when it is looked at: until then, and until the answer, it stays as it is. */
+    /**
+     * Marks all lines to be requested again when they are visible; until the response they stay
+     * unchanged.
+     */
     private doubt(): void {
         for (const chunk of this.chunks.values()) {
             chunk.asked = Number.POSITIVE_INFINITY;

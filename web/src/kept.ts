@@ -1,13 +1,13 @@
-// The lines of history that a reading view holds: a bounded piece, which moves to where it is read.
+// The history lines in a reading view: a bounded range, which moves to where it is read.
 
 import type { Line } from "./screen";
 
 export class KeptLines {
     lines: Line[] = [];
-    /** The number of the first line that is held, and of the one behind the last. */
+    /** The number of the first line, and of the one after the last. */
     from = 0;
     to = 0;
-    /** Newer lines were let go: what follows is read again when it is scrolled to. */
+    /** Whether newer lines were dropped: they are requested again when they are scrolled to. */
     behind = false;
 
     constructor(private most: number) {}
@@ -19,26 +19,26 @@ export class KeptLines {
         this.behind = false;
     }
 
-    /** Takes lines before the first one. */
+    /** Adds lines before the first one. */
     older(lines: Line[], from: number): void {
         this.lines = [...lines, ...this.lines];
         this.from = from;
     }
 
-    /** Takes lines behind the last one. */
+    /** Adds lines after the last one. */
     newer(lines: Line[], next: number): void {
         this.lines = this.lines.concat(lines);
         this.to = next;
     }
 
-    /** Takes lines in the place of those that have their numbers; not where dropped ones have left holes. */
+    /** Replaces the lines with these numbers, unless dropped lines have left gaps. */
     again(lines: Line[], from: number): void {
         if (this.lines.length === this.to - this.from) {
             this.lines.splice(from - this.from, lines.length, ...lines);
         }
     }
 
-    /** Lets go of the newest lines beyond the bound. */
+    /** Drops the newest lines beyond the limit. */
     letNewest(): void {
         const over = this.lines.length - this.most;
         if (over > 0) {
@@ -48,12 +48,13 @@ export class KeptLines {
         }
     }
 
-    /** Lets go of the oldest lines beyond the bound. */
+    /** Drops the oldest lines beyond the limit. */
     letOldest(): void {
         const over = this.lines.length - this.most;
         if (over > 0) {
             this.lines.splice(0, over);
-            // Lines that tmux dropped meanwhile have left holes; the numbers of those that are held end at `to`.
+            // Lines that tmux dropped meanwhile have left gaps; the numbers of the remaining ones
+            // end at `to`.
             this.from = Math.max(this.from + over, this.to - this.most);
         }
     }

@@ -1,4 +1,4 @@
-// Keyboard and mouse to what is typed: names of keys as tmux knows them, and reports of the mouse.
+// Converts keyboard and mouse events to input: names of keys as tmux knows them, and mouse reports.
 
 import type { Modes, Typed } from "./types";
 
@@ -29,14 +29,18 @@ const NAMED: Record<string, string> = {
     PageDown: "NPage",
 };
 
-/** The chord that leaves a terminal for the page's own commands; every other key is the program's. */
+/**
+ * The chord that leaves a terminal for the page's own commands; every other key goes to the
+ * program.
+ */
 export function isChord(press: KeyPress): boolean {
     return press.ctrlKey && press.shiftKey && !press.altKey && !press.metaKey && (press.key === " " || press.key === "Spacebar");
 }
 
 /**
- * Returns the name of a key for tmux, or null for one that types text (which comes as text, through an input method) or
- * that the browser keeps.
+ * Returns a key's name for tmux, or null for one that types text or that the browser keeps.
+ *
+ * Text comes as text, through an input method.
  */
 export function keyName(press: KeyPress, mac = false): string | null {
     if (press.isComposing === true || press.metaKey || press.key === "Dead" || press.key === "Process") {
@@ -44,14 +48,14 @@ export function keyName(press: KeyPress, mac = false): string | null {
     }
     const graph = press.getModifierState?.("AltGraph") === true;
     const control = press.ctrlKey && !graph;
-    // A Mac's Option key makes characters; so does AltGr.
+    // A Mac's Option key types characters; so does AltGr.
     const alt = press.altKey && !graph && !(mac && press.key.length === 1);
     const named = NAMED[press.key] ?? (/^F([1-9]|1[0-2])$/.test(press.key) ? press.key : undefined);
     if (named !== undefined) {
         if (named === "Tab" && press.shiftKey && !control && !alt) {
             return "BTab";
         }
-        // tmux types nothing for these with Shift, which a hand that types capitals holds down.
+        // tmux types nothing for these with Shift, which is often held down while typing capitals.
         const shift = press.shiftKey && named !== "BSpace" && named !== "Escape";
         return `${control ? "C-" : ""}${alt ? "M-" : ""}${shift ? "S-" : ""}${named}`;
     }
@@ -62,8 +66,9 @@ export function keyName(press: KeyPress, mac = false): string | null {
 }
 
 /**
- * Returns the keys that a tmux of this version types: until 3.5 it types nothing for Enter with Shift or Control, which
- * a terminal sends as Enter.
+ * Returns the keys that this version of tmux types.
+ *
+ * Until 3.5 tmux types nothing for Enter with Shift or Control, which a terminal sends as Enter.
  */
 export function typable(names: string[], version: string | undefined): string[] {
     const [major = 0, minor = 0] = (/(\d+)\.(\d+)/.exec(version ?? "") ?? []).slice(1).map(Number);
@@ -71,7 +76,7 @@ export function typable(names: string[], version: string | undefined): string[] 
     return old ? names.map((name) => name.replace(/^(?:C-)?(M-)?(?:S-)?Enter$/, (_, meta: string | undefined) => `${meta ?? ""}Enter`)) : names;
 }
 
-/** Names a character with Control or Alt. */
+/** Returns the name of a character with Control or Alt. */
 export function withModifiers(character: string, control: boolean, alt: boolean): string {
     let name = control && /^[A-Z]$/.test(character) ? character.toLowerCase() : character;
     if (name === " ") {
@@ -80,7 +85,7 @@ export function withModifiers(character: string, control: boolean, alt: boolean)
     return `${control ? "C-" : ""}${alt ? "M-" : ""}${name}`;
 }
 
-/** What a touch key bar makes of text that was typed with a sticky key down. */
+/** Converts text that was typed with a sticky key of the touch key bar. */
 export function typedText(text: string, control: boolean, alt: boolean): Typed {
     const characters = [...text];
     if ((control || alt) && characters.length === 1) {
@@ -106,8 +111,9 @@ export interface MouseEventLike {
 }
 
 /**
- * Returns the bytes of a mouse report at a cell (from 0), as the program asked for them, or null where it did not ask for
- * this one.
+ * Returns the bytes of a mouse report at a cell (from 0), in the form that the program requested.
+ *
+ * Null if the program did not request this report.
  */
 export function mouseReport(
     modes: Modes,
@@ -128,7 +134,7 @@ export function mouseReport(
     if (modes.sgr) {
         return `\x1b[<${code};${column + 1};${row + 1}${kind === "release" ? "m" : "M"}`;
     }
-    // The old form has one byte for each, so that it ends at column 223.
+    // The old form has one byte for each coordinate, and ends at column 223.
     if (column > 222 || row > 222) {
         return null;
     }
@@ -136,12 +142,15 @@ export function mouseReport(
     return `\x1b[M${String.fromCharCode(32 + old, 33 + column, 33 + row)}`;
 }
 
-/** Base64 of the bytes of a report. */
+/** Encodes the bytes of a report in base64. */
 export function base64(bytes: string): string {
     return btoa(bytes);
 }
 
-/** What of a text may be pasted: a control character could end the paste's brackets, and type what follows. */
+/**
+ * Removes control characters from text to paste: one could end the paste's brackets, and type what
+ * follows.
+ */
 export function pasteable(text: string): string {
     return text.replace(/\r\n?/g, "\n").replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, "\ufffd");
 }

@@ -1,4 +1,4 @@
-// The page: login, what is shown, theme.
+// The page: login, routing, theme.
 
 import { App, paneName, samePane } from "./app";
 import { button, fill, h } from "./dom";
@@ -12,13 +12,13 @@ import { waitDialog, Waits } from "./view/waits";
 import { Wall } from "./view/wall";
 import { WorkspaceView } from "./workspace/view";
 
-/** The code of a link. */
+/** Matches the code in a link. */
 const CODE = /[#&]code=([\w-]+)/;
-/** Milliseconds after which a new connection's list has every server's panes. */
+/** Milliseconds after which a new connection's list contains every server's panes. */
 const LIST_TIME = 3000;
 const THEMES = ["auto", "light", "dark"] as const;
 
-/** Trades the code of the address for the cookie. Returns false where there is neither. */
+/** Trades the code in the address for the cookie. Returns false if there is neither. */
 async function login(say: (words: string) => void): Promise<boolean> {
     const code = CODE.exec(location.hash)?.[1];
     for (let wait = 500; code !== undefined; wait = Math.min(wait * 2, 4000)) {
@@ -29,22 +29,22 @@ async function login(say: (words: string) => void): Promise<boolean> {
             credentials: "same-origin",
         }).catch(() => null);
         if (answer !== null) {
-            // The code works once: it is not kept in the address, whatever became of it.
+            // The code works once: it is removed from the address, whatever the result.
             history.replaceState(null, "", location.pathname);
             if (answer.ok) {
                 return true;
             }
             break;
         }
-        // A link that is bad took no code: it stays in the address, and is tried again.
-        say("muxtap does not answer. Trying again…");
+        // Without a response the code was not used: it stays in the address, and is tried again.
+        say("muxtap does not respond. Retrying…");
         await new Promise((resolve) => setTimeout(resolve, wait));
     }
     const answer = await fetch("/v1/status", { credentials: "same-origin" }).catch(() => null);
     return answer === null || answer.status !== 401;
 }
 
-/** What who is not let in sees. */
+/** The view for a browser without a session. */
 function loginView(again: () => void): HTMLElement {
     return h(
         "main",
@@ -52,16 +52,16 @@ function loginView(again: () => void): HTMLElement {
         {},
         h("img", { src: "/page/icon.svg", alt: "", width: 64, height: 64 }),
         h("h1", {}, {}, "muxtap"),
-        h("p", {}, {}, "This browser is not let in. On the machine where muxtap runs, type"),
+        h("p", {}, {}, "This browser is not logged in. On the machine where muxtap runs, enter"),
         h("pre", {}, {}, "muxtap open"),
-        h("p", {}, {}, "and follow the link that it prints. It works once, for a minute."),
+        h("p", {}, {}, "and open the printed link. It works once, within a minute."),
         button("Try again", again, { cls: "primary" }),
     );
 }
 
 function sayLogin(): void {
     fill(document.body, loginView(() => location.reload()));
-    // A link that is followed in this very window changes the address alone.
+    // A link that is opened in this window changes only the address.
     addEventListener("hashchange", () => location.reload());
 }
 
@@ -107,7 +107,7 @@ class Page {
             this.status,
             button("⌘", () => this.palette(), { title: "Commands (Ctrl+K; Ctrl+Shift+Space in a terminal)", "aria-label": "Commands", cls: "icon" }),
             this.theme,
-            button("?", () => openHelp(app.version), { title: "Keys", "aria-label": "Keys", cls: "icon extra" }),
+            button("?", () => openHelp(app.version), { title: "Keyboard shortcuts", "aria-label": "Keyboard shortcuts", cls: "icon extra" }),
         );
         this.main.append(this.wall.element, this.front, this.agents.element, this.waits.element, this.workspace.element);
         fill(document.body, header, this.main, this.notes.element, this.workspace.requests, this.bell.live);
@@ -120,7 +120,7 @@ class Page {
         setInterval(() => this.link(), 1000);
         addEventListener("hashchange", () => {
             if (CODE.test(location.hash)) {
-                // The address is trimmed when the answer comes: nothing is shown for it.
+                // The address is trimmed when the response comes; nothing is shown for the code.
                 void login((text) => app.note({ kind: "error", text, ms: 3000 })).then((may) => {
                     this.route();
                     return may && app.connection.connect();
@@ -130,7 +130,8 @@ class Page {
             this.route();
         });
         addEventListener("keydown", (event) => this.key(event));
-        // Before an editor, a conversation or a form keeps its keys to itself: this is the way out of each.
+        // In the capture phase, before an editor, a conversation or a form handles the key: the
+        // chord leaves each of them.
         addEventListener(
             "keydown",
             (event) => {
@@ -149,7 +150,8 @@ class Page {
                 this.workspace.reconnect();
             }
         });
-        // A page in the back/forward cache has no connection: it takes a new one when it comes back.
+        // A page in the back/forward cache has no connection, and connects again when it comes
+        // back.
         addEventListener("pagehide", () => {
             app.connection.close();
             this.workspace.disconnect();
@@ -159,7 +161,8 @@ class Page {
                 app.connection.probe();
             }
         });
-        // On iOS a keyboard lies over the page, which is not told of it: the row of keys stays above.
+        // On iOS the keyboard covers the page without resizing it: the row of keys stays above the
+        // keyboard.
         visualViewport?.addEventListener("resize", () => {
             const { height, scale } = visualViewport as VisualViewport;
             const covered = scale === 1 && height < innerHeight - 1;
@@ -212,7 +215,7 @@ class Page {
         this.pane?.focus();
     }
 
-    /** A pane that was in front and is no more: the wall comes back once the list is known. */
+    /** Handles the end of the pane in front: the wall comes back once the list is known. */
     private gone(): void {
         const { app, pane } = this;
         if (pane === null || app.link !== "open") {
@@ -223,8 +226,8 @@ class Page {
             this.wasAt = app.readyAt;
             return;
         }
-        // A daemon that began anew has other keys for the same panes. Under one that goes on, tmux has begun anew: then
-        // a pane of this name is another one.
+        // A restarted daemon has other keys for the same panes. If the daemon is the same, tmux was
+        // restarted, and a pane with this name is another one.
         const key = this.was?.key === pane.key && this.wasAt !== app.readyAt ? samePane(app.panes, pane.key, this.was) : null;
         if (key !== null) {
             location.replace(`#pane/${key}`);
@@ -234,17 +237,19 @@ class Page {
                 this.gone();
             }, LIST_TIME);
         } else {
-            app.note({ kind: "info", text: "That pane is gone.", ms: 4000 });
+            app.note({ kind: "info", text: "The pane no longer exists.", ms: 4000 });
             this.go("wall");
         }
     }
 
     private goneTimer: ReturnType<typeof setTimeout> | null = null;
-    /** What the list said last of the pane in front. */
+    /** The last listed state of the pane in front. */
     private was: PaneInfo | undefined;
     private wasAt = 0;
 
-    /** The login was taken away. What is open stays as it is behind the words: a file may have text that is not saved. */
+    /**
+     * Handles a revoked login. Open content stays behind the message: a file may have unsaved text.
+     */
     private bar(): void {
         this.letIn();
         this.workspace.disconnect();
@@ -266,17 +271,17 @@ class Page {
         const count = this.app.asking().length + this.app.approvals.length;
         this.badge.textContent = String(count);
         this.badge.hidden = count === 0;
-        this.badge.setAttribute("aria-label", `${count} ask something`);
+        this.badge.setAttribute("aria-label", `${count} open ${count === 1 ? "question" : "questions"}`);
     }
 
     private link(): void {
         const { link, may } = this.app;
         const left = Math.max(0, Math.ceil((this.app.retryAt - Date.now()) / 1000));
         const words = {
-            open: may.includes("input") ? "live" : "looking only",
+            open: may.includes("input") ? "live" : "read-only",
             connecting: "connecting…",
-            waiting: left > 0 ? `no link, again in ${left} s` : "no link",
-            closed: "no link",
+            waiting: left > 0 ? `disconnected; retry in ${left} s` : "disconnected",
+            closed: "disconnected",
         }[link];
         if (this.status.textContent !== words) {
             this.status.textContent = words;
@@ -291,7 +296,7 @@ class Page {
         const apply = () => {
             document.documentElement.dataset.theme = theme;
             made.textContent = { auto: "◐", light: "☀", dark: "☾" }[theme];
-            made.title = `Theme: ${theme === "auto" ? "as the system" : theme}`;
+            made.title = `Theme: ${theme === "auto" ? "system" : theme}`;
             made.setAttribute("aria-label", made.title);
         };
         const made = button(
@@ -307,7 +312,7 @@ class Page {
         return made;
     }
 
-    // --- keys outside of terminals
+    // --- keys outside terminals
 
     private key(event: KeyboardEvent): void {
         const target = event.target as HTMLElement;
@@ -346,13 +351,13 @@ class Page {
         const pane = this.pane;
         const commands: Command[] = [];
         for (const one of this.app.asking()) {
-            commands.push({ name: `${paneName(one)} asks`, hint: one.agent?.question ?? "", run: () => this.go(`pane/${one.key}`) });
+            commands.push({ name: `${paneName(one)} asks a question`, hint: one.agent?.question ?? "", run: () => this.go(`pane/${one.key}`) });
         }
         if (pane !== null) {
             commands.push(
                 ...pane.commands(),
                 {
-                    name: "This pane: open it in the workspace",
+                    name: "This pane: open in the workspace",
                     run: () => {
                         this.go("workspace");
                         this.workspace.openTerminal(pane.key);
@@ -369,11 +374,11 @@ class Page {
         }
         commands.push(view("wall", "wall"), view("agents", "agents"), view("waits", "waits"), view("workspace", "workspace"));
         commands.push({ name: "Change the theme: system, light, dark", run: () => this.theme.click() });
-        commands.push({ name: "Keys", hint: "?", run: () => openHelp(this.app.version) });
+        commands.push({ name: "Keyboard shortcuts", hint: "?", run: () => openHelp(this.app.version) });
         for (const one of this.app.panes.values()) {
             commands.push({ name: paneName(one), hint: `${one.command} ${one.cwd}`, run: () => this.go(`pane/${one.key}`) });
         }
-        commands.push({ name: "Log this browser out", run: () => void this.logout() });
+        commands.push({ name: "Log out", run: () => void this.logout() });
         openPalette(commands);
     }
 

@@ -2,7 +2,7 @@
 
 let ratio = 0;
 
-/** A cell's width in shares of the font's size. */
+/** Returns a cell's width relative to the font size. */
 export function cellRatio(): number {
     if (ratio === 0) {
         const probe = document.createElement("span");
@@ -15,12 +15,15 @@ export function cellRatio(): number {
     return ratio || 0.6;
 }
 
-/** A row's height in whole pixels, so that grounds of rows meet without a seam. */
+/** Returns a row's height in whole pixels: backgrounds of rows meet without a seam. */
 export function rowHeight(fontSize: number): number {
     return Math.max(2, Math.round(fontSize * 1.19));
 }
 
-/** The largest font size, in half pixels, at which so many cells fit into so many pixels. */
+/**
+ * Returns the largest font size, in half pixels, at which this many cells fit into this many
+ * pixels.
+ */
 export function fittingSize(columns: number, rows: number, width: number, height: number, ratio: number, least = 6, most = 22): number {
     let size = Math.min(most, Math.floor((2 * width) / (columns * ratio)) / 2);
     while (size > least && rowHeight(size) * rows > height) {

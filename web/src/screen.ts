@@ -1,15 +1,20 @@
-// A view's state: applies `screen` messages, and counts what a drawing has to do.
+// A view's state: applies `screen` messages, and counts what a drawing must redo.
 
 import { type Modes, NO_MODES, type Row, type ScreenMessage } from "./types";
 
-/** A line with its runs; another object for each state of a row, so that a drawing compares by identity. */
+/**
+ * A line with its runs; each state of a row is a new object, and a drawing compares by identity.
+ */
 export interface Line {
     runs: Row;
-    /** The line goes on in the next row. */
+    /** Whether the line continues in the next row. */
     wrapped: boolean;
 }
 
-/** Reads a row of the wire. A line that goes on is filled up: the blanks at its end are in the middle of a text. */
+/**
+ * Parses a row from the wire. A line that continues is padded: its trailing blanks are in the
+ * middle of a text.
+ */
 export function lineOf(row: Row, columns = 0): Line {
     if (row.length === 0 || row[row.length - 1] !== "+") {
         return { runs: row, wrapped: false };
@@ -22,7 +27,7 @@ export function lineOf(row: Row, columns = 0): Line {
     return { runs, wrapped: true };
 }
 
-/** The text of a line, blanks between its runs included. */
+/** Returns the text of a line, with the blanks between its runs. */
 export function textOf(line: Line): string {
     let text = "";
     for (const run of line.runs) {
@@ -40,18 +45,21 @@ export class Screen {
     at: [number, number] = [0, 0];
     modes: Modes = NO_MODES;
     title = "";
-    /** Lines above the screen. */
+    /** The number of lines above the screen. */
     history = 0;
-    /** The number of the oldest of them. */
+    /** The number of the oldest of these lines. */
     first = 0;
     stale = false;
     cursor = "";
-    /** Whether a first message has come. */
+    /** Whether a first message has arrived. */
     known = false;
-    /** Rows that ever moved up, and how often all was void: a drawing compares them with what it drew. */
+    /**
+     * Rows that ever moved up; below, how often all rows were void. A drawing compares them with
+     * what it drew.
+     */
     scrolled = 0;
     epoch = 0;
-    /** How often the numbers of history's lines were void. */
+    /** How often the numbers of the history's lines were void. */
     numbering = 0;
 
     apply(message: ScreenMessage): void {
@@ -92,7 +100,7 @@ export class Screen {
     }
 }
 
-/** Joins lines that a terminal broke, for reading and copying. */
+/** Joins lines that the terminal wrapped, for reading and copying. */
 export function joined(lines: Iterable<Line>): Row[] {
     const whole: Row[] = [];
     let open = false;

@@ -1,27 +1,27 @@
-// Streams that are open at once, each a connection of the few that a browser has to a host.
+// The open streams, each of which takes one of a browser's few connections to a host.
 
 export interface Stream {
     start(): void;
     stop(): void;
 }
 
-/** Milliseconds until a stream that was refused so many times is asked for again. */
+/** Returns the milliseconds before a stream is requested again after this many failures. */
 export function againAfter(tries: number): number {
     return Math.min(30_000, 1000 * 2 ** Math.max(0, tries - 1));
 }
 
 export class Streams<S extends Stream> {
-    /** Those that somebody looks at, the last one last; the last `most` of them are open. */
+    /** The visible streams, the last used one last; the last `most` of them are open. */
     private wanted: S[] = [];
 
     constructor(private most: number) {}
 
-    /** Opens a stream, or keeps it open, before others. */
+    /** Opens a stream, or keeps it open, in preference to others. */
     want(stream: S): void {
         this.set([...this.wanted.filter((one) => one !== stream), stream]);
     }
 
-    /** Closes a stream; one that stood still for it goes on. */
+    /** Closes a stream; a paused one takes its place. */
     leave(stream: S): void {
         this.set(this.wanted.filter((one) => one !== stream));
     }

@@ -1,8 +1,13 @@
 // The messages of docs/page.md, as they are on the wire.
 
-/** A run of cells: plain ASCII in the default style, or text with its columns, its style and maybe an address. */
+/**
+ * A run of cells: printable ASCII in the default style, or text with its columns, its style and
+ * possibly a URL.
+ */
 export type Run = string | [text: string, columns: number, style: string, url?: string];
-/** A row of the screen or a line of history; `"+"` at its end: the line goes on in the next row. */
+/**
+ * A row of the screen or a line of history; `"+"` at its end: the line continues in the next row.
+ */
 export type Row = Run[];
 
 export interface Modes {
@@ -94,7 +99,7 @@ export interface Approval {
     name: string;
     prompt?: string;
     working_dir?: string;
-    /** The agent session that asks, for a `permission`. */
+    /** For a `permission`: the agent session that asks. */
     session?: string;
     until?: string;
 }
@@ -133,7 +138,7 @@ export type ServerMessage =
     | { type: "result"; id: number; result?: unknown; error?: ApiError }
     | { type: "error"; error: ApiError; view?: number; id?: number };
 
-/** What an `input` message types. */
+/** The content of an `input` message. */
 export type Typed = { keys: string[] } | { text: string } | { paste: string } | { bytes: string };
 
 export const NO_MODES: Modes = {

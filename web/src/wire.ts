@@ -1,4 +1,4 @@
-// The connection of docs/page.md: hello, credits, numbered input, and coming back after a break.
+// The connection of docs/page.md: hello, credits, numbered input, and reconnecting.
 
 import { fitting } from "./fit";
 import type {
@@ -23,25 +23,25 @@ export interface Socket {
     onclose: ((event: { code: number; reason: string }) => void) | null;
 }
 
-/** What the connection needs of its surroundings. */
+/** The environment of the connection. */
 export interface Surroundings {
     open(): Socket;
-    /** Calls back after so many milliseconds; returns what cancels that. */
+    /** Calls back after this many milliseconds; returns a function that cancels it. */
     after(ms: number, then: () => void): () => void;
     /** Milliseconds on a clock that also runs while the page is frozen. */
     now(): number;
-    /** Calls back when the next frame is drawn. */
+    /** Calls back in the next frame. */
     frame(then: () => void): void;
     recall(): string | null;
     remember(client: string): void;
     random(): number;
-    /** Whether somebody can see the page: a link that nobody looks at is not asked for. */
+    /** Whether the page is visible: a hidden page does not probe its connection. */
     seen(): boolean;
-    /** Whether the daemon is there and does not let this browser in (any more). */
+    /** Whether the daemon responds, and rejects this browser's login. */
     barred(): Promise<boolean>;
 }
 
-/** A view of a pane. */
+/** Callbacks of a view of a pane. */
 export interface ViewEvents {
     screen(message: ScreenMessage): void;
     ended?(exit: { status?: number | null; signal?: number | string | null } | null): void;
@@ -55,7 +55,7 @@ export interface Pending {
     seq: number;
     key: string;
     typed: Typed;
-    /** Whether it was ever given to a connection. */
+    /** Whether the input was ever sent on a connection. */
     sent: boolean;
 }
 
@@ -64,30 +64,38 @@ export interface ConnectionEvents {
     panes(whole: boolean, set: PaneInfo[], gone: string[]): void;
     waits(waits: Wait[]): void;
     approvals(approvals: Approval[]): void;
-    /** The number of keys that are not acknowledged has changed. */
+    /** Called when the unacknowledged input has changed. */
     pending(pending: readonly Pending[]): void;
-    /** The daemon that took these is not the one that is there: whether they arrived cannot be known. */
+    /** Called when another daemon took this input: whether it arrived is unknown. */
     unknown(lost: readonly Pending[]): void;
     refused(pending: Pending, error: ApiError): void;
     error(error: ApiError): void;
-    /** The daemon lets this browser in no more: nothing is tried again until `connect`. */
+    /** Called when the daemon rejects this browser's login: no retries until `connect`. */
     barred(): void;
-    /** A connection is there: what may be done, and whether it is the first. */
+    /** Called when a connection is ready, with the page's rights. */
     ready(welcome: Welcome): void;
 }
 
-/** Milliseconds before the first new try, and at most. */
+/** Milliseconds before the first retry; below, the maximum. */
 const FIRST_RETRY = 250;
 const LAST_RETRY = 8000;
-/** Milliseconds for a connection to say `welcome`, and for an answer to come before the link is doubted. */
+/**
+ * Milliseconds for a connection to send `welcome`; below, for a response before the connection is
+ * considered dead.
+ */
 const WELCOME_TIME = 10_000;
 const DOUBT_TIME = 4000;
-/** Milliseconds for an `ack` while other messages come; of silence before the link is asked whether it is alive. */
+/**
+ * Milliseconds for an `ack` while other messages arrive; below, of silence before the connection is
+ * probed.
+ */
 const ACK_TIME = 10_000;
 const SILENCE = 20_000;
-/** A timer that fires later than this was held back: the page was frozen or the machine suspended. */
+/**
+ * A timer that fires more than this late was delayed: the page was frozen or the machine suspended.
+ */
 const LATE = 1000;
-/** Messages of input that wait for a connection; more are refused. */
+/** Maximum number of input messages that wait for a connection; further input is refused. */
 const MOST_PENDING = 1000;
 const OPEN = 1;
 
@@ -97,7 +105,10 @@ export class Connection {
     version = "";
     state: Link = "closed";
     private socket: Socket | null = null;
-    /** Whether `hello` was said: what only looks is asked for behind it, so that it is there after one round trip. */
+    /**
+     * Whether `hello` was sent: read-only requests follow it immediately, and are answered after
+     * one round trip.
+     */
     private greeted = false;
     private welcomed = false;
     private retry = FIRST_RETRY;
@@ -105,7 +116,7 @@ export class Connection {
     private cancelDoubt: (() => void) | null = null;
     private cancelUnacked: (() => void) | null = null;
     private cancelSilence: (() => void) | null = null;
-    /** Panes whose window has this page's size, and those that are to have their own again. */
+    /** Panes whose window has this page's size; below, those whose own size must be restored. */
     private fits = new Set<string>();
     private unfits = new Set<string>();
     private views = new Map<number, { key: string; events: ViewEvents }>();
@@ -126,9 +137,9 @@ export class Connection {
         this.client = around.recall();
     }
 
-    // --- the link
+    // --- the connection
 
-    /** Connects now, whatever was waited for. */
+    /** Connects now, without waiting for a retry. */
     connect(): void {
         this.cancelRetry?.();
         this.cancelRetry = null;
@@ -149,7 +160,7 @@ export class Connection {
         socket.onclose = () => this.lost();
     }
 
-    /** Asks whether the link is alive, or connects at once where there is none. */
+    /** Probes the connection, or connects at once without one. */
     probe(): void {
         if (this.state === "closed") {
             return;
@@ -157,13 +168,14 @@ export class Connection {
         if (!this.welcomed) {
             this.connect();
         } else if (this.cancelDoubt === null) {
-            // Refused at once, from memory, whoever asks: there is no view of this number.
+            // The daemon rejects this at once, from memory, for every page: no view has this
+            // number.
             this.send({ type: "history", id: 0, view: 0, from: 0, count: 0 });
             this.doubt(DOUBT_TIME);
         }
     }
 
-    /** Has the list of open waits sent anew. */
+    /** Requests the list of open waits again. */
     askWaits(): void {
         this.send({ type: "waits" });
     }
@@ -208,7 +220,7 @@ export class Connection {
         void this.askBarred();
     }
 
-    /** A browser is not told why a connection was refused: it is asked for. */
+    /** A browser does not report why a connection was refused: a request finds out. */
     private async askBarred(): Promise<void> {
         const barred = await this.around.barred().catch(() => false);
         if (barred && !this.welcomed && this.state !== "closed") {
@@ -217,15 +229,17 @@ export class Connection {
         }
     }
 
-    /** Takes the link for dead when nothing comes for so long. */
+    /** Considers the connection dead if nothing arrives for this long. */
     private doubt(ms: number): void {
         this.cancelDoubt?.();
         this.cancelDoubt = this.deadline(ms, () => this.doubt(ms));
     }
 
     /**
-     * Takes the link for dead after so long. The timers of a frozen page fire before it receives the messages that waited: a
-     * timer that was held back grants the time once more.
+     * Considers the connection dead after this long.
+     *
+     * A frozen page's timers fire before it receives the messages that waited: a delayed timer
+     * grants the time once more.
      */
     private deadline(ms: number, again: () => void): () => void {
         const due = this.around.now() + ms + LATE;
@@ -238,7 +252,7 @@ export class Connection {
         }
     }
 
-    /** A page that only watches sends nothing that would be missed: a link that died is found by asking. */
+    /** Probes a silent connection: a page that only watches sends nothing whose loss would show. */
     private listen(): void {
         this.cancelSilence?.();
         this.cancelSilence = this.around.after(SILENCE, () => {
@@ -249,7 +263,9 @@ export class Connection {
         });
     }
 
-    /** Watches over input that is not acknowledged: other messages may come over a link that takes none. */
+    /**
+     * Watches for acknowledgments: other messages may arrive on a connection that takes no input.
+     */
     private awaitAck(): void {
         this.cancelUnacked?.();
         this.cancelUnacked = this.pending.some((one) => one.sent) ? this.deadline(ACK_TIME, () => this.awaitAck()) : null;
@@ -311,7 +327,7 @@ export class Connection {
         this.retry = FIRST_RETRY;
         this.welcomed = true;
         this.say("open", 0);
-        // Both are for who may do everything.
+        // Both need full rights.
         if (may.includes("input")) {
             this.send({ type: "waits" });
             this.send({ type: "approvals" });
@@ -325,7 +341,8 @@ export class Connection {
 
     private failed(error: ApiError, view?: number, id?: number): void {
         if (error.code === "REPLACED") {
-            // Another page says this client's name, as a duplicated tab does: this one takes a new name.
+            // Another page uses this client's name, as a duplicated tab does: this one takes a new
+            // name.
             this.client = null;
             this.lost();
             return;
@@ -358,7 +375,7 @@ export class Connection {
         }
     }
 
-    /** Notes that what came for a view is drawn in this frame. Its credit goes back with `giveCredits`. */
+    /** Notes that a view's message is drawn in this frame. `giveCredits` returns its credit. */
     drew(view: number): void {
         this.drawn.add(view);
     }
@@ -374,7 +391,10 @@ export class Connection {
         }
     }
 
-    /** Says what was drawn. Called by whoever draws, in the frame itself: one more frame for it would cost as much. */
+    /**
+     * Reports what was drawn. Called in the frame that draws: another frame for it would cost as
+     * much.
+     */
     giveCredits(): void {
         const views = [...this.drawn].filter((view) => this.views.has(view));
         this.drawn.clear();
@@ -385,13 +405,17 @@ export class Connection {
         }
     }
 
-    // --- questions
+    // --- requests
 
     history(view: number, from: number, count: number): Promise<HistoryMessage> {
         return this.ask({ type: "history", view, from, count }) as Promise<HistoryMessage>;
     }
 
-    /** Calls a tool of MCP; its result, or a rejection with its error. Not asked again after a break: it may change something. */
+    /**
+     * Calls an MCP tool; resolves with its result, or rejects with its error.
+     *
+     * The call is not repeated after a break: it may change something.
+     */
     call(tool: string, args: object): Promise<unknown> {
         return this.ask({ type: "call", tool, arguments: args }).then((message) =>
             message.type === "result" ? message.result : undefined,
@@ -403,7 +427,7 @@ export class Connection {
         this.nextId += 1;
         return new Promise((resolve, reject) => {
             if (!this.welcomed) {
-                reject({ code: "UNAVAILABLE", message: "there is no connection" } satisfies ApiError);
+                reject({ code: "UNAVAILABLE", message: "not connected" } satisfies ApiError);
                 return;
             }
             const done = (answer: ServerMessage | ApiError) => {
@@ -420,14 +444,14 @@ export class Connection {
         });
     }
 
-    /** Gives a pane's window this size, until `unfit`. To be said again after a break. */
+    /** Gives a pane's window this size, until `unfit`. Must be repeated after a break. */
     fit(key: string, columns: number, rows: number): Promise<unknown> {
         this.fits.add(key);
         this.unfits.delete(key);
         return this.ask({ type: "fit", key, columns, rows });
     }
 
-    /** Gives the size back; where there is no link, when it is back. */
+    /** Restores the window's size, now or when the connection is back. */
     unfit(key: string): void {
         if (!this.fits.has(key)) {
             return;
@@ -435,22 +459,22 @@ export class Connection {
         this.unfits.add(key);
         this.ask({ type: "unfit", key }).then(
             () => this.unfitted(key),
-            // What broke is said again by the next connection; an error is the end of it.
+            // The next connection repeats a request that a break interrupted; an error ends it.
             (error: ApiError) => error.code !== "UNAVAILABLE" && this.unfitted(key),
         );
     }
 
     private unfitted(key: string): void {
-        // It may have been fitted anew meanwhile.
+        // The pane may have been fitted again meanwhile.
         if (this.unfits.delete(key)) {
             this.fits.delete(key);
         }
     }
 
-    /** Calls may have been made or not when a link broke: whoever asked is told. */
+    /** Rejects the pending calls after a break: whether they were carried out is unknown. */
     private forgetCalls(): void {
         for (const done of this.calls.values()) {
-            done({ code: "UNAVAILABLE", message: "the connection broke before the answer came; look before asking again" });
+            done({ code: "UNAVAILABLE", message: "connection lost before the response arrived; check the result before you retry" });
         }
         this.calls.clear();
     }
@@ -458,8 +482,9 @@ export class Connection {
     // --- input
 
     /**
-     * Types something into a pane, now or when the connection is back. `false`: too much waits already, or it is more
-     * than a message holds and cannot be cut.
+     * Types input into a pane, now or when the connection is back.
+     *
+     * `false`: too much input waits already, or the input exceeds a message and cannot be split.
      */
     type(key: string, typed: Typed): boolean {
         const parts = fitting(typed);
@@ -480,7 +505,7 @@ export class Connection {
         return this.pending;
     }
 
-    /** Throws away what was never given to a connection. */
+    /** Discards the input that was never sent. */
     discardUnsent(): void {
         this.pending = this.pending.filter((one) => one.sent);
         this.seq = this.pending[this.pending.length - 1]?.seq ?? this.seqApplied;
@@ -525,10 +550,13 @@ export class Connection {
         }
     }
 
-    /** After a break: what was counted is done; the rest is sent again, or is unknown where the daemon is another. */
+    /**
+     * Resumes after a break: counted input is done; the rest is sent again, or is unknown if the
+     * daemon is another one.
+     */
     private resume(known: boolean, input: number): void {
         if (known) {
-            // A number that was taken may still be refused, which is said next.
+            // A number that was taken may still be refused; its `nack` follows.
             this.taken = [...this.taken, ...this.pending.filter((one) => one.seq <= input)].slice(-64);
             this.pending = this.pending.filter((one) => one.seq > input);
             this.seqApplied = input;
@@ -542,7 +570,7 @@ export class Connection {
         }
     }
 
-    /** Gives what waits the numbers that follow; what was refused has left none of them. */
+    /** Renumbers the waiting input after this number: refused input has left gaps. */
     private renumber(after: number): void {
         const sent = this.pending.filter((one) => one.sent);
         const contiguous = sent.every((one, index) => one.seq === after + 1 + index);
@@ -555,7 +583,7 @@ export class Connection {
         }
     }
 
-    /** Takes what was sent for unknown, and keeps what never was. */
+    /** Reports the sent input as unknown, and keeps the unsent. */
     private forget(after = 0): void {
         const lost = this.pending.filter((one) => one.sent);
         this.taken = [];

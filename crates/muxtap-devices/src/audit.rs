@@ -1,4 +1,5 @@
-//! The audit log of remote control: one line for each request from one device to another, whatever came of it.
+//! The audit log of remote control: one line for each request from one device to another, whatever
+//! the result.
 
 use std::{
     path::PathBuf,
@@ -9,32 +10,32 @@ use muxtap_api::ErrorCode;
 use muxtap_engine::audit::{LineLog, Refusals, timestamp};
 use serde::Serialize;
 
-/// Size at which the file is rotated.
+/// The size at which the file is rotated.
 pub const AUDIT_BYTES: u64 = 16 << 20;
 
-/// A request, as a line of the log has it.
+/// A request, as the log records it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The request's id.
     pub request_id: String,
-    /// The device that asks.
+    /// The device that sent the request.
     pub caller: String,
-    /// The device that is asked.
+    /// The device that the request is for.
     pub target: String,
     /// The command.
     pub command: String,
 }
 
-/// The end of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The owner did it.
+    /// The owner carried the request out.
     Done,
-    /// Refused or failed, at this stage.
+    /// The request was refused or failed, at this stage.
     Failed(ErrorCode, &'static str),
-    /// The caller left before the answer was known.
+    /// The caller left before the response was known.
     Abandoned,
-    /// The owner's result came when the caller was answered already, and was dropped.
+    /// The owner's result came after the caller had its response, and was dropped.
     Late,
 }
 
@@ -49,18 +50,18 @@ struct Line<'a> {
     error_code: Option<&'static str>,
     stage: Option<&'static str>,
     timestamp: String,
-    /// How many refused requests before this one have no line.
+    /// The number of refused requests before this one that have no line.
     #[serde(skip_serializing_if = "Option::is_none")]
     omitted: Option<u64>,
 }
 
-/// The log; it is opened with its first line.
+/// The audit log; the first line opens its file.
 #[derive(Clone, Debug, Default)]
 pub struct Audit(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Where it is: asked for when it is opened.
+    /// Returns a file that takes precedence over `file`; called when the log is opened.
     place: Option<fn() -> Option<PathBuf>>,
     file: Option<PathBuf>,
     log: OnceLock<Option<LineLog>>,
@@ -68,12 +69,13 @@ struct Shared {
 }
 
 impl Audit {
-    /// Uses the file that this returns when the first line is written, and otherwise `file`.
+    /// Creates a log in the file that `place` returns when the first line is written, or else in
+    /// `file`.
     pub fn new(place: Option<fn() -> Option<PathBuf>>, file: Option<PathBuf>) -> Self {
         Self(Arc::new(Shared { place, file, ..Shared::default() }))
     }
 
-    /// Adds a line.
+    /// Writes a line.
     pub fn write(&self, asked: &Asked, ending: Ending) {
         let log = self.0.log.get_or_init(|| {
             let file = self.0.place.and_then(|place| place()).or_else(|| self.0.file.clone())?;
@@ -81,7 +83,7 @@ impl Audit {
             opened.inspect_err(|error| tracing::error!("{error}; remote control is not recorded")).ok()
         });
         let Some(log) = log else { return };
-        // Who may ask nothing must not push out the lines of who may.
+        // Callers without permission must not push out the lines of callers with permission.
         let is_refused = matches!(ending, Ending::Failed(code, _) if Refusals::is_refusal(code.as_str()));
         let Some(omitted) = (if is_refused { self.0.refusals.record() } else { Some(0) }) else { return };
         let (result, error_code, stage) = match ending {

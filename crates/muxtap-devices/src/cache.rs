@@ -1,5 +1,6 @@
-//! The last snapshot of each device, in files of the user's alone. A file's first line says whose it is, the second
-//! is the snapshot.
+//! The last snapshot of each device, in files that only the user can read.
+//!
+//! The first line of a file describes the device, the second is the snapshot.
 
 use std::{
     fs,
@@ -16,49 +17,51 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// Bytes of a snapshot.
+/// The maximum size of a snapshot, in bytes.
 pub const SNAPSHOT_BYTES: usize = 1 << 20;
-/// Snapshots that are kept; of more, that of the device which was heard longest ago goes.
+/// The maximum number of snapshots; one more replaces that of a disconnected device first.
+///
+/// Among those, the device that was seen longest ago loses its snapshot.
 pub const SNAPSHOTS: usize = 256;
-/// Bytes of a file's first line.
+/// The maximum length of a file's first line, in bytes.
 const HEAD_BYTES: u64 = 4096;
 
 /// The first line of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Head {
-    /// The device.
+    /// The device's id.
     pub device_id: String,
-    /// Its name.
+    /// The device's label.
     pub device_label: String,
-    /// Its kind.
+    /// The device's type.
     pub device_type: DeviceType,
-    /// The principal to which it belongs.
+    /// The principal that the device belongs to.
     pub principal: String,
-    /// When it was heard last, in milliseconds since 1970.
+    /// When the device was last seen, in milliseconds since 1970.
     pub last_seen_at: u64,
     /// The snapshot's revision.
     pub workspace_revision: u64,
-    /// When it was made, in milliseconds since 1970.
+    /// When the snapshot was taken, in milliseconds since 1970.
     pub captured_at: u64,
 }
 
-/// The folder of snapshots. Its functions read and write files: they are called where that may take its time.
+/// The folder of snapshots. Its functions read and write files, and block.
 #[derive(Debug, Default)]
 pub struct Cache {
-    /// `None`: nothing is kept.
+    /// The folder. `None`: nothing is stored.
     dir: Option<PathBuf>,
-    /// Held while a file is written, so that of two snapshots of a device the newer one stays.
+    /// Held while a file is written: of two snapshots of a device, the newer one stays.
     writing: Mutex<()>,
 }
 
 impl Cache {
-    /// Uses this folder, which need not be there yet.
+    /// Uses this folder, which may be missing.
     pub fn new(dir: Option<PathBuf>) -> Self {
         Self { dir, writing: Mutex::default() }
     }
 
-    /// Returns whose snapshots there are. A file that cannot be used is left alone, and logged.
+    /// Lists the snapshots by their first lines. An unusable file stays, and is logged.
     pub fn heads(&self) -> Vec<Head> {
         let Some(dir) = &self.dir else { return Vec::new() };
         if let Err(why @ (FileError::Foreign(_) | FileError::Open(_))) = files::check_private_folder(dir) {
@@ -78,7 +81,9 @@ impl Cache {
         read.collect()
     }
 
-    /// Writes a snapshot, if this still says so. Error: `CONFLICT` where the folder or the file cannot be written.
+    /// Writes a snapshot if `still` returns true once the lock is held.
+    ///
+    /// Error: `CONFLICT` if the folder or the file is not writable.
     pub fn save(&self, head: &Head, snapshot: &str, still: impl FnOnce() -> bool) -> Result<()> {
         let Some(path) = self.path(&head.device_id) else { return Ok(()) };
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,17 +97,18 @@ impl Cache {
         files::write_secret(&path, &format!("{head}\n{snapshot}"), Existing::Replace).map_err(|error| unable(&error))
     }
 
-    /// Returns a device's snapshot. `None`: there is none, or it cannot be used.
+    /// Returns a device's snapshot. `None`: it is missing or unusable.
     pub fn load(&self, device: &str) -> Option<(Head, serde_json::Value)> {
         let path = self.path(device)?;
-        // A head, the snapshot, two line ends.
+        // The first line, the snapshot, and two line ends.
         let (text, _) = files::read_secret(&path, HEAD_BYTES + SNAPSHOT_BYTES as u64 + 2).ok()?;
         let (head, snapshot) = text.split_once('\n')?;
         let head: Head = serde_json::from_str(head).ok().filter(|head: &Head| head.device_id == device)?;
         Some((head, serde_json::from_str(snapshot).ok()?))
     }
 
-    /// Removes a device's snapshot, if this still says so. A snapshot that is written meanwhile stays.
+    /// Removes a device's snapshot if `still` returns true. A snapshot that is written meanwhile
+    /// stays.
     pub fn remove(&self, device: &str, still: impl FnOnce() -> bool) {
         let Some(path) = self.path(device) else { return };
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +117,7 @@ impl Cache {
         }
     }
 
-    /// Returns the path of a device's file: its id is in no path.
+    /// Returns the path of a device's file. The name is a hash: an id never becomes part of a path.
     fn path(&self, device: &str) -> Option<PathBuf> {
         let digest = Sha256::digest(device.as_bytes());
         let name = URL_SAFE_NO_PAD.encode(digest);
@@ -174,7 +180,7 @@ mod tests {
         assert!(again.load("d").is_some());
         again.remove("d", || true);
         assert!(again.load("d").is_none());
-        // One that others could have written says nothing.
+        // A file that others could have written does not count.
         fs::set_permissions(files.iter().find(|path| path.exists()).unwrap(), fs::Permissions::from_mode(0o644))
             .unwrap();
         assert!(again.heads().is_empty() && again.load("../../e").is_none());

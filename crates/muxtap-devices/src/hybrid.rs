@@ -1,5 +1,7 @@
-//! Commands that need a workspace's owner and the engine: a pane is reserved, its terminal made, and the pane given
-//! it. What fails is undone as far as it can be, and what cannot be is told.
+//! Commands that need a workspace's owner and the engine.
+//!
+//! A pane is reserved, its terminal is made, and the pane receives the terminal. A failed step is
+//! undone if possible; otherwise the error names what is left.
 
 use std::future::Future;
 
@@ -10,25 +12,25 @@ use sha2::{Digest as _, Sha256};
 
 use super::workspace::{Command, ContentRef};
 
-/// How often an owner whose workspace went on meanwhile is asked anew.
+/// The maximum number of attempts of a request whose workspace changes meanwhile.
 const TRIES: usize = 5;
 
-/// An owner's answer to a change.
+/// An owner's response to a change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changed {
-    /// The revision with the change in it.
+    /// The revision after the change.
     pub applied_revision: u64,
     /// The tab that was made or changed.
     pub tab: Option<Value>,
     /// The pane that was made or changed.
     pub pane: Option<Value>,
-    /// Whether this is the answer to an earlier request with the same key.
+    /// Whether this is the response to an earlier request with the same key.
     pub replayed: bool,
 }
 
-/// The owner of a workspace, wherever it is.
+/// The owner of a workspace, local or remote.
 pub trait Owner {
-    /// Asks for a change to the workspace at this revision; without one, to whatever it has.
+    /// Requests a change to the workspace at this revision; without one, at its current revision.
     fn ask(
         &mut self,
         command: Command,
@@ -37,42 +39,42 @@ pub trait Owner {
     ) -> impl Future<Output = Result<Changed>>;
 }
 
-/// A maker of terminals.
+/// A factory of terminals.
 pub trait Terminals {
-    /// Makes one, and returns its id.
+    /// Makes a terminal, and returns its id.
     fn make(&mut self) -> impl Future<Output = std::result::Result<String, NotMade>>;
 }
 
 /// The failure to make a terminal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NotMade {
-    /// None was made.
+    /// No terminal was made.
     Refused(Error),
-    /// Whether one was made is not known.
+    /// Whether a terminal was made is unknown.
     Unknown {
-        /// The error that came in the answer's place.
+        /// The error that came instead of a response.
         cause: Error,
-        /// The tmux session in which it is, if it is.
+        /// The tmux session that would contain the terminal.
         session: String,
-        /// Its id, where that is known.
+        /// The terminal's id, where known.
         terminal: Option<String>,
     },
 }
 
-/// A pane with a new terminal in it.
+/// A pane with a new terminal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Made {
-    /// The owner's last answer.
+    /// The owner's last response.
     pub changed: Changed,
-    /// The terminal.
+    /// The terminal's id.
     pub terminal: String,
 }
 
-/// Reserves a pane by this command, makes its terminal, and gives it that.
+/// Reserves a pane with this command, makes its terminal, and puts the terminal into the pane.
 ///
-/// Errors: the owner's where nothing happened; the engine's where the pane was released again;
-/// `INCONSISTENT_STATE` where something is left, or may be, which the details name, with the commands that attach or
-/// end it.
+/// Errors: the owner's if nothing happened; the engine's if the pane was released again;
+/// `INCONSISTENT_STATE` if something is left, or may be. The details name it, with the commands
+/// that attach or end it.
 pub async fn make_terminal(
     owner: &mut impl Owner,
     terminals: &mut impl Terminals,
@@ -108,7 +110,7 @@ pub async fn make_terminal(
     }
 }
 
-/// The error for a terminal that lives and is in no pane.
+/// Returns the error for a terminal that lives without a pane.
 fn left(terminal: &str, pane: &str, cause: &Error) -> Error {
     inconsistent(
         &format!("the terminal {terminal} was made, and the pane {pane} has not got it: {cause}"),
@@ -122,7 +124,7 @@ fn left(terminal: &str, pane: &str, cause: &Error) -> Error {
     )
 }
 
-/// The error for a terminal that may live, in no pane.
+/// Returns the error for a terminal that may live, without a pane.
 fn perhaps(cause: &Error, session: &str, terminal: Option<&str>, reserved: Option<&String>) -> Error {
     let id = terminal.unwrap_or("ID");
     let mut details = json!({
@@ -151,12 +153,15 @@ fn release_of(pane: &str) -> String {
     format!("kill-pane --target pane:{pane}; its owner does it after 30 s")
 }
 
-/// Returns the key of a later step. Its length does not depend on the first one's.
+/// Returns the key of a later step. Its length does not depend on the first step's key.
 pub fn derived(key: &str, step: &str) -> String {
     format!("{step}_{}", URL_SAFE_NO_PAD.encode(Sha256::digest(key.as_bytes())))
 }
 
-/// Asks for a change to a pane that is the caller's alone: that others changed the workspace meanwhile is no matter.
+/// Requests a change to a pane that belongs to the caller alone.
+///
+/// Other changes to the workspace are no conflict here: the request is repeated with the current
+/// revision.
 pub async fn insist(owner: &mut impl Owner, command: Command, revision: u64, key: &str) -> Result<Changed> {
     let mut expected = revision;
     let mut tries = 0;
@@ -190,7 +195,8 @@ mod tests {
 
     const NOW: u64 = 1_700_000_000_000;
 
-    /// An owner that fails from a step on, and whose person changes something between two steps.
+    /// An owner that fails from a given step on, and whose person changes something between two
+    /// steps.
     struct Injured {
         workspace: Workspace,
         fails: Option<&'static str>,
@@ -248,7 +254,7 @@ mod tests {
         make_terminal(owner, engine, split(), Some(2), "k").await
     }
 
-    /// An owner takes keys of 128 bytes, and those of the later steps are keys, too.
+    /// An owner accepts keys of 128 bytes; the keys of the later steps must not be longer.
     #[tokio::test]
     async fn the_longest_key_is_as_good_as_any() {
         let key = "k".repeat(128);
@@ -295,7 +301,7 @@ mod tests {
             (made.terminal.as_str(), &made.changed.pane.unwrap()["contentRef"]),
             ("%7", &json!({"terminalId": "%7"}))
         );
-        // Its person did something meanwhile: it is asked for again.
+        // The owner's person changed something meanwhile: the request is repeated.
         assert_eq!(owner.asked, ["reserve", "finalize", "finalize"]);
         assert_eq!(owner.workspace.layout().panes.len(), 2);
     }

@@ -1,5 +1,7 @@
-//! Devices and their workspaces, as docs/devices.md has them. A device owns its layout; the relay forwards requests
-//! to it and remembers what it published last.
+//! Devices and their workspaces; docs/devices.md specifies them.
+//!
+//! A device owns its layout. The relay forwards requests to the device and keeps what it published
+//! last.
 
 pub mod audit;
 mod cache;
@@ -20,7 +22,7 @@ pub use self::{
     sessions::{BoundDevice, DeviceSessions},
 };
 
-/// The relay and the sessions of a daemon; clones share them.
+/// The relay and the device sessions of a daemon; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Devices {
     /// The relay.
@@ -30,7 +32,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Keeps their files in this folder, which need not be there. Reads what is there.
+    /// Keeps the files of both in this folder, which may be missing, and reads the existing ones.
     pub fn in_dir(dir: &Path) -> Self {
         let audit = audit::Audit::new(Some(freshell_audit), Some(dir.join("audit/remote-control.jsonl")));
         Self {
@@ -40,10 +42,10 @@ impl Devices {
     }
 }
 
-/// The folder of `freshell`, in the user's home.
+/// The folder of `freshell`, in the user's home directory.
 pub const FRESHELL_DIR: &str = ".freshell";
 
-/// Returns where remote control is recorded for who uses `freshell`: there is its folder then.
+/// Returns the path of the audit log in `freshell`'s folder, if that folder exists.
 fn freshell_audit() -> Option<PathBuf> {
     let dir = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute())?.join(FRESHELL_DIR);
     dir.is_dir().then(|| dir.join("audit/remote-control.jsonl"))

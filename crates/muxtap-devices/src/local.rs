@@ -1,6 +1,8 @@
-//! A command line's own device: its identity, its workspace and its tokens, in files of the user's alone.
+//! A command line's own device: its identity, its workspace and its tokens, in files that only the
+//! user can read.
 //!
-//! A change holds a lock from reading the workspace to writing it, so that of two commands at once none is lost.
+//! A change holds a lock from reading the workspace to writing it: of two concurrent commands,
+//! neither is lost.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -22,27 +24,27 @@ use serde_json::Value;
 
 use super::workspace::{Applied, Change, Workspace};
 
-/// How long a command waits for another one that changes the workspace.
+/// How long a command waits for another command that changes the workspace.
 pub const LOCK_TIME: Duration = Duration::from_secs(10);
-/// Bytes of the workspace's file.
+/// The maximum size of the workspace's file, in bytes.
 pub const STATE_BYTES: u64 = 8 << 20;
-/// Bytes of the identity's file, and of the tokens'.
+/// The maximum size of the identity's and the tokens' files, in bytes.
 const SMALL_BYTES: u64 = 64 << 10;
-/// Devices that may change the workspace.
+/// The maximum number of devices that may change the workspace.
 pub const ALLOWED: usize = 256;
 
 /// The identity of a command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
-    /// Its id; it never changes.
+    /// The device's id; it never changes.
     pub device_id: String,
-    /// Its name: host, user and a suffix.
+    /// The device's label: host, user and a suffix.
     pub device_label: String,
-    /// Whether other devices may change its workspace.
+    /// Whether other devices may change the workspace.
     #[serde(default)]
     pub remote_control: RemoteControl,
-    /// The devices that may, where that is `ask`: nobody is asked here.
+    /// The devices that `ask` permits, since a command line has no person to ask.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed: Vec<String>,
 }
@@ -53,33 +55,35 @@ pub struct Home {
     dir: PathBuf,
 }
 
-/// The workspace, locked until this is dropped.
+/// The workspace, locked until this value is dropped.
 #[derive(Debug)]
 pub struct Opened {
     path: PathBuf,
     workspace: Workspace,
-    /// Whether opening it changed it: it was of an older form, or reserved panes were released.
+    /// Whether opening changed the workspace: an older format was migrated, or reserved panes were
+    /// released.
     pub changed: bool,
     _lock: File,
 }
 
-/// The tokens, locked until this is dropped.
+/// The lock of the tokens, released when this value is dropped.
 #[derive(Debug)]
 pub struct AuthLock(#[expect(dead_code, reason = "dropping it unlocks")] File);
 
 impl Home {
-    /// Uses this folder; it is made when it is needed.
+    /// Uses this folder, which is created when it is needed.
     pub fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
 
-    /// Returns the file of tokens.
+    /// Returns the path of the tokens' file.
     pub fn auth_file(&self) -> PathBuf {
         self.dir.join("cli-auth.json")
     }
 
-    /// Makes the folder and checks that it and the tokens in it are the user's alone. Error: `CONFLICT`, with what to
-    /// do.
+    /// Creates the folder, and checks that only the user can read it and the tokens in it.
+    ///
+    /// Error: `CONFLICT`, with the remedy.
     pub fn check(&self) -> Result<()> {
         let refuse = |why: String| Error::new(ErrorCode::Conflict, format!("{} {why}", self.dir.display()));
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
@@ -98,7 +102,7 @@ impl Home {
         self.auth().map(drop)
     }
 
-    /// Returns this command line's identity; makes it the first time.
+    /// Returns this command line's identity; the first call creates it.
     pub fn identity(&self) -> Result<Identity> {
         let path = self.dir.join("cli-device.json");
         if fs::symlink_metadata(&path).is_err() {
@@ -107,7 +111,7 @@ impl Home {
         read_json(&path, SMALL_BYTES)?.ok_or_else(|| Error::internal(format!("{} has gone", path.display())))
     }
 
-    /// Changes this command line's identity, but for its id.
+    /// Changes this command line's identity, except for its id.
     pub fn change_identity(&self, change: impl FnOnce(&mut Identity) -> Result<()>) -> Result<Identity> {
         let _lock = self.lock()?;
         let mut identity = self.identity()?;
@@ -119,7 +123,7 @@ impl Home {
         Ok(identity)
     }
 
-    /// Returns the tokens. `None`: there are none.
+    /// Returns the tokens. `None`: not logged in.
     pub fn auth(&self) -> Result<Option<DeviceSession>> {
         read_json(&self.auth_file(), SMALL_BYTES)
     }
@@ -139,7 +143,8 @@ impl Home {
         }
     }
 
-    /// Returns the workspace as it is published, where it can be read. Nothing is locked, made or written.
+    /// Returns the workspace as it is published, if it is readable. Nothing is locked, created or
+    /// written.
     pub fn look(&self) -> Option<Value> {
         let identity: Identity = read_json(&self.dir.join("cli-device.json"), SMALL_BYTES).ok()??;
         let text = read_text(&self.dir.join("cli-workspace.json"), STATE_BYTES).ok()??;
@@ -147,8 +152,10 @@ impl Home {
         Some(Workspace::read(&text, &identity.device_id, now).ok()?.0.snapshot(now))
     }
 
-    /// Opens the workspace, after other commands that change it. A state from before this version is brought to its
-    /// form, and the old file kept beside it. Error: `CONFLICT` names a file that cannot be read; it is left alone.
+    /// Opens the workspace, after waiting for other commands that change it.
+    ///
+    /// A state from before this version is migrated, and the old file is kept beside it. Error:
+    /// `CONFLICT` names an unreadable file, which stays unchanged.
     pub fn open(&self, device_id: &str, now_ms: u64) -> Result<Opened> {
         let lock = self.lock()?;
         let path = self.dir.join("cli-workspace.json");
@@ -171,13 +178,15 @@ impl Home {
         Ok(opened)
     }
 
-    /// Locks the tokens against other commands, until this is dropped: of two that refresh at once the second one finds
-    /// what the first one got. A refresh token that is used twice ends its family.
+    /// Locks the tokens against other commands until this value is dropped.
+    ///
+    /// Of two concurrent refreshes, the second finds the first one's result: using a refresh token
+    /// twice ends its family.
     pub fn lock_auth(&self) -> Result<AuthLock> {
         self.lock_file("cli-auth.lock").map(AuthLock)
     }
 
-    /// Locks the folder's files against other commands, until the file is dropped.
+    /// Locks the folder's files against other commands until the file is dropped.
     fn lock(&self) -> Result<File> {
         self.lock_file("cli-workspace.lock")
     }
@@ -192,11 +201,11 @@ impl Home {
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             return Ok(file);
         }
-        // A lock is awaited by a thread: this one has a limit.
+        // `flock` has no timeout: a thread waits for it.
         let (done, locked) = mpsc::channel();
         std::thread::spawn(move || {
             let result = rustix::fs::flock(&file, FlockOperation::LockExclusive).map(|()| file);
-            // Where nobody waits any more the file is closed, and with it the lock.
+            // After the timeout the send fails, which closes the file and releases its lock.
             let _ = done.send(result);
         });
         match locked.recv_timeout(LOCK_TIME) {
@@ -213,7 +222,7 @@ impl Opened {
         &self.workspace
     }
 
-    /// Makes a change and writes it. Without an expected revision it is made for the one that is there.
+    /// Makes a change and writes it. Without an expected revision, the current one is used.
     pub fn apply(&mut self, change: &Change, caller: &str, now_ms: u64) -> Result<Applied> {
         let change = Change {
             expected_revision: change.expected_revision.or(Some(self.workspace.revision())),
@@ -231,7 +240,7 @@ impl Opened {
         Ok(applied)
     }
 
-    /// Returns the snapshot that is published.
+    /// Returns the snapshot to publish.
     pub fn snapshot(&self, now_ms: u64) -> Value {
         self.workspace.snapshot(now_ms)
     }
@@ -249,7 +258,8 @@ fn unwritable(path: &Path, error: &io::Error) -> Error {
     Error::new(ErrorCode::Conflict, format!("cannot write {}: {error}", path.display()))
 }
 
-/// Reads a file of the user's alone. `None`: there is none. Error: `CONFLICT`, with what to do.
+/// Reads a file that only the user can read. `None`: the file is missing. Error: `CONFLICT`, with
+/// the remedy.
 fn read_text(path: &Path, most: u64) -> Result<Option<String>> {
     if fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         return Ok(None);

@@ -1,13 +1,13 @@
-//! Names of devices.
+//! Validation of device ids and labels.
 
 use muxtap_api::{Error, Result};
 
-/// Bytes of a device's id.
+/// The maximum length of a device's id, in bytes.
 pub const ID_BYTES: usize = 64;
-/// Characters of a device's label.
+/// The maximum length of a device's label, in characters.
 pub const LABEL_CHARS: usize = 128;
 
-/// Error: `INVALID_ARGUMENT` for what is no device's id.
+/// Checks a device's id. Error: `INVALID_ARGUMENT`.
 pub fn check_id(id: &str) -> Result<()> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@');
     if id.is_empty() || id.len() > ID_BYTES || !id.bytes().all(fits) {
@@ -16,7 +16,7 @@ pub fn check_id(id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Error: `INVALID_ARGUMENT` for what is no device's id, or no label.
+/// Checks a device's id and label. Error: `INVALID_ARGUMENT`.
 pub fn check(id: &str, label: &str) -> Result<()> {
     check_id(id)?;
     if label.trim().is_empty() || label.chars().count() > LABEL_CHARS || label.chars().any(char::is_control) {

@@ -1,4 +1,6 @@
-//! The messages that wait to be sent to a device. Its connection takes it; who puts something in never waits.
+//! The messages that wait to be sent to a device.
+//!
+//! The device's connection takes them; adding a message never blocks.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -7,9 +9,9 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Messages that wait for a device; with more its connection ends.
+/// The maximum number of messages that wait for a device; one more ends its connection.
 pub const OUTBOX: usize = 1024;
-/// Bytes of messages that wait for a device; with more its connection ends.
+/// The maximum size of the messages that wait for a device, in bytes; more end its connection.
 pub const OUTBOX_BYTES: usize = 8 << 20;
 
 /// The queue of a connection.
@@ -24,31 +26,32 @@ pub struct Outbox {
 struct Queue {
     messages: VecDeque<Arc<str>>,
     bytes: usize,
-    /// The latest of each device: who is slow misses what was in between, and nothing is kept of it.
+    /// The latest presence of each device: a slow connection misses the ones between, which are not
+    /// stored.
     presence: BTreeMap<String, Arc<str>>,
-    /// Whether nothing is taken yet: the first message is being written.
+    /// Whether nothing is taken yet, because the first message is being written.
     closed: bool,
     ended: bool,
 }
 
-/// The next thing for a connection, one at a time.
+/// The next step of a connection, one message at a time.
 #[cfg(test)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outgoing {
     /// Send this text.
     Message(Arc<str>),
-    /// Close.
+    /// Close the connection.
     End,
 }
 
 impl Outbox {
-    /// Creates a queue of which nothing is taken before [`Outbox::open`].
+    /// Creates a queue from which nothing is taken before [`Outbox::open`].
     pub fn closed() -> Self {
         let queue = Queue { closed: true, ..Queue::default() };
         Self { queue: Mutex::new(queue), ..Self::default() }
     }
 
-    /// Puts the first message before all that waits already.
+    /// Opens the queue, with this message before all those that wait.
     pub fn open(&self, first: Arc<str>) {
         let mut queue = self.lock();
         queue.closed = false;
@@ -60,7 +63,7 @@ impl Outbox {
         self.ready.notify_one();
     }
 
-    /// Adds a message. `false`: too much waits already, or it has ended.
+    /// Adds a message. `false`: the queue is full or has ended.
     pub fn push(&self, message: Arc<str>) -> bool {
         let mut queue = self.lock();
         if queue.ended || queue.messages.len() >= OUTBOX || queue.bytes.saturating_add(message.len()) > OUTBOX_BYTES {
@@ -73,7 +76,9 @@ impl Outbox {
         true
     }
 
-    /// Resolves when at most half of what may wait does, or it has ended: for who can send later.
+    /// Resolves when the queue is at most half full, or has ended.
+    ///
+    /// For senders that can wait.
     pub async fn room(&self) {
         loop {
             let taken = self.taken.notified();
@@ -87,7 +92,7 @@ impl Outbox {
         }
     }
 
-    /// Puts a device's presence in the place of what waits about it.
+    /// Queues a device's presence; it replaces the one that waits.
     pub fn presence(&self, device: &str, message: Arc<str>) {
         let mut queue = self.lock();
         if !queue.ended {
@@ -97,7 +102,7 @@ impl Outbox {
         }
     }
 
-    /// Ends the connection, after this last message. What else waits is dropped.
+    /// Ends the connection after this last message. Other waiting messages are dropped.
     pub fn end(&self, last: Option<Arc<str>>) {
         let mut queue = self.lock();
         if queue.ended {
@@ -112,7 +117,7 @@ impl Outbox {
         self.ready.notify_one();
     }
 
-    /// Resolves with the next thing to do. It can be dropped: nothing is lost then.
+    /// Resolves with the next step. Cancel safe: dropping the future loses nothing.
     #[cfg(test)]
     pub async fn next(&self) -> Outgoing {
         loop {
@@ -123,8 +128,10 @@ impl Outbox {
         }
     }
 
-    /// Adds all messages that wait to `batch`, and resolves when that are some or it has ended. Returns whether more
-    /// may follow. It can be dropped: nothing is lost then.
+    /// Moves all waiting messages to `batch`; resolves when there is at least one, or the queue has
+    /// ended.
+    ///
+    /// Returns whether more may follow. Cancel safe: dropping the future loses nothing.
     pub async fn next_batch(&self, batch: &mut Vec<Arc<str>>) -> bool {
         loop {
             {
@@ -202,7 +209,7 @@ mod tests {
         for wanted in ["first", "second", "third"] {
             assert_eq!(outbox.next().await, Outgoing::Message(wanted.into()));
         }
-        // One that ended before has no first message.
+        // A queue that ended before it was opened has no first message.
         let outbox = Outbox::closed();
         outbox.end(Some("replaced".into()));
         outbox.open("first".into());

@@ -1,8 +1,9 @@
-//! Sessions of devices: tokens that are bound to one device and end after a quarter of an hour, and the refresh tokens
-//! that give the next ones. Only their hashes are kept.
+//! Sessions of devices: tokens that are bound to one device and last 15 minutes, and the refresh
+//! tokens that renew them.
 //!
-//! All that comes of one login is a family. A refresh token works once: one that comes again was stolen, from or by its
-//! user, and its whole family ends.
+//! Only hashes of tokens are stored. All tokens of one login form a family. A refresh token works
+//! once: a second use means that it was stolen, from its user or by the present one, and ends the
+//! whole family.
 
 use std::{
     path::PathBuf,
@@ -23,55 +24,55 @@ use tokio::sync::watch;
 
 use super::names;
 
-/// How long a token lasts.
+/// How long a token is valid.
 pub const TOKEN_TIME: Duration = Duration::from_secs(900);
-/// How long a refresh token lasts.
+/// How long a refresh token is valid.
 pub const REFRESH_TIME: Duration = Duration::from_secs(2_592_000);
-/// Families at once; of more, the one that would end first goes.
+/// The maximum number of families; one more replaces the family that would end first.
 pub const FAMILIES: usize = 256;
-/// Bytes of the file that are read.
+/// The maximum size of the file, in bytes.
 const FILE_BYTES: u64 = 1 << 20;
-/// Random bytes of a token's secret.
+/// The number of random bytes in a token's secret.
 const SECRET_BYTES: usize = 32;
-/// The beginning of a token; what follows is its family and its secret.
+/// The prefix of a token; its family and its secret follow.
 const TOKEN: &str = "mxd_";
-/// The beginning of a refresh token.
+/// The prefix of a refresh token.
 const REFRESH: &str = "mxr_";
 
-/// A device whose token was presented.
+/// The device that a valid token is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoundDevice {
-    /// The device.
+    /// The device's id.
     pub device_id: String,
-    /// Its name.
+    /// The device's label.
     pub device_label: String,
-    /// The principal who logged it in.
+    /// The principal who logged the device in.
     pub principal: String,
     /// The scopes of the token.
     pub scopes: Vec<DeviceScope>,
-    /// The family of its token.
+    /// The family of the token.
     pub family: String,
-    /// When the token ends, in milliseconds since 1970.
+    /// When the token expires, in milliseconds since 1970.
     pub token_ends: u64,
 }
 
 impl BoundDevice {
-    /// Returns whether the token is good for this.
+    /// Returns whether the token has this scope.
     pub fn has(&self, scope: DeviceScope) -> bool {
         self.scopes.contains(&scope)
     }
 }
 
-/// All sessions; clones share them.
+/// All device sessions; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceSessions(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// `None`: they end with the process.
+    /// The file of the sessions. `None`: they end with the process.
     file: Option<PathBuf>,
     families: Mutex<Vec<Family>>,
-    /// Changes whenever families do.
+    /// Notifies of each change to the families.
     changed: watch::Sender<()>,
 }
 
@@ -83,17 +84,18 @@ struct Family {
     device_id: String,
     device_label: String,
     scopes: Vec<DeviceScope>,
-    /// Hash of the token.
+    /// The hash of the token.
     token: String,
     token_ends: u64,
-    /// Hash of the refresh token that works.
+    /// The hash of the refresh token that is valid.
     refresh: String,
     refresh_ends: u64,
 }
 
 impl DeviceSessions {
-    /// Reads the sessions of this file, which need not be there. One that cannot be used is logged, and its sessions
-    /// have ended.
+    /// Reads the sessions of this file, which may be missing.
+    ///
+    /// An unusable file is logged, and its sessions have ended.
     pub fn open(file: Option<PathBuf>) -> Self {
         let families = file.as_ref().filter(|file| file.exists()).map(|file| {
             let why = match files::read_secret(file, FILE_BYTES) {
@@ -110,8 +112,9 @@ impl DeviceSessions {
         Self(Arc::new(Shared { file, families: Mutex::new(families.unwrap_or_default()), ..Shared::default() }))
     }
 
-    /// Begins a family for a device of a principal. Also returns the families that gave way to it: their connections
-    /// are to end. Writes a file.
+    /// Creates a family for a device of a principal. Writes a file.
+    ///
+    /// Also returns the families that were dropped for it, whose connections the caller must end.
     pub fn begin(
         &self,
         principal: &str,
@@ -154,8 +157,10 @@ impl DeviceSessions {
         Ok((session, ended))
     }
 
-    /// Gives the next tokens for a refresh token. `Err`: it is none, it has ended, or it was used before; then
-    /// the family that is named ends. Writes a file.
+    /// Exchanges a refresh token for the next tokens. Writes a file.
+    ///
+    /// `Err`: the token is unknown, expired, or was used before; a used one ends its family, which
+    /// the error names.
     pub fn refresh(&self, token: &str, now_ms: u64) -> std::result::Result<DeviceSession, (Error, Option<String>)> {
         let unknown = || (unauthorized("this refresh token is not valid: log in again"), None);
         let (id, secret) = parts(token, REFRESH).ok_or_else(unknown)?;
@@ -163,7 +168,7 @@ impl DeviceSessions {
         let at = families.iter().position(|family| family.id == id).ok_or_else(unknown)?;
         let family = families.get_mut(at).ok_or_else(unknown)?;
         if !same(&family.refresh, secret) {
-            // Who knows the family's name has, or had, a token of it.
+            // Only a holder of one of the family's tokens, now or earlier, knows the family's id.
             let ended = families.remove(at);
             let device = ended.device_id;
             tracing::warn!("a refresh token of the device {device} was used twice: its sessions have ended");
@@ -175,7 +180,8 @@ impl DeviceSessions {
             families.remove(at);
             return Err(unknown());
         }
-        // What cannot be written has not happened: the token would count as used twice.
+        // On a failed write the family keeps its old tokens: the caller retries with the old
+        // refresh token, which must not count as used twice.
         let before = family.clone();
         let session = renew(family, now_ms).map_err(|error| (error, None))?;
         if let Err(error) = self.write(&families) {
@@ -187,7 +193,7 @@ impl DeviceSessions {
         Ok(session)
     }
 
-    /// Returns the device to which a token is bound. `None`: it is no token, or it has ended.
+    /// Returns the device that a token is bound to. `None`: the token is invalid or expired.
     pub fn verify(&self, token: &str, now_ms: u64) -> Option<BoundDevice> {
         let (id, secret) = parts(token, TOKEN)?;
         let families = self.families();
@@ -202,12 +208,13 @@ impl DeviceSessions {
         })
     }
 
-    /// Resolves when the token by which this device was found ends, or its family does.
+    /// Resolves when the token that identified this device expires, or when its family ends.
     pub async fn until_ended(&self, device: &BoundDevice) {
         let left = Duration::from_millis(device.token_ends.saturating_sub(clock::now_ms()));
         let mut changed = self.0.changed.subscribe();
         let ended = async {
-            // Whoever changes families says so with them locked: they are looked at when the word's own lock is free.
+            // A change is announced while the families are locked. `has` takes that lock only after
+            // `changed` has released its own.
             while self.has(&device.family) && changed.changed().await.is_ok() {}
         };
         tokio::select! {
@@ -216,7 +223,7 @@ impl DeviceSessions {
         }
     }
 
-    /// Whether this family has not ended.
+    /// Returns whether this family still exists.
     pub fn has(&self, family: &str) -> bool {
         self.families().iter().any(|known| known.id == family)
     }
@@ -243,7 +250,7 @@ impl DeviceSessions {
     }
 }
 
-/// Gives a family its next tokens.
+/// Issues the next tokens of a family.
 fn renew(family: &mut Family, now_ms: u64) -> Result<DeviceSession> {
     let (token, refresh_token) = (secret(TOKEN, &family.id)?, secret(REFRESH, &family.id)?);
     family.token = hash(parts(&token, TOKEN).map(|(_, secret)| secret).unwrap_or_default());
@@ -269,7 +276,7 @@ fn fill(random: &mut [u8]) -> Result<()> {
     getrandom::fill(random).map_err(|error| Error::internal(format!("no random bytes: {error}")))
 }
 
-/// Returns a token's family and secret.
+/// Splits a token into its family and its secret.
 fn parts<'a>(token: &'a str, begin: &str) -> Option<(&'a str, &'a str)> {
     token.strip_prefix(begin)?.split_once('.').filter(|(id, secret)| !id.is_empty() && !secret.is_empty())
 }
@@ -326,7 +333,7 @@ mod tests {
         }
         assert!(!format!("{session:?}").contains(&session.token));
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        // A daemon that begins anew knows them; a file that is open to others has none.
+        // A restarted daemon knows the sessions; a file that others can read has none.
         assert!(DeviceSessions::open(Some(file.clone())).verify(&session.token, NOW).is_some());
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
         assert!(DeviceSessions::open(Some(file)).verify(&session.token, NOW).is_none());
@@ -342,7 +349,7 @@ mod tests {
         let second = sessions.refresh(&first.refresh_token, NOW + 1).unwrap();
         assert!(sessions.verify(&first.token, NOW + 1).is_none() && sessions.verify(&second.token, NOW + 1).is_some());
         let third = sessions.refresh(&second.refresh_token, NOW + 2).unwrap();
-        // The thief, or the robbed one, comes with what was used.
+        // The thief, or the victim, presents the used token.
         let (error, ended) = sessions.refresh(&first.refresh_token, NOW + 3).unwrap_err();
         assert_eq!((error.code, ended.is_some()), (ErrorCode::Unauthorized, true));
         assert!(sessions.verify(&third.token, NOW + 3).is_none());
@@ -365,7 +372,7 @@ mod tests {
         assert!(sessions.begin("user", &request("../d", &[]), NOW).is_err());
         let first = sessions.begin("user", &request("e", &[]), NOW + 1).unwrap().0;
         let family = sessions.verify(&first.token, NOW + 1).unwrap().family;
-        // Those that give way are named, so that their connections end.
+        // The dropped families are returned, so that their connections end.
         let begin = |_| sessions.begin("user", &request("f", &[]), NOW + 2).unwrap().1;
         let ended: Vec<_> = (0..FAMILIES).flat_map(begin).collect();
         assert!(ended.contains(&family) && ended.len() == 2, "{ended:?}");

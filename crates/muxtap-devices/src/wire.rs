@@ -8,32 +8,33 @@ use serde_json::{Map, Value, json, value::RawValue};
 
 use super::names;
 
-/// The capabilities that a device must have.
+/// The capabilities that a device must declare.
 pub const CAPABILITIES: [&str; 3] = ["layoutOwnershipV1", "layoutRpcV1", "devicePresenceV1"];
 
 /// The first message of a device.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hello {
-    /// The device.
+    /// The device's id.
     pub device_id: String,
-    /// Its name.
+    /// The device's label.
     pub device_label: String,
-    /// Its kind.
+    /// The device's type.
     pub device_type: DeviceType,
-    /// Its token, where the connection brings none.
+    /// The device's token, if the connection itself brings none.
     #[serde(default)]
     pub token: Option<String>,
-    /// The revision of its workspace.
+    /// The revision of the device's workspace.
     pub workspace_revision: u64,
-    /// Whether others may change its workspace.
+    /// Whether other devices may change the workspace.
     #[serde(default)]
     pub remote_control: RemoteControl,
 }
 
 impl Hello {
-    /// Reads the first message. Error: `UNSUPPORTED_CLIENT` names the capabilities that are missing;
-    /// `INVALID_ARGUMENT`.
+    /// Parses the first message of a device.
+    ///
+    /// Errors: `UNSUPPORTED_CLIENT` names the missing capabilities; `INVALID_ARGUMENT`.
     pub fn parse(text: &str) -> Result<Self> {
         let message: Value =
             serde_json::from_str(text).map_err(|error| Error::invalid(format!("hello: no JSON: {error}")))?;
@@ -54,7 +55,7 @@ impl Hello {
         Ok(hello)
     }
 
-    /// Writes the first message of a device that can do all that is asked for.
+    /// Writes the first message of a device with all required capabilities.
     pub fn message(&self) -> Value {
         json!({
             "type": "hello",
@@ -69,39 +70,41 @@ impl Hello {
     }
 }
 
-/// The kind of a device's message, and the request that it is about. The rest is read by who knows the kind.
+/// The type of a device's message, and the request that the message is about.
+///
+/// The rest is parsed once the type is known.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Head<'a> {
-    /// The kind.
+    /// The message's type.
     #[serde(rename = "type", borrow, default)]
     pub kind: Option<Cow<'a, str>>,
-    /// The request.
+    /// The request's id.
     #[serde(borrow, default)]
     pub request_id: Option<Cow<'a, str>>,
 }
 
-/// An owner's answer, as it sends it.
+/// An owner's response, as the owner sends it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnerResult {
-    /// The request.
+    /// The request's id.
     pub request_id: String,
-    /// Whether it was done.
+    /// Whether the request succeeded.
     pub ok: bool,
-    /// The owner's answer. The relay passes it on as it stands there: it may be large.
+    /// The owner's result. It may be large: the relay forwards it unparsed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<RawValue>>,
-    /// Why it was not done.
+    /// Why the request failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
-    /// The workspace's revision with the change in it.
+    /// The workspace's revision after the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_revision: Option<u64>,
 }
 
 impl OwnerResult {
-    /// Returns the error of a result that is none.
+    /// Returns the error of a failed request.
     pub fn into_error(self) -> Error {
         let said = self.error.unwrap_or_default();
         let word = said.get("code").and_then(Value::as_str).unwrap_or("INTERNAL_ERROR");
@@ -116,7 +119,7 @@ impl OwnerResult {
     }
 }
 
-/// Writes the answer to `hello`.
+/// Writes the response to `hello`.
 pub fn welcome(ttl: Duration, heartbeat: Duration, devices: &[DeviceInfo]) -> Arc<str> {
     text(&json!({
         "type": "welcome",
@@ -127,7 +130,7 @@ pub fn welcome(ttl: Duration, heartbeat: Duration, devices: &[DeviceInfo]) -> Ar
     }))
 }
 
-/// Writes a request for its owner, which answers by this id.
+/// Writes a request for its owner, which responds with this id.
 pub fn request(request: &RpcRequest, id: &str, caller_label: &str) -> Arc<str> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -160,7 +163,7 @@ pub fn request(request: &RpcRequest, id: &str, caller_label: &str) -> Arc<str> {
     })
 }
 
-/// Writes that the owner took a request, or that its person is asked.
+/// Writes that the owner took a request, or that it is asking its person.
 pub fn progress(kind: &str, request_id: &str) -> Arc<str> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -171,7 +174,7 @@ pub fn progress(kind: &str, request_id: &str) -> Arc<str> {
     written(&Message { r#type: kind, request_id })
 }
 
-/// Writes the answer to a request, for the device that asked.
+/// Writes the response to a request, for the device that sent it.
 pub fn answer(request_id: &str, answer: &Result<Answered>) -> Arc<str> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -200,17 +203,17 @@ pub fn answer(request_id: &str, answer: &Result<Answered>) -> Arc<str> {
     }
 }
 
-/// An owner's answer to what it did.
+/// An owner's successful response.
 #[derive(Clone, Debug, Default)]
 pub struct Answered {
-    /// The owner's result, as it said it.
+    /// The owner's result, unparsed.
     pub result: Option<Box<RawValue>>,
-    /// The workspace's revision with the change in it.
+    /// The workspace's revision after the change.
     pub applied_revision: Option<u64>,
 }
 
 impl Answered {
-    /// Returns the owner's result. Error: `INCONSISTENT_STATE` where it cannot be read.
+    /// Returns the owner's result. Error: `INCONSISTENT_STATE` if it is not valid JSON.
     pub fn result(&self) -> Result<Value> {
         let read = self.result.as_deref().map(|result| serde_json::from_str(result.get())).transpose();
         read.map(Option::unwrap_or_default).map_err(|error| {
@@ -220,7 +223,7 @@ impl Answered {
     }
 }
 
-/// Writes what became of a device.
+/// Writes a device's presence, and the reason for the message.
 pub fn presence(device: &DeviceInfo, reason: &str) -> Arc<str> {
     text(&json!({
         "type": "device.presence",
@@ -243,12 +246,12 @@ pub fn error(error: &Error) -> Arc<str> {
     text(&message)
 }
 
-/// Writes that another connection has taken a device's place.
+/// Writes that a newer connection of the device has replaced this one.
 pub fn replaced() -> Arc<str> {
     text(&json!({ "type": "replaced", "message": "this device has connected again" }))
 }
 
-/// Writes a message, its type first.
+/// Serializes a message, its type first.
 pub fn text(message: &Value) -> Arc<str> {
     struct TypeFirst<'a>(&'a Map<String, Value>);
     impl Serialize for TypeFirst<'_> {

@@ -1,4 +1,4 @@
-//! Answers that wait until a page takes them, and the bytes that those of all pages may hold.
+//! Messages that wait for a page to read them, and the memory that those of all pages may use.
 
 use std::{
     collections::VecDeque,
@@ -10,34 +10,35 @@ use std::{
 
 use muxtap_api::{Error, ErrorCode, Result};
 
-/// Bytes of large answers that all pages together have requested and not taken.
+/// The maximum size of large responses that all pages together have requested and not read, in
+/// bytes.
 pub const PAGES_ANSWERS_BYTES: usize = 128 * 1024 * 1024;
-/// Of them, the bytes at which read-only pages are refused further ones.
+/// The part of [`PAGES_ANSWERS_BYTES`] from which on read-only pages are refused further ones.
 pub const READERS_ANSWERS_BYTES: usize = 64 * 1024 * 1024;
-/// The size of an answer that does not count for these budgets.
+/// The maximum size of a response that is exempt from these budgets, in bytes.
 pub const SMALL_ANSWER: usize = 64 * 1024;
 
-/// The bytes of the large answers of all pages; clones share the count.
+/// The total size of the large responses of all pages, in bytes; clones share the count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Budget(Arc<AtomicUsize>);
 
-/// The bytes of one answer, counted until this is dropped.
+/// The size of one response in bytes, counted until it is dropped.
 #[derive(Debug)]
 pub struct Share {
     all: Arc<AtomicUsize>,
     bytes: usize,
 }
 
-/// An answer, or another message for a page.
+/// A response, or another message for a page.
 #[derive(Debug)]
 pub struct Answer {
     /// The message, as JSON.
     pub text: String,
-    /// Its part of the budget; to be kept until the message is written.
+    /// The response's part of the budget, to keep until the message is written.
     pub share: Option<Share>,
 }
 
-/// The answers of one connection, in order.
+/// The waiting messages of one connection, in order.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     waiting: VecDeque<Answer>,
@@ -45,7 +46,9 @@ pub(super) struct Answers {
 }
 
 impl Budget {
-    /// Counts the bytes of an answer before it is made. `None` for a small one. Error: `RESOURCE_LIMIT`.
+    /// Reserves bytes for a response before it is made. `None` for a small one.
+    ///
+    /// Error: `RESOURCE_LIMIT`.
     pub(super) fn hold(&self, bytes: usize, is_reader: bool) -> Result<Option<Share>> {
         if bytes <= SMALL_ANSWER {
             return Ok(None);
@@ -53,7 +56,7 @@ impl Budget {
         let most = if is_reader { READERS_ANSWERS_BYTES } else { PAGES_ANSWERS_BYTES };
         let with_it = |all: usize| all.checked_add(bytes).filter(|all| *all <= most);
         if self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_it).is_err() {
-            let message = "pages have not taken too many large answers yet; request less at once, or retry later";
+            let message = "too many large responses are unread; request less at once, or retry later";
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         }
         Ok(Some(Share { all: self.0.clone(), bytes }))
@@ -61,7 +64,7 @@ impl Budget {
 }
 
 impl Share {
-    /// Counts the bytes of the answer as it was made instead of those that were expected.
+    /// Replaces the reserved size by the actual one.
     fn becomes(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.all.fetch_add(bytes - self.bytes, Ordering::Relaxed);
@@ -79,7 +82,7 @@ impl Drop for Share {
 }
 
 impl Answer {
-    /// Makes an answer whose bytes were counted before.
+    /// Creates a response from its text and its reserved part of the budget.
     pub(super) fn of(text: String, mut share: Option<Share>) -> Self {
         if let Some(share) = &mut share {
             share.becomes(text.capacity());
@@ -107,7 +110,7 @@ impl Answers {
         Some(answer)
     }
 
-    /// Drops the messages that begin like this.
+    /// Drops the messages that begin with this text.
     pub(super) fn drop_all(&mut self, beginning: &str) {
         self.waiting.retain(|answer| !answer.text.starts_with(beginning));
         self.bytes = self.waiting.iter().map(|answer| answer.text.capacity()).sum();
@@ -121,7 +124,7 @@ impl Answers {
         self.waiting.is_empty()
     }
 
-    /// Returns the memory of all of them, in bytes.
+    /// Returns the memory of all waiting messages, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -152,7 +155,7 @@ mod tests {
         assert_eq!(refused.code, ErrorCode::ResourceLimit);
         let own = budget.hold(PAGES_ANSWERS_BYTES - READERS_ANSWERS_BYTES, false).unwrap();
         assert!(budget.hold(SMALL_ANSWER + 1, false).is_err());
-        // What was expected is corrected by what was made.
+        // The actual size replaces the reserved one.
         let made = Answer::of("made".into(), own);
         assert!(budget.hold(1_000_000, false).unwrap().is_some());
         drop((readers, made));

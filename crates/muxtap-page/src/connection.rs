@@ -1,7 +1,8 @@
-//! A page's connection: what it asked to see, and what it is owed.
+//! A page's connection: its views, and the messages for it.
 //!
-//! Nothing is made ahead: a view's message is made when the page has drawn the last one, its time has come
-//! and the connection takes it. A page that stops taking is sent what is true when it takes again.
+//! No message is made in advance. A view's message is made once the page has drawn the last one,
+//! the pace allows it and the connection accepts it. A page that stops reading gets the current
+//! state when it reads again.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -30,38 +31,42 @@ use muxtap_api::{Error, ErrorCode, Result, Size, Tier, ToolCallAnswer};
 use muxtap_approvals::approvals::{Approvals, Watcher};
 use muxtap_core::screen::RowRuns;
 
-/// Messages for one view in a second at most.
+/// The maximum number of messages per second for one view.
 pub const FPS: u32 = 60;
-/// Views of one connection.
+/// The maximum number of a connection's views.
 pub const VIEWS: usize = 512;
-/// Calls of tools and reads of history at once.
+/// The maximum number of concurrent tool calls and history reads.
 pub const CALLS: usize = 32;
-/// Lines of one answer about history.
+/// The maximum number of lines in one response about history.
 pub const HISTORY_LINES: u64 = 1000;
-/// Lines of history that are read under one hold of the pane's lock.
+/// The number of history lines that are read before the pane's lock is released.
 const HISTORY_AT_ONCE: u64 = 100;
-/// How long a page may take until its `hello`.
+/// How long a page may take to send its `hello`.
 pub const HELLO_TIME: Duration = Duration::from_secs(10);
-/// How often tmux is asked for a screen that memory is not certain of.
+/// The minimum time between requests to tmux for a screen that memory is not certain of.
 pub const STALE_PACE: Duration = Duration::from_millis(100);
-/// How long changes of lists are collected.
+/// The time in which changes of the lists are collected.
 const LIST_PACE: Duration = Duration::from_millis(100);
-/// By how much longer the list of panes rests than it takes, and the longest rest: a server that hangs is slow for all.
+/// How many times longer the list of panes rests than a rebuild takes; below, the longest rest.
+///
+/// A tmux server that hangs slows down every caller.
 const LIST_SHARE: u32 = 20;
 const LIST_REST: Duration = Duration::from_secs(2);
-/// Answers that wait for a page that takes none; with more it is cut off.
+/// The maximum number of waiting messages; beyond it, a page that does not read is disconnected.
 pub const ANSWERS: usize = 8192;
-/// Bytes of a page's waiting answers, and of those that its calls may still bring, above which none of its messages is
-/// taken.
+/// The maximum size of a page's waiting messages and its calls' expected responses, in bytes.
+///
+/// Above it, no message from the page is read.
 pub const ANSWERS_BYTES: usize = 4 * 1024 * 1024;
-/// Bytes of a call's answer for each of its `max_chars`: escapes are longer in JSON.
+/// The size of a call's response for each of its `max_chars`, in bytes: JSON escapes make it
+/// longer.
 const CHAR_BYTES: usize = 3;
-/// The characters of an answer whose call does not say.
+/// The default `max_chars` of a call.
 const CHARS: u64 = 16_000;
-/// Bytes of a line of history, usually: one with many styles takes more.
+/// The usual maximum size of a history line, in bytes; many styles make it larger.
 const LINE_BYTES: usize = 1024;
 
-/// Calls a native tool of MCP for a page, with the page's engine, the tool's name and its arguments.
+/// Calls a native MCP tool for a page, with the page's engine, the tool's name and its arguments.
 pub type CallTool = Arc<
     dyn Fn(Engine, String, serde_json::Map<String, Value>) -> BoxFuture<'static, Result<ToolCallAnswer>> + Send + Sync,
 >;
@@ -77,14 +82,14 @@ pub struct Connection {
     out: mpsc::Sender<Answer>,
     views: HashMap<u32, View>,
     serial: u64,
-    /// Views whose turn it is.
+    /// The views that may send now.
     ready: VecDeque<u32>,
-    /// Views that wait for their time.
+    /// The views that wait for their pace.
     timed: BTreeSet<(Instant, u32)>,
     changes: FuturesUnordered<BoxFuture<'static, Changed>>,
     tasks: FuturesUnordered<BoxFuture<'static, Done>>,
     calls: usize,
-    /// Bytes that the answers to these calls may have.
+    /// The maximum total size of the responses to these calls, in bytes.
     expected: usize,
     answers: Answers,
     list: Option<PaneList>,
@@ -93,7 +98,7 @@ pub struct Connection {
     runs: RowRuns,
 }
 
-/// A pane of a view has changed, or has gone.
+/// A change of a view's pane, or the pane's end.
 struct Changed {
     view: u32,
     serial: u64,
@@ -107,7 +112,7 @@ enum Done {
     CallEnded { answer: Answer, expected: usize },
 }
 
-/// The list, where the page wants it.
+/// The list's state, if the page requested the list.
 struct PaneList {
     changes: PaneChanges,
     last: Option<List>,
@@ -118,7 +123,7 @@ struct PaneList {
     pace: Pace,
 }
 
-/// Whether something is to be looked at, and from when on.
+/// Whether an update is needed, and the earliest time for it.
 struct Pace {
     dirty: bool,
     next: Instant,
@@ -129,12 +134,12 @@ impl Pace {
         Self { dirty: true, next: Instant::now() }
     }
 
-    /// Returns when it is due, if it is.
+    /// Returns when the update is due, if one is needed.
     fn due(&self) -> Option<Instant> {
         self.dirty.then_some(self.next)
     }
 
-    /// Begins what is due.
+    /// Starts the update if it is due. Returns whether it was.
     fn begin(&mut self) -> bool {
         let now = Instant::now();
         if !self.dirty || self.next > now {
@@ -161,8 +166,10 @@ enum Step {
 }
 
 impl Connection {
-    /// Prepares a connection whose requests `engine` carries out. `may_all`: it is a page of the daemon's user who
-    /// may do everything. What is for the page goes to `out`, which takes few messages.
+    /// Creates a connection whose requests `engine` carries out.
+    ///
+    /// `may_all`: the page belongs to the daemon's user and has full rights. Messages for the page
+    /// go to `out`, which has a small capacity.
     pub fn new(
         pages: Pages,
         engine: Engine,
@@ -196,7 +203,7 @@ impl Connection {
         }
     }
 
-    /// Serves the page until it goes (`messages` ends), or the engine does.
+    /// Serves the page until it disconnects (`messages` ends) or the engine stops.
     pub async fn serve(mut self, mut messages: mpsc::Receiver<Value>) {
         let Some(mut attached) = self.begin(&mut messages).await else { return };
         loop {
@@ -219,13 +226,13 @@ impl Connection {
                     }
                 }
                 Step::Approvals(message) => {
-                    // The last one says all.
+                    // The last message contains the whole state.
                     self.answers.drop_all(APPROVALS);
                     self.answers.push_back(message);
                 }
                 Step::Replaced => {
                     let error =
-                        json!({ "code": "REPLACED", "message": "another connection goes on with this page's input" });
+                        json!({ "code": "REPLACED", "message": "another connection has taken over this page's input" });
                     let _ = self.out.send(json!({ "type": "error", "error": error }).to_string().into()).await;
                     return;
                 }
@@ -242,14 +249,14 @@ impl Connection {
         }
     }
 
-    /// Greets the page. `None`: it is none.
+    /// Performs the handshake; `None` if the peer is not a page.
     async fn begin(&mut self, messages: &mut mpsc::Receiver<Value>) -> Option<Attached> {
         let first = tokio::time::timeout(HELLO_TIME, messages.recv()).await.ok()??;
         let hello = match Message::read(first) {
-            // A page that may not type has no numbered input, and takes no line from pages that may.
+            // A read-only page has no numbered input, and takes no input line from other pages.
             Ok(Message::Hello { .. }) if !self.may_type => Lines::attach_reader(&self.engine),
             Ok(Message::Hello { client }) => self.pages.lines.attach(&self.engine, client.as_deref()),
-            Ok(_) => Err(Error::invalid("the first message is `hello`")),
+            Ok(_) => Err(Error::invalid("expected `hello` as the first message")),
             Err(error) => {
                 let _ = self.out.send(error.into()).await;
                 return None;
@@ -279,7 +286,7 @@ impl Connection {
 
     async fn step(&mut self, messages: &mut mpsc::Receiver<Value>, attached: &mut Attached) -> Step {
         let has_message = !self.answers.is_empty() || !self.ready.is_empty() || self.list_is_ready();
-        // A page that takes no answers requests no further ones.
+        // A page that does not read its responses cannot request more.
         let takes_messages = self.answers.bytes() + self.expected <= ANSWERS_BYTES;
         let due = self.next_due();
         let time = async {
@@ -307,7 +314,7 @@ impl Connection {
             }
         };
         tokio::select! {
-            // What a person types goes first.
+            // The input of a person goes first.
             biased;
             () = self.engine.stopping() => Step::Stop,
             () = attached.replaced.cancelled() => Step::Replaced,
@@ -326,7 +333,7 @@ impl Connection {
         }
     }
 
-    /// Does what a message asks for.
+    /// Handles a message.
     fn take(&mut self, message: Value, attached: &Attached) {
         let message = match Message::read(message) {
             Ok(message) => message,
@@ -334,7 +341,10 @@ impl Connection {
         };
         match message {
             Message::Hello { .. } => {
-                self.answers.push_back(wire::failed(&Error::invalid("hello was said already"), []));
+                self.answers.push_back(wire::failed(
+                    &Error::invalid("duplicate `hello`: expected once, as the first message"),
+                    [],
+                ));
             }
             Message::List {} => {
                 let changes = self.engine.pane_changes();
@@ -366,7 +376,7 @@ impl Connection {
             Message::Input(input) => self.input(input, attached),
             Message::Waits {} if self.may_all => self.waits = Some((self.engine.wait_changes(), Pace::now())),
             Message::Waits {} => {
-                let error = Error::new(ErrorCode::Unauthorized, "waits are for a page that may do everything");
+                let error = Error::new(ErrorCode::Unauthorized, "`waits` requires a page with full rights");
                 self.answers.push_back(wire::failed(&error, []));
             }
             Message::Approvals {} => {
@@ -374,7 +384,7 @@ impl Connection {
                 if let Some(approvals) = approvals {
                     self.approvals = Some(approvals.watch());
                 } else {
-                    let error = Error::new(ErrorCode::Unauthorized, "approvals are for a page that may do everything");
+                    let error = Error::new(ErrorCode::Unauthorized, "`approvals` requires a page with full rights");
                     self.answers.push_back(wire::failed(&error, []));
                 }
             }
@@ -405,7 +415,7 @@ impl Connection {
     fn show(&mut self, number: u32, key: &str) {
         let refused = |error: &Error| wire::failed(error, [("view", u64::from(number))]);
         if self.views.len() >= VIEWS && !self.views.contains_key(&number) {
-            let error = Error::new(ErrorCode::ResourceLimit, format!("there are {VIEWS} views already: hide some"));
+            let error = Error::new(ErrorCode::ResourceLimit, format!("too many views: at most {VIEWS}; hide some"));
             return self.answers.push_back(refused(&error));
         }
         let Some(pane) = self.engine.pane_of_key(key) else {
@@ -419,7 +429,7 @@ impl Connection {
         self.queue(number);
     }
 
-    /// Has a view looked at when it is its turn.
+    /// Queues a view until its pace allows a message.
     fn queue(&mut self, number: u32) {
         let Some(view) = self.views.get_mut(&number) else { return };
         if view.queued || !view.credit || !view.dirty && view.asked.is_none() {
@@ -437,12 +447,12 @@ impl Connection {
         let Changed { view: number, serial, changes } = changed;
         let Some(view) = self.views.get_mut(&number).filter(|view| view.serial == serial) else { return };
         view.dirty = true;
-        // A pane that nobody looks at is watched again when it was looked at.
+        // The pane is watched again once its view was drawn.
         view.watch = changes;
         self.queue(number);
     }
 
-    /// Takes what the time has come for.
+    /// Moves the views whose time has come to the ready ones.
     fn due(&mut self) {
         let now = Instant::now();
         while let Some((at, number)) = self.timed.first().copied().filter(|(at, _)| *at <= now) {
@@ -486,7 +496,7 @@ impl Connection {
         self.list.as_ref().is_some_and(|list| list.credit && list.next.is_some())
     }
 
-    /// Looks at a view whose turn it is. `None`: it shows what is there.
+    /// Returns the message of a view that may send. `None`: the view is up to date.
     fn view_message(&mut self, number: u32) -> Option<Answer> {
         let view = self.views.get_mut(&number).filter(|view| view.queued)?;
         view.queued = false;
@@ -495,7 +505,7 @@ impl Connection {
         }
         let runs = &mut self.runs;
         let is_news = std::mem::take(&mut view.dirty);
-        // Watched first: what changes after the look is news.
+        // The watch begins first, and reports every change after this look.
         watch_pane(&self.changes, number, view, true);
         let asked = view.asked.take();
         let frame = match view.pane.look(|look| Shot::of(look, runs)) {
@@ -525,11 +535,11 @@ impl Connection {
         message.map(Answer::from).or_else(|| self.answers.pop_front())
     }
 
-    /// Asks tmux for what a view shows.
+    /// Requests a view's screen from tmux.
     fn ask(&mut self, number: u32) {
         let Some(view) = self.views.get_mut(&number) else { return };
         if std::mem::replace(&mut view.asking, true) {
-            // The answer may not show what is new.
+            // The pending response may precede the change.
             view.dirty = true;
             return;
         }
@@ -553,7 +563,8 @@ impl Connection {
             Done::List(found, took) => {
                 if let Some(list) = &mut self.list {
                     list.asking = false;
-                    // tmux lists all of them for it: where titles change all the time it has time for other things.
+                    // Each rebuild lists all panes in tmux: constant title changes must not take up
+                    // tmux's time.
                     list.pace.next = list.pace.next.max(Instant::now() + (took * LIST_SHARE).min(LIST_REST));
                     list.next = Some(found);
                 }
@@ -561,7 +572,8 @@ impl Connection {
             Done::Shown { view: number, serial, frame } => {
                 let Some(view) = self.views.get_mut(&number).filter(|view| view.serial == serial) else { return };
                 view.asking = false;
-                // What changed meanwhile is looked at next; then this is sent if memory is still not certain.
+                // Changes in the meantime are read first; this frame is sent if memory is still
+                // uncertain.
                 view.asked = frame;
                 self.queue(number);
             }
@@ -595,7 +607,7 @@ impl Connection {
         if let Some((_, pace)) = &mut self.waits
             && pace.begin()
         {
-            // The last one says all.
+            // The last message contains the whole state.
             self.answers.drop_all(WAITS);
             self.answers.push_back(format!("{WAITS},\"waits\":{}}}", json!(self.engine.waits())));
         }
@@ -603,7 +615,7 @@ impl Connection {
 
     fn history(&mut self, id: u64, number: u32, from: u64, count: u64) {
         let Some(view) = self.views.get(&number) else {
-            let error = Error::not_found(format!("view: {number} is not shown"));
+            let error = Error::not_found(format!("unknown view: {number}"));
             return self.answers.push_back(wire::failed(&error, [("id", id)]));
         };
         let pane = view.pane.clone();
@@ -641,10 +653,10 @@ impl Connection {
         self.work(id, expected, async move { Ok(json!(answer.await?)) });
     }
 
-    /// Counts a call whose answer has `expected` bytes at most. Error: `RESOURCE_LIMIT`.
+    /// Counts a call whose response has at most `expected` bytes. Error: `RESOURCE_LIMIT`.
     fn begin_call(&mut self, expected: usize) -> Result<Option<Share>> {
         if self.calls >= CALLS {
-            return Err(Error::new(ErrorCode::ResourceLimit, format!("{CALLS} calls are under way already")));
+            return Err(Error::new(ErrorCode::ResourceLimit, format!("too many calls in progress: at most {CALLS}")));
         }
         let share = self.pages.answers.hold(expected, !self.may_type)?;
         self.calls += 1;
@@ -652,7 +664,7 @@ impl Connection {
         Ok(share)
     }
 
-    /// Has work done beside other work, and answers with its result, of `expected` bytes at most.
+    /// Runs work in the background, and responds with its result, of at most `expected` bytes.
     fn work(&mut self, id: u64, expected: usize, work: impl Future<Output = Result<Value>> + Send + 'static) {
         let share = match self.begin_call(expected) {
             Ok(share) => share,
@@ -673,11 +685,11 @@ impl Connection {
     }
 }
 
-/// The beginnings of messages of which the last one says all.
+/// The beginnings of messages of which the last one contains the whole state.
 const WAITS: &str = r#"{"type":"waits""#;
 const APPROVALS: &str = r#"{"type":"approvals""#;
 
-/// Watches a view's pane for its next change. `again`: its last watch has ended, if it has.
+/// Watches a view's pane for its next change. `again`: only if its last watch has ended.
 fn watch_pane(changes: &FuturesUnordered<BoxFuture<'static, Changed>>, number: u32, view: &mut View, again: bool) {
     let serial = view.serial;
     let watch = if again { view.watch.take() } else { Some(view.pane.watch()) };
@@ -695,7 +707,7 @@ fn watch_pane(changes: &FuturesUnordered<BoxFuture<'static, Changed>>, number: u
 
 fn gone(key: &str) -> Error {
     let shown: String = key.chars().take(80).collect();
-    Error::not_found(format!("key: no pane is {shown:?} any more"))
+    Error::not_found(format!("key: no pane has the key {shown:?}"))
 }
 
 fn settled_message((seq, outcome): &Settled) -> String {
@@ -739,7 +751,7 @@ mod tests {
     use super::*;
     use muxtap_engine::Options;
 
-    /// A page that takes nothing is answered so many bytes, and its further messages wait.
+    /// A page that does not read gets a limited number of bytes, and its further messages wait.
     #[tokio::test(start_paused = true)]
     async fn answers_that_a_page_does_not_take_are_bounded_in_bytes() {
         const LONG: usize = 1 << 20;
@@ -751,14 +763,14 @@ mod tests {
         let serving = tokio::spawn(connection.serve(messages));
         say.send(json!({ "type": "hello" })).await.unwrap();
         assert!(taken.recv().await.unwrap().text.contains("welcome"));
-        // The error repeats the tool's name.
+        // The error contains the tool's name.
         let call = |id: u64| json!({ "type": "call", "id": id, "tool": "x".repeat(LONG), "arguments": {} });
         let mut said = 0;
         while said < 100 && tokio::time::timeout(Duration::from_secs(60), say.send(call(said))).await.is_ok() {
             said += 1;
         }
         assert!((4..100).contains(&said), "{said}");
-        // What it takes makes room for further messages.
+        // Reading makes space for further messages.
         for _ in 0..said {
             let answer = taken.recv().await.unwrap();
             assert!(answer.text.len() > LONG, "{}", answer.text.len());

@@ -1,4 +1,4 @@
-//! Rows as JSON: runs of text, their columns and styles (`docs/page.md`).
+//! Encodes rows as JSON: runs of text, their columns and styles (`docs/page.md`).
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use muxtap_core::screen::{
     style::{Colour, Style, attribute},
 };
 
-/// Attributes and their words.
+/// The attributes and their names.
 const WORDS: [(u16, &str); 13] = [
     (attribute::BRIGHT, "b"),
     (attribute::DIM, "d"),
@@ -24,7 +24,7 @@ const WORDS: [(u16, &str); 13] = [
     (attribute::OVERLINE, "o"),
 ];
 
-/// Schemes of links that are passed on.
+/// The schemes of links that are sent; other links become text.
 const SCHEMES: [&str; 3] = ["http:", "https:", "mailto:"];
 
 /// Appends a row as a JSON array.
@@ -34,7 +34,7 @@ pub(super) fn row(screen: &Screen, row: &RowRuns, out: &mut String) {
     while let Some(run) = runs.next() {
         let link = screen.link(run.style.link).filter(|link| is_safe(link));
         let style = words(&run.style);
-        // What ends in a lone `+` would read as the mark of a line that goes on.
+        // A last element `"+"` alone would mean that the line continues.
         let is_mark = run.text == "+" && runs.peek().is_none();
         if run.kind == RunKind::Ascii && style.is_empty() && link.is_none() && !is_mark {
             text(run.text, out);
@@ -75,7 +75,7 @@ fn is_safe(link: &str) -> bool {
     SCHEMES.iter().any(|scheme| link.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
 }
 
-/// Returns a style in words.
+/// Returns a style as a list of words.
 fn words(style: &Style) -> String {
     let mut words = String::new();
     let mut add = |word: &dyn std::fmt::Display| {
@@ -96,7 +96,7 @@ fn words(style: &Style) -> String {
     words
 }
 
-/// Returns a colour's name: a number of 256, or `#rrggbb`; `None` for the terminal's own.
+/// Returns a color's name: a number of 256, or `#rrggbb`; `None` for the terminal's default.
 fn name(colour: Colour) -> Option<String> {
     if let Some(index) = colour.as_palette() {
         return Some(index.to_string());

@@ -1,4 +1,4 @@
-//! Files that a page's editors open: those below the folders that the user allows, and no others.
+//! Files for a page's editors: only those below the folders that the user allows.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,17 +15,17 @@ use utoipa::ToSchema;
 /// A file that an editor opens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PageFile {
-    /// Its absolute path.
+    /// The absolute path.
     pub path: String,
-    /// Its text, UTF-8, at most 4 MiB.
+    /// The text: UTF-8, at most 4 MiB.
     pub text: String,
-    /// Its state: another text has another one. To be said when it is saved.
+    /// The state of the text; pass it back to save the file.
     pub version: String,
     /// Whether it can be saved.
     pub writable: bool,
 }
 
-/// A text to be saved.
+/// A text to save.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PageFileRequest {
@@ -33,26 +33,28 @@ pub struct PageFileRequest {
     pub path: String,
     /// The whole new text, at most 4 MiB.
     pub text: String,
-    /// The version that was opened, empty for a file that was not there; where the file has another one by now it is
-    /// left as it is (`CONFLICT`). Without it the file is made, or overwritten whatever it holds.
+    /// The version that was opened; empty if the file did not exist. If the file now has another
+    /// version, it stays unchanged (`CONFLICT`). Without a version the file is created, or
+    /// overwritten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
-/// A file that was saved.
+/// A saved file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PageFileSaved {
-    /// Its absolute path.
+    /// The absolute path.
     pub path: String,
-    /// Its version now.
+    /// The new version.
     pub version: String,
 }
 
-/// The folders below which pages open files. Clones are the same.
+/// The folders below which pages open files; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     folders: Arc<[PathBuf]>,
-    /// Held while a file is compared and saved, so that of two pages' saves one finds the other's.
+    /// Held while a file is compared and saved: of two concurrent saves, the second finds the
+    /// first.
     saving: Arc<Mutex<()>>,
 }
 
@@ -68,8 +70,10 @@ impl Files {
         Self { folders: folders.iter().filter_map(at_home).collect(), saving: Arc::default() }
     }
 
-    /// Reads a file. Errors: `NOT_FOUND`; `INVALID_ARGUMENT` where it is not below an allowed folder, too long, no
-    /// regular file or no UTF-8.
+    /// Reads a file.
+    ///
+    /// Errors: `NOT_FOUND`; `INVALID_ARGUMENT` if it is not below an allowed folder, too long, not
+    /// a regular file, or not UTF-8.
     pub fn read(&self, path: &str) -> Result<PageFile> {
         let folder = self.folder(path)?;
         if !folder.has(path) {
@@ -80,8 +84,9 @@ impl Files {
         Ok(PageFile { path: path.to_owned(), version, writable: folder.is_writable(path), text })
     }
 
-    /// Saves a file: readers find the old text or the new one. Errors: as for reading, and `CONFLICT` where the file
-    /// is not as it was opened.
+    /// Saves a file: readers find the old text or the new one.
+    ///
+    /// Errors: as for reading, and `CONFLICT` if the file has changed since it was opened.
     pub fn save(&self, PageFileRequest { path, text, version }: PageFileRequest) -> Result<PageFileSaved> {
         let folder = self.folder(&path)?;
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +97,7 @@ impl Files {
                 folder.read(&path, None, None).is_ok_and(|text| version_of(&text) == version)
             };
             if !is_as_opened {
-                let why = "it is not as it was opened; open it again, or save without a version to overwrite it";
+                let why = "changed since it was opened; reopen the file, or save without `version` to overwrite it";
                 return Err(Error::new(ErrorCode::Conflict, format!("{path}: {why}")));
             }
         }
@@ -100,14 +105,14 @@ impl Files {
         Ok(PageFileSaved { path, version: version_of(&text) })
     }
 
-    /// Opens the allowed folder that holds a path.
+    /// Opens the allowed folder that contains a path.
     fn folder(&self, path: &str) -> Result<Below> {
         let found = self.folders.iter().filter_map(|folder| Below::open(folder).ok()).find(|below| below.holds(path));
         found.ok_or_else(|| {
             let folders: Vec<_> = self.folders.iter().map(|folder| Path::display(folder).to_string()).collect();
             Error::invalid(format!(
-                "{path}: pages open files below {} alone; `page_folders` in config.toml says which",
-                if folders.is_empty() { "no folder".to_owned() } else { folders.join(", ") }
+                "{path}: not below an allowed folder: {}; `page_folders` in config.toml sets them",
+                if folders.is_empty() { "none is allowed".to_owned() } else { folders.join(", ") }
             ))
         })
     }

@@ -1,5 +1,6 @@
-//! Windows that pages have given their own size, and what each was before. One task keeps them: sizes are given and
-//! taken back one after the other.
+//! Windows that have a page's size, and their earlier states.
+//!
+//! One task manages them: sizes are set and restored one after the other.
 
 use std::{
     collections::HashMap,
@@ -14,25 +15,25 @@ use tokio::{
     time::Instant,
 };
 
-/// How long a window keeps a page's size after the page's connection has ended: it may come back.
+/// How long a window keeps its size after the page's connection has ended: the page may reconnect.
 pub const KEPT: Duration = Duration::from_secs(30);
-/// The largest size: tmux takes no larger one.
+/// The maximum width and height: tmux's own.
 const MOST: u16 = 10_000;
-/// How long the end of the daemon waits for windows to be given back.
+/// How long a stopping daemon waits until all windows are restored.
 const GIVE_BACK_LIMIT: Duration = Duration::from_secs(2);
 
-/// The windows of all pages; clones share them.
+/// The fitted windows of all pages; clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Fits(Arc<OnceLock<mpsc::UnboundedSender<Order<Pane>>>>);
 
-/// A pane as [`keep`] needs it.
+/// The part of a pane that [`keep`] uses.
 trait FitPane {
     type Window: FitWindow + Clone;
     fn name(&self) -> String;
     async fn window(&self) -> Result<Self::Window>;
 }
 
-/// A window as [`keep`] needs it: as it was before it was given a size.
+/// The part of a window that [`keep`] uses: its state before it was given a size.
 trait FitWindow {
     fn name(&self) -> String;
     fn is(&self, other: &Self) -> bool;
@@ -71,38 +72,40 @@ impl FitWindow for WindowFit {
 }
 
 enum Order<P> {
-    /// Gives a pane's window a size, for the page of this name.
+    /// Gives a pane's window a size, for the page with this name.
     Fit { pane: P, size: Size, page: String, done: oneshot::Sender<Result<()>> },
-    /// Gives the window back what it had that was fitted by way of the pane of this key.
+    /// Restores the window that was fitted through the pane with this key.
     Unfit { pane: String, page: String, done: oneshot::Sender<Result<()>> },
     /// A page's connection has ended.
     Left { page: String },
-    /// All windows are given back.
+    /// Restore all windows.
     End { done: oneshot::Sender<()> },
 }
 
 /// A window with a page's size.
 struct Held<W> {
     before: W,
-    /// The key of the pane by way of which it was fitted. It may have ended.
+    /// The key of the pane through which the window was fitted; the pane may have ended.
     pane: String,
     page: String,
-    /// When its page is taken to be gone for good.
+    /// When the window is restored, because its page has disconnected.
     until: Option<Instant>,
 }
 
 impl Fits {
-    /// Gives the pane's window this size until the page takes that back, or has been gone for [`KEPT`]. A window that
-    /// another page has fitted is this page's from now on.
+    /// Gives the pane's window this size until the page takes it back, or has been disconnected for
+    /// [`KEPT`].
+    ///
+    /// The page takes over a window that another page has fitted.
     pub(super) async fn fit(&self, engine: &Engine, page: &str, pane: Pane, size: Size) -> Result<()> {
         if size.width == 0 || size.height == 0 || size.width > MOST || size.height > MOST {
-            return Err(Error::invalid(format!("columns, rows: from 1 to {MOST}")));
+            return Err(Error::invalid(format!("columns, rows: expected 1 to {MOST}")));
         }
         let (done, answer) = oneshot::channel();
         self.order(engine, Order::Fit { pane, size, page: page.into(), done }, answer).await
     }
 
-    /// Gives the window of the pane of this key what it had before, where the page has fitted it.
+    /// Restores the window that the page fitted through the pane with this key, if any.
     pub(super) async fn unfit(&self, engine: &Engine, page: &str, pane: &str) -> Result<()> {
         let (done, answer) = oneshot::channel();
         self.order(engine, Order::Unfit { pane: pane.into(), page: page.into(), done }, answer).await
@@ -113,19 +116,19 @@ impl Fits {
         self.note(Order::Left { page: page.into() });
     }
 
-    /// Gives all windows back.
+    /// Restores all windows.
     pub(super) async fn end(&self) {
         let Some(queue) = self.0.get() else { return };
         let (done, answer) = oneshot::channel();
         let ended = async {
-            // Its task may have ended with the engine.
+            // The task may have ended with the engine.
             let _ = queue.send(Order::End { done });
             let _ = answer.await;
         };
         let _ = tokio::time::timeout(GIVE_BACK_LIMIT, ended).await;
     }
 
-    /// Where no window was ever fitted there is nobody to tell.
+    /// Sends an order, unless no window was ever fitted and there is no task.
     fn note(&self, order: Order<Pane>) {
         if let Some(queue) = self.0.get() {
             let _ = queue.send(order);
@@ -144,13 +147,13 @@ impl Fits {
             });
             queue
         });
-        // A caller waits for each, so that few can be under way.
+        // The queue stays short, because each caller waits for its response.
         let _ = queue.send(order);
         answer.await.map_err(|_| Error::unavailable("muxtap is stopping"))?
     }
 }
 
-/// Carries out orders, until nobody can give any.
+/// Carries out orders until all senders are dropped.
 async fn keep<P: FitPane>(mut orders: mpsc::UnboundedReceiver<Order<P>>) {
     let mut held: HashMap<String, Held<P::Window>> = HashMap::new();
     loop {
@@ -170,7 +173,7 @@ async fn keep<P: FitPane>(mut orders: mpsc::UnboundedReceiver<Order<P>>) {
                 let windows = held.extract_if(|_, held| held.pane == pane && held.page == page).collect();
                 let _ = done.send(give_back(&mut held, windows).await);
             }
-            // One that is back says again what it wants.
+            // A page that reconnects sends its fits again.
             Some(Order::Left { page }) => {
                 for window in held.values_mut().filter(|held| held.page == page) {
                     window.until = Some(Instant::now() + KEPT);
@@ -205,14 +208,14 @@ async fn fit<P: FitPane>(
 ) -> Result<()> {
     let now = pane.window().await?;
     let key = now.name();
-    // What it was before any page came.
+    // The state before any page.
     let before = held.get(&key).filter(|held| held.before.is(&now)).map_or(now, |held| held.before.clone());
     before.give(size).await?;
     held.insert(key, Held { before, pane: pane.name(), page, until: None });
     Ok(())
 }
 
-/// Gives windows what they had. Those of a tmux that does not answer are kept, and given back later.
+/// Restores windows. Those of a tmux that does not respond are kept, and restored later.
 ///
 /// Error: the last one.
 async fn give_back<W: FitWindow>(held: &mut HashMap<String, Held<W>>, windows: Vec<(String, Held<W>)>) -> Result<()> {
@@ -232,7 +235,7 @@ async fn give_back<W: FitWindow>(held: &mut HashMap<String, Held<W>>, windows: V
 mod tests {
     use super::*;
 
-    /// A window with one pane that notes its sizes; `None`: its own again.
+    /// A window with one pane that records its sizes; `None`: its own size again.
     #[derive(Clone)]
     struct Noting(mpsc::UnboundedSender<(Instant, Option<Size>)>);
 
@@ -280,7 +283,7 @@ mod tests {
         let left = |page: &str| orders.send(Order::Left { page: page.into() }).ok().unwrap();
         fit().await;
         assert_eq!(noted.recv().await.unwrap().1, Some(size));
-        // Another page's end is nothing to it; one that is back in time keeps what it has.
+        // Another page's end has no effect; a page that reconnects in time keeps its size.
         left("other");
         left("one");
         tokio::time::sleep(KEPT.checked_sub(Duration::from_millis(10)).unwrap()).await;
@@ -288,12 +291,12 @@ mod tests {
         assert_eq!(noted.recv().await.unwrap().1, Some(size));
         tokio::time::sleep(KEPT * 2).await;
         assert!(noted.try_recv().is_err());
-        // One that is not back does not.
+        // A page that does not reconnect loses it.
         let gone = Instant::now();
         left("one");
         let (at, what) = noted.recv().await.unwrap();
         assert_eq!(what, None);
-        // The clock has milliseconds.
+        // The clock has millisecond precision.
         let kept = at - gone;
         assert!(kept >= KEPT && kept < KEPT + Duration::from_millis(10), "{kept:?}");
         tokio::time::sleep(KEPT * 2).await;

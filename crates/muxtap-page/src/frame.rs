@@ -1,4 +1,4 @@
-//! Frames: a pane's screen at one place of its output, and how it differs from another.
+//! Frames: a pane's screen at one place of its output, and the difference to another frame.
 
 use std::{collections::HashMap, fmt::Write as _};
 
@@ -13,9 +13,9 @@ use muxtap_core::screen::{Modes, RowRuns, Screen};
 /// A pane's screen at one place of its output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// Which screen it is of: of another one nothing can be kept.
+    /// The id of the screen; a frame of another screen shares no rows with it.
     made: u64,
-    /// How often that screen was refreshed from tmux: what was sent of it before may look different.
+    /// How often the screen was refreshed from tmux; a refresh may change rows that were sent.
     refreshed: u64,
     cursor: Cursor,
     columns: u16,
@@ -24,25 +24,25 @@ pub(super) struct Frame {
     modes: Modes,
     title: String,
     history: u32,
-    /// The number of the history's oldest line.
+    /// The number of the oldest line of the history.
     first: u64,
     stale: bool,
-    /// How the program has ended.
+    /// The exit status of the program that has ended.
     pub(super) exit: Option<Exit>,
 }
 
-/// The result of a look at a pane.
+/// The result of reading a pane's screen.
 pub(super) enum Shot {
     /// A frame from memory.
     Frame(Box<Frame>),
-    /// Memory is not certain: tmux is to be asked.
+    /// Memory is not certain: the screen must come from tmux.
     Stale,
 }
 
 impl Shot {
-    /// Looks at a pane. Under its lock.
+    /// Reads a pane's screen. Called under the pane's lock.
     pub(super) fn of(look: &PaneLook<'_>, runs: &mut RowRuns) -> Self {
-        // What an ended program left is not drawn anew by anybody.
+        // An ended program's screen no longer changes, so memory is certain.
         match look.screen.filter(|_| look.is_followed || look.exit.is_some()) {
             Some(screen) => {
                 let frame = Frame::of(screen, look, look.cursor, runs);
@@ -82,7 +82,7 @@ impl Frame {
         }
     }
 
-    /// Makes a frame of what tmux said; where it said nothing, of the last that is known.
+    /// Makes a frame of tmux's response; without one, of the last known screen.
     pub(super) fn of_tmux(
         said: Option<&(Screen, Cursor, u32)>,
         look: &PaneLook<'_>,
@@ -99,7 +99,7 @@ impl Frame {
         Some(Self { stale: true, exit: look.exit, ..frame })
     }
 
-    /// Returns the message that makes a view of `last` show this; `None` if it does already.
+    /// Returns the message that takes a view from `last` to this frame; `None` if nothing differs.
     pub(super) fn message(&self, view: u32, last: Option<&Self>) -> Option<String> {
         let same_screen = |last: &&Self| {
             last.made == self.made
@@ -154,19 +154,19 @@ impl Frame {
         Some(out)
     }
 
-    /// Returns whether most rows show something else than those of the last frame in their places.
+    /// Returns whether most rows differ from the rows of the last frame at their places.
     pub(super) fn is_drawn_anew(&self, last: Option<&Self>) -> bool {
         let before = |y: usize| last.and_then(|last| last.rows.get(y));
         let anew = self.rows.iter().enumerate().filter(|(y, row)| before(*y) != Some(*row)).count();
         anew * 2 > self.rows.len()
     }
 
-    /// Returns all but the rows.
+    /// Returns the frame without its rows.
     fn clone_head(&self) -> Self {
         Self { rows: Vec::new(), title: self.title.clone(), ..*self }
     }
 
-    /// Returns by how many rows the last frame is to be moved up, so that fewest are sent.
+    /// Returns by how many rows to move the last frame up in order to send the least.
     fn up_from(&self, last: &Self) -> usize {
         let height = self.rows.len();
         let cost = |up: usize| -> usize {
@@ -182,11 +182,11 @@ impl Frame {
         }
         let scrolled = (self.first + u64::from(self.history)).checked_sub(last.first + u64::from(last.history));
         let counted = scrolled.and_then(|up| usize::try_from(up).ok()).filter(|up| (1..height).contains(up));
-        // Where nothing was counted (the alternate screen, a region), the move that most rows agree on.
+        // Without a count (the alternate screen, a region), the move that most rows agree on.
         let up = counted.or_else(|| {
             let mut places = HashMap::with_capacity(height);
             for (y, row) in last.rows.iter().enumerate().filter(|(_, row)| ***row != *EMPTY) {
-                // A text that stands there twice says nothing.
+                // A text that occurs twice has no unique place.
                 places.entry(&**row).and_modify(|place| *place = None).or_insert(Some(y));
             }
             let mut votes = vec![0_u32; height];
@@ -204,7 +204,7 @@ impl Frame {
     }
 }
 
-/// Characters of a title.
+/// The maximum length of a title, in characters.
 const TITLE: usize = 256;
 /// A row without text.
 const EMPTY: &str = "[]";
@@ -235,7 +235,7 @@ mod tests {
         screen: Screen,
         last: Option<Frame>,
         refreshed: u64,
-        /// The screen that a viewer has.
+        /// The screen of a viewer.
         rows: Vec<Value>,
     }
 

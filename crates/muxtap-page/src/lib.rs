@@ -1,7 +1,7 @@
-//! Pages: panes in a browser. What a page is shown, and what it types (`docs/page.md`).
+//! Pages: panes in a browser. How their screens and input travel (`docs/page.md`).
 //!
-//! A page's connection is served by [`Connection`], from messages to messages; how they travel is the face's
-//! business. It uses the engine's handles alone.
+//! [`Connection`] serves a page's connection, from messages to messages; the interface transports
+//! them. This crate uses only the engine's handles.
 
 mod answers;
 mod connection;
@@ -29,48 +29,52 @@ pub use sessions::{PageSession, PageSessions};
 
 use muxtap_api::{Error, Result};
 
-/// State that all pages of a daemon share, and all clones.
+/// The state that all pages of a daemon share, and all clones.
 #[derive(Clone, Default)]
 pub struct Pages {
     /// The codes and cookies.
     pub sessions: PageSessions,
-    /// The files that its editors open.
+    /// The files for the pages' editors.
     pub files: Files,
-    /// Where tmux servers lie that a name alone means.
+    /// The folder of tmux sockets in which a bare name is looked up.
     sockets: PathBuf,
     lines: lines::Lines,
     fits: fits::Fits,
-    /// What the large answers of all pages hold.
+    /// The size of the large responses of all pages.
     answers: answers::Budget,
-    /// The panes as they were listed last, for any page.
+    /// The last list of panes, for any page.
     listed: Arc<Mutex<list::List>>,
     port: Arc<Mutex<Port>>,
 }
 
-/// The way to a port for pages.
+/// How pages get a port.
 #[derive(Default)]
 struct Port {
-    /// The address, where one was opened for pages.
+    /// The address of the port that was opened for pages, if any.
     url: Option<String>,
     /// The task that opens ports.
     opener: Option<mpsc::Sender<oneshot::Sender<Result<String>>>>,
 }
 
 impl Pages {
-    /// Prepares pages whose cookies are kept in this file, and whose editors open files below these folders. `sockets`: the
-    /// folder of the daemon's own tmux sockets.
+    /// Creates the pages' state.
+    ///
+    /// Cookies are kept in `file`. Editors open files below `folders`. `sockets` is the folder of
+    /// the daemon's own tmux sockets.
     pub fn new(file: PathBuf, folders: &[PathBuf], sockets: PathBuf) -> Self {
         Self { sessions: PageSessions::open(Some(file)), files: Files::below(folders), sockets, ..Self::default() }
     }
 
-    /// Returns requests for a port: whoever takes them opens one and answers its address. One of them can be served.
+    /// Returns requests for a port. Their receiver opens one and responds with its address.
+    ///
+    /// Only one task can receive them.
     pub fn open_requests(&self) -> mpsc::Receiver<oneshot::Sender<Result<String>>> {
         let (opener, requests) = mpsc::channel(1);
         self.port.lock().unwrap_or_else(PoisonError::into_inner).opener = Some(opener);
         requests
     }
 
-    /// Gives the windows that pages have fitted what they had before.
+    /// Restores the windows that pages have fitted.
     pub async fn end(&self) {
         self.fits.end().await;
     }
@@ -80,14 +84,14 @@ impl Pages {
         self.port.lock().unwrap_or_else(PoisonError::into_inner).url.clone()
     }
 
-    /// Opens a port for pages, once. Error: `CONFLICT` where that cannot be done.
+    /// Opens a port for pages, once. Error: `CONFLICT` if that fails.
     pub async fn open_port(&self) -> Result<String> {
         if let Some(url) = self.own_url() {
             return Ok(url);
         }
         let opener = self.port.lock().unwrap_or_else(PoisonError::into_inner).opener.clone();
         let unable =
-            || Error::unavailable("this daemon opens no port for pages: run `muxtap serve --http 127.0.0.1:7717`");
+            || Error::unavailable("this daemon has no port for the page: run `muxtap serve --http 127.0.0.1:7717`");
         let (sender, answer) = oneshot::channel();
         opener.ok_or_else(unable)?.send(sender).await.map_err(|_| unable())?;
         let url = answer.await.map_err(|_| unable())??;

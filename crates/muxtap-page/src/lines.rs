@@ -1,5 +1,7 @@
-//! Numbered lines of input: each number is applied once, in order, across any number of connections
-//! (P4 in `docs/page.md`).
+//! Numbered lines of input: each number is applied once, in order, across any number of
+//! connections.
+//!
+//! See P4 in `docs/page.md`.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,28 +19,28 @@ use muxtap_api::{Cursor, Error, ErrorCode, InputAnswer, Result};
 
 /// How long a line is remembered after its connection ended.
 pub const KEPT: Duration = Duration::from_secs(600);
-/// Lines at once; of more, the one whose connection ended first goes.
+/// The maximum number of lines; one more replaces the line whose connection ended first.
 pub const LINES: usize = 256;
-/// Outcomes that are remembered of a line.
+/// The number of a line's outcomes that are remembered.
 const OUTCOMES: usize = 1024;
-/// Numbers whose refusals are said again to a connection that goes on with a line.
+/// The number of last inputs whose refusals are repeated to a new connection.
 const SAID_AGAIN: usize = 64;
-/// Inputs of a line that wait for those before them.
+/// The maximum number of a line's waiting inputs.
 pub const WAITING: usize = 4096;
 
 /// The outcome of an input.
 pub(super) type Outcome = std::result::Result<Cursor, Error>;
 
-/// A number and what became of it.
+/// A number and its outcome.
 pub(super) type Settled = (u64, Outcome);
 
 /// All lines; clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Lines(Arc<Mutex<HashMap<String, Arc<Line>>>>);
 
-/// A line of input.
+/// A numbered line of input.
 pub(super) struct Line {
-    /// Its name, which is a secret.
+    /// The line's name, which is a secret.
     pub(super) id: String,
     state: Mutex<State>,
     queue: mpsc::UnboundedSender<Job>,
@@ -48,7 +50,7 @@ pub(super) struct Line {
 struct State {
     /// The highest number that was taken.
     taken: u64,
-    /// Numbers that were taken and are not settled.
+    /// The number of inputs that were taken and have no outcome yet.
     waiting: usize,
     settled: VecDeque<Settled>,
     connection: Option<(mpsc::UnboundedSender<Settled>, CancellationToken)>,
@@ -62,23 +64,23 @@ struct Job {
     pane: Result<Pane>,
 }
 
-/// A connection's hold of a line. Dropping it lets go of the line.
+/// A connection's hold on a line. Dropping it releases the line.
 pub(super) struct Attached {
     pub(super) line: Arc<Line>,
     /// Outcomes of the line's inputs.
     pub(super) settled: mpsc::UnboundedReceiver<Settled>,
-    /// Cancelled when another connection took the line over.
+    /// Cancelled when another connection has taken over the line.
     pub(super) replaced: CancellationToken,
     /// The highest number that was taken before.
     pub(super) taken: u64,
-    /// Refusals among the last numbers.
+    /// The refusals among the last numbers.
     pub(super) refused: Vec<Settled>,
-    /// Windows that have this page's size as long as it is there.
+    /// The windows that have this page's size while it is connected.
     pub(super) fits: Fits,
 }
 
 impl Lines {
-    /// Goes on with a line, or begins one where there is none of this name.
+    /// Continues a line, or starts a new one if none has this name.
     pub(super) fn attach(&self, engine: &Engine, client: Option<&str>) -> Result<Attached> {
         let line = {
             let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,8 +103,10 @@ impl Lines {
         Ok(Self::hold(line))
     }
 
-    /// Begins a line for a connection that may not type. It belongs to that connection alone, ends with it, and
-    /// takes no place among the lines that are kept.
+    /// Starts a line for a connection that may not type.
+    ///
+    /// The line belongs to that connection alone, ends with it, and does not count towards
+    /// [`LINES`].
     pub(super) fn attach_reader(engine: &Engine) -> Result<Attached> {
         Ok(Self::hold(Line::begin(engine)?))
     }
@@ -127,7 +131,7 @@ impl Lines {
 impl Drop for Attached {
     fn drop(&mut self) {
         let mut state = self.line.lock();
-        // Looked at with the line locked: another connection may take it at this moment.
+        // Checked with the line locked: another connection may be taking over.
         if !self.replaced.is_cancelled() {
             state.connection = None;
             state.left = Some(Instant::now());
@@ -141,7 +145,7 @@ impl Line {
         let (queue, mut jobs) = mpsc::unbounded_channel::<Job>();
         let line = Arc::new(Self { id: secret::<16>()?, state: Mutex::default(), queue });
         let (of, end) = (Arc::downgrade(&line), engine.end());
-        // It ends with its line, which has the sender.
+        // The task ends with its line, which owns the sender.
         engine.spawn(async move {
             loop {
                 let job = tokio::select! {
@@ -160,29 +164,33 @@ impl Line {
         Ok(line)
     }
 
-    /// Takes an input, if its number is the next. Returns the outcome where it is known already; `None`:
-    /// it comes.
+    /// Takes an input if its number is the next one.
+    ///
+    /// Returns the outcome if it is known already; `None`: it follows.
     pub(super) fn take(&self, seq: u64, input: Typed, pane: Result<Pane>) -> Option<Outcome> {
         let mut state = self.lock();
         if seq == 0 || seq > state.taken + 1 {
             let next = state.taken + 1;
-            return Some(Err(Error::invalid(format!("seq: the next number is {next}, not {seq}: one is missing"))));
+            return Some(Err(Error::invalid(format!("seq: expected {next}, got {seq}"))));
         }
         if seq <= state.taken {
             if seq > state.taken - state.waiting as u64 {
-                // It is being typed.
+                // The input is being typed.
                 return None;
             }
             let known = state.settled.iter().find(|(number, _)| *number == seq).map(|(_, outcome)| outcome.clone());
-            let forgotten = || Err(Error::new(ErrorCode::Conflict, "seq: it was decided too long ago to say how"));
+            let forgotten = || Err(Error::new(ErrorCode::Conflict, "seq: the result of this number is no longer kept"));
             return Some(known.unwrap_or_else(forgotten));
         }
         if state.waiting >= WAITING {
-            return Some(Err(Error::new(ErrorCode::ResourceLimit, "too much input waits; send this number again")));
+            return Some(Err(Error::new(
+                ErrorCode::ResourceLimit,
+                "too much input is pending; send this number again",
+            )));
         }
         state.taken = seq;
         state.waiting += 1;
-        // Its task ends with the engine alone.
+        // The receiving task ends only with the engine.
         let _ = self.queue.send(Job { seq, input, pane });
         None
     }
@@ -195,7 +203,7 @@ impl Line {
         }
         state.settled.push_back((seq, outcome.clone()));
         if let Some((connection, _)) = &state.connection {
-            // It may be ending.
+            // The connection may be ending.
             let _ = connection.send((seq, outcome));
         }
     }
@@ -228,7 +236,7 @@ mod tests {
         let (seq, outcome) = first.settled.recv().await.unwrap();
         assert_eq!((seq, outcome.unwrap_err().code), (1, ErrorCode::NotFound));
         assert!(first.line.take(1, typed(), nowhere()).is_some_and(|outcome| outcome.is_err()), "told again");
-        // Another connection goes on, and ends the first.
+        // Another connection continues the line, and ends the first.
         let second = lines.attach(&engine, Some(&first.line.id)).unwrap();
         assert!(first.replaced.is_cancelled() && !second.replaced.is_cancelled());
         assert_eq!((second.taken, second.refused.len(), second.line.id == first.line.id), (1, 1, true));
@@ -249,7 +257,7 @@ mod tests {
         let lines = Lines::default();
         let held: Vec<_> = (0..LINES).map(|_| lines.attach(&engine, None).unwrap()).collect();
         assert_eq!(lines.attach(&engine, None).err().map(|error| error.code), Some(ErrorCode::ResourceLimit));
-        // Connections that may not type take no place, and need none.
+        // Connections that may not type do not count, and need no line.
         let readers: Vec<_> = (0..LINES).map(|_| Lines::attach_reader(&engine).unwrap()).collect();
         drop(held);
         assert!(lines.attach(&engine, None).is_ok());

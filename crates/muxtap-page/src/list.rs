@@ -1,4 +1,4 @@
-//! The panes of all servers, as a page lists them, and what is new in the list.
+//! The panes of all servers, as a page lists them, and the changes of the list.
 
 use std::{
     collections::{BTreeMap, HashMap, hash_map},
@@ -13,10 +13,10 @@ use muxtap_engine::{Engine, Server};
 use muxtap_tmux::FollowAll;
 use serde_json::{Value, json};
 
-/// Panes by their keys.
+/// The listed panes by their keys.
 pub(super) type List = BTreeMap<String, Entry>;
 
-/// A pane as it is listed.
+/// A listed pane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     id: PaneId,
@@ -28,22 +28,23 @@ pub(super) struct Entry {
 /// The servers whose panes a page follows.
 pub(super) type Following = Arc<Mutex<HashMap<PathBuf, FollowAll>>>;
 
-/// Lists all panes, which are followed from then on. A server that does not answer now has those that it had before and
-/// that have not ended.
+/// Lists all panes, and follows them from then on.
+///
+/// A server that does not respond keeps those panes from `last` that have not ended.
 pub(super) async fn all(engine: Engine, following: Following, last: List) -> List {
     let mut servers = engine.followed_servers();
     if servers.is_empty() {
-        // As for whoever names none.
+        // The default server, as for a request that names none.
         servers.extend(engine.server_named(None));
     }
     let begun: Vec<_> = servers.iter().filter(|server| begins(server, &following)).collect();
-    // A server that does not answer has nothing to show yet.
+    // A server that does not respond has no panes yet.
     join_all(begun.into_iter().map(|server| server.link().cover_all())).await;
     let listed = join_all(servers.iter().map(|server| of_server(server, &last))).await;
     listed.into_iter().flatten().collect()
 }
 
-/// Follows all of a server from now on. Returns whether that is new.
+/// Follows all panes of a server. Returns whether they were not followed before.
 fn begins(server: &Server, following: &Following) -> bool {
     let mut following = following.lock().unwrap_or_else(PoisonError::into_inner);
     match following.entry(server.socket().to_owned()) {
@@ -91,7 +92,8 @@ fn text(key: &str, socket: &str, info: &PaneInfo, agent: Option<Value>) -> Strin
     entry.to_string()
 }
 
-/// Returns the message with what is new since the last list, or with all; `None` if nothing is.
+/// Returns the message with the changes since the last list, or with all panes; `None` without
+/// changes.
 pub(super) fn message(last: Option<&List>, now: &List) -> Option<String> {
     let changed = |(key, entry): &(&String, &Entry)| last.and_then(|last| last.get(*key)) != Some(entry);
     let set: Vec<_> = now.iter().filter(changed).map(|(_, entry)| entry.text.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Codes that work once, and the cookies that they are traded for. Only hashes are kept.
+//! Codes that work once, and the cookies that they are traded for. Only hashes are stored.
 
 use std::{
     path::PathBuf,
@@ -14,30 +14,30 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
-/// How long a code works.
+/// How long a code is valid.
 pub const CODE_TIME: Duration = Duration::from_secs(60);
-/// Codes at once; of more, the oldest goes.
+/// The maximum number of codes; one more replaces the oldest.
 pub const CODES: usize = 64;
-/// How long a cookie works after its last use.
+/// How long a cookie is valid after its last use.
 pub const COOKIE_TIME: Duration = Duration::from_secs(30 * 86_400);
-/// Cookies at once; of more, the one that was not used for longest goes.
+/// The maximum number of cookies; one more replaces the one that was used longest ago.
 pub const COOKIES: usize = 64;
-/// How much later a cookie's use is than the last one that is written down, at least.
+/// The minimum time between two uses of a cookie that are written to the file.
 const NOTED: Duration = Duration::from_secs(3600);
-/// Bytes of the file that are read.
+/// The maximum size of the file, in bytes.
 const FILE_BYTES: u64 = 1 << 20;
 
-/// A page whose cookie was presented: an extension of its requests.
+/// A page with a valid cookie: an extension of its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageSession {
-    /// Whether it may only look.
+    /// Whether the page is read-only.
     pub reads_only: bool,
     /// The hash of its cookie.
     hash: String,
 }
 
 impl PageSession {
-    /// Returns what tells this page's login from others, and lets nobody in: the hash of its cookie.
+    /// Returns the id of this page's login: the hash of its cookie, which grants no access.
     pub fn id(&self) -> &str {
         &self.hash
     }
@@ -49,11 +49,11 @@ pub struct PageSessions(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// `None`: cookies end with the process.
+    /// The file of the cookies. `None`: they end with the process.
     file: Option<PathBuf>,
     codes: Mutex<Vec<Code>>,
     cookies: Mutex<Vec<Cookie>>,
-    /// Counts ends of cookies.
+    /// Counts revocations.
     ended: watch::Sender<u64>,
 }
 
@@ -70,13 +70,14 @@ struct Cookie {
     /// SHA-256 of the cookie.
     hash: String,
     reads_only: bool,
-    /// Milliseconds since 1970.
+    /// When the cookie was last used, in milliseconds since 1970.
     used: u64,
 }
 
 impl PageSessions {
-    /// Reads the cookies of this file, which need not be there. One that cannot be used is logged, and its cookies
-    /// have ended.
+    /// Reads the cookies of this file, which may be missing.
+    ///
+    /// An unusable file is logged, and its cookies have ended.
     pub fn open(file: Option<PathBuf>) -> Self {
         let cookies = file.as_ref().filter(|file| file.exists()).map(|file| {
             let why = match files::read_secret(file, FILE_BYTES) {
@@ -94,7 +95,7 @@ impl PageSessions {
         Self(Arc::new(Shared { file, codes: Mutex::default(), cookies, ended: watch::Sender::default() }))
     }
 
-    /// Makes a code, which works once.
+    /// Creates a code, which works once.
     pub fn code(&self, reads_only: bool) -> Result<String> {
         let code = secret::<16>()?;
         let mut codes = self.codes();
@@ -106,7 +107,7 @@ impl PageSessions {
         Ok(code)
     }
 
-    /// Takes a code, which does not work again. Error: `UNAUTHORIZED`.
+    /// Redeems a code, which does not work again. Error: `UNAUTHORIZED`.
     pub fn redeem(&self, code: &str) -> Result<Code> {
         let given = digest(code);
         let found = {
@@ -124,7 +125,7 @@ impl PageSessions {
         found.ok_or_else(none)
     }
 
-    /// Gives a cookie for a code that was redeemed. Writes a file.
+    /// Creates a cookie for a redeemed code. Writes a file.
     pub fn log_in(&self, code: &Code, now_ms: u64) -> Result<String> {
         let cookie = secret::<32>()?;
         let mut cookies = self.cookies();
@@ -138,7 +139,8 @@ impl PageSessions {
         Ok(cookie)
     }
 
-    /// Returns the page whose cookie this is. `None`: it is none, or has ended. May write a file.
+    /// Returns the page with this cookie. `None`: the cookie is invalid or expired. May write a
+    /// file.
     pub fn verify(&self, cookie: &str, now_ms: u64) -> Option<PageSession> {
         let given = hex(&digest(cookie));
         let mut cookies = self.cookies();
@@ -156,7 +158,7 @@ impl PageSessions {
         Some(session)
     }
 
-    /// Ends a page's cookie. Writes a file.
+    /// Revokes a page's cookie. Writes a file.
     pub fn end(&self, session: &PageSession) -> Result<()> {
         let mut cookies = self.cookies();
         cookies.retain(|cookie| cookie.hash != session.hash);
@@ -164,7 +166,7 @@ impl PageSessions {
         self.write(&cookies)
     }
 
-    /// Ends all cookies and codes. Returns how many cookies there were. Writes a file.
+    /// Revokes all cookies and codes. Returns the number of cookies. Writes a file.
     pub fn revoke(&self) -> Result<usize> {
         self.codes().clear();
         let mut cookies = self.cookies();
@@ -175,14 +177,15 @@ impl PageSessions {
         Ok(count)
     }
 
-    /// Resolves when a page's cookie has been ended.
+    /// Resolves when a page's cookie has been revoked.
     pub async fn until_ended(&self, session: &PageSession) {
         let mut ended = self.0.ended.subscribe();
-        // Whoever ends cookies says so with them locked: they are looked at when the word's own lock is free.
+        // A revocation is announced while the cookies are locked. `is_valid` takes that lock only
+        // after `changed` has released its own.
         while self.is_valid(session) && ended.changed().await.is_ok() {}
     }
 
-    /// Whether a page's cookie still works.
+    /// Returns whether a page's cookie is still valid.
     pub fn is_valid(&self, session: &PageSession) -> bool {
         self.cookies().iter().any(|cookie| cookie.hash == session.hash)
     }
@@ -208,10 +211,10 @@ fn is_over(cookie: &Cookie, now_ms: u64) -> bool {
     now_ms.saturating_sub(cookie.used) >= COOKIE_TIME.as_millis() as u64
 }
 
-/// Makes a secret of so many random bytes.
+/// Creates a secret of this many random bytes.
 pub(super) fn secret<const BYTES: usize>() -> Result<String> {
     let mut random = [0; BYTES];
-    getrandom::fill(&mut random).map_err(|error| Error::internal(format!("no random bytes: {error}")))?;
+    getrandom::fill(&mut random).map_err(|error| Error::internal(format!("cannot get random bytes: {error}")))?;
     Ok(URL_SAFE_NO_PAD.encode(random))
 }
 
@@ -247,7 +250,7 @@ mod tests {
         let cookie = sessions.login(&code, 1).unwrap();
         assert!(sessions.login(&code, 1).is_err());
         assert!(sessions.verify(&cookie, 2).unwrap().reads_only && sessions.verify("x", 2).is_none());
-        // It lasts as long as it is used, over restarts too, and the file does not have it.
+        // It stays valid while it is used, also across restarts, and is not in the file.
         let day = 86_400_000;
         assert!(sessions.verify(&cookie, 29 * day).is_some());
         let again = PageSessions::open(Some(file.clone()));

@@ -7,31 +7,31 @@ use tokio_util::sync::CancellationToken;
 
 use super::{connection::FPS, frame::Frame};
 
-/// A pane that is shown, and what the page has of it.
+/// A pane that is shown, and the state that the page has of it.
 #[allow(clippy::struct_excessive_bools, reason = "each is one thing that is under way, or due")]
 pub(super) struct View {
     pub(super) pane: Pane,
-    /// Tells this view from an earlier one of its number.
+    /// Distinguishes this view from an earlier one with its number.
     pub(super) serial: u64,
     /// The last frame that was sent.
     pub(super) last: Option<Frame>,
-    /// A frame of tmux's own answer, where memory is not certain, that is not sent yet.
+    /// An unsent frame from tmux, made while memory was not certain.
     pub(super) asked: Option<Frame>,
     /// Whether the page has drawn the last message.
     pub(super) credit: bool,
     /// When the next message may be sent.
     pub(super) turns: Turns,
-    /// Whether the pane may have changed since it was last looked at.
+    /// Whether the pane may have changed since it was last read.
     pub(super) dirty: bool,
-    /// Whether the view waits for its turn, or for the time of it.
+    /// Whether the view is queued, or waits for its pace.
     pub(super) queued: bool,
-    /// Whether tmux is being asked.
+    /// Whether a request to tmux is pending.
     pub(super) asking: bool,
-    /// When tmux was last asked.
+    /// When the last request to tmux was sent.
     pub(super) asked_at: Option<Instant>,
-    /// Whether the page was told that the program has ended.
+    /// Whether the page was notified of the program's end.
     pub(super) ended: bool,
-    /// The pane's changes, where nobody waits for the next.
+    /// The pane's changes, while no task waits for the next one.
     pub(super) watch: Option<PaneWatch>,
     /// Cancelled with the view.
     pub(super) end: CancellationToken,
@@ -60,22 +60,25 @@ impl View {
     }
 }
 
-/// The times at which a view has its messages.
+/// The pace of a view's messages.
 pub(super) struct Turns {
-    /// When the next one may be sent.
+    /// When the next message may be sent.
     pub(super) next: Instant,
-    /// When it is due at an even pace of [`FPS`].
+    /// When the next message is due at an even pace of [`FPS`].
     even: Instant,
-    /// Messages that were due one after the other, each of them most of the screen: its pane prints without a pause.
+    /// The number of successive messages that each redrew most of the screen: the pane prints
+    /// without a pause.
     streak: u32,
 }
 
-/// Messages in a row after which a view has fewer of them.
+/// The number of successive messages after which a view gets fewer.
 const STREAK: u32 = 12;
-/// How late a message of a row may be.
+/// How late a successive message may be.
 const ROW: Duration = Duration::from_millis(12);
-/// From message to message of a pane that prints without a pause: each second frame of a display, so
-/// that what draws them leaves processors to what prints.
+/// The time between messages of a pane that prints without a pause: every second frame of a
+/// display.
+///
+/// Drawing then leaves processor time to the program that prints.
 const PAUSELESS: Duration = Duration::from_millis(33);
 
 impl Turns {
@@ -83,17 +86,19 @@ impl Turns {
         Self { next: now, even: now, streak: 0 }
     }
 
-    /// Notes that a message was sent, and whether it has most of the screen drawn anew: an echo does not.
+    /// Notes that a message was sent, and whether it redraws most of the screen, which an echo does
+    /// not.
     pub(super) fn sent(&mut self, now: Instant, is_drawn_anew: bool) {
         self.streak = if is_drawn_anew && now < self.next + ROW { self.streak.saturating_add(1) } else { 0 };
         let frame = Duration::from_secs(1) / FPS;
         let even = self.even.max(now);
         self.even = even + frame;
         self.next = if self.streak >= STREAK {
-            // Counted from when it was due, so that frames of a display are met as often as said.
+            // Counted from when the message was due, which keeps the rate in step with the display.
             (self.next + PAUSELESS).max(now)
         } else {
-            // Half a frame before its time at most: what came right behind the last one would else miss a frame.
+            // At most half a frame before its time: a message right behind the last one would
+            // otherwise miss a display frame.
             even + frame / 2
         };
     }

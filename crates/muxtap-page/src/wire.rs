@@ -1,4 +1,4 @@
-//! Messages of a page, and the small ones to it (`docs/page.md`).
+//! Messages from a page, and the small ones to it (`docs/page.md`).
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use muxtap_api::{Error, InputAnswer, Result};
@@ -6,10 +6,10 @@ use muxtap_engine::Pane;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// The characters of a malformed message, and of what is wrong with it, that an error shows.
+/// The maximum number of characters of a malformed message, and of its error, that an error shows.
 const SHOWN: usize = 400;
 
-/// A message of a page.
+/// A message from a page.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(super) enum Message {
@@ -58,7 +58,7 @@ pub(super) enum Message {
     },
 }
 
-/// Input with its number.
+/// An input with its number.
 #[derive(Debug, Deserialize)]
 pub(super) struct Input {
     pub(super) seq: u64,
@@ -73,7 +73,7 @@ pub(super) struct Input {
     bytes: Option<String>,
 }
 
-/// Something that is typed.
+/// Content to type.
 #[derive(Debug)]
 pub(super) enum Typed {
     Keys(Vec<String>),
@@ -83,7 +83,7 @@ pub(super) enum Typed {
 }
 
 impl Input {
-    /// Returns what is typed. Error: `INVALID_ARGUMENT` unless exactly one thing is.
+    /// Returns the content to type. Error: `INVALID_ARGUMENT` unless the input has exactly one.
     pub(super) fn typed(&mut self) -> Result<Typed> {
         match (self.keys.take(), self.text.take(), self.paste.take(), self.bytes.take()) {
             (Some(keys), None, None, None) => Ok(Typed::Keys(keys)),
@@ -92,20 +92,21 @@ impl Input {
             (None, None, None, Some(bytes)) => STANDARD
                 .decode(&bytes)
                 .map(Typed::Bytes)
-                .map_err(|error| Error::invalid(format!("bytes: no base64: {error}"))),
-            _ => Err(Error::invalid("give exactly one of keys, text, paste and bytes")),
+                .map_err(|error| Error::invalid(format!("bytes: invalid base64: {error}"))),
+            _ => Err(Error::invalid("expected exactly one of `keys`, `text`, `paste` and `bytes`")),
         }
     }
 }
 
-/// Returns what may be pasted of a text: a control character in it could end the brackets in which tmux types it, and
-/// what follows would be keys.
+/// Removes control characters from a text to paste.
+///
+/// One of them could end the brackets in which tmux types it, and what follows would be keys.
 fn harmless(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\t' | '\n' | '\r')).collect()
 }
 
 impl Typed {
-    /// Types it.
+    /// Types the content into a pane.
     pub(super) async fn give(self, pane: &Pane) -> Result<InputAnswer> {
         match self {
             Self::Keys(keys) => pane.send_keys(keys).await,
@@ -117,22 +118,22 @@ impl Typed {
 }
 
 impl Message {
-    /// Reads a message. Error: what is wrong, and the view or number that it is about.
+    /// Parses a message. Error: the reason, and the view or number that it is about.
     pub(super) fn read(value: Value) -> std::result::Result<Self, String> {
         let kind = value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         let about = ["view", "id"].into_iter().filter_map(|name| Some((name, value.get(name)?.as_u64()?)));
         let about: Vec<_> = about.collect();
         serde_json::from_value(value).map_err(|error| {
-            // Both may repeat what the page sent.
+            // Both may contain text that the page sent.
             let kind: String = kind.chars().take(SHOWN).collect();
             let wrong: String = error.to_string().chars().take(SHOWN).collect();
-            let error = Error::invalid(format!("a message of type {kind:?}: {wrong}"));
+            let error = Error::invalid(format!("invalid message of type {kind:?}: {wrong}"));
             failed(&error, about)
         })
     }
 }
 
-/// Makes an `error`.
+/// Builds an `error` message.
 pub(super) fn failed(error: &Error, about: impl IntoIterator<Item = (&'static str, u64)>) -> String {
     let mut message = json!({ "type": "error", "error": error });
     for (name, value) in about {

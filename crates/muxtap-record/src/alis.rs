@@ -1,7 +1,8 @@
-//! asciinema's live stream, `ALiS`: binary messages over a WebSocket (subprotocol `v1.alis`), as bytes.
+//! asciinema's live stream, `ALiS`, as bytes: binary messages over a WebSocket (subprotocol
+//! `v1.alis`).
 //!
-//! Numbers are LEB128, times are microseconds: the first message's since the stream began, each
-//! further one's since the event before.
+//! Numbers are LEB128. Times are microseconds: in the first message since the beginning of the
+//! stream, in each further one since the event before.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ pub const PROTOCOL: &str = "v1.alis";
 /// The first message.
 pub(crate) const MAGIC: &[u8] = b"ALiS\x01";
 
-/// A stream in the making. Times count from the stream's beginning.
+/// The encoder of a stream. Times count from the beginning of the stream.
 #[derive(Debug, Default)]
 pub(crate) struct Alis {
     id: u64,
@@ -21,7 +22,7 @@ pub(crate) struct Alis {
 }
 
 impl Alis {
-    /// Builds the message with the terminal as it is.
+    /// Builds the message with the terminal's current screen.
     pub(crate) fn init(&mut self, at: Duration, size: Size, screen: &[u8]) -> Vec<u8> {
         self.last_us = micros(at);
         let mut message = vec![0x01];
@@ -29,13 +30,13 @@ impl Alis {
         number(self.last_us, &mut message);
         number(size.width.into(), &mut message);
         number(size.height.into(), &mut message);
-        // No theme: the player's own.
+        // No theme: the player uses its own.
         message.push(0);
         text(&String::from_utf8_lossy(screen), &mut message);
         message
     }
 
-    /// Builds a message of output; none if there is no whole character in it.
+    /// Builds a message of output; `None` if it contains no complete character.
     pub(crate) fn output(&mut self, at: Duration, bytes: &[u8]) -> Option<Vec<u8>> {
         let bytes = [&std::mem::take(&mut self.cut), bytes].concat();
         let (whole, cut) = bytes.split_at(bytes.len() - super::cast::cut_off(&bytes));
@@ -63,7 +64,7 @@ impl Alis {
         message
     }
 
-    /// Builds the last message.
+    /// Builds the last message, which ends the stream.
     pub(crate) fn end(&mut self, at: Duration) -> Vec<u8> {
         let mut message = vec![0x04];
         number(self.elapse(at), &mut message);

@@ -1,8 +1,8 @@
 //! asciicast (v3 and v2) and plain text, as bytes: pure, without files or clocks.
 //!
 //! The first line is the header, each further one an event. In v3 an interval counts from the event
-//! before, in v2 from the beginning; both are made from one absolute time, so that rounding does not
-//! add up.
+//! before, in v2 from the beginning. Both are computed from one absolute time, and rounding errors
+//! do not add up.
 
 use std::{io::Write as _, time::Duration};
 
@@ -10,10 +10,10 @@ use muxtap_api::{RecordFormat, Size};
 use muxtap_core::stream::render;
 use serde_json::json;
 
-/// Bytes of a line of text that are collected before it is written in pieces.
+/// The number of bytes of a line of text that are collected before it is written in pieces.
 const LINE_BYTES: usize = 64 * 1024;
 
-/// The facts of a file's first line.
+/// The contents of a file's header.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     /// The terminal's size at the beginning.
@@ -23,7 +23,7 @@ pub(crate) struct Header {
     pub(crate) title: String,
 }
 
-/// A file in the making: what it is to hold next. Times count from the recording's beginning.
+/// The encoder of a file. Times count from the beginning of the recording.
 #[derive(Debug)]
 pub(crate) struct Cast {
     format: RecordFormat,
@@ -31,14 +31,14 @@ pub(crate) struct Cast {
     began: Duration,
     /// The time of the last event, in milliseconds since this file began.
     last_ms: u64,
-    /// The first bytes of a character.
+    /// The first bytes of an incomplete character.
     cut: Vec<u8>,
-    /// Output that is no whole line yet, for the format `text`.
+    /// The incomplete line of output, for the format `text`.
     line: Vec<u8>,
 }
 
 impl Cast {
-    /// Begins a file, and appends its header.
+    /// Starts a file, and appends its header.
     pub(crate) fn new(format: RecordFormat, header: &Header, began: Duration, out: &mut Vec<u8>) -> Self {
         let Header { size: Size { width, height }, timestamp, title } = header;
         let header = match format {
@@ -61,7 +61,7 @@ impl Cast {
         Self { format, began, last_ms: 0, cut: Vec::new(), line: Vec::new() }
     }
 
-    /// Appends output. A character that is cut off comes with the next output.
+    /// Appends output. An incomplete character is kept for the next output.
     pub(crate) fn output(&mut self, at: Duration, bytes: &[u8], out: &mut Vec<u8>) {
         if self.format == RecordFormat::Text {
             return self.text(bytes, out);
@@ -91,7 +91,7 @@ impl Cast {
         }
     }
 
-    /// Appends what was typed.
+    /// Appends typed input.
     pub(crate) fn input(&mut self, at: Duration, text: &str, out: &mut Vec<u8>) {
         self.event(at, 'i', text, out);
     }
@@ -120,7 +120,8 @@ impl Cast {
         }
     }
 
-    /// Ends the recording with the program's status, where it is known; v2 has no event for it.
+    /// Ends the recording with the program's status, if known. In v2, which has no such event, the
+    /// status is a marker.
     pub(crate) fn exit(&mut self, at: Duration, status: Option<i32>, out: &mut Vec<u8>) {
         self.finish(at, out);
         match (self.format, status) {
@@ -130,7 +131,7 @@ impl Cast {
         }
     }
 
-    /// Appends what was kept back: the beginning of a character, an open line.
+    /// Appends what was kept: an incomplete character, an incomplete line.
     pub(crate) fn finish(&mut self, at: Duration, out: &mut Vec<u8>) {
         let cut = std::mem::take(&mut self.cut);
         if !cut.is_empty() {
@@ -162,7 +163,7 @@ impl Cast {
     }
 }
 
-/// Returns how many bytes at the end are the beginning of a character.
+/// Returns the number of bytes at the end that begin an incomplete character.
 pub(super) fn cut_off(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let Some(byte) = bytes.get(bytes.len() - back) else { return 0 };

@@ -1,5 +1,4 @@
-//! The files of a recording: made new, for the user alone, and whole up to their last line whatever
-//! happens.
+//! The files of a recording: new, private to the user, and always complete up to their last line.
 
 use std::{
     fs::{DirBuilder, File},
@@ -11,16 +10,16 @@ use std::{
 use muxtap_api::{Error, ErrorCode, RecordFormat, Result};
 use muxtap_base::files::create_private;
 
-/// Where a recording goes.
+/// The destination of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// One file. At a limit the recording ends.
+    /// One file. The recording ends at a limit.
     File(PathBuf),
-    /// Files with this beginning of their names. At a limit the next one begins.
+    /// Files in this folder whose names begin so. At a limit the next file begins.
     Files(PathBuf, String),
 }
 
-/// The files that were written, and the one that is.
+/// The files of a recording, of which the last is being written.
 #[derive(Debug)]
 pub(super) struct Files {
     place: Place,
@@ -28,13 +27,14 @@ pub(super) struct Files {
     number: u32,
     file: File,
     path: PathBuf,
-    /// Bytes in it: whole lines.
+    /// The size of the file in bytes: complete lines.
     length: u64,
 }
 
 impl Files {
-    /// Makes the first file. Error: `CONFLICT` where it is there already, `INVALID_ARGUMENT` where it
-    /// cannot be made.
+    /// Creates the first file.
+    ///
+    /// Errors: `CONFLICT` if the file exists, `INVALID_ARGUMENT` if it cannot be created.
     pub(super) fn begin(place: Place, format: RecordFormat) -> Result<Self> {
         let suffix = if format == RecordFormat::Text { "txt" } else { "cast" };
         if let Place::Files(dir, _) = &place {
@@ -43,7 +43,7 @@ impl Files {
         let (mut number, path) = (1, path_of(&place, suffix, 1));
         let mut made = make(&path);
         let mut path = path;
-        // Two recordings of one second have one name.
+        // Two recordings that start in the same second have the same name.
         while matches!(place, Place::Files(..)) && number < 1000 && is_there(&made) {
             number += 1;
             path = path_of(&place, suffix, number);
@@ -53,22 +53,22 @@ impl Files {
         Ok(Self { place, suffix, number, file, path, length: 0 })
     }
 
-    /// Whether the next file may follow this one.
+    /// Returns whether another file follows this one at a limit.
     pub(super) fn rotates(&self) -> bool {
         matches!(self.place, Place::Files(..))
     }
 
-    /// Returns the path of the file that is written.
+    /// Returns the path of the current file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the bytes in the file that is written.
+    /// Returns the size of the current file, in bytes.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// Ends this file and makes the next one.
+    /// Ends this file and creates the next one.
     pub(super) fn rotate(&mut self) -> Result<()> {
         loop {
             self.number += 1;
@@ -83,7 +83,7 @@ impl Files {
         }
     }
 
-    /// Writes whole lines. Error: they could not be written; then the file is as it was before.
+    /// Writes complete lines. On an error the file is as it was before.
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<()> {
         match self.file.write_all(lines) {
             Ok(()) => {
@@ -100,7 +100,7 @@ impl Files {
     }
 }
 
-/// Makes a directory for the user alone, where it is missing.
+/// Creates a missing directory that only the user can access.
 fn make_dir(dir: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| refused(dir, &error))
 }
@@ -112,7 +112,7 @@ fn path_of(place: &Place, suffix: &str, number: u32) -> PathBuf {
     }
 }
 
-/// Makes a file that was not there, for the user alone. A link in its place is not followed.
+/// Creates a new file that only the user can access. A link in its place is not followed.
 fn make(path: &Path) -> io::Result<File> {
     create_private(path)
 }

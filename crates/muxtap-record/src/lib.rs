@@ -1,8 +1,8 @@
 //! Recordings of panes: asciicast files, and live streams for asciinema's players.
 //!
-//! A recording follows its pane as any reader does, by the pane's handle, on a thread of its own that
-//! all recordings share: neither the task that reads tmux nor who waits for a pane is held up by a disk.
-//! `docs/recordings.md` describes the files. `cast`, `alis` and `redact` are pure.
+//! A recording follows its pane as any reader does, through the pane's handle, on a thread that all
+//! recordings share: a slow disk delays neither the task that reads from tmux nor those that wait
+//! for a pane. `docs/recordings.md` describes the files. `cast`, `alis` and `redact` are pure.
 
 mod alis;
 mod cast;
@@ -38,31 +38,31 @@ use self::{
 pub use alis::PROTOCOL as ALIS;
 pub use redact::Secrets;
 
-/// Recordings that may go on at once.
+/// The maximum number of running recordings.
 pub(crate) const OPEN_RECORDINGS: usize = 64;
-/// Recordings that have ended and are still listed; of more, the oldest are dropped.
+/// The maximum number of ended recordings in the list; one more replaces the oldest.
 pub(crate) const ENDED_RECORDINGS: usize = 256;
-/// Files of a recording that are listed; of more, the latest.
+/// The maximum number of a recording's files in the list: the latest.
 pub(crate) const FILES_TOLD: usize = 1000;
-/// The smallest limit of a file's bytes.
+/// The smallest size limit of a file, in bytes.
 pub(crate) const LEAST_BYTES: u64 = 4096;
-/// The smallest limit of a file's time.
+/// The smallest time limit of a file.
 pub(crate) const LEAST_TIME: Duration = Duration::from_secs(1);
 
-/// How long a recording that is to be attended waits for who does.
+/// How long a recording with `attend` waits for a caller to attach.
 pub(crate) const ATTEND_TIME: Duration = Duration::from_secs(10);
 
-/// The caller of a recording, who decides where it may go.
+/// The trust in a recording's caller, which decides where its files may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// The user, on the daemon's Unix socket: into any file that is not there yet.
+    /// The user, on the daemon's Unix socket: any file that does not exist yet.
     User,
-    /// Anybody else: by a name, into the directory of recordings.
+    /// Any other caller: a name in the directory of recordings.
     Other,
 }
 
 impl Trust {
-    /// Returns what this engine's caller may decide.
+    /// Returns the trust in this engine's caller.
     fn of(engine: &Engine) -> Self {
         if engine.caller().principal.is_user() { Self::User } else { Self::Other }
     }
@@ -85,17 +85,17 @@ struct Inner {
     last: AtomicU64,
 }
 
-/// A recording as it is listed.
+/// A recording in the list.
 #[derive(Debug)]
 struct Entry {
     info: Mutex<RecordingInfo>,
-    /// The caller who began it.
+    /// The caller that started the recording.
     owner: Principal,
-    /// Cancelled to stop it.
+    /// Cancelled to stop the recording.
     stop: CancellationToken,
-    /// Cancelled when it has ended.
+    /// Cancelled when the recording has ended.
     ended: CancellationToken,
-    /// Cancelled when somebody has attached to it.
+    /// Cancelled when a caller has attached to the recording.
     attended: CancellationToken,
 }
 
@@ -117,7 +117,7 @@ impl Entry {
     }
 }
 
-/// A recording that ends when this is dropped.
+/// A guard that ends its recording when it is dropped.
 pub struct Attached {
     entry: Arc<Entry>,
 }
@@ -137,20 +137,22 @@ impl Drop for Attached {
 }
 
 impl Recordings {
-    /// Creates the recordings of a daemon, which go into this directory where no other is named.
+    /// Creates the recordings of a daemon, with this default directory.
     pub fn in_dir(dir: PathBuf) -> Self {
         Self { inner: Arc::new(Inner { dir: Some(dir), ..Inner::default() }) }
     }
 
-    /// Checks whether a caller may begin and stop recordings. They read, and make files: the user does
-    /// that with files of his own, others need the tier `create`.
+    /// Checks whether a caller may start and stop recordings.
+    ///
+    /// Recordings read panes and create files. The user creates files anyway; others need the tier
+    /// `create`.
     fn authorize(engine: &Engine) -> Result<()> {
         engine.authorize(if Trust::of(engine) == Trust::User { Tier::Read } else { Tier::Create })
     }
 
-    /// Begins a recording. It goes on by itself until the pane ends, a limit, or [`Recordings::stop`].
+    /// Starts a recording. It ends with the pane, at a limit, or by [`Recordings::stop`].
     ///
-    /// Errors: `INVALID_ARGUMENT`, `NOT_FOUND`, `CONFLICT` (the file is there), `RESOURCE_LIMIT`,
+    /// Errors: `INVALID_ARGUMENT`, `NOT_FOUND`, `CONFLICT` (the file exists), `RESOURCE_LIMIT`,
     /// `READ_ONLY`.
     pub async fn start(&self, server: &Server, request: &RecordRequest) -> Result<RecordingInfo> {
         let engine = server.engine().clone();
@@ -190,7 +192,7 @@ impl Recordings {
         };
         let entry = self.enlist(&engine, &pane, request, started_ms)?;
         if request.attend {
-            // Before it begins: who asked may go away at any time, and this future with him.
+            // Before the start: the caller may disconnect at any time, which drops this future.
             self.end_unattended(entry.clone(), &self.thread(&engine)?);
         }
         let begun = self.run(&engine, entry.clone(), pane, since, plan, place).await;
@@ -202,24 +204,26 @@ impl Recordings {
         Ok(entry.info())
     }
 
-    /// Returns all recordings, the oldest first.
+    /// Lists all recordings, the oldest first.
     pub fn list(&self) -> Vec<RecordingInfo> {
         self.all().iter().map(|entry| entry.info()).collect()
     }
 
-    /// Returns a recording.
+    /// Returns a recording's entry in the list.
     pub fn get(&self, id: &str) -> Result<RecordingInfo> {
         Ok(self.find(id)?.info())
     }
 
-    /// Returns a recording that ends with what is returned. Error: `READ_ONLY` for another caller's.
+    /// Attaches to a recording, which ends when the result is dropped. Error: `READ_ONLY` for
+    /// another caller's.
     pub fn attach(&self, engine: &Engine, id: &str) -> Result<Attached> {
         let entry = self.find_to_end(engine, id)?;
         entry.attended.cancel();
         Ok(Attached { entry })
     }
 
-    /// Ends a recording, and waits until its last file is whole. One that has ended stays as it is.
+    /// Ends a recording, and waits until its last file is complete. An ended one is unchanged.
+    ///
     /// Error: `READ_ONLY` for another caller's.
     pub async fn stop(&self, engine: &Engine, id: &str) -> Result<RecordingInfo> {
         let entry = self.find_to_end(engine, id)?;
@@ -228,7 +232,7 @@ impl Recordings {
         Ok(entry.info())
     }
 
-    /// Ends a recording to which nobody attaches: who asked for it died before he could.
+    /// Ends a recording to which no caller attaches: the caller that started it has died before.
     fn end_unattended(&self, entry: Arc<Entry>, thread: &Handle) {
         let wait = async move {
             tokio::select! {
@@ -240,7 +244,7 @@ impl Recordings {
         self.inner.tasks.spawn_on(wait, thread);
     }
 
-    /// Finds a recording that the caller is about to end.
+    /// Finds a recording that the caller wants to end.
     fn find_to_end(&self, engine: &Engine, id: &str) -> Result<Arc<Entry>> {
         Self::authorize(engine)?;
         let entry = self.find(id)?;
@@ -257,7 +261,7 @@ impl Recordings {
         self.inner.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a recording on the list. Error: too many go on.
+    /// Adds a recording to the list. Error: `RESOURCE_LIMIT` if too many are running.
     fn enlist(&self, engine: &Engine, pane: &Pane, request: &RecordRequest, started_ms: u64) -> Result<Arc<Entry>> {
         if engine.is_stopping() {
             return Err(Error::unavailable("muxtap is stopping"));
@@ -297,7 +301,7 @@ impl Recordings {
         Ok(entry)
     }
 
-    /// Begins to record on the thread for that.
+    /// Starts recording, on the thread of the recordings.
     async fn run(
         &self,
         engine: &Engine,
@@ -316,7 +320,7 @@ impl Recordings {
             };
             match begin.await {
                 Ok(recorder) => {
-                    // Who asked may have gone: the recording goes on without him.
+                    // If the caller has disconnected, the recording continues.
                     let _ = sender.send(Ok(()));
                     recorder.run().await;
                 }
@@ -330,8 +334,10 @@ impl Recordings {
         begun.await.unwrap_or_else(|_| Err(Error::unavailable("muxtap is stopping")))
     }
 
-    /// Returns the runtime of the thread that records. It begins with the first recording and ends with
-    /// the engine, when the last file is whole.
+    /// Returns the runtime of the thread that records.
+    ///
+    /// The thread starts with the first recording, and ends with the engine once the last file is
+    /// complete.
     fn thread(&self, engine: &Engine) -> Result<Handle> {
         let mut thread = self.inner.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = &*thread {
@@ -358,7 +364,8 @@ impl Recordings {
         Ok(handle)
     }
 
-    /// Returns the directory of recordings, which is made where it is missing. Error: somebody else made it.
+    /// Returns the directory of recordings; creates it if it is missing. Error: `CONFLICT` if it is
+    /// not private to the user.
     fn own_dir(&self) -> Result<PathBuf> {
         let none = || Error::invalid("file: this process has no directory of recordings; give an absolute path");
         let dir = self.inner.dir.clone().ok_or_else(none)?;
@@ -368,7 +375,7 @@ impl Recordings {
         Ok(dir)
     }
 
-    /// Returns where a recording goes.
+    /// Returns the destination of a recording.
     fn place(&self, request: &RecordRequest, pane: &PaneInfo, now_ms: u64, trust: Trust) -> Result<Place> {
         match (&request.file, &request.dir) {
             (Some(_), Some(_)) => Err(Error::invalid("give file or dir, not both")),
@@ -388,7 +395,7 @@ impl Recordings {
     }
 }
 
-/// Checks a path that a caller gave.
+/// Checks a path from a caller.
 fn absolute(field: &str, path: &str, trust: Trust) -> Result<PathBuf> {
     if trust != Trust::User {
         return Err(Error::invalid(format!(
@@ -401,7 +408,7 @@ fn absolute(field: &str, path: &str, trust: Trust) -> Result<PathBuf> {
     Ok(PathBuf::from(path))
 }
 
-/// Returns the beginning of the names of a recording's files: session, pane and time.
+/// Returns the prefix of the names of a recording's files: session, pane and time.
 fn stem(pane: &PaneInfo, now_ms: u64) -> String {
     let letter = |letter: char| if letter.is_ascii_alphanumeric() || letter == '_' { letter } else { '-' };
     let session: String = pane.session.chars().take(40).map(letter).collect();

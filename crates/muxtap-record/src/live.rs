@@ -1,4 +1,4 @@
-//! A pane as a live stream for asciinema's players.
+//! Live streams of panes, for asciinema's players.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
 use muxtap_api::{Error, Result, Since, Size};
 use muxtap_core::screen::Screen;
 
-/// Streams whose secrets are replaced at the same time; more wait for their turn.
+/// The maximum number of concurrent redactions; others wait.
 pub(crate) const REPLACING: usize = 2;
 
 static TURNS: Semaphore = Semaphore::const_new(REPLACING);
@@ -25,15 +25,17 @@ pub struct Live {
     writer: Writer,
 }
 
-/// Where the messages are made. A pattern may take its time with what a program prints: secrets are replaced on
-/// threads of their own, so that only this stream waits for it.
+/// The place where the messages are made.
+///
+/// A slow pattern takes long with some output: redaction runs on threads of its own, and delays
+/// only its own stream.
 enum Writer {
     Here(Box<Messages>),
     Away(JoinHandle<Result<Box<Messages>>>),
 }
 
 impl Writer {
-    /// Has the messages of something made. It happens whether or not this is awaited.
+    /// Starts making messages. This continues even if the result is not awaited.
     fn begin(&mut self, mut messages: Box<Messages>, make: impl FnOnce(&mut Messages) + Send + 'static) {
         if messages.secrets.is_none() {
             make(&mut messages);
@@ -46,7 +48,7 @@ impl Writer {
         })));
     }
 
-    /// Returns the messages when they are made. Can be cancelled.
+    /// Returns the messages once they are made. Cancel safe.
     async fn here(&mut self) -> Result<&mut Box<Messages>> {
         if let Self::Away(making) = self {
             let made = making.await.map_err(|error| Error::internal(format!("a live stream: {error}")))?;
@@ -59,7 +61,7 @@ impl Writer {
     }
 }
 
-/// Replaces secrets on a thread for that, when it is its turn.
+/// Runs a redaction on a thread of its own, at most [`REPLACING`] at a time.
 pub(super) async fn replaced<T: Send + 'static>(replace: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let lost = |error: &dyn std::fmt::Display| Error::internal(format!("replacing secrets: {error}"));
     let _turn = TURNS.acquire().await.map_err(|error| lost(&error))?;
@@ -67,7 +69,7 @@ pub(super) async fn replaced<T: Send + 'static>(replace: impl FnOnce() -> T + Se
 }
 
 impl Live {
-    /// Begins a stream with what the pane shows now.
+    /// Starts a stream with the pane's current screen.
     pub async fn begin(pane: Pane, secrets: Option<Secrets>) -> Result<Self> {
         let (source, start) = Source::begin(pane, &Since::Now, None).await?;
         let redactor = secrets.clone().map(|secrets| Redactor::new(secrets, start.size.width));
@@ -77,7 +79,7 @@ impl Live {
         Ok(Self { source, writer })
     }
 
-    /// Returns the next message; `None` behind the last one. Can be cancelled: nothing is lost.
+    /// Returns the next message; `None` after the last one. Cancel safe: nothing is lost.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>> {
         loop {
             let messages = self.writer.here().await?;
@@ -100,7 +102,7 @@ impl Live {
     }
 }
 
-/// The messages of a stream, in the making.
+/// The messages of a stream that are being made.
 #[derive(Default)]
 struct Messages {
     alis: Alis,
@@ -145,7 +147,7 @@ impl Messages {
                 }
                 self.ready.push_back(self.alis.resize(at, size));
             }
-            // What is typed is not shown to those who look on.
+            // Typed input is not shown to viewers.
             Item::Input { .. } => {}
             Item::Marker { at, label } => {
                 let label = self.secrets.as_ref().map_or(label.clone(), |secrets| secrets.replace(&label));

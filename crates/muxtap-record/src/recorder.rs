@@ -20,11 +20,12 @@ use super::{
     source::{self, Item, Source, Start},
 };
 
-/// Bytes of lines that are written at once.
+/// The number of bytes of lines that are written at once.
 const WRITE_BYTES: usize = 256 * 1024;
 
-/// Tells a player that a string was given up, as tmux did by itself: CAN ends it, and the looks and the character
-/// sets are those of a new pane.
+/// The output that ends an unterminated string in a player, as tmux did by itself.
+///
+/// CAN ends the string; the styles and character sets become those of a new pane.
 pub(super) const GIVEN_UP: &[u8] = b"\x18\x1b[m\x1b(B\x1b)B\x0f";
 
 /// The parameters of a recording.
@@ -45,7 +46,7 @@ pub(super) struct Recorder {
     source: Source,
     files: Files,
     cast: Cast,
-    /// The screen as the files show it so far, where another one may have to begin with it.
+    /// The screen as the files show it so far, if another file may have to begin with it.
     screen: Option<Screen>,
     size: Size,
     output: Option<Redactor>,
@@ -54,17 +55,17 @@ pub(super) struct Recorder {
     began_ms: u64,
     /// When this file begins.
     file_began: Duration,
-    /// Bytes of this file's header and of the screen at its beginning.
+    /// The size of this file's header and initial screen, in bytes.
     head: u64,
-    /// The end of the output that is in the files.
+    /// The end of the recorded output.
     cursor: Cursor,
-    /// When something last happened that a secret may be part of.
+    /// When the last content came that may be part of a secret.
     last_fed: Option<Instant>,
     lines: Vec<u8>,
 }
 
 impl Recorder {
-    /// Begins: makes the first file, with the screen as it is there.
+    /// Starts a recording: creates the first file, with the current screen.
     pub(super) fn begin(plan: Plan, entry: Arc<Entry>, source: Source, start: Start, files: Files) -> Result<Self> {
         let Start { screen, size, began_ms, gap } = start;
         let redactor = |columns: u16| plan.secrets.clone().map(|secrets| Redactor::new(secrets, columns));
@@ -113,7 +114,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Records until the pane's end, a limit, or until it is stopped.
+    /// Records until the pane's end, a limit, or a stop.
     pub(super) async fn run(mut self) {
         let ended = match self.follow().await {
             Ok(state) => self.finish(state),
@@ -137,7 +138,8 @@ impl Recorder {
     async fn follow(&mut self) -> Result<RecordState> {
         let stop = self.entry.stop.clone();
         loop {
-            // A sequence that is half written stays in one file: what ends it comes by itself.
+            // An incomplete escape sequence stays in one file; the output that completes it wakes
+            // this loop.
             let file_end = self.plan.max_time.filter(|_| self.can_turn()).map(|most| {
                 let left = (self.file_began + most).saturating_sub(self.source.now());
                 Instant::now() + left
@@ -152,7 +154,7 @@ impl Recorder {
             let Some(item) = item else { return Ok(RecordState::DaemonStopped) };
             match item {
                 Item::Output { at, bytes, gap, given_up } => {
-                    // Past output may come long after what was before it.
+                    // Past output may come long after the output before it.
                     if self.is_over(at) && !self.turn(at)? {
                         return Ok(RecordState::Limit);
                     }
@@ -167,7 +169,7 @@ impl Recorder {
                 }
                 Item::Redrawn { at, screen } => {
                     self.flush(at);
-                    // A text has lines, and no screen that they could be missing on.
+                    // A text has lines, and no screen to draw again.
                     if self.plan.format != RecordFormat::Text {
                         let shown = shown(self.output.as_mut(), &screen);
                         self.print(at, &shown);
@@ -212,7 +214,7 @@ impl Recorder {
         [&self.output, &self.input].into_iter().flatten().any(Redactor::is_holding)
     }
 
-    /// Records what was typed, or that something was.
+    /// Records typed input, or only that there was input.
     fn typed(&mut self, at: Duration, bytes: Option<Vec<u8>>) {
         let Some(bytes) = bytes else {
             return self.cast.marker(at, "input that the terminal does not show", &mut self.lines);
@@ -230,13 +232,13 @@ impl Recorder {
         }
     }
 
-    /// Records output, and that tmux gave up strings at these places in it.
+    /// Records output, and the places in it where tmux gave up a string.
     async fn record(&mut self, at: Duration, bytes: Vec<u8>, given_up: Vec<usize>) -> Result<()> {
         let Some(mut redactor) = self.output.take() else {
             for (piece, is_given_up) in source::pieces(&bytes, given_up) {
                 self.print(at, piece);
                 if is_given_up {
-                    // As tmux did it, not as a player is told.
+                    // The model does what tmux did, not what a player needs.
                     if let Some(screen) = &mut self.screen {
                         screen.give_up();
                     }
@@ -245,7 +247,7 @@ impl Recorder {
             }
             return Ok(());
         };
-        // A pattern may take its time: who records without one does not wait for it.
+        // A pattern may be slow: recordings without one do not wait for it.
         let replacing = live::replaced(move || {
             let mut replaced = Vec::new();
             for (piece, is_given_up) in source::pieces(&bytes, given_up) {
@@ -282,7 +284,7 @@ impl Recorder {
         self.cast.output(at, bytes, &mut self.lines);
     }
 
-    /// Lets go of what is held back.
+    /// Writes what is held back.
     fn flush(&mut self, at: Duration) {
         if let Some(pieces) = self.output.as_mut().map(|redactor| redactor.flush(at)) {
             self.take(pieces);
@@ -292,31 +294,33 @@ impl Recorder {
         }
     }
 
-    /// Whether this file's time is over at this time.
+    /// Returns whether this file's time limit has passed at this time.
     fn is_over(&self, at: Duration) -> bool {
         self.plan.max_time.is_some_and(|most| at.saturating_sub(self.file_began) >= most)
     }
 
-    /// Whether this file has reached a limit.
+    /// Returns whether this file has reached a limit.
     fn is_full(&self) -> bool {
         let length = self.files.length() + self.lines.len() as u64;
-        // A piece is a 64th of the limit, and becomes at most six times as long in JSON. A file with a large screen
-        // has as much output: else each piece would have a file.
+        // A piece is a 64th of the limit, and becomes at most six times longer in JSON. A file with
+        // a large screen gets as much output again: otherwise each piece would have a file of its
+        // own.
         self.plan.max_bytes.is_some_and(|most| length >= (most - most / 8).max(self.head.saturating_mul(2)))
             || self.is_over(self.source.now())
     }
 
-    /// Whether a file may end here.
+    /// Returns whether a file may end here.
     fn can_turn(&self) -> bool {
         self.screen.as_ref().is_none_or(Screen::at_rest)
     }
 
-    /// Begins the next file at this time, with the screen as it is. Returns whether there may be one.
+    /// Starts the next file at this time, with the current screen. Returns whether recording
+    /// continues.
     fn turn(&mut self, at: Duration) -> Result<bool> {
         if !self.files.rotates() {
             return Ok(false);
         }
-        // A sequence that is half written stays in one file.
+        // An incomplete escape sequence stays in one file.
         if !self.can_turn() {
             return Ok(true);
         }
@@ -346,7 +350,7 @@ impl Recorder {
         Ok(state)
     }
 
-    /// Lists the file that is written from here on.
+    /// Adds the new current file to the list.
     fn name_file(&self) {
         let path = self.files.path().display().to_string();
         self.entry.update(|info| {
@@ -356,7 +360,7 @@ impl Recorder {
         });
     }
 
-    /// Writes the lines that are ready.
+    /// Writes the complete lines.
     fn write(&mut self) -> Result<()> {
         if self.lines.is_empty() {
             return Ok(());
@@ -375,7 +379,9 @@ impl Recorder {
     }
 }
 
-/// Returns the output that draws a screen, with its secrets replaced. What comes next goes on in the cursor's line.
+/// Returns the output that draws a screen, with its secrets replaced.
+///
+/// The redactor then continues in the cursor's line.
 pub(super) fn shown(redactor: Option<&mut Redactor>, screen: &Screen) -> Vec<u8> {
     let Some(redactor) = redactor else { return screen.repaint() };
     let mut pieces = redactor.feed(Duration::ZERO, &screen.repaint());
@@ -385,8 +391,10 @@ pub(super) fn shown(redactor: Option<&mut Redactor>, screen: &Screen) -> Vec<u8>
     pieces.into_iter().flat_map(|(_, bytes)| bytes).collect()
 }
 
-/// Returns the line in which the cursor stands, with the rows before it that wrap into it, and the cursor's column in
-/// it. A wide character has an empty column behind it.
+/// Returns the cursor's line, with the rows before it that wrap into it, and the cursor's column in
+/// it.
+///
+/// A wide character is followed by an empty column.
 fn cursor_line(screen: &Screen) -> (Vec<Option<char>>, usize) {
     let cursor = screen.cursor();
     let last = i32::try_from(cursor.row).unwrap_or_default();
@@ -417,7 +425,7 @@ fn cursor_line(screen: &Screen) -> (Vec<Option<char>>, usize) {
     if cells.len() < column {
         cells.resize(column, Some(' '));
     }
-    // What was never written is no text.
+    // Columns that were never written are not text.
     while cells.len() > column && cells.last() == Some(&Some(' ')) {
         cells.pop();
     }

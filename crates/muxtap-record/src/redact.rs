@@ -1,9 +1,9 @@
-//! Secrets replaced in a terminal's output, before anybody else sees it.
+//! Replaces secrets in a terminal's output before it is stored or shown.
 //!
-//! Patterns are matched with the text of a line as it is printed: escape sequences between its
-//! characters, backspaces and carriage returns included, however the output is cut into chunks. Each
-//! character of a match becomes as many `*` as it has columns, so that the screen keeps its shape.
-//! What may still become a match is held back.
+//! Patterns match the text of a line as printed: escape sequences between its characters,
+//! backspaces and carriage returns are applied, however the output is split into chunks. Each
+//! character of a match becomes as many `*` as it has columns: the screen keeps its shape. Text
+//! that may still become a match is held back.
 
 mod nfa;
 mod tokens;
@@ -19,33 +19,34 @@ use self::{
     tokens::{Token, Tokens},
 };
 
-/// Bytes that are held back at most. Of more, the oldest are let go as they are.
+/// The maximum size of held output, in bytes; beyond it, the oldest is written unchanged.
 pub(crate) const HELD_BYTES: usize = 64 * 1024;
 /// How long output is held back while its pane rests.
 pub(crate) const HELD_TIME: Duration = Duration::from_secs(5);
-/// Columns of a line that are remembered. Behind them another line begins.
+/// The maximum number of columns of a line; after them another line begins.
 pub(crate) const LINE_COLUMNS: usize = 16 * 1024;
 
-/// Patterns of secrets; clones share them.
+/// Compiled patterns of secrets; clones share them.
 #[derive(Clone, Debug)]
 pub struct Secrets {
     nfa: std::sync::Arc<Nfa>,
 }
 
 impl Secrets {
-    /// Compiles regexes. Error: `INVALID_ARGUMENT` for what is none, is too large, or matches the empty
-    /// text.
+    /// Compiles regexes. Error: `INVALID_ARGUMENT` for one that is invalid, too large, or matches
+    /// the empty text.
     pub(crate) fn new(patterns: &[String]) -> Result<Self> {
         Ok(Self { nfa: std::sync::Arc::new(Nfa::new(patterns)?) })
     }
 
-    /// Compiles regexes where that holds up nobody. Error: as `Secrets::new`, and `RESOURCE_LIMIT`.
+    /// Compiles regexes without blocking other tasks. Errors: as `Secrets::new`, and
+    /// `RESOURCE_LIMIT`.
     pub async fn compile(engine: &Engine, patterns: Vec<String>) -> Result<Self> {
         let texts = patterns.clone();
         engine.compile(texts.iter().map(String::as_str), move || Self::new(&patterns)).await
     }
 
-    /// Replaces the secrets in a text that is complete.
+    /// Replaces the secrets in a complete text.
     pub(crate) fn replace(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         for line in text.split_inclusive('\n') {
@@ -66,7 +67,7 @@ impl Secrets {
     }
 }
 
-/// Ranges of places that were found one after the other; those that touch each other are one.
+/// Ranges in the order of their ends; ranges that touch are merged.
 #[derive(Debug, Default)]
 struct Ranges(Vec<(usize, usize)>);
 
@@ -88,18 +89,18 @@ impl Ranges {
 /// A piece of output, and when it was printed.
 pub(crate) type Piece = (Duration, Vec<u8>);
 
-/// Output that is held back: a character and its place, or what prints none.
+/// Held output: a character and its place, or bytes that print none.
 #[derive(Debug)]
 struct Held {
     at: Duration,
-    /// The number of its line, and its first column there; `None` for what prints nothing.
+    /// The number of its line, and its first column in it; `None` for bytes that print nothing.
     place: Option<(u64, usize)>,
     columns: usize,
     secret: bool,
     bytes: Vec<u8>,
 }
 
-/// The replacing of secrets in one stream of output.
+/// The redaction of one stream of output.
 #[derive(Debug)]
 pub(crate) struct Redactor {
     secrets: Secrets,
@@ -108,32 +109,33 @@ pub(crate) struct Redactor {
     held_bytes: usize,
     line: Line,
     search: Search,
-    /// Columns of the line that the search has read.
+    /// The number of columns of the line that were searched.
     searched: usize,
-    /// Whether the line was changed before that.
+    /// Whether the line has changed in the searched part.
     changed: bool,
-    /// The last match of the line, while characters are appended to it: what is behind it is not marked yet.
+    /// The last match in the line, while characters are appended to it: those after the match are
+    /// not marked yet.
     marked: Option<(usize, usize)>,
-    /// Columns of the terminal.
+    /// The terminal's columns.
     columns: usize,
-    /// Characters that were replaced.
+    /// The number of replaced characters.
     replaced: u64,
     out: Vec<Piece>,
 }
 
-/// The line that is being printed: the characters of its columns. A wide one has an empty column behind it.
+/// The current line: the characters of its columns. A wide one is followed by an empty column.
 #[derive(Debug, Default)]
 struct Line {
     number: u64,
     cells: Vec<Option<char>>,
-    /// The column of the next character; lines that wrap go on counting.
+    /// The column of the next character; it counts on where a line wraps.
     column: usize,
-    /// Whether the last thing was a character: at the edge the cursor then stands in its row still.
+    /// Whether a character was printed last: at the edge, the cursor is then still in its row.
     printed: bool,
 }
 
 impl Redactor {
-    /// Creates a redactor for a terminal of so many columns.
+    /// Creates a redactor for a terminal with this many columns.
     pub(crate) fn new(secrets: Secrets, columns: u16) -> Self {
         Self {
             secrets,
@@ -151,7 +153,8 @@ impl Redactor {
         }
     }
 
-    /// Begins in a line that shows something already, in this column: it may be the beginning of a secret.
+    /// Starts in a line that already shows text, at this column: the text may be the beginning of a
+    /// secret.
     pub(crate) fn begin_in_line(&mut self, cells: Vec<Option<char>>, column: usize) {
         let number = self.line.number + 1;
         let printed = column > 0 && column.is_multiple_of(self.columns);
@@ -161,12 +164,12 @@ impl Redactor {
         self.look();
     }
 
-    /// Takes note of the terminal's columns from here on.
+    /// Sets the terminal's columns from here on.
     pub(crate) fn resize(&mut self, columns: u16) {
         self.columns = usize::from(columns.max(1));
     }
 
-    /// Returns how many characters were replaced so far.
+    /// Returns the number of replaced characters.
     pub(crate) fn replaced(&self) -> u64 {
         self.replaced
     }
@@ -176,12 +179,12 @@ impl Redactor {
         self.tokens.give_up();
     }
 
-    /// Whether something is held back that [`Redactor::flush`] lets go of.
+    /// Returns whether [`Redactor::flush`] would return held output.
     pub(crate) fn is_holding(&self) -> bool {
         !self.held.is_empty() || self.tokens.is_open()
     }
 
-    /// Takes output, and returns what can be let go of it and of what was held back.
+    /// Processes output. Returns what can be written of it and of the held output.
     pub(crate) fn feed(&mut self, at: Duration, bytes: &[u8]) -> Vec<Piece> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -208,7 +211,7 @@ impl Redactor {
         std::mem::take(&mut self.out)
     }
 
-    /// Returns all that is held back, as the output ends or rests here.
+    /// Returns all held output, because the output ends or rests here.
     pub(crate) fn flush(&mut self, at: Duration) -> Vec<Piece> {
         self.look();
         self.release_until(self.held.len());
@@ -219,12 +222,13 @@ impl Redactor {
         std::mem::take(&mut self.out)
     }
 
-    /// Whether the next character stands behind all others of its line, which were searched.
+    /// Returns whether the next character comes after all others of its line, and those were
+    /// searched.
     fn is_at_end(&self) -> bool {
         !self.changed && self.line.column == self.line.cells.len() && self.searched == self.line.cells.len()
     }
 
-    /// Returns the length of the text at the beginning of `bytes` in which no secret can begin.
+    /// Returns the length of the text at the start of `bytes` in which no secret can begin.
     fn plain_run(&self, bytes: &[u8]) -> usize {
         let room = LINE_COLUMNS.saturating_sub(self.line.column);
         let plain = |byte: &&u8| (b' '..=b'~').contains(*byte) && !self.secrets.nfa.begins(**byte);
@@ -266,7 +270,7 @@ impl Redactor {
     fn print(&mut self, at: Duration, character: char, bytes: Vec<u8>) {
         let columns = width::of_text(character.encode_utf8(&mut [0; 4]));
         if columns == 0 {
-            // Part of the character before it, and not of the text that is searched.
+            // Part of the character before it, and not of the searched text.
             let place = self.line.column.checked_sub(1).map(|column| (self.line.number, column));
             return self.hold(at, place, 0, bytes);
         }
@@ -330,7 +334,7 @@ impl Redactor {
     /// Applies an escape sequence to the line.
     fn sequence(&mut self, bytes: &[u8]) {
         let Some(body) = bytes.strip_prefix(b"\x1b[") else {
-            // Character sets and keypad modes leave the cursor where it is.
+            // Character sets and keypad modes do not move the cursor.
             if !matches!(bytes, [0x1b, b'(' | b')' | b'*' | b'+' | b'=' | b'>' | b'#', ..] | [0x1b, b'7']) {
                 self.end_line(0);
             }
@@ -343,7 +347,7 @@ impl Redactor {
         let count = first.max(1);
         let column = self.line.column;
         match last {
-            // Looks, modes, reports, the cursor's shape.
+            // Styles, modes, reports, the cursor's shape.
             b'm' | b'n' | b'c' | b'q' | b't' | b'u' | b's' => return,
             b'h' | b'l' if !matches!(text.as_str(), "?1049" | "?1047" | "?47") => return,
             b'C' => {
@@ -396,7 +400,7 @@ impl Redactor {
         self.line.column = column;
     }
 
-    /// Inserts or removes columns; what is held back behind them moves along.
+    /// Inserts or removes columns; held output after them moves along.
     fn shift(&mut self, inserts: bool, column: usize, count: usize) {
         let cells = &mut self.line.cells;
         let at = column.min(cells.len());
@@ -414,7 +418,7 @@ impl Redactor {
         }
     }
 
-    /// Ends the line: no match goes on behind it. The next one begins in this column.
+    /// Ends the line, and all matches in it. The next one begins in this column.
     fn end_line(&mut self, column: usize) {
         self.look();
         self.release_until(self.held.len());
@@ -428,7 +432,7 @@ impl Redactor {
         self.changed = self.line.column > 0;
     }
 
-    /// Searches a line that was changed, from its beginning.
+    /// Searches the whole line again if it has changed.
     fn look(&mut self) {
         if !std::mem::take(&mut self.changed) {
             return;
@@ -445,12 +449,12 @@ impl Redactor {
             }
         }
         self.mark(&ranges);
-        // What comes next is printed at the cursor, and may go on with what stands before it.
+        // The next output is printed at the cursor, and may continue the text before it.
         self.search = open_at_cursor.unwrap_or(search);
         self.searched = self.line.column.min(self.line.cells.len());
     }
 
-    /// Marks what was found in the current line: every character that was printed in these columns.
+    /// Marks all held characters of the current line in these columns.
     fn mark(&mut self, found: &Ranges) {
         let number = self.line.number;
         self.marked = None;
@@ -462,12 +466,13 @@ impl Redactor {
         }
     }
 
-    /// Marks a match that ends with the last character. One that goes on does not go through all that is held again.
+    /// Marks a match that ends with the last character. A continued match does not go through all
+    /// held output again.
     fn mark_appended(&mut self, (from, to): (usize, usize)) {
         match self.marked {
             Some((first, end)) if (first..=end).contains(&from) => {
                 let number = self.line.number;
-                // Whatever was printed since stands at the end.
+                // All output since then is at the end.
                 for held in self.held.iter_mut().rev() {
                     match held.place {
                         Some((line, column)) if line == number && column >= end => held.secret = true,
@@ -489,12 +494,12 @@ impl Redactor {
         self.held.push_back(Held { at, place, columns, secret: false, bytes });
     }
 
-    /// Lets go of what cannot become a match any more.
+    /// Writes the held output that can no longer become a match.
     fn release(&mut self) {
         let number = self.line.number;
         let from = self.search.open_from(self.line.column);
         let is_open = |held: &Held| held.place.is_some_and(|(line, column)| line == number && column >= from);
-        // A secret that is complete may be let go, whatever it goes on with.
+        // A complete secret can be written, whatever continues it.
         let keep = self.held.iter().position(|held| is_open(held) && !held.secret);
         self.release_until(keep.unwrap_or(self.held.len()));
     }

@@ -1,5 +1,6 @@
-//! The events of one pane, in the order in which it is recorded: output with its time, sizes, inputs,
-//! markers, the end. It follows the pane by its handle, as any program can.
+//! The events of one pane in recorded order: output with its time, sizes, inputs, markers, the end.
+//!
+//! The source follows the pane through its handle, as any program can.
 
 use std::{
     collections::VecDeque,
@@ -21,31 +22,33 @@ use muxtap_engine::{
 };
 use tokio::sync::broadcast::{self, error::TryRecvError};
 
-/// Bytes of one piece of output.
+/// The maximum size of one piece of output, in bytes.
 const PIECE_BYTES: u64 = 64 * 1024;
-/// The shortest time between two reads of a pane that prints: what comes meanwhile is one piece.
+/// The minimum time between two reads of a pane that prints; the output in between is one piece.
 const PACE: Duration = Duration::from_millis(5);
-/// How long the end of a recording waits for what was typed last.
+/// How long the end of a recording waits for the notes on the last input.
 const LAST_NOTES: Duration = Duration::from_secs(1);
-/// How often the beginning is put off to the next output, because an escape sequence is half read.
+/// How often the beginning is postponed to the next output, because an escape sequence is
+/// incomplete.
 const PUT_OFF: u32 = 50;
 
-/// One thing that happened in a pane. Times count from the beginning of the recording.
+/// One event in a pane. Times count from the beginning of the recording.
 #[derive(Debug)]
 pub(super) enum Item {
-    /// Output, what is missing before it, and the places in it at which tmux gave up a string.
+    /// Output, the gap before it, and the places in it where tmux gave up a string.
     Output { at: Duration, bytes: Vec<u8>, gap: Option<Gap>, given_up: Vec<usize> },
-    /// The screen behind a gap, once all output has been read: what is missing may have drawn on it.
+    /// The screen after a gap, once all output has been read: the missing output may have drawn on
+    /// it.
     Redrawn { at: Duration, screen: Box<Screen> },
-    /// The pane has another size.
+    /// The pane has a new size.
     Resized { at: Duration, size: Size },
-    /// muxtap typed something. `None`: the terminal does not show it.
+    /// muxtap typed input. `None`: the terminal does not echo it.
     Input { at: Duration, bytes: Option<Vec<u8>> },
-    /// Something that is worth a marker.
+    /// Something that deserves a marker.
     Marker { at: Duration, label: String },
-    /// The pane's program has ended. Nothing follows.
+    /// The pane's program has ended; no event follows.
     Ended { at: Duration, exit: Exit },
-    /// The time until which the caller would wait has come.
+    /// The time until which the caller wanted to wait has come.
     Due { at: Duration },
 }
 
@@ -54,50 +57,50 @@ pub(super) struct Start {
     /// The screen at that place.
     pub(super) screen: Screen,
     pub(super) size: Size,
-    /// When it begins, in milliseconds since 1970.
+    /// When the recording begins, in milliseconds since 1970.
     pub(super) began_ms: u64,
     /// The gap at the beginning.
     pub(super) gap: Option<Gap>,
 }
 
-/// A pane that is followed.
+/// The reader of a pane.
 pub(super) struct Source {
     pane: Pane,
     cursor: Cursor,
     changes: watch::Receiver<u64>,
     activities: broadcast::Receiver<Arc<Activity>>,
     events: broadcast::Receiver<(Arc<Path>, Event)>,
-    /// Notes that are still to be told.
+    /// The events that are waiting to be returned.
     notes: VecDeque<Item>,
     size: Size,
-    /// Whether there was a gap since the screen was told.
+    /// Whether there was a gap since the screen was last returned.
     gapped: bool,
-    /// Where the last string was given up that was told.
+    /// The place of the last string given up that was returned.
     given_up: Option<u64>,
     /// When past output was printed: offsets, and times since the recording's beginning.
     past: VecDeque<(u64, Duration)>,
-    /// Where the output ended when the recording began, as long as older output is read: that came at
-    /// the time of its mark.
+    /// The end of the output when the recording began, while older output is read, which has the
+    /// times of its marks.
     past_end: Option<u64>,
-    /// How long before now the recording begins, and now.
+    /// How long before `now` the recording begins; below, the time at which reading began.
     lead: Duration,
     now: Instant,
     last_read: Option<Instant>,
-    /// Bytes of one piece of output.
+    /// The maximum size of one piece of output, in bytes.
     piece: u64,
-    /// The state of the pane's agent that was told last.
+    /// The last state of the pane's agent that was returned.
     agent: Option<AgentState>,
-    /// Inputs that were begun, and of which nothing further was noted.
+    /// The number of inputs that were begun and have no further note.
     inputs: u32,
-    /// How the pane's program ended, and when that was seen.
+    /// How the pane's program ended, and when that was noticed.
     ended: Option<(Exit, Instant)>,
 }
 
 impl Source {
-    /// Begins to follow a pane here.
+    /// Starts to follow a pane at this place.
     ///
-    /// `file_bytes`: the limit of a file, of which a piece of output is a small part. Error:
-    /// `INVALID_ARGUMENT` for a place that is none.
+    /// `file_bytes`: a file's size limit, of which a piece of output is a small part. Error:
+    /// `INVALID_ARGUMENT` for an invalid place.
     pub(super) async fn begin(pane: Pane, since: &Since, file_bytes: Option<u64>) -> Result<(Self, Start)> {
         let mut changes = pane.changes();
         let (activities, events) = (pane.server().engine().activities(), pane.server().announcements());
@@ -107,7 +110,7 @@ impl Source {
             Some(found) => found,
             None => replay(&pane, place).await?,
         };
-        // A sequence that is half drawn cannot be drawn on.
+        // A screen within an incomplete escape sequence cannot begin a file.
         for _ in 0..PUT_OFF {
             if !live || screen.at_rest() || pane.exit().is_some() {
                 break;
@@ -128,7 +131,7 @@ impl Source {
         if screen.size() != shown {
             screen.resize(shown);
         }
-        // What has begun is given up later.
+        // A string that has begun is given up later.
         let given_up = screen.at_rest().then_some(cursor.offset);
         let start = Start { screen, size, began_ms, gap };
         let source = Self {
@@ -154,22 +157,22 @@ impl Source {
         Ok((source, start))
     }
 
-    /// Returns the end of the output that was taken.
+    /// Returns the end of the output that was read.
     pub(super) fn cursor(&self) -> Cursor {
         self.cursor
     }
 
-    /// Returns how the pane's tmux draws.
+    /// Returns the drawing rules of the pane's tmux.
     pub(super) fn rules(&self) -> Rules {
         self.pane.rules().unwrap_or_else(newest)
     }
 
-    /// Returns the time of now; while past output is read, of what was read last.
+    /// Returns the current time, or while past output is read, the time of the last read.
     pub(super) fn now(&self) -> Duration {
         self.past_time().unwrap_or_else(|| self.time_of(Instant::now()))
     }
 
-    /// Returns the time of the past output that is read.
+    /// Returns the time of the past output that is being read.
     fn past_time(&self) -> Option<Duration> {
         self.past_end.and(self.past.front()).map(|(_, at)| *at)
     }
@@ -178,8 +181,8 @@ impl Source {
         self.lead + at.saturating_duration_since(self.now)
     }
 
-    /// Returns what happens next; [`Item::Due`] if nothing does until then. `None`: the engine stops, or
-    /// all was said. Can be cancelled: nothing is lost.
+    /// Returns the next event; [`Item::Due`] if none comes until then. `None`: the engine stops,
+    /// or all events were returned. Cancel safe: nothing is lost.
     pub(super) async fn next(&mut self, until: Option<Instant>) -> Result<Option<Item>> {
         loop {
             if self.pane.server().engine().is_stopping() {
@@ -189,7 +192,7 @@ impl Source {
                 if let Some(item) = self.noted() {
                     return Ok(Some(item));
                 }
-                // What was typed last may be known a moment later.
+                // The notes on the last input may come a moment later.
                 let until = seen + LAST_NOTES;
                 if self.inputs == 0 || until <= Instant::now() {
                     return Ok(Some(Item::Ended { at: self.now(), exit }));
@@ -200,7 +203,7 @@ impl Source {
                 continue;
             }
             self.changes.borrow_and_update();
-            // Whatever happens now comes behind it.
+            // Current events come after all past output.
             if self.past_end.is_some()
                 && let Some(item) = self.read().await?
             {
@@ -252,7 +255,7 @@ impl Source {
         }
     }
 
-    /// Returns the screen behind a gap, if it is known and all output before it was read.
+    /// Returns the screen after a gap, if it is known and all output before it was read.
     fn redrawn(&mut self) -> Option<Box<Screen>> {
         if !self.gapped || !self.pane.look(|pane| pane.is_followed) {
             return None;
@@ -263,9 +266,9 @@ impl Source {
         is_here.then(|| Box::new(screen))
     }
 
-    /// Reads what the pane has printed.
+    /// Reads the pane's new output.
     async fn read(&mut self) -> Result<Option<Item>> {
-        // Past output has the times of its marks: each piece ends where the next one begins.
+        // Past output has the times of its marks: each piece ends where the next mark begins.
         while self.past.get(1).is_some_and(|(offset, _)| *offset <= self.cursor.offset) {
             self.past.pop_front();
         }
@@ -284,7 +287,7 @@ impl Source {
             output.given_up().iter().copied().filter(|at| told.is_none_or(|told| *at > told)).collect();
         self.given_up = given_up.last().copied().or(told);
         if output.bytes().is_empty() && output.gap.is_none() && given_up.is_empty() {
-            // The end of what was there may be half a sequence.
+            // The last past output may end in an incomplete sequence.
             self.past_end = None;
             return Ok(None);
         }
@@ -296,9 +299,9 @@ impl Source {
         Ok(Some(Item::Output { at, bytes: output.bytes().to_vec(), gap: output.gap, given_up }))
     }
 
-    /// Returns the next note of something else than output.
+    /// Returns the next event other than output.
     fn noted(&mut self) -> Option<Item> {
-        // Of one who listened too late the oldest notes are lost, and the next ones follow.
+        // A lagging receiver loses the oldest notes, and continues with the next ones.
         loop {
             match self.activities.try_recv() {
                 Ok(note) => self.take_note(&note),
@@ -356,7 +359,7 @@ impl Source {
     }
 }
 
-/// Draws what the pane has printed until this place, as far as it is kept.
+/// Draws the pane's output up to this place, as far as it is retained.
 async fn replay(pane: &Pane, place: Cursor) -> Result<(Screen, Cursor)> {
     let size = pane.size();
     let size = muxtap_core::screen::Size { columns: size.width.max(1), rows: size.height.max(1) };
@@ -377,11 +380,12 @@ async fn replay(pane: &Pane, place: Cursor) -> Result<(Screen, Cursor)> {
         }
         at = output.cursor;
     }
-    // A read may go on to the end of a sequence.
+    // A read may continue to the end of a sequence.
     Ok((screen, if at.offset > place.offset { at } else { place }))
 }
 
-/// Cuts output at the places at which tmux gave up a string; returns with each piece whether one is behind it.
+/// Splits output where tmux gave up a string. Returns with each piece whether such a place follows
+/// it.
 pub(super) fn pieces(bytes: &[u8], places: impl IntoIterator<Item = usize>) -> Vec<(&[u8], bool)> {
     let (mut pieces, mut rest, mut from) = (Vec::new(), bytes, 0);
     for place in places {
@@ -393,12 +397,12 @@ pub(super) fn pieces(bytes: &[u8], places: impl IntoIterator<Item = usize>) -> V
     pieces
 }
 
-/// Returns the rules of the newest tmux, for a pane whose version is not known.
+/// Returns the rules of the newest tmux, for a pane whose version is unknown.
 fn newest() -> Rules {
     Rules::for_version(Version { major: 3, minor: 6, suffix: None, is_preview: false })
 }
 
-/// Returns a gap in words.
+/// Describes a gap in words.
 pub(super) fn describe(gap: Gap) -> String {
     let reason = match gap.reason {
         GapReason::Trimmed => "trimmed: the recording was too slow, or begins before what is kept",

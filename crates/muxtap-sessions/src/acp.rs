@@ -1,7 +1,8 @@
-//! The Agent Client Protocol, version 1, as far as sessions speak it: JSON-RPC 2.0, a message a line.
+//! The part of the Agent Client Protocol, version 1, that sessions use: JSON-RPC 2.0, one message
+//! per line.
 //!
-//! The fields that are read are declared here. The crate that has all of them would add some twenty others, two of them
-//! derives built on `syn`, for six methods.
+//! The fields that are read are declared here. The crate that has all of them would add some twenty
+//! others, two of them derives built on `syn`, for six methods.
 
 use muxtap_api::{AgentEvent, PermissionOption, PromptOutcome};
 use serde::Deserialize;
@@ -9,38 +10,37 @@ use serde_json::{Value, json, value::RawValue};
 
 /// The version of the protocol.
 pub(super) const PROTOCOL_VERSION: u64 = 1;
-/// The code of JSON-RPC for a method that is not there.
+/// JSON-RPC's code for an unknown method.
 pub(super) const NO_METHOD: i64 = -32601;
-/// The code of JSON-RPC for parameters that are wrong.
+/// JSON-RPC's code for invalid parameters.
 pub(super) const WRONG_PARAMS: i64 = -32602;
-/// The code of JSON-RPC for what could not be done.
+/// JSON-RPC's code for an internal error: the request could not be carried out.
 pub(super) const CANNOT: i64 = -32603;
 
-/// Bytes of an event's text at most; the rest of it is cut.
+/// The maximum size of an event's text, in bytes; the rest is cut.
 pub(super) const EVENT_TEXT_BYTES: usize = 256 << 10;
-/// Bytes of an update of a kind that is not read at most; of a longer one its kind is kept.
+/// The maximum size of an update of an unknown kind, in bytes; of a larger one only the kind is
+/// kept.
 pub(super) const UPDATE_BYTES: usize = 64 << 10;
-/// Bytes of a question's detail at most.
+/// The maximum size of a question's detail, in bytes.
 pub(super) const DETAIL_BYTES: usize = 4 << 10;
 
-/// A message of the agent.
+/// A message from the agent.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// A request; `id` as the agent wrote it.
+    /// A request; `id` is verbatim.
     Request { id: Box<RawValue>, method: String, params: Value },
     /// A notification.
     Notification { method: String, params: Value },
-    /// A reply to the request with this number.
+    /// A response to the request with this number.
     Reply { id: u64, result: Result<Value, RpcError> },
 }
 
-/// An error of JSON-RPC.
+/// A JSON-RPC error.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct RpcError {
-    /// The code.
     #[serde(default)]
     pub(super) code: i64,
-    /// The message.
     #[serde(default)]
     pub(super) message: String,
     #[serde(default)]
@@ -48,7 +48,7 @@ pub(super) struct RpcError {
 }
 
 impl RpcError {
-    /// Returns the error in words, with what its data say where that is text.
+    /// Returns the error in words, with its data if they are text.
     pub(super) fn text(&self) -> String {
         let data =
             self.data.as_str().or_else(|| ["message", "details"].iter().find_map(|name| self.data.get(name)?.as_str()));
@@ -88,7 +88,7 @@ impl Message {
         }
     }
 
-    /// Returns whether the beginning of a line that was too long is that of an update: nobody waits for it.
+    /// Returns whether an overlong line begins like an update, which needs no response.
     pub(super) fn is_update(head: &[u8]) -> bool {
         let head: String =
             String::from_utf8_lossy(head).chars().filter(|letter| !letter.is_ascii_whitespace()).collect();
@@ -106,7 +106,7 @@ pub(super) fn notification(method: &str, params: &Value) -> Vec<u8> {
     line(&json!({ "jsonrpc": "2.0", "method": method, "params": params }))
 }
 
-/// Builds the line of a reply to the agent's request.
+/// Builds the line of a response to the agent's request.
 pub(super) fn reply(id: &RawValue, result: Result<Value, (i64, String)>) -> Vec<u8> {
     line(&match result {
         Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
@@ -120,7 +120,7 @@ fn line(message: &Value) -> Vec<u8> {
     line
 }
 
-/// Returns the outcome that a reply to `session/prompt` tells; `None` for a reason that is not known.
+/// Returns the outcome in a response to `session/prompt`; `None` for an unknown reason.
 pub(super) fn outcome(result: &Value) -> Option<PromptOutcome> {
     Some(match result.get("stopReason")?.as_str()? {
         "end_turn" => PromptOutcome::EndTurn,
@@ -151,11 +151,11 @@ struct RawOption {
     kind: String,
 }
 
-/// Options of a question at most.
+/// The maximum number of a question's options.
 const MOST_OPTIONS: usize = 32;
 
 impl PermissionRequest {
-    /// Returns the words for what is asked, the tool's kind, and the input where it is short.
+    /// Returns the question's title, the tool's kind, and the input if it is short.
     pub(super) fn about(&self) -> (String, Option<String>, Option<String>) {
         let text = |name: &str| self.tool_call.get(name).and_then(Value::as_str).map(str::to_owned);
         let title = text("title").or_else(|| text("toolCallId")).unwrap_or_else(|| "a tool call".into());
@@ -172,7 +172,7 @@ impl PermissionRequest {
         (cut(title, DETAIL_BYTES), text("kind").map(|kind| cut(kind, 64)), detail)
     }
 
-    /// Returns the answers that the question takes.
+    /// Returns the possible answers.
     pub(super) fn into_options(self) -> Vec<PermissionOption> {
         let options = self.options.into_iter().take(MOST_OPTIONS);
         options
@@ -185,7 +185,7 @@ impl PermissionRequest {
     }
 }
 
-/// Returns the result of `session/request_permission`; no option: cancelled.
+/// Returns the result of `session/request_permission`; `None` means cancelled.
 pub(super) fn permission(option: Option<&str>) -> Value {
     match option {
         Some(option) => json!({ "outcome": { "outcome": "selected", "optionId": option } }),
@@ -193,7 +193,7 @@ pub(super) fn permission(option: Option<&str>) -> Value {
     }
 }
 
-/// Returns the event that an update is.
+/// Converts an update to an event.
 pub(super) fn event(update: Value) -> AgentEvent {
     let kind = update.get("sessionUpdate").and_then(Value::as_str).unwrap_or_default();
     let chunk = || cut(content_text(update.get("content").unwrap_or(&Value::Null)), EVENT_TEXT_BYTES);
@@ -221,7 +221,7 @@ pub(super) fn event(update: Value) -> AgentEvent {
     }
 }
 
-/// Returns the text of a content block; of one that is not text its kind.
+/// Returns the text of a content block, or the kind of a block without text.
 fn content_text(block: &Value) -> String {
     let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     match block.get("type").and_then(Value::as_str) {
@@ -255,7 +255,7 @@ fn tool_text(content: &Value) -> String {
     text
 }
 
-/// Cuts a text to at most so many bytes, at a character.
+/// Cuts a text to at most this many bytes, at a character boundary.
 pub(super) fn cut(mut text: String, bytes: usize) -> String {
     if text.len() > bytes {
         let end = (0..=bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);

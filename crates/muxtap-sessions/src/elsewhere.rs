@@ -1,7 +1,7 @@
-//! Permission questions where people are asked besides the session itself: among `muxtap approvals`, and in Mattermost.
+//! Permission questions outside the session: among `muxtap approvals`, and in Mattermost.
 //!
-//! The session alone decides which answer is the first: what is shown here answers it as every other caller does, and
-//! is taken away when the question has its answer, whoever gave it.
+//! The session alone decides which answer is the first. These places answer like any other caller,
+//! and a question disappears from them once it is answered, wherever that was.
 
 use std::{
     collections::HashMap,
@@ -26,17 +26,17 @@ use muxtap_approvals::{
     store,
 };
 
-/// The places in which people are asked; clones are the same places.
+/// The places that show questions; clones share them.
 #[derive(Clone, Default)]
 pub struct Elsewhere {
     approvals: Option<Approvals>,
     chat: Option<Arc<Mattermost>>,
-    /// Questions in the chat, whose posts are taken away.
+    /// The tasks that post questions in the chat and delete the posts.
     pub(super) posts: TaskTracker,
 }
 
 impl Elsewhere {
-    /// Asks among these approvals, and in the chat that the environment names, if it names one.
+    /// Shows questions among these approvals, and in the chat that the environment names, if any.
     pub fn new(approvals: Option<Approvals>, var: &dyn Fn(&str) -> Option<String>) -> Self {
         let chat = PlatformEnvironment::read(var).ok().map(|found| Arc::new(Mattermost::new(found.platform)));
         Self { approvals, chat, posts: TaskTracker::new() }
@@ -47,25 +47,25 @@ impl Elsewhere {
 #[derive(Default)]
 pub(super) struct Shown(Mutex<HashMap<String, ShownQuestion>>);
 
-/// A question that is shown, until this is dropped.
+/// A shown question. Dropping it removes it everywhere.
 struct ShownQuestion {
     _approval: Option<AskedQuestion>,
     _post: DropGuard,
 }
 
 impl Shown {
-    /// Takes a question away.
+    /// Removes a question.
     pub(super) fn remove(&self, question: &str) {
         let removed = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(question);
         drop(removed);
     }
 
-    /// Shows a question of a session, which waits so long.
+    /// Shows a session's question, which waits for at most this time.
     pub(super) fn show(&self, session: &Arc<Session>, question: &AgentQuestion, wait: Duration) {
         let places = &session.about.elsewhere;
         let answer = answerer(session, question);
         let over = CancellationToken::new();
-        // Known before the list of approvals is held.
+        // Read before the list of approvals is locked.
         let pid = session.info().pid.unwrap_or_default();
         let approval = places.approvals.as_ref().map(|approvals| {
             let shown = |id| OpenQuestion {
@@ -94,7 +94,8 @@ impl Shown {
 
 type Answer = Arc<dyn Fn(&Engine, Verdict, Option<&Lineage>) -> Result<(), Error> + Send + Sync>;
 
-/// Returns what answers a question, for a caller: with the options that were shown.
+/// Returns the callback that answers a question on behalf of a caller, with the options that were
+/// shown.
 fn answerer(session: &Arc<Session>, question: &AgentQuestion) -> Answer {
     let (session, id) = (Arc::downgrade(session), question.id.clone());
     let option = |allow| question.plain_option(allow).map(|option| option.id.clone());
@@ -103,13 +104,13 @@ fn answerer(session: &Arc<Session>, question: &AgentQuestion) -> Answer {
         let session = Weak::upgrade(&session).ok_or_else(|| Error::not_found("the agent session has gone"))?;
         let allow = verdict == Verdict::Approved;
         let option = if allow { yes.clone() } else { no.clone() };
-        // Without such an option a no still means something, and a yes nothing.
+        // Without such an option, a no still counts and a yes does not.
         let allow = option.is_none().then_some(allow);
         session.answer_for(engine, &id, &AgentAnswerRequest { option, allow }, answerer)
     })
 }
 
-/// Returns what a question is about, and what yes and no mean.
+/// Returns the question's detail, and what yes and no mean.
 fn detail(question: &AgentQuestion) -> String {
     let mut text = question.detail.clone().unwrap_or_default();
     for (word, allow) in [("yes", true), ("no", false)] {
@@ -122,7 +123,7 @@ fn detail(question: &AgentQuestion) -> String {
     text
 }
 
-/// Asks in the chat until the question is over.
+/// Asks the question in the chat until it has an answer anywhere.
 async fn in_chat(chat: Arc<Mattermost>, message: String, over: CancellationToken, engine: Engine, answer: Answer) {
     let verdict = match chat.decide(&message, || over.cancelled()).await {
         Ok(Some(Decision::Approved)) => Verdict::Approved,
@@ -138,7 +139,8 @@ async fn in_chat(chat: Arc<Mattermost>, message: String, over: CancellationToken
     }
 }
 
-/// Returns the text of the post. What the agent says stands in blocks: it cannot look like the question itself.
+/// Returns the text of the post. The agent's words are in code blocks, and cannot imitate the
+/// question itself.
 fn message(session: &Session, question: &AgentQuestion) -> String {
     let block = |text: &str| {
         text.lines().fold(String::new(), |mut block, line| {

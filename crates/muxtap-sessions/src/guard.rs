@@ -1,9 +1,10 @@
-//! A process that outlives a daemon which is killed, and ends the agents that it leaves.
+//! A process that ends the agents of a daemon that was killed.
 //!
-//! Nothing runs in a daemon that gets SIGKILL. This one reads a pipe of the daemon's, which the kernel closes then, and
-//! kills every process that has a mark of that daemon's agents in its environment, whatever started it and wherever it
-//! has gone. A signal of the kernel's own at the parent's end (`PR_SET_PDEATHSIG`) would reach the agent alone, and not
-//! what that has started.
+//! SIGKILL leaves a daemon no time to act. The guard reads a pipe of the daemon's, which the kernel
+//! closes when the daemon ends. It then kills every process that has a mark of the daemon's agents
+//! in its environment, whatever its parent and its group. The kernel's own signal at the parent's
+//! end (`PR_SET_PDEATHSIG`) would reach the agent alone, and not the processes that the agent
+//! started.
 
 use std::{
     ffi::OsString,
@@ -15,18 +16,18 @@ use std::{
 
 use super::process::{SWEEP_LIMIT, began, mark_of, sweep_until};
 
-/// The argument that makes the program a guard; what follows is the beginning of the daemon's marks.
+/// The argument that makes the program a guard; the prefix of the daemon's marks follows.
 const ARGUMENT: &str = "__agent-guard";
 
-/// The guard of this daemon; it works when the daemon has ended.
+/// The guard of this daemon; it acts when the daemon has ended.
 #[derive(Debug)]
 pub(super) struct Guard {
-    /// With the end of the pipe that is never written to.
+    /// Holds the pipe's write end, to which nothing is ever written.
     _process: Child,
 }
 
 impl Guard {
-    /// Starts the guard of the agents whose marks begin so.
+    /// Starts the guard of the agents whose marks have this prefix.
     pub(super) fn start(marks: &str) -> std::io::Result<Self> {
         let program = if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe()? };
         let mut command = Command::new(program);
@@ -36,8 +37,10 @@ impl Guard {
     }
 }
 
-/// Runs as the guard if the arguments ask for it: waits for the daemon's end, and ends what its agents have left.
-/// `None`: they ask for something else.
+/// Runs as the guard if the arguments say so: waits for the daemon's end, then ends what its agents
+/// have left.
+///
+/// `None`: the arguments are not a guard's.
 pub fn run_if_guard(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     arguments.next().filter(|first| first == ARGUMENT).map(|_| run(arguments))
 }
@@ -47,7 +50,7 @@ fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     else {
         return ExitCode::FAILURE;
     };
-    // Before any agent began.
+    // No agent has started yet.
     let since = began(std::process::id()).unwrap_or(0);
     let (mut input, mut read) = (std::io::stdin().lock(), [0; 64]);
     while !matches!(input.read(&mut read), Ok(0)) {}

@@ -1,9 +1,9 @@
-//! Agent sessions: coding agents that the daemon starts, owns and speaks ACP to. `docs/agent-sessions.md` describes
-//! them.
+//! Agent sessions: coding agents that the daemon starts and owns, and exchanges ACP messages with.
+//! `docs/agent-sessions.md` describes them.
 //!
-//! `turns` decides what becomes of each prompt, without I/O; `session` is the state that callers and the agent change;
-//! `owner` is the task that reads the agent and ends it. All of it runs on a thread of its own: what an agent says, be
-//! it a line of many megabytes, does not hold up the engine.
+//! `turns` decides the outcome of each prompt, without I/O. `session` is the state that callers and
+//! the agent change. `owner` is the task that reads from the agent and ends it. All of it runs on a
+//! thread of its own: an agent's output, even a line of many megabytes, does not delay the engine.
 
 mod acp;
 mod elsewhere;
@@ -53,36 +53,36 @@ use muxtap_api::{
 };
 use muxtap_base::below::Below;
 
-/// Sessions that run at once, at most.
+/// The maximum number of running sessions.
 const OPEN_SESSIONS: usize = 32;
-/// Sessions that have ended and are listed; their events can still be read.
+/// The maximum number of listed sessions that have ended; their events stay readable.
 const ENDED_SESSIONS: usize = 32;
-/// Bytes of a prompt at most.
+/// The maximum size of a prompt, in bytes.
 const PROMPT_BYTES: usize = 1 << 20;
-/// Variables of an agent's environment that a caller may give.
+/// The maximum number of environment variables that a caller may pass to an agent.
 const MOST_VARIABLES: usize = 256;
-/// How long a prompt may take where it names no time, from when it is accepted.
+/// The default timeout of a prompt, from when it is accepted.
 const PROMPT_LIMIT: Duration = Duration::from_secs(3600);
-/// Waits for sessions that are open at once, at most.
+/// The maximum number of concurrent waits.
 const OPEN_WAITS: usize = 256;
-/// Events of a page where no number is named, and at most.
+/// The default number of events in a page; below, the maximum.
 const PAGE_EVENTS: usize = 256;
 const MOST_PAGE_EVENTS: usize = 1024;
-/// The longest that a page of events waits for the first of them.
+/// The maximum time that a page of events waits for its first event.
 const MOST_PAGE_WAIT: Duration = Duration::from_secs(60);
-/// How long agents may take to be gone when the daemon stops.
+/// How long agents may take to end when the daemon stops.
 const STOP_LIMIT: Duration = Duration::from_secs(3);
-/// The word for the configured default.
+/// The name of the configured default provider.
 pub(crate) const DEFAULT_PROVIDER: &str = "sdk";
 
-/// A provider: what the configuration calls an agent.
+/// A provider: an agent as the configuration names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provider {
-    /// Its name.
+    /// The provider's name.
     pub name: String,
     /// The command that speaks ACP on stdin and stdout, as words.
     pub command: Vec<String>,
-    /// Whether `sdk` means it.
+    /// Whether `sdk` means this provider.
     pub is_default: bool,
 }
 
@@ -102,12 +102,12 @@ impl std::fmt::Debug for AgentSessions {
 struct Inner {
     providers: Vec<Provider>,
     elsewhere: Elsewhere,
-    /// The beginning of its agents' marks, and the process that ends them where this one is killed.
+    /// The prefix of its agents' marks, and the process that ends the agents if this one is killed.
     guard: Option<(String, OnceLock<Option<Guard>>)>,
     all: Mutex<Vec<Arc<Session>>>,
-    /// Sessions that are being opened.
+    /// The number of sessions that are being opened.
     opening: AtomicUsize,
-    /// Earlier sessions that are being opened again.
+    /// The earlier sessions that are being resumed.
     resuming: Mutex<Vec<SessionName>>,
     waits: AtomicUsize,
     /// The runtime of the thread that serves agents.
@@ -115,11 +115,11 @@ struct Inner {
     tasks: TaskTracker,
 }
 
-/// A number that is counted down when this is dropped.
+/// A count that is decremented on drop.
 struct Counted(Arc<Inner>, fn(&Inner) -> &AtomicUsize);
 
 impl Counted {
-    /// Counts one more. `None`: there are `most`.
+    /// Increments the count. `None`: it is `most` already.
     fn up(inner: &Arc<Inner>, of: fn(&Inner) -> &AtomicUsize, most: usize) -> Option<Self> {
         let counted = Self(inner.clone(), of);
         (of(inner).fetch_add(1, Ordering::SeqCst) < most).then_some(counted)
@@ -132,11 +132,11 @@ impl Drop for Counted {
     }
 }
 
-/// An earlier session that is being opened again, by nobody else at once.
+/// Exclusive permission to resume an earlier session.
 struct Resuming(Arc<Inner>, SessionName);
 
 impl Resuming {
-    /// Error: `CONFLICT` where somebody opens it already.
+    /// Reserves a session. Error: `CONFLICT` if it is being resumed already.
     fn new(inner: &Arc<Inner>, name: SessionName) -> Result<Self> {
         let mut names = inner.resuming.lock().unwrap_or_else(PoisonError::into_inner);
         if names.contains(&name) {
@@ -155,13 +155,15 @@ impl Drop for Resuming {
 }
 
 impl AgentSessions {
-    /// Creates the sessions of a daemon, which is the program muxtap itself, with these providers. Their questions are shown elsewhere, too.
+    /// Creates the sessions of a daemon with these providers; questions are shown `elsewhere` too.
+    ///
+    /// The running program must be muxtap itself, since the guard is started from it.
     pub fn new(providers: Vec<Provider>, elsewhere: Elsewhere) -> Self {
         let guard = Some((agent_marks().to_owned(), OnceLock::new()));
         Self { inner: Arc::new(Inner { providers, elsewhere, guard, ..Inner::default() }) }
     }
 
-    /// Returns how the marks of agents begin. The guard runs from the first agent on.
+    /// Returns the prefix of the agents' marks. The first call starts the guard.
     fn marks(&self) -> &str {
         let Some((marks, guard)) = &self.inner.guard else { return "" };
         guard.get_or_init(|| {
@@ -178,11 +180,13 @@ impl AgentSessions {
         self.inner.opening.load(Ordering::SeqCst) == 0 && self.all().iter().all(|session| session.gone.is_cancelled())
     }
 
-    /// Starts an agent and opens a session of it. Its terminals are panes of this server. It goes on until it is
-    /// killed, ends by itself, or the daemon ends. Takes a minute at most.
+    /// Starts an agent and opens a session, within a minute. The agent's terminals are panes of
+    /// this server.
     ///
-    /// Errors: `INVALID_ARGUMENT`; `CONFLICT` for an agent that cannot be started or opens no session, and for a
-    /// session that is open already; `RESOURCE_LIMIT`; `READ_ONLY`.
+    /// The session lasts until it is killed, the agent exits, or the daemon ends.
+    ///
+    /// Errors: `INVALID_ARGUMENT`; `CONFLICT` for an agent that cannot be started or opens no
+    /// session, and for a session that is open already; `RESOURCE_LIMIT`; `READ_ONLY`.
     pub async fn create(&self, server: &Server, request: AgentSessionRequest) -> Result<AgentSessionInfo> {
         let engine = server.engine().clone();
         engine.authorize(Tier::Create)?;
@@ -195,7 +199,7 @@ impl AgentSessions {
         let sessions = self.clone();
         let (at, caller) = (server.clone(), engine.clone());
         let (handle, provider) = (self.thread(&engine)?, request.provider.clone());
-        // A caller that goes away leaves no agent that is half open.
+        // If the caller disconnects, the opening still completes or fails as a whole.
         let opened = handle.spawn(async move { sessions.open(&at, request).await }).await;
         let opened = opened.unwrap_or_else(|_| Err(Error::unavailable("muxtap is stopping")));
         let about = opened.as_ref().map_or_else(|_| format!("session:{provider}:"), |info| info.session.to_string());
@@ -225,7 +229,7 @@ impl AgentSessions {
         }
         let mut resuming = None;
         if let Some(id) = &resume {
-            // Two of an agent's processes would write to what it remembers of one session.
+            // Two agent processes would write to the stored state of one session.
             let name = SessionName { provider: provider.name.clone(), id: id.clone() };
             Self::check_not_running(&self.all(), &name)?;
             resuming = Some(Resuming::new(&self.inner, name)?);
@@ -275,12 +279,12 @@ impl AgentSessions {
         Ok(session.info())
     }
 
-    /// Puts a session on the list. Error: `CONFLICT` where one of its name runs.
+    /// Adds a session to the list. Error: `CONFLICT` if one with its name is running.
     fn enlist(&self, session: &Arc<Session>) -> Result<()> {
         let mut all = self.all();
         let name = session.name();
         Self::check_not_running(&all, &name)?;
-        // One that ended and goes on again is this one now.
+        // An ended session with this name is replaced.
         all.retain(|other| other.name() != name);
         let ended = |other: &Arc<Session>| other.gone.is_cancelled();
         while all.iter().filter(|other| ended(other)).count() > ENDED_SESSIONS {
@@ -299,7 +303,8 @@ impl AgentSessions {
         Ok(())
     }
 
-    /// Ends every agent, as the daemon does before it lets go of tmux: their terminals are closed by it.
+    /// Ends every agent; the daemon does so while tmux is still connected, which closes their
+    /// terminals.
     pub async fn stop(&self) {
         let all = self.all().clone();
         for session in &all {
@@ -310,7 +315,7 @@ impl AgentSessions {
         if tokio::time::timeout(STOP_LIMIT, gone).await.is_err() {
             tracing::warn!("not every agent has ended in time");
         }
-        // Their questions are over; the posts in the chat go.
+        // The questions are closed; their posts in the chat are deleted.
         let posts = &self.inner.elsewhere.posts;
         posts.close();
         if tokio::time::timeout(STOP_LIMIT, posts.wait()).await.is_err() {
@@ -318,7 +323,7 @@ impl AgentSessions {
         }
     }
 
-    /// Lists the sessions that run and the last ones that have ended, the oldest first. Error: `READ_ONLY`.
+    /// Lists the running sessions and the last ended ones, the oldest first. Error: `READ_ONLY`.
     pub fn list(&self, engine: &Engine, provider: Option<&str>) -> Result<Vec<AgentSessionInfo>> {
         engine.authorize(Tier::Read)?;
         let fits = |session: &&Arc<Session>| provider.is_none_or(|provider| session.about.provider == provider);
@@ -331,8 +336,10 @@ impl AgentSessions {
         Ok(self.find(name)?.info())
     }
 
-    /// Gives a session a prompt, which runs when those before it have ended; with `wait` returns when it has its
-    /// outcome. Errors: `NOT_FOUND`, `CONFLICT` for a session that has ended, `RESOURCE_LIMIT`, `READ_ONLY`.
+    /// Sends a prompt to a session, which runs it after the earlier ones; with `wait`, returns when
+    /// it has its outcome.
+    ///
+    /// Errors: `NOT_FOUND`, `CONFLICT` for a session that has ended, `RESOURCE_LIMIT`, `READ_ONLY`.
     pub async fn prompt(&self, engine: &Engine, name: &str, request: PromptRequest) -> Result<PromptAnswer> {
         engine.authorize(Tier::Input)?;
         let session = self.find(name)?;
@@ -358,7 +365,8 @@ impl AgentSessions {
         Ok(answer)
     }
 
-    /// Cancels the prompt that runs, and only that one; returns its number. Errors: `NOT_FOUND`, `READ_ONLY`.
+    /// Cancels the running prompt, and no other; returns its number. Errors: `NOT_FOUND`,
+    /// `READ_ONLY`.
     pub fn interrupt(&self, engine: &Engine, name: &str) -> Result<PromptAnswer> {
         engine.authorize(Tier::Input)?;
         let session = self.find(name)?;
@@ -367,8 +375,10 @@ impl AgentSessions {
         Ok(PromptAnswer::new(session.name(), prompt, cursor))
     }
 
-    /// Ends an agent and all that it has started, and returns when they are gone. Its prompts have their outcomes at
-    /// once. One that has ended stays as it is. Errors: `NOT_FOUND`, `READ_ONLY`.
+    /// Ends an agent and everything that it started, and returns once they have ended.
+    ///
+    /// Open prompts get their outcomes at once. A session that has ended already is unchanged.
+    /// Errors: `NOT_FOUND`, `READ_ONLY`.
     pub async fn kill(&self, engine: &Engine, name: &str) -> Result<AgentSessionInfo> {
         engine.authorize(Tier::Kill)?;
         let session = self.find(name)?;
@@ -379,15 +389,17 @@ impl AgentSessions {
         Ok(session.info())
     }
 
-    /// Returns the permission questions that wait for an answer. Errors: `NOT_FOUND`, `READ_ONLY`.
+    /// Lists the open permission questions. Errors: `NOT_FOUND`, `READ_ONLY`.
     pub fn questions(&self, engine: &Engine, name: &str) -> Result<Vec<AgentQuestion>> {
         engine.authorize(Tier::Read)?;
         Ok(self.find(name)?.questions())
     }
 
-    /// Answers a permission question; the first answer counts. Errors: `NOT_FOUND`; `CONFLICT` for one that has its
-    /// answer; `INVALID_ARGUMENT`; `READ_ONLY`; `UNAUTHORIZED` for the agent itself. `answerer`: the process that
-    /// answers, where it is known.
+    /// Answers a permission question; the first answer counts. `answerer`: the answering process,
+    /// where known.
+    ///
+    /// Errors: `NOT_FOUND`; `CONFLICT` for an answered question; `INVALID_ARGUMENT`; `READ_ONLY`;
+    /// `UNAUTHORIZED` for the agent itself.
     pub fn answer(
         &self,
         engine: &Engine,
@@ -400,8 +412,9 @@ impl AgentSessions {
         self.find(name)?.answer_for(engine, question, answer, answerer)
     }
 
-    /// Refuses the answer of a caller that has nothing but a token, and records that. Errors: `UNAUTHORIZED`, always;
-    /// `NOT_FOUND`; `READ_ONLY`.
+    /// Rejects the answer of a caller with only a token, and records it.
+    ///
+    /// Errors: `UNAUTHORIZED`, always; `NOT_FOUND`; `READ_ONLY`.
     pub fn refuse_token(&self, engine: &Engine, name: &str, question: &str) -> Result<()> {
         let caller = Caller { principal: Principal::Token, ..engine.caller().clone() };
         self.answer(&engine.with_caller(caller), name, question, &AgentAnswerRequest::default(), None)
@@ -429,7 +442,7 @@ impl AgentSessions {
         Ok(reader.page(most))
     }
 
-    /// Begins to follow a session's events. Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `READ_ONLY`.
+    /// Starts to follow a session's events. Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `READ_ONLY`.
     pub fn attach(&self, engine: &Engine, name: &str, since: Option<&str>) -> Result<EventReader> {
         engine.authorize(Tier::Read)?;
         let session = self.find(name)?;
@@ -437,8 +450,10 @@ impl AgentSessions {
         Ok(EventReader { changes: session.changes(), session, at, gap, page: Vec::new().into_iter() })
     }
 
-    /// Waits until every condition of the request is met. Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `RESOURCE_LIMIT`,
-    /// `READ_ONLY`, `TMUX_UNAVAILABLE` where the daemon stops.
+    /// Waits until every condition of the request is met.
+    ///
+    /// Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `RESOURCE_LIMIT`, `READ_ONLY`, `TMUX_UNAVAILABLE`
+    /// if the daemon stops.
     pub async fn wait(&self, engine: &Engine, name: &str, request: &AgentWaitRequest) -> Result<AgentWaitAnswer> {
         engine.authorize(Tier::Read)?;
         let session = self.find(name)?;
@@ -456,7 +471,7 @@ impl AgentSessions {
         Ok(self.find(name)?.outcome(prompt).await)
     }
 
-    /// Waits until a permission question is not open any more. Error: `NOT_FOUND`.
+    /// Waits until a permission question is closed. Error: `NOT_FOUND`.
     pub async fn question_over(&self, name: &str, question: &str) -> Result<()> {
         let session = self.find(name)?;
         let mut changes = session.changes();
@@ -482,7 +497,7 @@ impl AgentSessions {
         self.inner.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the provider that a caller names.
+    /// Returns the provider with this name.
     fn provider(&self, name: &str) -> Result<&Provider> {
         let providers = &self.inner.providers;
         let found = match name {
@@ -496,8 +511,10 @@ impl AgentSessions {
         })
     }
 
-    /// Returns the runtime of the thread that serves agents. It begins with the first session and ends with the
-    /// engine, when the last agent is gone.
+    /// Returns the runtime of the thread that serves agents.
+    ///
+    /// The thread starts with the first session, and ends with the engine once the last agent has
+    /// ended.
     fn thread(&self, engine: &Engine) -> Result<Handle> {
         let mut thread = self.inner.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = &*thread {
@@ -517,7 +534,7 @@ impl AgentSessions {
                 tasks.close();
                 tasks.wait().await;
             });
-            // A file that hangs must not keep the daemon.
+            // A file operation that hangs must not keep the daemon running.
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("agent-sessions".into()).spawn(run).map_err(failed)?;
@@ -531,7 +548,8 @@ impl AgentSessions {
     }
 }
 
-/// A reader of a session's events, at its own pace: what is dropped before it has read it is a gap.
+/// A reader of a session's events, at its own pace. Events that were dropped before it read them
+/// are a gap.
 pub struct EventReader {
     session: Arc<Session>,
     at: u64,
@@ -541,13 +559,15 @@ pub struct EventReader {
 }
 
 impl EventReader {
-    /// Returns the place up to which it has read.
+    /// Returns the cursor behind the last event that was read.
     pub fn cursor(&self) -> EventCursor {
         self.session.read(self.at, 0).0.cursor
     }
 
-    /// Returns the next event, once there is one. `None`: the agent has ended, and all was read. A future that is
-    /// dropped loses nothing.
+    /// Returns the next event, once there is one. `None`: the agent has ended, and all its events
+    /// were read.
+    ///
+    /// Cancel safe: dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<AgentEventEntry> {
         loop {
             if let Some(next) = self.page.next() {
@@ -566,7 +586,7 @@ impl EventReader {
         }
     }
 
-    /// Waits until there is something to read, or the agent has ended.
+    /// Waits until there are unread events, or the agent has ended.
     async fn more(&mut self) {
         loop {
             let (page, _) = self.session.read(self.at, 0);
@@ -584,7 +604,7 @@ impl EventReader {
     }
 }
 
-/// Returns the agent's id of an earlier session, given by itself or as a session's name.
+/// Returns the agent's id of an earlier session, from that id or a session's name.
 fn earlier(provider: &str, given: &str) -> Result<String> {
     let id = match given.strip_prefix("session:").map(|_| given.parse::<SessionName>()).transpose()? {
         Some(name) if name.provider != provider => {
@@ -619,8 +639,10 @@ fn check_environment(env: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the providers that are known without a configuration, as far as it does not name them itself, and marks the
-/// default: the one that says so, else the only one that the configuration names, else the first.
+/// Adds the built-in providers that the configuration does not name, and marks the default.
+///
+/// The default is the provider that is configured so, or else the first configured one, or else the
+/// first built-in one.
 pub fn with_built_in(mut configured: Vec<Provider>) -> Vec<Provider> {
     let chosen = configured.iter().any(|provider| provider.is_default);
     for (name, command) in BUILT_IN {
@@ -634,5 +656,5 @@ pub fn with_built_in(mut configured: Vec<Provider>) -> Vec<Provider> {
     configured
 }
 
-/// The agents that are known without a configuration, by the names under which they install themselves.
+/// The built-in agents, and the names under which they install themselves.
 const BUILT_IN: [(&str, &str); 2] = [("claude", "claude-agent-acp"), ("codex", "codex-acp")];

@@ -1,26 +1,28 @@
-//! Lines of a byte stream: a message each, none longer than a limit.
+//! Splits a byte stream into lines: one message each, with a maximum length.
 
-/// A line that was cut out of the stream.
+/// A line of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// A whole line, without its newline.
+    /// A complete line, without its newline.
     Whole(Vec<u8>),
-    /// A line that is too long: its beginning. Known as soon as the limit is passed; the rest is skipped.
+    /// The beginning of an overlong line.
+    ///
+    /// Reported as soon as the limit is passed; the rest of the line is skipped.
     TooLong(Vec<u8>),
 }
 
-/// A splitter that holds at most one line of at most `limit` bytes.
+/// A splitter that stores at most one line of at most `limit` bytes.
 #[derive(Debug)]
 pub(super) struct Lines {
     limit: usize,
     open: Vec<u8>,
-    /// Whether the rest of a line that was too long is being skipped.
+    /// Whether the rest of an overlong line is being skipped.
     skipping: bool,
 }
 
-/// Bytes of a line that is too long that are given: enough to see what it would have been.
+/// The reported length of an overlong line, in bytes: enough to recognize the message.
 const HEAD_BYTES: usize = 512;
-/// Bytes of the buffer that stay when a line has been taken out of it.
+/// The buffer capacity that is kept after a line was taken out of it, in bytes.
 const KEPT_BYTES: usize = 64 << 10;
 
 impl Lines {
@@ -28,7 +30,7 @@ impl Lines {
         Self { limit, open: Vec::new(), skipping: false }
     }
 
-    /// Takes bytes and passes on each line that they complete. Empty lines are nothing.
+    /// Processes bytes, and passes on each line that they complete. Empty lines are skipped.
     pub(super) fn feed(&mut self, mut bytes: &[u8], mut line: impl FnMut(Line)) {
         while let Some((head, rest)) = memchr::memchr(b'\n', bytes).and_then(|end| bytes.split_at_checked(end)) {
             bytes = rest.get(1..).unwrap_or_default();
@@ -41,7 +43,7 @@ impl Lines {
                     line(Line::Whole(whole));
                 }
             }
-            // What was pushed was too long, and its end is here already.
+            // An overlong line that has just ended needs no more skipping.
             self.skipping = false;
         }
         if !self.skipping {
@@ -49,12 +51,12 @@ impl Lines {
         }
     }
 
-    /// Returns whether an unfinished line is held.
+    /// Returns whether a line is unfinished.
     pub(super) fn is_open(&self) -> bool {
         self.skipping || !self.open.is_empty()
     }
 
-    /// Adds to the open line. Returns whether it is within the limit; else it is given up.
+    /// Adds to the open line. `false`: it exceeds the limit and was given up.
     fn push(&mut self, bytes: &[u8], line: &mut impl FnMut(Line)) -> bool {
         if self.open.len() + bytes.len() <= self.limit {
             self.open.extend_from_slice(bytes);
@@ -114,7 +116,7 @@ mod tests {
     fn a_line_of_64_mib_is_refused_at_the_limit_and_not_held() {
         let mut lines = Lines::new(1 << 20);
         let (chunk, mut refused, mut fed) = (vec![b'x'; 64 << 10], 0, 0);
-        // And one beyond that: nothing counts its bytes.
+        // And one line beyond that length: its bytes are not counted.
         while fed < 80 << 20 {
             lines.feed(&chunk, |line| {
                 assert!(matches!(line, Line::TooLong(head) if head.len() == HEAD_BYTES));

@@ -1,4 +1,5 @@
-//! The task that owns an agent: reads what it says, serves what it asks for, keeps the deadlines, and ends it.
+//! The task that owns an agent: reads its messages, serves its requests, keeps the deadlines, and
+//! ends it.
 
 use std::{
     process::ExitStatus,
@@ -23,18 +24,19 @@ use super::{
     terminals::TerminalRequest,
 };
 
-/// Bytes of a line of the agent at most.
+/// The maximum length of a line from the agent, in bytes.
 pub(super) const LINE_BYTES: usize = 16 << 20;
-/// Lines that wait for the agent to read them, at most.
+/// The maximum number of lines that wait for the agent to read them.
 pub(super) const OUTGOING_LINES: usize = 256;
-/// Requests of an agent that are served at once, at most, those that wait for a terminal's end included.
+/// The maximum number of an agent's concurrent requests, including those that wait for a terminal's
+/// end.
 pub(super) const OPEN_REQUESTS: usize = 64;
-/// How long the end of the stderr of an agent that did not begin is waited for.
+/// How long to wait for the end of the stderr of an agent that failed to start.
 const STDERR_LIMIT: Duration = Duration::from_millis(100);
-/// Bytes read from an agent at once.
+/// The number of bytes that one read from an agent takes.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Serves an agent until it has ended, and all that it has started.
+/// Serves an agent until it and everything that it started have ended.
 pub async fn run(
     session: Arc<Session>,
     mut agent: Agent,
@@ -45,13 +47,13 @@ pub async fn run(
     let served = Arc::new(Semaphore::new(OPEN_REQUESTS));
     let exited = serve(&session, &mut agent, &served, &tasks).await;
     if exited.is_some() && !session.is_open() {
-        // Why it did not begin stands there, as a rule.
+        // Stderr usually says why the agent failed to start.
         let _ = tokio::time::timeout(STDERR_LIMIT, stderr_end.cancelled()).await;
     }
     let last = stderr.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let last = String::from_utf8_lossy(&last).trim().to_owned();
     session.ending(&if last.is_empty() { String::new() } else { format!("; it said: {last}") });
-    // What it asked for and will not read.
+    // Stops the tasks that serve its open requests, whose responses it will not read.
     session.kill.cancel();
     let engine = session.about.engine.clone();
     let status = agent.end(exited).await;
@@ -61,14 +63,14 @@ pub async fn run(
     session.ended(status);
 }
 
-/// A reason to do something for an agent.
+/// The event that woke the task.
 enum Woken {
     Exited(Option<ExitStatus>),
     Read(usize),
     Due,
 }
 
-/// Serves an agent until it is to end. Returns its status if it has ended by itself.
+/// Serves an agent until it must be ended. Returns its status if it ended by itself.
 async fn serve(
     session: &Arc<Session>,
     agent: &mut Agent,
@@ -78,12 +80,12 @@ async fn serve(
     let end = session.about.engine.end();
     let mut lines = Lines::new(LINE_BYTES);
     let mut chunk = vec![0; CHUNK_BYTES];
-    // When it closed its output.
+    // When the agent closed its output.
     let mut closed: Option<Instant> = None;
     loop {
         let mut tick = session.next_tick().unwrap_or(Duration::MAX);
         if tick.is_zero() {
-            // Before what it says: an agent that says something all the time would hold up all time limits.
+            // Deadlines come before the agent's messages: steady output would delay them all.
             session.tick();
             tick = session.next_tick().unwrap_or(Duration::MAX);
         }
@@ -103,7 +105,7 @@ async fn serve(
         };
         match woken {
             Woken::Exited(status) => {
-                // What it said last is in the pipe.
+                // The agent's last messages are still in the pipe.
                 agent.drain(|bytes| take(session, &mut lines, bytes, served, tasks));
                 if lines.is_open() {
                     session.fault("the agent ended within a line");
@@ -122,11 +124,11 @@ async fn serve(
     }
 }
 
-/// Takes bytes of the agent.
+/// Processes bytes from the agent.
 fn take(session: &Arc<Session>, lines: &mut Lines, bytes: &[u8], served: &Arc<Semaphore>, tasks: &TaskTracker) {
     lines.feed(bytes, |line| match line {
         Line::TooLong(head) if Message::is_update(&head) => session.fault("an update that is too long was left out"),
-        // Somebody waits for it, and nobody can tell who.
+        // A caller may wait for this line, and its id is unknown.
         Line::TooLong(_) => session.fail("the agent sent a line that is too long"),
         Line::Whole(line) => match Message::parse(&line) {
             Ok(Message::Request { id, method, params }) => request(session, id, method, params, served, tasks),
@@ -199,7 +201,8 @@ async fn serve_one(session: &Arc<Session>, method: &str, params: Value) -> Serve
         }
         "terminal/wait_for_exit" => {
             let id = needed("terminalId")?;
-            // Here it ends with the session; in the engine's runtime it would go on.
+            // On this thread the wait ends with the session; in the engine's runtime it would
+            // continue.
             terminals.ended(&id).await.map_err(|error| (acp::CANNOT, error.message))
         }
         "terminal/kill" => {
@@ -231,7 +234,7 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Writes lines to the agent until it closes its input, which ends it after a moment.
+/// Writes lines to the agent. If the agent closes its input, it is ended after a moment.
 pub(super) async fn write(
     session: Arc<Session>,
     mut stdin: ChildStdin,
@@ -241,7 +244,7 @@ pub(super) async fn write(
     let write = async {
         while let Some(line) = outgoing.recv().await {
             if stdin.write_all(&line).await.is_err() {
-                // An agent that has ended closes it too, and is told apart by that.
+                // An exiting agent closes its input too; its exit is seen within this time.
                 tokio::time::sleep(CLOSED_LIMIT).await;
                 session.fail("the agent closed its input");
                 return;

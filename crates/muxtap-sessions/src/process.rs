@@ -19,16 +19,16 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How long an agent that is to end has before it is killed.
+/// How long an agent has to end by itself before it is killed.
 pub(super) const END_GRACE: Duration = Duration::from_millis(500);
-/// How long a process that was killed may take to be gone.
+/// How long a killed process may take to disappear.
 pub(super) const REAP_LIMIT: Duration = Duration::from_secs(5);
-/// How long a process that runs no program yet is given before it is looked at again, and how often.
+/// How long to wait before a process without a program is checked again; below, how often.
 const EXEC_PAUSE: Duration = Duration::from_millis(2);
 const EXEC_LOOKS: u32 = 100;
-/// How long is searched for what an agent has left.
+/// How long to search for what an agent has left.
 pub(super) const SWEEP_LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of the end of an agent's stderr that are kept, for the error where it does not start.
+/// The number of last bytes of an agent's stderr that are kept, for the error if it fails to start.
 pub(super) const STDERR_BYTES: usize = 4 << 10;
 
 /// A process of an agent.
@@ -37,19 +37,22 @@ pub(super) struct Agent {
     child: Child,
     pid: u32,
     mark: String,
-    /// When it began, as `/proc` has it.
+    /// When the agent's process started, as in `/proc`.
     began: u64,
     stdout: pipe::Receiver,
 }
 
-/// Variables of the daemon that are none of an agent's business: its own settings and tokens, and its place in tmux.
+/// Returns whether an agent must not get this variable of the daemon.
+///
+/// These are muxtap's own settings and tokens, and its place in tmux.
 fn is_private(name: &str) -> bool {
     name.starts_with("MUXTAP_") || is_secret(name) || matches!(name, "TMUX" | "TMUX_PANE")
 }
 
 impl Agent {
-    /// Starts an agent. Returns it, its stdin, and its stderr. Error: `CONFLICT` where it cannot be started.
-    /// Its mark begins as `marks`.
+    /// Starts an agent whose mark has the prefix `marks`. Returns it, its stdin, and its stderr.
+    ///
+    /// Error: `CONFLICT` if it cannot be started.
     pub(super) fn start(
         command: &[String],
         cwd: &Path,
@@ -82,12 +85,13 @@ impl Agent {
         ))
     }
 
-    /// Returns the process's id.
+    /// Returns the process id.
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Returns its end, which is known at once (tokio holds a pidfd), and its output.
+    /// Returns a future of the agent's end, which it reports at once (tokio holds a pidfd), and its
+    /// output.
     pub(super) fn parts(&mut self) -> (impl Future<Output = Option<ExitStatus>>, &mut pipe::Receiver) {
         let Self { child, stdout, .. } = self;
         (async { child.wait().await.ok() }, stdout)
@@ -97,10 +101,11 @@ impl Agent {
         self.child.wait().await.ok()
     }
 
-    /// Reads what is in the pipe now, without waiting: what an agent wrote before it ended is there.
+    /// Reads what is in the pipe now, without blocking: all output that precedes the agent's end.
     pub(super) fn drain(&mut self, mut take: impl FnMut(&[u8])) {
         let mut chunk = vec![0; 64 << 10];
-        // What it has started may hold the pipe and write on: a pipe holds at most a MiB at once.
+        // Processes that the agent started may hold the pipe and keep writing: a pipe holds at most
+        // 1 MiB.
         for _ in 0..64 {
             match rustix::io::read(&self.stdout, &mut chunk) {
                 Ok(read) if read > 0 => take(chunk.get(..read).unwrap_or_default()),
@@ -110,7 +115,7 @@ impl Agent {
         }
     }
 
-    /// Ends the agent and all that it has started. Returns how it ended, where that came to be known.
+    /// Ends the agent and everything that it started. Returns its exit status, if known.
     pub(super) async fn end(mut self, known: Option<ExitStatus>) -> Option<ExitStatus> {
         let mut status = known;
         if status.is_none() {
@@ -119,7 +124,7 @@ impl Agent {
         }
         self.signal_group(Signal::KILL);
         if status.is_none() {
-            // Itself, too: it may have left its group.
+            // The process itself as well: it may have left its group.
             let _ = self.child.start_kill();
             status = tokio::time::timeout(REAP_LIMIT, self.wait()).await.ok().flatten();
         }
@@ -127,7 +132,8 @@ impl Agent {
         status
     }
 
-    /// Sends a signal to the agent's process group, which is named after it, and lives as long as one of it does.
+    /// Sends a signal to the agent's process group, which has the agent's pid and exists until its
+    /// last member ends.
     fn signal_group(&self, signal: Signal) {
         if let Some(group) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
             let _ = rustix::process::kill_process_group(group, signal);
@@ -135,10 +141,11 @@ impl Agent {
     }
 }
 
-/// Kills every process in whose environment this stands, and waits until they are gone, for a while.
+/// Kills every process with this mark in its environment, and waits for a limited time until they
+/// have ended.
 async fn sweep(mark: String, since: u64) {
     let (done, swept) = oneshot::channel();
-    // On a thread of its own: what is read of a process may hang.
+    // On a thread of its own: reading a process's files may hang.
     let thread = std::thread::Builder::new().name("agent-sweep".into());
     let begun = thread.spawn(move || {
         sweep_until(mark.as_bytes(), since, Instant::now() + SWEEP_LIMIT);
@@ -150,12 +157,14 @@ async fn sweep(mark: String, since: u64) {
     }
 }
 
-/// Returns the variable by which an agent with this mark is found; of the beginning of marks its own beginning.
+/// Returns the environment entry of an agent with this mark; for a prefix of marks, the entry's
+/// prefix.
 pub(super) fn mark_of(mark: &str) -> String {
     format!("{MARK}={mark}")
 }
 
-/// Kills every process in whose environment a variable begins so, until there is none or the time is over.
+/// Kills every process with an environment variable that starts with `mark`, until none is left or
+/// time is up.
 pub(super) fn sweep_until(mark: &[u8], since: u64, until: Instant) {
     let mut looks = 0;
     while Instant::now() < until {
@@ -163,7 +172,7 @@ pub(super) fn sweep_until(mark: &[u8], since: u64, until: Instant) {
         if killed {
             continue;
         }
-        // Nothing tells when a process has begun to run its program; some have no environment for good.
+        // The start of a program cannot be awaited, and some processes never have an environment.
         while looks < EXEC_LOOKS && !unsure.is_empty() && unsure.iter().all(|pid| is_bare(*pid)) {
             looks += 1;
             std::thread::sleep(EXEC_PAUSE);
@@ -174,23 +183,25 @@ pub(super) fn sweep_until(mark: &[u8], since: u64, until: Instant) {
     }
 }
 
-/// The remains of an agent that were found.
+/// The remaining processes of an agent, as one search found them.
 #[derive(Debug, Default)]
 struct Swept {
-    /// Whether anything was, and was killed; it may have started more.
+    /// Whether processes were found and killed; they may have started others.
     killed: bool,
-    /// Processes that have no environment, as one has for a moment when it begins to run a program.
+    /// Processes without an environment: a process has none for a moment while it starts a program.
     unsure: Vec<u32>,
 }
 
-/// Returns whether a process is there and has no environment.
+/// Returns whether a process exists and has no environment.
 fn is_bare(pid: u32) -> bool {
     std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| environment.is_empty())
         && began(pid).is_some()
 }
 
-/// Kills every process in whose environment a variable begins so, and waits for their ends until then. `since`: when the agent
-/// began, as `/proc` has it.
+/// Kills every process with an environment variable that starts with `mark`, and waits for their
+/// ends until `until`.
+///
+/// `since`: when the agent started, as in `/proc`.
 #[cfg(target_os = "linux")]
 fn kill_marked(mark: &[u8], since: u64, until: Instant) -> Swept {
     use rustix::{
@@ -202,7 +213,7 @@ fn kill_marked(mark: &[u8], since: u64, until: Instant) -> Swept {
     let own = std::process::id();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        // Held before it is looked at: no other process is meant by then.
+        // The pidfd is opened before the check: the pid cannot come to mean another process.
         let held = i32::try_from(pid).ok().and_then(Pid::from_raw).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
         let Some(Ok(held)) = held.filter(|_| pid != own) else { continue };
         let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
@@ -217,14 +228,16 @@ fn kill_marked(mark: &[u8], since: u64, until: Instant) -> Swept {
     for held in &killed {
         let left = until.saturating_duration_since(Instant::now());
         let Ok(limit) = Timespec::try_from(left) else { break };
-        // One that cannot die is left to the kernel.
+        // A process that cannot die is left to the kernel.
         let _ = poll(&mut [PollFd::new(held, PollFlags::IN)], Some(&limit));
     }
     Swept { killed: !killed.is_empty(), unsure }
 }
 
-/// Returns when a process began, in ticks since the system did; `None` for one that has ended, and for the kernel's own
-/// (`PF_KTHREAD`): proc(5), `/proc/PID/stat`.
+/// Returns when a process started, in ticks since boot.
+///
+/// `None` for a process that has ended, and for a kernel thread (`PF_KTHREAD`): proc(5),
+/// `/proc/PID/stat`.
 #[cfg(target_os = "linux")]
 pub(super) fn began(pid: u32) -> Option<u64> {
     const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -235,19 +248,19 @@ pub(super) fn began(pid: u32) -> Option<u64> {
     if is_live { number(19) } else { None }
 }
 
-/// Kills nothing: here a process group is all that is known of what an agent has started.
+/// Kills nothing: on this system only the process group of what an agent started is known.
 #[cfg(not(target_os = "linux"))]
 fn kill_marked(_: &[u8], _: u64, _: Instant) -> Swept {
     Swept::default()
 }
 
-/// Returns nothing: not known here.
+/// Returns `None`: unknown on this system.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn began(_: u32) -> Option<u64> {
     None
 }
 
-/// Reads a pipe to its end and keeps the last of it.
+/// Reads a pipe to its end, and keeps the last bytes.
 pub(super) async fn keep_tail(mut pipe: pipe::Receiver, tail: &std::sync::Mutex<Vec<u8>>, end: CancellationToken) {
     let mut chunk = vec![0; STDERR_BYTES];
     loop {

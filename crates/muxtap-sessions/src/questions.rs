@@ -1,4 +1,4 @@
-//! Permission questions: each is answered once, by whichever caller is first, or at its deadline.
+//! Permission questions: each is answered once, by the first caller or at its deadline.
 
 use std::collections::VecDeque;
 
@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 
 use super::turns::Millis;
 
-/// Questions of a session that wait at once, at most; a further one is cancelled.
+/// The maximum number of a session's open questions; a further one is cancelled.
 pub(super) const OPEN_QUESTIONS: usize = 32;
-/// Answered questions of a session that are remembered.
+/// The number of a session's answered questions that are remembered.
 const ANSWERED_QUESTIONS: usize = 64;
 
 /// The questions of a session.
@@ -28,18 +28,18 @@ struct Open {
     deadline: Millis,
 }
 
-/// An answer that was chosen: what the agent is told, and what is announced.
+/// A chosen answer: the response to the agent, and the event.
 #[derive(Debug)]
 pub(super) struct Chosen {
     /// The agent's id of the request.
     pub(super) request: Box<RawValue>,
     /// The question's id.
     pub(super) question: String,
-    /// The option; `None`: cancelled.
+    /// The chosen option. `None`: cancelled.
     pub(super) option: Option<String>,
-    /// Whether it is allowed.
+    /// Whether the request is allowed.
     pub(super) allowed: bool,
-    /// The face and the caller, or why there is none.
+    /// The interface and the caller, or the reason without a caller.
     pub(super) by: String,
 }
 
@@ -50,7 +50,7 @@ impl Questions {
         format!("q{}", self.last)
     }
 
-    /// Returns whether another one can wait.
+    /// Returns whether another question can be opened.
     pub(super) fn has_room(&self) -> bool {
         self.open.len() < OPEN_QUESTIONS
     }
@@ -60,13 +60,15 @@ impl Questions {
         self.open.push(Open { question, request, deadline });
     }
 
-    /// Returns the questions that wait, the oldest first.
+    /// Returns the open questions, the oldest first.
     pub(super) fn open(&self) -> Vec<AgentQuestion> {
         self.open.iter().map(|open| open.question.clone()).collect()
     }
 
-    /// Answers a question. Errors: `NOT_FOUND`; `CONFLICT` for one that has its answer, with who gave it;
-    /// `INVALID_ARGUMENT` for an option that it does not take.
+    /// Answers a question.
+    ///
+    /// Errors: `NOT_FOUND`; `CONFLICT` for an answered question, with the source of that answer;
+    /// `INVALID_ARGUMENT` for an option that the question does not offer.
     pub(super) fn answer(&mut self, id: &str, answer: &AgentAnswerRequest, by: &str) -> Result<Chosen> {
         let found = self.open.iter().enumerate().find(|(_, open)| open.question.id == id);
         let Some((at, Open { question, .. })) = found else {
@@ -87,7 +89,7 @@ impl Questions {
             }
             (None, Some(allow)) => match question.plain_option(allow) {
                 Some(option) => (Some(option.id.clone()), allow),
-                // A no always means something.
+                // A no always counts.
                 None if !allow => (None, false),
                 None => return Err(Error::invalid("allow: this question has no such option; give one of its options")),
             },
@@ -97,7 +99,7 @@ impl Questions {
         Ok(self.chosen(open, option, allowed, by))
     }
 
-    /// Denies the questions whose deadline has come.
+    /// Denies the questions whose deadline has passed.
     pub(super) fn due(&mut self, now: Millis) -> Vec<Chosen> {
         let (due, open) = std::mem::take(&mut self.open).into_iter().partition(|open| open.deadline <= now);
         self.open = open;
@@ -114,7 +116,7 @@ impl Questions {
         open.into_iter().map(|open| self.chosen(open, None, false, by)).collect()
     }
 
-    /// Returns when the next deadline is.
+    /// Returns the next deadline.
     pub(super) fn next_deadline(&self) -> Option<Millis> {
         self.open.iter().map(|open| open.deadline).min()
     }
@@ -178,7 +180,7 @@ mod tests {
         let [chosen] = &questions.due(10)[..] else { panic!("one is due") };
         assert_eq!((chosen.option.as_deref(), chosen.allowed, chosen.by.as_str()), (Some("n"), false, "deadline"));
         assert_eq!(questions.answer(&id, &yes(), "a").unwrap_err().code, ErrorCode::Conflict);
-        // Where no answer says no, none is chosen.
+        // Without an option that denies, the answer has no option.
         let (mut questions, _) = asked(&OPTIONS[..2], 10);
         assert_eq!(questions.due(10)[0].option, None);
     }

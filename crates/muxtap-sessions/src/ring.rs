@@ -1,44 +1,45 @@
-//! A session's events: numbered, the last of them kept. A reader that comes back with its cursor misses nothing, or is
-//! told how much (the same promise as that of a pane's stream).
+//! A session's events: numbered; the last ones are retained.
+//!
+//! A reader that returns with its cursor misses nothing, or learns how many events it missed, as
+//! with a pane's stream.
 
 use std::collections::VecDeque;
 
 use muxtap_api::{AgentEvent, AgentGap, AgentTerminal, Error, EventCursor, GapReason, Result};
 
-/// Events of a session that are kept at most.
+/// The maximum number of a session's retained events.
 pub(super) const KEPT_EVENTS: usize = 4096;
-/// Bytes of a session's events that are kept at most, about.
+/// The approximate maximum size of a session's retained events, in bytes.
 pub(super) const KEPT_BYTES: usize = 4 << 20;
 
-/// The kept events.
+/// The retained events.
 #[derive(Debug)]
 pub(super) struct Ring {
     run: u64,
     events: VecDeque<Kept>,
-    /// The offset of the first that is kept.
+    /// The offset of the first retained event.
     first: u64,
     bytes: usize,
     /// The offset of the last prompt.
     last_prompt: u64,
 }
 
-/// A kept event.
+/// A retained event.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
-    /// When it happened, in milliseconds since 1970.
+    /// When the event happened, in milliseconds since 1970.
     pub(super) at_ms: u64,
-    /// The event.
     pub(super) event: AgentEvent,
     bytes: usize,
 }
 
 impl Ring {
-    /// Creates an empty ring, whose cursors no other one takes.
+    /// Creates an empty ring. Its cursors are valid in no other ring.
     pub(super) fn new(run: u64) -> Self {
         Self { run, events: VecDeque::new(), first: 0, bytes: 0, last_prompt: 0 }
     }
 
-    /// Returns the cursor behind the last event.
+    /// Returns the cursor after the last event.
     pub(super) fn end(&self) -> EventCursor {
         self.cursor(self.first + self.events.len() as u64)
     }
@@ -48,7 +49,7 @@ impl Ring {
         EventCursor { run: self.run, offset }
     }
 
-    /// Adds an event, and drops the oldest ones where there are too many.
+    /// Adds an event, and drops the oldest ones beyond the limits.
     pub(super) fn push(&mut self, at_ms: u64, event: AgentEvent) {
         if matches!(event, AgentEvent::Prompt { .. }) {
             self.last_prompt = self.end().offset;
@@ -64,7 +65,9 @@ impl Ring {
         }
     }
 
-    /// Returns the offset that this means, and what is missing before it. Error: a word that means none.
+    /// Returns the offset that `since` means, and the gap before it.
+    ///
+    /// Error: `INVALID_ARGUMENT` for a malformed cursor.
     pub(super) fn resolve(&self, since: Option<&str>, default: &str) -> Result<(u64, Option<AgentGap>)> {
         let end = self.end().offset;
         let offset = match since.unwrap_or(default) {
@@ -77,7 +80,8 @@ impl Ring {
                     Error::invalid(format!("since: `{shown}` is neither start, now, prompt nor a cursor of events"))
                 })?;
                 if cursor.run != self.run || cursor.offset > end {
-                    // Of an earlier daemon, or of an agent before this one: all there is comes, behind a gap.
+                    // A cursor from an earlier daemon or agent: all retained events follow, after a
+                    // gap.
                     return Ok((self.first, Some(AgentGap::new(GapReason::MuxtapRestarted, None))));
                 }
                 cursor.offset
@@ -88,8 +92,10 @@ impl Ring {
         Ok((offset.max(self.first), gap))
     }
 
-    /// Returns the events from an offset on, at most so many; those that were trimmed are a gap. Also the offset
-    /// behind them.
+    /// Returns at most this many events from an offset on, the offset behind them, and the gap
+    /// before them.
+    ///
+    /// Dropped events are a gap.
     pub(super) fn read(&self, from: u64, most: usize) -> (Vec<Kept>, u64, Option<AgentGap>) {
         let missing = self.first.saturating_sub(from);
         let gap = (missing > 0).then(|| AgentGap::new(GapReason::Trimmed, Some(missing)));
@@ -101,7 +107,7 @@ impl Ring {
     }
 }
 
-/// Returns about how many bytes an event takes.
+/// Returns the approximate size of an event, in bytes.
 fn weight(event: &AgentEvent) -> usize {
     let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     128 + match event {

@@ -1,4 +1,4 @@
-//! One session: its state, which callers and the agent change, and the events that say so.
+//! One session: its state, which callers and the agent change, and the events that report changes.
 
 mod opening;
 
@@ -33,48 +33,48 @@ use super::{
     turns::{Action, Millis, Reply, Turns},
 };
 
-/// Prompts of a session that wait for their turn, at most.
+/// The maximum number of a session's queued prompts.
 pub(super) const QUEUED_PROMPTS: usize = 64;
-/// How long an agent may take to be ready for its first prompt.
+/// How long an agent may take to get ready for its first prompt.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(60);
-/// How long an agent may take to end a prompt that was interrupted; then the prompt is `cancelled` without it.
+/// How long an agent may take to end an interrupted prompt, which is `cancelled` afterwards.
 pub(super) const CANCEL_LIMIT: Duration = Duration::from_secs(10);
 /// How long a permission question waits for its answer; then it is denied.
 pub(super) const QUESTION_LIMIT: Duration = Duration::from_secs(300);
-/// How long an agent may live on when it has closed its output or its input.
+/// How long an agent may run on after it closed its output or its input.
 pub(super) const CLOSED_LIMIT: Duration = Duration::from_secs(1);
-/// Lines that are not the protocol, for which an agent is ended.
+/// The number of malformed messages at which an agent is ended.
 pub(super) const MOST_FAULTS: u64 = 1000;
-/// Bytes that wait for the agent to read them, at most.
+/// The maximum number of bytes that wait for the agent to read them.
 pub(super) const OUTGOING_BYTES: usize = 32 << 20;
-/// Outcomes of a session that are remembered for those who wait for them.
+/// The number of a session's outcomes that are remembered for later waits.
 const KEPT_OUTCOMES: usize = 1024;
-/// What a caller does whose token is not enough.
+/// The way out for a caller whose token does not permit an answer.
 pub(super) const WHERE_TO_ANSWER: &str =
     "answer by `muxtap agent-session answer` or `muxtap approvals` on the Unix socket, or on the page of `muxtap open`";
-/// The number of the first request to an agent, `initialize`; then comes the one that opens the session.
+/// The number of the first request to an agent, `initialize`; the one that opens the session
+/// follows.
 const FIRST_REQUEST: u64 = 1;
 
-/// A session.
 pub(super) struct Session {
-    /// Facts that are known from the beginning.
+    /// The facts that are known from the beginning.
     pub(super) about: About,
-    /// Its name, once the agent has said its id.
+    /// The session's name, once the agent has sent its id.
     name: OnceLock<SessionName>,
     state: Mutex<State>,
-    /// Questions that are shown elsewhere, too.
+    /// The questions that are shown elsewhere too.
     shown: Shown,
     /// Notified of every event.
     changed: watch::Sender<u64>,
     /// Lines for the agent.
     outgoing: mpsc::Sender<Vec<u8>>,
-    /// Bytes of those that wait.
+    /// The number of bytes in the waiting lines.
     unread: AtomicUsize,
-    /// Notified when a deadline may have come nearer.
+    /// Notified when a deadline may have moved closer.
     pub(super) wake: Notify,
     /// Cancelled to end the agent.
     pub(super) kill: CancellationToken,
-    /// Cancelled when the agent and all that it has started are gone.
+    /// Cancelled when the agent and everything that it started have ended.
     pub(super) gone: CancellationToken,
     begun: Instant,
 }
@@ -83,14 +83,14 @@ pub(super) struct Session {
 pub(super) struct About {
     pub(super) provider: String,
     pub(super) cwd: PathBuf,
-    /// The earlier session that is to go on.
+    /// The earlier session to resume.
     pub(super) resume: Option<String>,
-    /// The mode to begin in.
+    /// The mode to start in.
     pub(super) mode: Option<String>,
     pub(super) engine: Engine,
     pub(super) terminals: Arc<Terminals>,
     pub(super) below: Arc<Below>,
-    /// Where its questions are shown besides.
+    /// The other places that show the session's questions.
     pub(super) elsewhere: Elsewhere,
 }
 
@@ -99,9 +99,9 @@ struct State {
     ring: Ring,
     turns: Turns,
     questions: Questions,
-    /// The requests to the agent that are open, besides prompts.
+    /// The pending requests to the agent.
     asked: HashMap<u64, Asked>,
-    /// Notified when the session is open, or cannot be.
+    /// Notified when the session is open, or has failed to open.
     opened: Option<oneshot::Sender<Result<()>>>,
     outcomes: BTreeMap<u64, (PromptOutcome, Option<String>)>,
     mode: Option<String>,
@@ -110,16 +110,16 @@ struct State {
     created_ms: u64,
     updated_ms: u64,
     last_event: Instant,
-    /// Whether it takes no prompts any more.
+    /// Whether the session accepts no more prompts.
     ending: bool,
-    /// Whether the last event has come.
+    /// Whether the last event has been sent.
     ended: bool,
     exit: Option<(Option<i32>, Option<i32>)>,
     error: Option<String>,
     events: u64,
 }
 
-/// A request to the agent that is open.
+/// A pending request to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Initialize,
@@ -128,12 +128,12 @@ enum Asked {
     Prompt,
 }
 
-/// The state that waits look at besides events.
+/// The state that waits check besides events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Glance {
-    /// Whether no prompt runs or waits.
+    /// Whether no prompt runs or is queued.
     pub(super) idle: bool,
-    /// Whether the last event has come.
+    /// Whether the last event has been sent.
     pub(super) ended: bool,
     /// Whether a permission question is open.
     pub(super) asking: bool,
@@ -142,8 +142,9 @@ pub(super) struct Glance {
 }
 
 impl Session {
-    /// Creates the session of an agent whose lines are taken from the receiver. `opened` is notified when it is open,
-    /// or cannot be.
+    /// Creates the session of an agent; `outgoing` takes the lines for it.
+    ///
+    /// `opened` is notified when the session is open, or has failed to open.
     pub(super) fn new(
         about: About,
         pid: u32,
@@ -194,18 +195,18 @@ impl Session {
         session
     }
 
-    /// Returns its name; before it is open one without an id.
+    /// Returns the session's name; its id is empty until the session is open.
     pub(super) fn name(&self) -> SessionName {
         let unnamed = || SessionName { provider: self.about.provider.clone(), id: String::new() };
         self.name.get().cloned().unwrap_or_else(unnamed)
     }
 
-    /// Returns whether the agent is ready for prompts, or has been.
+    /// Returns whether the opening is over, successful or not.
     pub(super) fn is_open(&self) -> bool {
         self.lock().opened.is_none()
     }
 
-    /// Returns milliseconds since the session began.
+    /// Returns the milliseconds since the session started.
     pub(super) fn now(&self) -> Millis {
         millis(self.begun.elapsed())
     }
@@ -219,13 +220,14 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a line to the agent; with the state held, so that lines have the order of what they are about. An agent
-    /// that reads nothing is ended.
+    /// Queues a line for the agent. An agent that does not read is ended.
+    ///
+    /// Called with the state locked: lines keep the order of the changes that they report.
     fn send(&self, state: &mut State, line: Vec<u8>) {
         let bytes = line.len();
         let unread = self.unread.fetch_add(bytes, Ordering::SeqCst) + bytes;
         let is_full = match self.outgoing.try_send(line) {
-            // A closed one is seen by the task that owns the agent.
+            // The task that owns the agent detects a closed channel.
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => unread > OUTGOING_BYTES,
             Err(mpsc::error::TrySendError::Full(_)) => true,
         };
@@ -235,7 +237,7 @@ impl Session {
         }
     }
 
-    /// Notes that the agent has taken so many bytes.
+    /// Notes that the agent has read this many bytes.
     pub(super) fn taken(&self, bytes: usize) {
         self.unread.fetch_sub(bytes, Ordering::SeqCst);
     }
@@ -249,7 +251,7 @@ impl Session {
         self.kill.cancel();
     }
 
-    /// Carries out what a change of the prompts asks for, announces it, and lets go of the state.
+    /// Carries out the actions of a change to the prompts, announces it, and unlocks the state.
     fn finish(&self, mut state: MutexGuard<'_, State>, actions: Vec<Action>) {
         let id = self.name.get().map(|name| name.id.clone()).unwrap_or_default();
         for action in actions {
@@ -292,7 +294,7 @@ impl Session {
         }
     }
 
-    /// Wakes those who wait for events, and the task that keeps the deadlines.
+    /// Wakes the readers of events, and the task that keeps the deadlines.
     fn announce(&self, state: MutexGuard<'_, State>) {
         let events = state.events;
         drop(state);
@@ -313,7 +315,8 @@ impl Session {
         self.announce(state);
     }
 
-    /// Accepts a prompt. Returns its number and the place before it. Errors: `CONFLICT`, `RESOURCE_LIMIT`.
+    /// Accepts a prompt. Returns its number and the cursor before it. Errors: `CONFLICT`,
+    /// `RESOURCE_LIMIT`.
     pub(super) fn prompt(&self, text: String, timeout: Duration) -> Result<(u64, EventCursor)> {
         let deadline = self.now().saturating_add(millis(timeout));
         let mut state = self.lock();
@@ -327,7 +330,7 @@ impl Session {
         };
         state.event(AgentEvent::Prompt { prompt, text: acp::cut(text, acp::EVENT_TEXT_BYTES) });
         self.finish(state, actions);
-        // Its deadline may be the next one.
+        // The prompt's deadline may be the next one.
         self.wake.notify_one();
         Ok((prompt, cursor))
     }
@@ -345,7 +348,7 @@ impl Session {
         }
     }
 
-    /// Cancels the prompt that runs. Returns its number, and the place at which that was asked.
+    /// Cancels the running prompt. Returns its number, and the cursor at the time of the request.
     pub(super) fn interrupt(&self) -> (Option<u64>, EventCursor) {
         let (limit, mut actions) = (self.now() + millis(CANCEL_LIMIT), Vec::new());
         let mut state = self.lock();
@@ -356,8 +359,9 @@ impl Session {
         (prompt, cursor)
     }
 
-    /// Answers a permission question. Returns the option that was chosen and whether it allows. Errors: `NOT_FOUND`,
-    /// `CONFLICT`, `INVALID_ARGUMENT`.
+    /// Answers a permission question. Returns the chosen option and whether it allows the request.
+    ///
+    /// Errors: `NOT_FOUND`, `CONFLICT`, `INVALID_ARGUMENT`.
     pub(super) fn answer(
         &self,
         question: &str,
@@ -372,9 +376,12 @@ impl Session {
         Ok(result)
     }
 
-    /// Answers a permission question for a caller, and records it. `answerer`: the process that answers, where it is
-    /// known. Errors: as [`Session::answer`]'s; `READ_ONLY`; `UNAUTHORIZED` where that is the agent, or something that
-    /// an agent of this daemon has started, and where nothing but a token lets the caller in: an agent can read that.
+    /// Answers a permission question for a caller, and records it. `answerer`: the answering
+    /// process, where known.
+    ///
+    /// Errors: as [`Session::answer`]'s; `READ_ONLY`; `UNAUTHORIZED` if the answerer is the agent
+    /// or was started by an agent of this daemon, or if the caller has only a token, because an
+    /// agent can read that.
     pub(super) fn answer_for(
         &self,
         engine: &Engine,
@@ -414,12 +421,12 @@ impl Session {
         answered.map(drop)
     }
 
-    /// Returns the questions that wait for an answer.
+    /// Returns the open questions.
     pub(super) fn questions(&self) -> Vec<AgentQuestion> {
         self.lock().questions.open()
     }
 
-    /// Decides what is due by now.
+    /// Decides what is due now.
     pub(super) fn tick(&self) {
         let (now, mut actions) = (self.now(), Vec::new());
         let mut state = self.lock();
@@ -437,7 +444,7 @@ impl Session {
         self.finish(state, actions);
     }
 
-    /// Returns how long from now [`Session::tick`] has something to decide.
+    /// Returns the time until [`Session::tick`] is due.
     pub(super) fn next_tick(&self) -> Option<Duration> {
         let state = self.lock();
         let start = state.opened.is_some().then(|| millis(START_LIMIT));
@@ -445,7 +452,7 @@ impl Session {
         Some(Duration::from_millis(next.saturating_sub(self.now())))
     }
 
-    /// Notes what is not the protocol.
+    /// Notes a malformed message.
     pub(super) fn fault(&self, message: &str) {
         let mut state = self.lock();
         state.faults += 1;
@@ -457,13 +464,13 @@ impl Session {
         }
     }
 
-    /// Takes a notification of the agent.
+    /// Handles a notification of the agent.
     pub(super) fn notified(&self, method: &str, mut params: Value) {
         if method != "session/update" {
             return;
         }
         let of = params.get("sessionId").and_then(Value::as_str);
-        // Before it is open its id is not known.
+        // Until the session is open, its id is unknown.
         if self.name.get().is_some_and(|name| of.is_some_and(|of| of != name.id)) {
             return;
         }
@@ -479,7 +486,7 @@ impl Session {
         self.announce(state);
     }
 
-    /// Asks a permission question of the agent, or cancels it where it cannot be asked.
+    /// Opens a permission question of the agent, or cancels it if it cannot be opened.
     pub(super) fn ask(self: &Arc<Self>, request: Box<serde_json::value::RawValue>, params: Value) {
         let Ok(permission) = serde_json::from_value::<acp::PermissionRequest>(params) else {
             let error = (acp::WRONG_PARAMS, "session/request_permission: options are missing".to_owned());
@@ -501,18 +508,18 @@ impl Session {
         state.event(AgentEvent::Question { question: question.clone() });
         self.announce(state);
         self.shown.show(self, &question, QUESTION_LIMIT);
-        // It may have its answer already, from somebody who did not find it there.
+        // An answer that came before `show` found nothing to remove.
         if self.questions().iter().all(|open| open.id != question.id) {
             self.shown.remove(&question.id);
         }
     }
 
-    /// Sends the reply to a request of the agent.
+    /// Sends the response to a request of the agent.
     pub(super) fn reply(&self, request: &serde_json::value::RawValue, result: Result<Value, (i64, String)>) {
         self.send(&mut self.lock(), acp::reply(request, result));
     }
 
-    /// Takes the agent's reply to a request.
+    /// Handles the agent's response to a request.
     pub(super) fn replied(&self, to: u64, result: Result<Value, acp::RpcError>) {
         let mut state = self.lock();
         let Some(asked) = state.asked.remove(&to) else {
@@ -562,7 +569,7 @@ impl Session {
         }
     }
 
-    /// Gives every prompt that is open its outcome: the agent has ended, or is being ended.
+    /// Gives every open prompt its outcome: the agent has ended, or is being ended.
     pub(super) fn ending(&self, why_not_open: &str) {
         let mut actions = Vec::new();
         let mut state = self.lock();
@@ -577,7 +584,7 @@ impl Session {
         self.finish(state, actions);
     }
 
-    /// Notes how the agent has ended. Nothing follows.
+    /// Notes how the agent has ended, in the last event.
     pub(super) fn ended(&self, status: Option<ExitStatus>) {
         use std::os::unix::process::ExitStatusExt as _;
         let (code, signal) = status.map_or((None, None), |status| (status.code(), status.signal()));
@@ -590,7 +597,7 @@ impl Session {
         self.gone.cancel();
     }
 
-    /// Returns a session's entry in the list.
+    /// Returns the session's entry in the list.
     pub(super) fn info(&self) -> AgentSessionInfo {
         let terminals = self.about.terminals.list();
         let state = self.lock();
@@ -629,7 +636,7 @@ impl Session {
         }
     }
 
-    /// Returns what waits look at.
+    /// Returns the state that waits check.
     pub(super) fn glance(&self) -> Glance {
         let state = self.lock();
         let idle = state.turns.is_idle() || state.ending;
@@ -637,12 +644,12 @@ impl Session {
         Glance { idle, ended: state.ended, asking, last_event: state.last_event }
     }
 
-    /// Returns the offset that a word or cursor means, and what is missing before it.
+    /// Returns the offset that a word or cursor means, and the gap before it.
     pub(super) fn resolve(&self, since: Option<&str>, default: &str) -> Result<(u64, Option<AgentGap>)> {
         self.lock().ring.resolve(since, default)
     }
 
-    /// Returns events from an offset on, at most so many, and the offset behind them.
+    /// Returns at most this many events from an offset on, and the offset behind them.
     pub(super) fn read(&self, from: u64, most: usize) -> (AgentEventsAnswer, u64) {
         let state = self.lock();
         let (kept, end, gap) = state.ring.read(from, most);
@@ -669,17 +676,17 @@ impl State {
     }
 }
 
-/// Returns an answer as the audit log has it.
+/// Formats an answer for the audit log.
 fn said(chosen: &Chosen) -> String {
     answer_said(chosen.option.as_deref(), chosen.allowed)
 }
 
-/// Returns an answer as the audit log has it.
+/// Formats an answer for the audit log.
 fn answer_said(option: Option<&str>, allowed: bool) -> String {
     format!("{}:{}", if allowed { "allowed" } else { "denied" }, option.unwrap_or("cancelled"))
 }
 
-/// Returns a time in whole milliseconds.
+/// Converts a duration to whole milliseconds.
 pub(super) fn millis(time: Duration) -> Millis {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,5 @@
-//! An agent's terminals: panes of tmux, which anybody can see, wait for and capture.
+//! An agent's terminals: panes of tmux, which can be watched, waited for and captured like any
+//! other.
 
 use std::{
     collections::BTreeMap,
@@ -10,18 +11,18 @@ use muxtap_engine::{Exit, Pane, Server, is_absent, perhaps_made};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Terminals of a session at once, at most.
+/// The maximum number of a session's open terminals.
 pub(super) const OPEN_TERMINALS: usize = 32;
-/// Bytes of a terminal's output that an agent gets where it names no limit, and at most.
+/// The default and the maximum size of a terminal's output for an agent, in bytes.
 pub(super) const OUTPUT_BYTES: usize = 1 << 20;
 
 /// The terminals of a session.
 #[derive(Debug)]
 pub(super) struct Terminals {
     server: Server,
-    /// The tmux session in which they are, made with the first one.
+    /// The tmux session of the terminals, made with the first one.
     home: String,
-    /// Held while one is made, so that two do not both make that session.
+    /// Held while a terminal is made: two at once must not both make that session.
     making: tokio::sync::Mutex<()>,
     all: Mutex<Table>,
 }
@@ -29,10 +30,10 @@ pub(super) struct Terminals {
 #[derive(Debug, Default)]
 struct Table {
     open: BTreeMap<String, Terminal>,
-    /// Terminals that are being made.
+    /// The number of terminals that are being made.
     making: usize,
     last: u64,
-    /// Whether the session has ended: none is made any more.
+    /// Whether the session has ended, and no more terminals are made.
     closed: bool,
 }
 
@@ -62,18 +63,19 @@ struct Variable {
 }
 
 impl Terminals {
-    /// Creates the terminals of a session, which lie in a tmux session of this name.
+    /// Creates the terminals of a session, in a tmux session of this name.
     pub(super) fn new(server: Server, home: String) -> Self {
         Self { server, home, making: tokio::sync::Mutex::default(), all: Mutex::default() }
     }
 
-    /// Returns the ids of the processes that they began with.
+    /// Returns the pids of the processes that the terminals started with.
     pub(super) fn pids(&self) -> Vec<u32> {
         let panes: Vec<Pane> = self.all().open.values().map(|terminal| terminal.pane.clone()).collect();
         panes.iter().map(|pane| pane.info().pid).filter(|pid| *pid > 0).collect()
     }
 
-    /// Makes a terminal. Must be called in the engine's runtime. Errors: as a new window's; `RESOURCE_LIMIT`.
+    /// Makes a terminal. Must be called in the engine's runtime. Errors: as a new window's;
+    /// `RESOURCE_LIMIT`.
     pub(super) async fn create(&self, request: TerminalRequest, cwd: &str) -> Result<AgentTerminal> {
         {
             let mut all = self.all();
@@ -109,7 +111,7 @@ impl Terminals {
     async fn make(&self, request: &TerminalRequest, cwd: &str) -> Result<Pane> {
         let _making = self.making.lock().await;
         let spawn = |spawn: muxtap_engine::Spawn| {
-            // Agents that give no arguments give a line of shell.
+            // Agents that pass no arguments pass a shell command line.
             let spawn = if request.args.is_empty() {
                 spawn.shell_command(&request.command)
             } else {
@@ -119,8 +121,8 @@ impl Terminals {
             request.env.iter().fold(spawn, |spawn, variable| spawn.env(&variable.name, &variable.value))
         };
         let made = match spawn(self.server.new_window(format!("={}:", self.home))).await {
-            // The first one, or the last one's window was the session's last. Where a window may have been made, no
-            // second one is.
+            // The session does not exist: this is the first terminal, or the last window was
+            // closed. If a window may have been made, no second one is made.
             Err(error) if !perhaps_made(&error) && (error.code == ErrorCode::NotFound || is_absent(&error)) => {
                 spawn(self.server.new_session().name(&self.home)).await
             }
@@ -129,7 +131,7 @@ impl Terminals {
         made.map_err(|error| if perhaps_made(&error) { self.unknown(&error) } else { error })
     }
 
-    /// The error for a terminal that may be there though nobody knows it.
+    /// Returns the error for a terminal that may exist without being known.
     fn unknown(&self, cause: &Error) -> Error {
         let home = &self.home;
         let message = format!(
@@ -139,7 +141,8 @@ impl Terminals {
         Error::new(ErrorCode::InconsistentState, message).with_details(json!({ "session": home, "cause": cause }))
     }
 
-    /// Returns a terminal's output, and how its program has ended, as `terminal/output` has them.
+    /// Returns a terminal's output, and its program's exit status, as a result of
+    /// `terminal/output`.
     pub(super) async fn output(&self, id: &str) -> Result<Value> {
         let Terminal { pane, limit } = self.find(id)?;
         let exit = pane.exit();
@@ -154,7 +157,8 @@ impl Terminals {
         Ok(json!({ "output": text, "truncated": truncated, "exitStatus": exit.map(status) }))
     }
 
-    /// Waits until a terminal's program has ended; returns how, as `terminal/wait_for_exit` has it.
+    /// Waits until a terminal's program has ended; returns its status as a result of
+    /// `terminal/wait_for_exit`.
     pub(super) async fn ended(&self, id: &str) -> Result<Value> {
         let Terminal { pane, .. } = self.find(id)?;
         let mut changes = pane.changes();
@@ -166,13 +170,13 @@ impl Terminals {
         }
     }
 
-    /// Ends a terminal's program. Its output can still be read.
+    /// Ends a terminal's program. Its output stays readable.
     pub(super) async fn kill(&self, id: &str) -> Result<()> {
         let Terminal { pane, .. } = self.find(id)?;
         if pane.exit().is_none() { pane.kill_own().await } else { Ok(()) }
     }
 
-    /// Ends a terminal's program and forgets it; the pane is closed.
+    /// Ends a terminal's program, closes the pane, and forgets the terminal.
     pub(super) async fn release(&self, id: &str) -> Result<()> {
         let Terminal { pane, .. } = self.find(id)?;
         close(&pane).await?;
@@ -180,7 +184,7 @@ impl Terminals {
         Ok(())
     }
 
-    /// Closes every terminal; none is made after that.
+    /// Closes every terminal, and prevents new ones.
     pub(super) async fn close_all(&self) {
         let open = {
             let mut all = self.all();
@@ -188,7 +192,7 @@ impl Terminals {
             std::mem::take(&mut all.open)
         };
         for terminal in open.values() {
-            // A tmux that does not answer says so for each of them within its own limit.
+            // Each of them would take tmux's own timeout if tmux does not respond.
             if close(&terminal.pane).await.is_err_and(|error| error.code == ErrorCode::TmuxUnavailable) {
                 return;
             }
@@ -215,7 +219,7 @@ impl Terminals {
     }
 }
 
-/// Closes a pane; one that has gone needs nothing.
+/// Closes a pane, if it still exists.
 async fn close(pane: &Pane) -> Result<()> {
     match pane.kill_own().await {
         Err(error) if error.code == ErrorCode::NotFound => Ok(()),

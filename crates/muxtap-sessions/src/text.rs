@@ -1,23 +1,24 @@
-//! The text of a session, line by line, as waits look at it.
+//! The text of a session, line by line, for waits.
 
 use muxtap_api::{AgentCondition, AgentEvent, Error, Result};
 use muxtap_core::stream::patterns::{Limits, TextPattern, compile_one};
 use regex_syntax::hir::Look;
 
-/// Bytes of an unfinished line that are kept: of a longer one its end.
+/// The number of last bytes that are kept of an unfinished line.
 pub(super) const LINE_BYTES: usize = 64 << 10;
-/// Bytes of a pattern's compiled form at most.
+/// The maximum size of a compiled pattern, in bytes.
 const PATTERN_BYTES: usize = 1 << 20;
 
-/// A splitter of what an agent says and its tools show into lines. A message comes in parts; its last line is open
-/// until something else follows.
+/// A splitter of an agent's messages and its tools' output into lines.
+///
+/// A message comes in parts; its last line is open until something else follows.
 #[derive(Debug, Default)]
 pub(super) struct TextLines {
     open: String,
 }
 
 impl TextLines {
-    /// Takes an event and passes on its lines, and whether each is finished.
+    /// Processes an event, and passes on its lines, and whether each is finished.
     pub(super) fn feed(&mut self, event: &AgentEvent, mut line: impl FnMut(&str, bool)) {
         match event {
             AgentEvent::Message { text } => {
@@ -42,7 +43,7 @@ impl TextLines {
                 self.close(&mut line);
                 title.iter().flat_map(|title| title.lines()).chain(text.lines()).for_each(|text| line(text, true));
             }
-            // Between the parts of a message these may come.
+            // These may come between the parts of a message.
             AgentEvent::Thought { .. } | AgentEvent::Update { .. } | AgentEvent::Fault { .. } => {}
             _ => self.close(&mut line),
         }
@@ -55,16 +56,16 @@ impl TextLines {
     }
 }
 
-/// A pattern that stays matched once it has.
+/// A pattern that stays matched once it has matched.
 #[derive(Debug)]
 pub(super) struct Pattern {
     regex: TextPattern,
-    /// Whether more text at the end of a match can undo it: it looks at what follows.
+    /// Whether more text after a match can undo it: the pattern looks at what follows.
     looks_behind_itself: bool,
 }
 
 impl Pattern {
-    /// Compiles a pattern. Error: `INVALID_ARGUMENT` with what is wrong.
+    /// Compiles a pattern. Error: `INVALID_ARGUMENT`, with the reason.
     pub(super) fn new(text: &str) -> Result<Self> {
         let limits = Limits { compiled_bytes: PATTERN_BYTES, ..Limits::default() };
         let regex = compile_one("pattern", text, &limits)?;
@@ -74,13 +75,14 @@ impl Pattern {
         Ok(Self { regex, looks_behind_itself })
     }
 
-    /// Returns the bytes that it takes.
+    /// Returns the memory that the pattern uses, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.regex.memory()
     }
 
-    /// Looks for the pattern in a line; a match that reaches the end of an unfinished one counts only where more text
-    /// cannot undo it.
+    /// Searches a line for the pattern.
+    ///
+    /// A match that reaches the end of an unfinished line counts only if more text cannot undo it.
     pub(super) fn find(&self, line: &str, finished: bool, condition: &mut AgentCondition) {
         let Some(hit) = self.regex.find(line) else { return };
         let reaches_end = hit.range().end == line.len();

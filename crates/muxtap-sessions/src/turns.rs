@@ -1,30 +1,31 @@
-//! The prompts of a session: one at a time, in order, and for each exactly one outcome. Pure: it is told what happens
-//! and returns what is to be done.
+//! The prompts of a session: one at a time, in order, each with exactly one outcome.
+//!
+//! Pure: the functions take what happened, and return what to do.
 
 use std::collections::VecDeque;
 
 use muxtap_api::PromptOutcome;
 
-/// Milliseconds on a clock that only goes on.
+/// Milliseconds on a monotonic clock.
 pub(super) type Millis = u64;
 
-/// Something that is to be done.
+/// An action for the caller to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Give this prompt to the agent, by a request with this number.
+    /// Send this prompt to the agent, as the request with this number.
     Send { prompt: u64, request: u64, text: String },
-    /// Tell the agent to cancel what runs (`session/cancel`).
+    /// Cancel the running prompt (`session/cancel`).
     Cancel,
-    /// Announce a prompt's outcome. It is the only one that the prompt ever has.
+    /// Announce a prompt's outcome, the only one that it ever has.
     Outcome { prompt: u64, outcome: PromptOutcome, error: Option<String> },
 }
 
-/// A reply of the agent to `session/prompt`.
+/// A response of the agent to `session/prompt`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// The turn has ended so.
+    /// The turn ended with this outcome.
     Stop(PromptOutcome),
-    /// An error in words.
+    /// An error, in words.
     Error(String),
 }
 
@@ -54,17 +55,17 @@ enum Turn {
     Free,
     /// A prompt runs.
     Running { prompt: u64, request: u64, deadline: Millis, cancelled: Option<Millis> },
-    /// The prompt has its outcome, but the agent has not replied to it.
+    /// The prompt has its outcome, but the agent has not responded to it.
     Overdue { request: u64 },
 }
 
 impl Turns {
-    /// Creates the state of a session that is not open yet. Requests are numbered from here on.
+    /// Creates the state of a session that is not open yet. Request numbers follow `first_request`.
     pub(super) fn new(first_request: u64) -> Self {
         Self { queue: VecDeque::new(), turn: Turn::Opening, last_prompt: 0, last_request: first_request, ended: false }
     }
 
-    /// Accepts a prompt. `None`: `most` wait already, or the agent has ended.
+    /// Accepts a prompt. `None`: `most` prompts are queued already, or the agent has ended.
     pub(super) fn push(
         &mut self,
         text: String,
@@ -81,7 +82,7 @@ impl Turns {
         Some(self.last_prompt)
     }
 
-    /// Notes that the session is open: prompts can be given.
+    /// Notes that the session is open, and prompts can be sent.
     pub(super) fn opened(&mut self, actions: &mut Vec<Action>) {
         if matches!(self.turn, Turn::Opening) && !self.ended {
             self.turn = Turn::Free;
@@ -89,13 +90,14 @@ impl Turns {
         }
     }
 
-    /// Takes a reply. Returns whether it was waited for: another one is late, came twice, or answers nothing.
+    /// Handles a response. `false`: it was not expected, because it is late, repeated, or answers
+    /// no request.
     pub(super) fn reply(&mut self, to: u64, reply: Reply, actions: &mut Vec<Action>) -> bool {
         match self.turn {
             Turn::Running { prompt, request, cancelled, .. } if request == to => {
                 let (outcome, error) = match reply {
                     Reply::Stop(outcome) => (outcome, None),
-                    // Agents fail when what they wait for is cancelled under them.
+                    // Agents fail when the call that they wait for is cancelled.
                     Reply::Error(_) if cancelled.is_some() => (PromptOutcome::Cancelled, None),
                     Reply::Error(error) => (PromptOutcome::Failed, Some(error)),
                 };
@@ -113,8 +115,9 @@ impl Turns {
         }
     }
 
-    /// Cancels the prompt that runs, and only that one. It becomes `cancelled` when the agent says so, or at `limit`.
-    /// Returns its number.
+    /// Cancels the running prompt, and no other. Returns its number.
+    ///
+    /// It becomes `cancelled` when the agent responds, or at `limit`.
     pub(super) fn interrupt(&mut self, limit: Millis, actions: &mut Vec<Action>) -> Option<u64> {
         let Turn::Running { prompt, cancelled, .. } = &mut self.turn else { return None };
         if cancelled.is_none() {
@@ -124,7 +127,7 @@ impl Turns {
         Some(*prompt)
     }
 
-    /// Ends everything: each prompt that has no outcome yet is `agent_exited`.
+    /// Ends everything: each prompt without an outcome is `agent_exited`.
     pub(super) fn end(&mut self, actions: &mut Vec<Action>) {
         self.ended = true;
         if let Turn::Running { prompt, .. } = self.turn {
@@ -139,7 +142,7 @@ impl Turns {
         }));
     }
 
-    /// Decides what is due by now.
+    /// Decides what is due now.
     pub(super) fn tick(&mut self, now: Millis, actions: &mut Vec<Action>) {
         let outcome = PromptOutcome::Timeout;
         self.queue.retain(|queued| {
@@ -162,7 +165,7 @@ impl Turns {
         self.turn = Turn::Overdue { request };
     }
 
-    /// Returns when [`Turns::tick`] has something to decide.
+    /// Returns when [`Turns::tick`] is due.
     pub(super) fn next_deadline(&self) -> Option<Millis> {
         let running = match self.turn {
             Turn::Running { deadline, cancelled, .. } => Some(cancelled.map_or(deadline, |limit| limit.min(deadline))),
@@ -171,7 +174,7 @@ impl Turns {
         self.queue.iter().map(|queued| queued.deadline).chain(running).min()
     }
 
-    /// Returns the prompt that runs.
+    /// Returns the running prompt.
     pub(super) fn running(&self) -> Option<u64> {
         match self.turn {
             Turn::Running { prompt, .. } => Some(prompt),
@@ -179,22 +182,22 @@ impl Turns {
         }
     }
 
-    /// Returns how many prompts wait for their turn.
+    /// Returns the number of queued prompts.
     pub(super) fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// Returns whether the agent has not replied to a prompt that has its outcome.
+    /// Returns whether the agent still owes a response to a prompt that has its outcome.
     pub(super) fn is_overdue(&self) -> bool {
         matches!(self.turn, Turn::Overdue { .. })
     }
 
-    /// Returns whether no prompt runs or waits.
+    /// Returns whether no prompt runs or is queued.
     pub(super) fn is_idle(&self) -> bool {
         self.running().is_none() && self.queue.is_empty()
     }
 
-    /// Returns a number for another request to the agent.
+    /// Returns the number of the next other request to the agent.
     pub(super) fn request(&mut self) -> u64 {
         self.last_request += 1;
         self.last_request
@@ -224,7 +227,7 @@ mod tests {
     enum Step {
         Push(u64),
         Open,
-        /// To the request of this many sends ago, which may have been answered.
+        /// The request of this many sends ago, which may have its response.
         Reply(usize, bool),
         Interrupt,
         Pass(u64),
@@ -242,7 +245,7 @@ mod tests {
         ]
     }
 
-    /// The history of prompts as one agent's world has seen it.
+    /// The history of prompts, as the agent's side has seen it.
     #[derive(Default)]
     struct Seen {
         accepted: Vec<u64>,
@@ -256,7 +259,7 @@ mod tests {
             for action in actions {
                 match action {
                     Action::Send { prompt, request, .. } => {
-                        // One at a time: the agent has replied to all that was sent before.
+                        // One at a time: the agent has responded to all earlier requests.
                         assert!(self.sent.iter().all(|(_, request)| self.replied.contains(request)));
                         assert!(!self.outcomes.contains_key(&prompt));
                         assert!(self.sent.last().is_none_or(|(last, _)| *last < prompt), "in order, and once");
@@ -339,7 +342,7 @@ mod tests {
         assert_eq!(turns.interrupt(60, &mut actions), Some(1), "asked twice, told once");
         assert_eq!(actions, [Action::Send { prompt: 1, request: 3, text: "one".into() }, Action::Cancel]);
         actions.clear();
-        // It hangs: at the limit the outcome is known, but nothing else is given to it.
+        // The agent hangs: at the limit the outcome is known, but it gets no further prompt.
         turns.tick(50, &mut actions);
         let outcome = |prompt, outcome| Action::Outcome { prompt, outcome, error: None };
         assert_eq!(actions, [outcome(1, PromptOutcome::Cancelled)]);

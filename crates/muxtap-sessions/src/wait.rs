@@ -1,4 +1,4 @@
-//! Waits for what an agent says and does: conditions that stay met, and nothing that polls.
+//! Waits for an agent's output and state: conditions stay met, and nothing polls.
 
 use std::time::{Duration, Instant};
 
@@ -13,22 +13,22 @@ use muxtap_api::{
     AgentCondition, AgentEventsAnswer, AgentGap, AgentWaitAnswer, AgentWaitOutcome, AgentWaitRequest, Error, Result,
 };
 
-/// Patterns of a wait at most.
+/// The maximum number of a wait's patterns.
 pub(super) const MOST_PATTERNS: usize = 16;
-/// How long a wait takes where it names no time.
+/// The default timeout of a wait.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest time that a caller may ask for.
+/// The maximum timeout of a wait.
 pub(super) const MOST_TIME: Duration = Duration::from_secs(86_400);
-/// Events read at once.
+/// The number of events that are read at once.
 const PAGE: usize = 256;
 
-/// A wait that goes on.
+/// A wait in progress.
 pub(super) struct Waiting {
     patterns: Vec<Pattern>,
     _charge: Charge,
     conditions: Vec<AgentCondition>,
     stable: Option<Duration>,
-    /// Whether an open question ends it.
+    /// Whether an open question ends the wait.
     question: bool,
     lines: TextLines,
     at: u64,
@@ -37,8 +37,10 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Checks a request. Errors: `INVALID_ARGUMENT` for no condition, a pattern that is no regex, a time that is too
-    /// long.
+    /// Checks a request.
+    ///
+    /// Errors: `INVALID_ARGUMENT` for a missing condition, an invalid regex, or a timeout that is
+    /// too long.
     pub(super) async fn begin(session: &Session, request: &AgentWaitRequest, engine: &Engine) -> Result<Self> {
         let has_none = request.patterns.is_empty() && request.stable_ms.is_none() && !request.exit && !request.idle;
         if has_none && !request.question {
@@ -79,7 +81,7 @@ impl Waiting {
         })
     }
 
-    /// Waits until every condition is met, the agent has ended, or the time is up.
+    /// Waits until every condition is met, the agent has ended, or the timeout has passed.
     pub async fn run(mut self, session: &Session) -> AgentWaitAnswer {
         let mut changes = session.changes();
         loop {
@@ -105,7 +107,7 @@ impl Waiting {
             }
             let next = quiet_at.map_or(self.until, |at| at.min(self.until));
             tokio::select! {
-                // The session is held, and with it the sender.
+                // The sender lives: the session owns it, and is borrowed here.
                 _ = changes.changed() => {}
                 () = tokio::time::sleep_until(next.into()) => {}
             }
@@ -116,7 +118,8 @@ impl Waiting {
         !session.read(self.at, 0).0.more
     }
 
-    /// Looks at what is new. Returns when the session will have been quiet for long enough, if that is waited for.
+    /// Checks new events. Returns when the session will have been quiet for long enough, if the
+    /// wait needs that.
     fn look(&mut self, session: &Session) -> Option<Instant> {
         loop {
             let (AgentEventsAnswer { events, gap, more, .. }, end) = session.read(self.at, PAGE);

@@ -1,4 +1,4 @@
-//! Requests and answers about snapshots, layouts and groups: the same fields on every face.
+//! Requests and responses about snapshots, layouts and groups: the same fields on every interface.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ pub use super::import::ImportFormat;
 use muxtap_api::{Cursor, InputRequest};
 use muxtap_core::protocol::ids::PaneId;
 
-/// `POST /v1/snapshots`: keeps sessions as they are.
+/// `POST /v1/snapshots`: saves sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SaveRequest {
@@ -18,49 +18,48 @@ pub struct SaveRequest {
     /// Only these sessions. Default: all of the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<String>,
-    /// Lines of each pane's history and screen to keep (default 0; at most 10,000).
+    /// Lines of each pane's history and screen to save (default 0; at most 10,000).
     #[serde(default)]
     pub history: u32,
-    /// Names of variables of the sessions' environment to keep, with `*` for any run of characters.
-    /// Default: none.
+    /// Names of session environment variables to save, with `*` for any characters. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Take the place of a snapshot of that name.
+    /// Replace an existing snapshot of that name.
     #[serde(default)]
     pub replace: bool,
 }
 
-/// `PUT /v1/snapshots/{name}`: keeps another program's file as a snapshot.
+/// `PUT /v1/snapshots/{name}`: imports another program's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportRequest {
     /// The file's text, JSON or YAML.
     pub text: String,
-    /// Whose file it is. Default: its keys tell.
+    /// Its program. Default: by its keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<ImportFormat>,
-    /// Take the place of a snapshot of that name.
+    /// Replace an existing snapshot of that name.
     #[serde(default)]
     pub replace: bool,
 }
 
-/// A snapshot that was kept.
+/// A stored snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SavedAnswer {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its file.
+    /// The file.
     pub path: String,
-    /// Its sessions.
+    /// The sessions.
     pub sessions: Vec<String>,
-    /// How many windows it has.
+    /// The number of windows.
     pub windows: u64,
-    /// How many panes it has.
+    /// The number of panes.
     pub panes: u64,
-    /// Notes of what was not kept as it is.
+    /// What was not saved unchanged.
     pub notes: Vec<String>,
-    /// Of an import: what a restore with `run` would set, start and type, a line each (at most 100, then how many
-    /// more). Without `run` it does none of that.
+    /// For an import: what a restore with `run` would set, start and type, one line each (at most
+    /// 100, then a count). Without `run` none of it happens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<String>,
 }
@@ -68,20 +67,20 @@ pub struct SavedAnswer {
 /// A snapshot in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotInfo {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// When it was saved (RFC 3339); empty where it was imported.
+    /// When it was saved (RFC 3339); empty for an import.
     pub saved: String,
-    /// Whether it was saved here and is as it was then: a restore without `run` sets its variables.
+    /// Whether it was saved here and not changed since: a restore without `run` sets its variables.
     #[serde(default)]
     pub saved_here: bool,
-    /// Its sessions.
+    /// The sessions.
     pub sessions: Vec<String>,
-    /// How many windows it has.
+    /// The number of windows.
     pub windows: u64,
-    /// How many panes it has.
+    /// The number of panes.
     pub panes: u64,
-    /// Why it cannot be read.
+    /// Why it is unreadable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -93,48 +92,48 @@ pub struct SnapshotList {
     pub snapshots: Vec<SnapshotInfo>,
 }
 
-/// `GET /v1/snapshots/{name}`: in which form.
+/// `GET /v1/snapshots/{name}`: the form.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
 pub struct ShowQuery {
-    /// Only this session, as a file of its own.
+    /// Only this session, as a separate file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// With `session`: have tmuxp type the programs of its panes, too.
+    /// With `session`: tmuxp types the programs of its panes too.
     pub run: bool,
 }
 
-/// `POST /v1/snapshots/{name}/restore`: makes sessions of a snapshot.
+/// `POST /v1/snapshots/{name}/restore`: restores sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RestoreRequest {
-    /// Only these sessions of it. Default: all.
+    /// Only these sessions. Default: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<String>,
-    /// The new session's name; where there are several, each is called `NAME-ITS OWN`.
+    /// The new session's name; of several, each is called `NAME-ITS OWN`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Start the programs of panes again, type the lines of imported files, and set the variables of a snapshot that
-    /// was not saved here.
+    /// Start the panes' programs, type the lines of imported files, and set the variables of a
+    /// snapshot that was not saved here.
     pub run: bool,
-    /// The caller's whole environment; used only where a tmux server must be started for it.
+    /// The caller's whole environment; used only to start a tmux server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caller_env: Option<BTreeMap<String, String>>,
 }
 
-/// Sessions that were made from a snapshot.
+/// Restored sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RestoreAnswer {
-    /// Their names.
+    /// The names.
     pub sessions: Vec<String>,
-    /// How many windows were made.
+    /// The number of windows made.
     pub windows: u64,
-    /// How many panes were made.
+    /// The number of panes made.
     pub panes: u64,
-    /// Notes of what is not as it was saved.
+    /// Differences from the snapshot.
     pub notes: Vec<String>,
-    /// Variables that were not set: without `run` those of a snapshot that was not saved here are not.
+    /// Variables that were not set: without `run`, those of a snapshot that was not saved here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOutVariables>,
 }
@@ -142,18 +141,18 @@ pub struct RestoreAnswer {
 /// Variables of a session that a restore did not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeftOutVariables {
-    /// The session that was made without them.
+    /// The session without them.
     pub session: String,
-    /// Their names.
+    /// The names.
     pub variables: Vec<String>,
 }
 
-/// `GET /v1/snapshots/{name}/diff`: with what.
+/// `GET /v1/snapshots/{name}/diff`: query.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
 pub struct DiffQuery {
-    /// Another snapshot. Default: the sessions of that name as they are now.
+    /// Another snapshot. Default: the current sessions of those names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub with: Option<String>,
 }
@@ -161,24 +160,24 @@ pub struct DiffQuery {
 /// `GET /v1/snapshots/{name}/diff`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DiffAnswer {
-    /// The differences; empty: there is none.
+    /// The differences; empty if none.
     pub differences: Vec<Difference>,
 }
 
-/// One thing that differs.
+/// One difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Difference {
     /// Where: `work`, `work:1` or `work:1.0`.
     pub place: String,
-    /// The thing that differs.
+    /// The field that differs.
     pub field: String,
-    /// Its value in the snapshot.
+    /// The value in the snapshot.
     pub from: String,
-    /// Its value in the other one.
+    /// The other side's value.
     pub to: String,
 }
 
-/// `POST /v1/layouts`: keeps a window's layout.
+/// `POST /v1/layouts`: saves a window's layout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LayoutRequest {
@@ -186,34 +185,34 @@ pub struct LayoutRequest {
     pub name: String,
     /// The window.
     pub window: String,
-    /// Take the place of a layout of that name.
+    /// Replace an existing layout of that name.
     #[serde(default)]
     pub replace: bool,
 }
 
-/// `POST /v1/layouts/{name}/restore`: gives a window a layout.
+/// `POST /v1/layouts/{name}/restore`: applies a layout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LayoutRestoreRequest {
-    /// The window. It has as many panes as the layout.
+    /// The window; it needs as many panes.
     pub window: String,
-    /// Give the window the size that it was saved with, too. Default: it keeps its own.
+    /// Also set the saved window size. Default: the window keeps its own.
     #[serde(default)]
     pub size: bool,
 }
 
-/// A layout that is kept.
+/// A stored layout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LayoutAnswer {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// tmux's text of it, with panes numbered from 0.
+    /// tmux's layout text, panes numbered from 0.
     pub layout: String,
-    /// How many panes it has.
+    /// The number of panes.
     pub panes: u64,
-    /// Columns of the window.
+    /// The window's columns.
     pub width: u32,
-    /// Rows of the window.
+    /// The window's rows.
     pub height: u32,
 }
 
@@ -224,14 +223,14 @@ pub struct LayoutList {
     pub layouts: Vec<LayoutAnswer>,
 }
 
-/// `PUT /v1/groups/{name}`: says which panes a group has.
+/// `PUT /v1/groups/{name}`: sets a group's panes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GroupRequest {
-    /// Its panes: targets, also with a `*`. A window or a session means its active pane.
+    /// The panes: targets, also with `*`. A window or a session means its active pane.
     pub targets: Vec<String>,
-    /// Have tmux send what is typed at a terminal into one of them to the others in its window
-    /// (`synchronize-panes`). Default: only what is sent to the group goes to all.
+    /// Have tmux send what is typed at a terminal into one pane to the others in its window
+    /// (`synchronize-panes`). Default: only input to the group goes to all.
     #[serde(default)]
     pub synchronize: bool,
 }
@@ -239,12 +238,12 @@ pub struct GroupRequest {
 /// A group of panes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GroupAnswer {
-    /// Its name; `%NAME` is its target.
+    /// The name; `%NAME` is its target.
     pub name: String,
-    /// Its panes.
+    /// The panes.
     #[schema(value_type = Vec<String>)]
     pub panes: Vec<PaneId>,
-    /// Those of them that are there no more.
+    /// Those that no longer exist.
     #[schema(value_type = Vec<String>)]
     pub gone: Vec<PaneId>,
     /// Whether tmux synchronizes them.
@@ -258,17 +257,17 @@ pub struct GroupList {
     pub groups: Vec<GroupAnswer>,
 }
 
-/// `POST /v1/groups/{name}/input`: what is typed into all of its panes.
+/// `POST /v1/groups/{name}/input`: the input for all of its panes.
 pub type GroupInput = InputRequest;
 
-/// Input that went to all panes of a group.
+/// Input sent to all panes of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GroupInputAnswer {
     /// Each pane, with the cursor just before its input.
     pub panes: Vec<PaneInput>,
 }
 
-/// Input that went to one pane.
+/// Input sent to one pane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PaneInput {
     /// The pane.

@@ -5,8 +5,10 @@ use super::{
     model::{Pane, Session, Snapshot, Window},
 };
 
-/// Returns what is in one snapshot and not, or otherwise, in the other. Sessions are compared by
-/// name, windows by index, panes by their place in the layout. History is not compared.
+/// Returns the differences between two snapshots.
+///
+/// Sessions are compared by name, windows by index, panes by their place in the layout. History is
+/// not compared.
 pub fn diff(from: &Snapshot, to: &Snapshot) -> Vec<Difference> {
     let mut found = Vec::new();
     let name = |session: &Session| session.name.clone();
@@ -17,7 +19,7 @@ pub fn diff(from: &Snapshot, to: &Snapshot) -> Vec<Difference> {
     found
 }
 
-/// Pairs the items of two lists by what they are called, in the order of the first.
+/// Pairs the items of two lists by key, in the order of the first list.
 fn pairs<'a, T>(
     from: &'a [T],
     to: &'a [T],

@@ -1,7 +1,7 @@
-//! A snapshot's form on disk: what tmuxp reads, and muxtap's own additions under one key.
+//! A snapshot's format on disk: tmuxp's, with muxtap's additions under one key.
 //!
-//! A file of tmuxp's is one session. Further sessions of a snapshot stand in its `muxtap.sessions`,
-//! each in the same form.
+//! A tmuxp file holds one session. Further sessions of a snapshot are in its `muxtap.sessions`, in
+//! the same form.
 
 use muxtap_api::{Error, Result};
 use muxtap_base::quoting::shell_word;
@@ -13,17 +13,17 @@ use super::{
     model::{Pane, Session, Snapshot, Window},
 };
 
-/// The key of what tmuxp does not know.
+/// The key of muxtap's additions.
 pub const OWN: &str = "muxtap";
-/// The version of what stands under that key.
+/// The version of the format under that key.
 const VERSION: u64 = 1;
 
-/// Whether tmuxp is to type the programs of panes. muxtap itself never types them.
+/// Whether tmuxp types the programs of panes. muxtap itself never types them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Programs {
-    /// They stand in muxtap's part alone.
+    /// Programs are only in muxtap's part.
     Kept,
-    /// They stand in tmuxp's `shell_command`, too.
+    /// Programs are also in tmuxp's `shell_command`.
     Typed,
 }
 
@@ -81,7 +81,7 @@ fn write_window(window: &Window, programs: Programs) -> Value {
     put(&mut file, "window_index", window.index.map(Value::from));
     put(&mut file, "layout", text(&window.layout));
     put(&mut file, "focus", window.current.then_some(Value::Bool(true)));
-    // After the panes are there, so that what tmuxp types goes to one.
+    // tmuxp sets these after its panes are made: what it types still goes to one pane.
     put(&mut file, "options_after", window.synchronized.then(|| json!({ "synchronize-panes": "on" })));
     file.insert("panes".into(), window.panes.iter().map(|pane| write_pane(pane, programs)).collect::<Vec<_>>().into());
     file.insert(OWN.into(), own.into());
@@ -117,8 +117,9 @@ fn put(map: &mut Map<String, Value>, name: &str, value: Option<Value>) {
     }
 }
 
-/// Reads a snapshot: muxtap's own file, or any that tmuxp takes, with its short forms. What is not
-/// understood is left out. Error: `INVALID_ARGUMENT`, which says where.
+/// Parses a snapshot: muxtap's own file, or any valid tmuxp file, including short forms.
+///
+/// Unknown keys are ignored. Error: `INVALID_ARGUMENT`, with the place.
 pub fn read(file: &Value) -> Result<Snapshot> {
     let version = at(at(file, OWN), "version").as_u64().unwrap_or(VERSION);
     if version > VERSION {
@@ -188,16 +189,16 @@ fn check_window(window: &Window, before: &[Session]) -> std::result::Result<(), 
     }
 }
 
-/// Room for what is built of a file: a few bytes of it may be meant for thousands of panes.
+/// A budget for parsing a file, of which a few bytes may apply to thousands of panes.
 #[derive(Default)]
 pub struct Room {
     windows: usize,
-    /// Bytes of the panes' directories and lines.
+    /// The size of the panes' directories and lines, in bytes.
     bytes: usize,
 }
 
 impl Room {
-    /// Takes room for another window.
+    /// Counts a window.
     pub fn window(&mut self) -> Result<()> {
         self.windows += 1;
         if self.windows > WINDOWS {
@@ -206,7 +207,8 @@ impl Room {
         Ok(())
     }
 
-    /// Takes room for the panes of a window. Each has these bytes and those of its own part of the file.
+    /// Counts the panes of a window, each with `shared` bytes and those of its own part of the
+    /// file.
     pub fn panes(&mut self, file: &Value, shared: usize) -> Result<()> {
         let count = file.as_array().map_or(1, Vec::len);
         if count > PANES {
@@ -227,7 +229,7 @@ impl Room {
     }
 }
 
-/// Returns how many bytes lines have.
+/// Returns the memory of lines, in bytes.
 pub fn bytes_of(lines: &[String]) -> usize {
     lines.iter().map(|line| line.len() + size_of::<String>()).sum()
 }
@@ -315,8 +317,10 @@ fn read_pane(file: &Value, directory: &str) -> Pane {
     }
 }
 
-/// Returns lines for a shell, in any form in which tmuxp takes them: nothing, a text, a list of
-/// texts, `{cmd: …}`. `blank` and `pane` are tmuxp's words for nothing.
+/// Returns lines for a shell from any form that tmuxp accepts: nothing, a text, a list of texts,
+/// `{cmd: …}`.
+///
+/// tmuxp's words `blank` and `pane` mean nothing.
 pub fn lines(value: &Value) -> Vec<String> {
     match value {
         Value::String(line) if matches!(line.as_str(), "" | "blank" | "pane" | "null") => Vec::new(),
@@ -331,7 +335,7 @@ pub fn lines(value: &Value) -> Vec<String> {
     }
 }
 
-/// Returns a directory, counted from another one where it is not absolute.
+/// Resolves a directory against a base, unless it is absolute.
 pub fn within(base: &str, directory: &str) -> String {
     match directory {
         "" | "." | "./" => base.to_owned(),
@@ -340,12 +344,12 @@ pub fn within(base: &str, directory: &str) -> String {
     }
 }
 
-/// Returns a member; null where there is none.
+/// Returns a member, or null if it is missing.
 pub fn at<'a>(value: &'a Value, name: &str) -> &'a Value {
     value.get(name).unwrap_or(&Value::Null)
 }
 
-/// Returns the items of a list; none for anything else.
+/// Returns the items of a list; empty for anything else.
 pub fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
@@ -355,7 +359,7 @@ pub fn string(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Returns a text, number or truth value as text.
+/// Returns a text, number or Boolean as text.
 pub fn scalar(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -364,7 +368,7 @@ pub fn scalar(value: &Value) -> String {
     }
 }
 
-/// Whether a value is one of the ways to say yes.
+/// Returns whether a value means yes.
 pub fn truth(value: &Value) -> bool {
     match value {
         Value::Bool(is_so) => *is_so,

@@ -1,7 +1,7 @@
-//! Groups of panes to which input goes at once.
+//! Groups of panes that get the same input.
 //!
 //! A group is an option of its tmux server (`@muxtap-group-NAME`): it ends with the server, as the
-//! ids of its panes do, and every muxtap that asks this server knows it.
+//! ids of its panes do, and every muxtap that reads this server knows the group.
 
 use muxtap_engine::{Server, ValueList, is_pattern};
 use tokio::sync::Semaphore;
@@ -15,18 +15,19 @@ use super::{
 use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_core::protocol::{command::Command, ids::PaneId};
 
-/// The beginning of the options' names.
+/// The prefix of the options' names.
 const OPTION: &str = "@muxtap-group-";
-/// The word of a group whose panes tmux synchronizes.
+/// The word that marks a group whose panes tmux synchronizes.
 const SYNCHRONIZED: &str = "synchronized";
 
-/// Returns the group that a target names: `%NAME`. To tmux what begins with `%` is a pane's id and
-/// nothing else, so no session can be meant.
+/// Returns the group that a target names: `%NAME`.
+///
+/// To tmux a target that begins with `%` is always a pane's id, and cannot be a session.
 pub fn name_in(target: &str) -> Option<&str> {
     target.strip_prefix('%').filter(|name| !name.is_empty() && !name.starts_with(|first: char| first.is_ascii_digit()))
 }
 
-/// Checks a group's name. It is also an option's, and `%3` is a pane.
+/// Checks a group's name, which is also an option's name and must differ from a pane's id.
 fn check(name: &str) -> Result<()> {
     check_name(name)?;
     if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
@@ -40,7 +41,7 @@ fn check(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A group as the option has it.
+/// A group, as its option holds it.
 struct Group {
     name: String,
     panes: Vec<PaneId>,
@@ -53,7 +54,7 @@ async fn read(server: &Server) -> Result<Vec<Group>> {
     let group = |line: &str| {
         let (name, value) = line.strip_prefix(OPTION)?.split_once(' ')?;
         let words = || value.trim_matches('"').split(' ');
-        // Somebody else's text in such an option is no group.
+        // Text that another program wrote into such an option is ignored.
         check(name).ok()?;
         Some(Group {
             name: name.to_owned(),
@@ -94,7 +95,7 @@ pub async fn list(server: &Server) -> Result<GroupList> {
     Ok(GroupList { groups: answer(server, groups).await? })
 }
 
-/// Says which panes a group has, in place of those that it had.
+/// Sets the panes of a group, instead of its earlier ones.
 ///
 /// Errors: `INVALID_ARGUMENT`, `NOT_FOUND`, `RESOURCE_LIMIT`.
 pub async fn set(server: &Server, name: &str, request: &GroupRequest) -> Result<GroupAnswer> {
@@ -144,8 +145,7 @@ async fn resolved(server: &Server, targets: &[String]) -> Result<Vec<PaneId>> {
     }
 }
 
-/// Returns the command that sets a pane's option, or leaves it to the window again. A pane that has
-/// gone is no error.
+/// Returns the command that sets or unsets a pane's own option. A missing pane is no error.
 fn synchronize(pane: PaneId, value: Option<&str>) -> Command {
     let command = Command::new("set-option").flag("-q -p");
     let command = if value.is_none() { command.flag("-u") } else { command };
@@ -157,7 +157,7 @@ fn unsynchronize(group: &Group) -> Vec<Command> {
     if group.synchronize { group.panes.iter().map(|pane| synchronize(*pane, None)).collect() } else { Vec::new() }
 }
 
-/// Removes a group. Its panes stay. Error: `NOT_FOUND`.
+/// Removes a group; its panes stay. Error: `NOT_FOUND`.
 pub async fn remove(server: &Server, name: &str) -> Result<()> {
     let group = found(server, name).await?;
     let mut orders = unsynchronize(&group);
@@ -165,11 +165,13 @@ pub async fn remove(server: &Server, name: &str) -> Result<()> {
     server.orders("group", name, orders).await.map(drop)
 }
 
-/// Types into all panes of a group. Either each of them got the input, or the error says in its
-/// message and its details (`sent`, `failed`) which did.
+/// Sends input to all panes of a group.
 ///
-/// Errors: `NOT_FOUND` where the group or one of its panes is not there: then nothing was typed; that
-/// of the first pane that did not take it; `INVALID_ARGUMENT`, `READ_ONLY`.
+/// Either each pane got the input, or the error's message and details (`sent`, `failed`) name the
+/// panes.
+///
+/// Errors: `NOT_FOUND` if the group or one of its panes does not exist: then nothing was sent; the
+/// error of the first pane that refused the input; `INVALID_ARGUMENT`, `READ_ONLY`.
 pub async fn input(server: &Server, name: &str, request: &GroupInput) -> Result<GroupInputAnswer> {
     let group = found(server, name).await?;
     let Some(group) = answer(server, vec![group]).await?.pop() else { return Err(Error::internal("no group")) };
@@ -190,16 +192,18 @@ pub async fn input(server: &Server, name: &str, request: &GroupInput) -> Result<
     Err(Error::new(first.code, message).with_details(details))
 }
 
-/// A permit to let synchronized panes go for a moment.
+/// A permit to suspend the synchronization of panes.
 static SENDING: Semaphore = Semaphore::const_new(1);
 
 type Sent = (Vec<PaneInput>, Vec<(PaneId, Error)>);
 
-/// Types into each pane, once. tmux copies what is sent to a synchronized pane to the others in its
-/// window, as it does with keys of a person; so those of the group that would get it twice are let
-/// go for the moment. That is carried out to its end, whether or not the future is dropped.
+/// Sends input to each pane, once. Runs to its end even if the future is dropped.
+///
+/// tmux copies input for a synchronized pane to the others in its window, as it does with a
+/// person's keys. Panes of the group that would get it twice are therefore not synchronized in the
+/// meantime.
 async fn send(server: &Server, group: &GroupAnswer, request: &GroupInput) -> Result<Sent> {
-    // Two at once would take each other's doing for the user's.
+    // Two concurrent calls would each take the other's change for the user's setting.
     let permit = SENDING.acquire().await.map_err(|_| Error::unavailable("muxtap is stopping"))?;
     let doubled = doubled(server, &group.panes).await?;
     let (server, group, request) = (server.clone(), group.clone(), request.clone());
@@ -211,7 +215,7 @@ async fn send(server: &Server, group: &GroupAnswer, request: &GroupInput) -> Res
             () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
         };
         drop(permit);
-        // A caller that has gone needs no answer.
+        // The caller may have disconnected.
         let _ = sender.send(sent);
     });
     answer.await.unwrap_or_else(|_| Err(Error::internal("the input failed halfway")))
@@ -229,20 +233,20 @@ async fn send_apart(
     if !doubled.is_empty()
         && let Err(error) = server.orders("group", &group.name, orders(|_| Some("off"))).await
     {
-        // Some may be let go already. That one is not there any more is no further error.
+        // Some may be unsynchronized already. A pane that is gone meanwhile is no further error.
         let _ = server.orders("group", &group.name, orders(Option::as_deref)).await;
         return Err(error);
     }
     let inputs = group.panes.iter().map(|pane| async move { (*pane, server.input(&pane.to_string(), request).await) });
     let done = tokio::select! {
         done = futures_util::future::join_all(inputs) => Some(done),
-        // Who stops waits for no pane's answer, but panes are synchronized again.
+        // A stopping daemon does not wait for the panes, but synchronizes them again.
         () = server.engine().leaving() => None,
     };
     if !doubled.is_empty()
         && let Err(error) = server.orders("group", &group.name, orders(Option::as_deref)).await
     {
-        // What was typed was typed: an error would have it typed again.
+        // The input was sent: an error would cause the caller to send it again.
         tracing::warn!("group {}: its panes are not synchronized any more: {error}", group.name);
     }
     let left = || Error::unavailable("muxtap is stopping: which panes have the input is not known");
@@ -259,8 +263,9 @@ async fn send_apart(
     Ok((sent, failed))
 }
 
-/// Returns the panes of a group that are synchronized with others of it, each with the value of its
-/// own option, where it has one.
+/// Returns the panes of a group that are synchronized with others of it.
+///
+/// Each comes with the value of its own option, if it has one.
 async fn doubled(server: &Server, group: &[PaneId]) -> Result<Vec<(PaneId, Option<String>)>> {
     let fields = &["pane_id", "window_id", "pane_synchronized"];
     let list = ValueList { command: Command::new("list-panes").flag("-a"), fields };
@@ -271,7 +276,7 @@ async fn doubled(server: &Server, group: &[PaneId]) -> Result<Vec<(PaneId, Optio
         let pane = pane.parse().ok().filter(|pane| flag == "1" && group.contains(pane))?;
         Some((pane, window.clone()))
     };
-    // A window that several sessions link is listed for each.
+    // A window that is linked to several sessions is listed for each.
     let panes: Vec<(PaneId, String)> = rows.iter().filter_map(synchronized).filter(|row| seen.insert(row.0)).collect();
     let mut doubled = Vec::new();
     for (pane, window) in &panes {

@@ -1,5 +1,6 @@
-//! Files of tmuxp, tmuxinator and smug as snapshots. What they would type is kept as lines for the
-//! shell.
+//! Imports files of tmuxp, tmuxinator and smug as snapshots.
+//!
+//! Their commands become lines for the shell.
 
 use muxtap_api::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ImportFormat {
-    /// tmuxp, in JSON or YAML; also what muxtap itself wrote.
+    /// tmuxp, in JSON or YAML; also muxtap's own files.
     Tmuxp,
     /// tmuxinator.
     Tmuxinator,
@@ -26,17 +27,19 @@ pub enum ImportFormat {
     Smug,
 }
 
-/// What was read of a file.
+/// The result of parsing a file.
 #[derive(Debug)]
 pub struct Imported {
-    /// What is kept of it.
+    /// The imported snapshot.
     pub snapshot: Snapshot,
-    /// Keys of it that run something and are not kept.
+    /// The keys that run something and were not imported.
     pub left_out: Vec<String>,
 }
 
-/// Keys that have a program of the three run a command or set an option, and that are not carried over: those of a
-/// file, of a window and of a pane.
+/// Keys that are not imported, because one of the programs runs a command or sets an option for
+/// them.
+///
+/// Those of a file, of a window and of a pane.
 const NOT_KEPT: [&[&str]; 3] = [
     &[
         "before_script",
@@ -63,12 +66,12 @@ const NOT_KEPT: [&[&str]; 3] = [
     &["environment", "shell"],
 ];
 
-/// Returns the keys of a file that run something and are not kept.
+/// Returns the keys of a file that run something and are not imported.
 fn left_out(file: &Value) -> Vec<String> {
     let mut found = std::collections::BTreeSet::new();
     let [of_file, of_window, of_pane] = NOT_KEPT;
     let mut look = |value: &Value, keys: &[&str]| {
-        // Of options one is kept.
+        // One of the options is imported.
         let is_kept = |key: &str| {
             let fields = at(value, key).as_object();
             key.starts_with("options") && fields.is_some_and(|fields| fields.keys().eq(["synchronize-panes"]))
@@ -86,7 +89,9 @@ fn left_out(file: &Value) -> Vec<String> {
     found.into_iter().collect()
 }
 
-/// Reads a file. Without a format its keys tell it, and so it is returned. Error: `INVALID_ARGUMENT`, which says where.
+/// Parses a file. Without a format, its keys decide; the format is returned.
+///
+/// Error: `INVALID_ARGUMENT`, with the place.
 pub fn read(text: &str, format: Option<ImportFormat>) -> Result<(ImportFormat, Imported)> {
     if text.contains("<%") && format != Some(ImportFormat::Tmuxp) {
         return Err(Error::invalid(
@@ -94,7 +99,7 @@ pub fn read(text: &str, format: Option<ImportFormat>) -> Result<(ImportFormat, I
         ));
     }
     check_values(text)?;
-    // JSON first: YAML's limits are tighter, and its error would be less plain.
+    // JSON first: YAML's limits are tighter, and its errors less clear.
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
         Err(error) if text.trim_start().starts_with('{') && format == Some(ImportFormat::Tmuxp) => {
@@ -118,8 +123,10 @@ pub fn read(text: &str, format: Option<ImportFormat>) -> Result<(ImportFormat, I
     Ok((format, Imported { snapshot, left_out }))
 }
 
-/// Checks how many values a JSON text has, before they are made: two bytes of it may be one. Error:
-/// `INVALID_ARGUMENT`.
+/// Checks the number of values in a JSON text before they are built: two bytes of it may be one
+/// value.
+///
+/// Error: `INVALID_ARGUMENT`.
 fn check_values(text: &str) -> Result<()> {
     let (mut values, mut in_text, mut escaped) = (0, false, false);
     for byte in text.bytes() {
@@ -137,7 +144,8 @@ fn check_values(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Takes out layouts that not every tmux knows (`main-vertical-mirrored`): the panes are tiled then.
+/// Removes layouts that not every tmux knows (`main-vertical-mirrored`); their panes are tiled
+/// instead.
 fn drop_unknown_layouts(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(drop_unknown_layouts),
@@ -166,12 +174,13 @@ fn guess(value: &Value) -> Option<ImportFormat> {
 
 fn named(value: &Value, names: &[&str]) -> Result<String> {
     let found = names.iter().map(|name| file::scalar(at(value, name))).find(|name| !name.is_empty());
-    // What tmux does with these signs in a session's name.
+    // tmux replaces these characters in a session's name.
     let name =
         found.ok_or_else(|| Error::invalid(format!("text: {} is needed, and is not there", names.join(" or "))))?;
     Ok(name.replace([':', '.'], "_"))
 }
 
+/// Parses tmuxinator's format:
 /// `{name, root, pre_window, startup_window, windows: [{NAME: COMMANDS | {layout, root, panes}}]}`.
 fn tmuxinator(value: &Value) -> Result<Snapshot> {
     let root = [at(value, "root"), at(value, "project_root")].into_iter().map(string).find(|root| !root.is_empty());
@@ -193,7 +202,7 @@ fn tmuxinator(value: &Value) -> Result<Snapshot> {
     Ok(of(named(value, &["name", "project_name"])?, root, windows))
 }
 
-/// Returns the lines of one of tmuxinator's settings that come before a window's own.
+/// Returns the lines of a tmuxinator setting that precede a window's own lines.
 fn prefixed(name: &str, value: &Value) -> Vec<String> {
     match name {
         "rbenv" => lines(value).into_iter().map(|version| format!("rbenv shell {version}")).collect(),
@@ -214,7 +223,7 @@ fn tmuxinator_window(window: &Value, root: &str, before: &[String], room: &mut R
         ..Pane::default()
     };
     let Value::Object(_) = content else {
-        // A list of commands is one pane in which all of them are typed.
+        // A list of commands is one pane, into which all of them are typed.
         room.panes(&Value::Null, root.len() + bytes_of(before))?;
         return Ok(Window { name, panes: vec![pane(root, lines(content))], ..Window::default() });
     };
@@ -222,7 +231,7 @@ fn tmuxinator_window(window: &Value, root: &str, before: &[String], room: &mut R
     let pre = lines(at(content, "pre"));
     room.panes(at(content, "panes"), directory.len() + bytes_of(before) + bytes_of(&pre))?;
     let panes = items(at(content, "panes")).map(|each| {
-        // `TITLE: COMMANDS` names a pane; an object cannot be anything else here.
+        // `TITLE: COMMANDS` names a pane; an object has no other meaning here.
         let titled = each.as_object().and_then(|fields| fields.iter().next());
         let (title, own) = titled.map_or((String::new(), each), |(title, own)| (title.clone(), own));
         Pane { title, ..pane(&directory, pre.iter().cloned().chain(lines(own)).collect()) }
@@ -235,6 +244,7 @@ fn tmuxinator_window(window: &Value, root: &str, before: &[String], room: &mut R
     Ok(Window { name, layout: string(at(content, "layout")), synchronized, panes, ..Window::default() })
 }
 
+/// Parses smug's format:
 /// `{session, root, env, windows: [{name, root, layout, commands, panes: [{root, commands}]}]}`.
 fn smug(value: &Value) -> Result<Snapshot> {
     let root = string(at(value, "root"));
@@ -243,7 +253,7 @@ fn smug(value: &Value) -> Result<Snapshot> {
         room.window()?;
         let directory = within(&root, &string(at(window, "root")));
         room.panes(at(window, "panes"), directory.len())?;
-        // The first pane is the window's own; those in the list are split off.
+        // The first pane is the window's own; the listed ones are split off.
         let first = Pane { directory: directory.clone(), lines: lines(at(window, "commands")), ..Pane::default() };
         let more = items(at(window, "panes")).map(|pane| Pane {
             directory: within(&directory, &string(at(pane, "root"))),
@@ -268,7 +278,7 @@ fn smug(value: &Value) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
-/// Makes the window of this name or number the current one; else the first.
+/// Makes the window with this name or number the current one, or else the first.
 fn focus(windows: &mut [Window], wanted: &str) {
     let by_name = windows.iter().position(|window| window.name == wanted && !wanted.is_empty());
     let at = by_name.or_else(|| wanted.parse().ok().filter(|&at: &usize| at < windows.len())).unwrap_or_default();

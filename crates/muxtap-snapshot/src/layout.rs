@@ -1,23 +1,24 @@
-//! Layouts without ids: panes are numbered as they stand in the text.
+//! Layouts without ids: panes are numbered in the order of the text.
 
 use muxtap_core::protocol::{
     ids::PaneId,
     layout::{Cell, CellKind, Layout},
 };
 
-/// A window's layout, and which pane stood where.
+/// A window's layout, and the panes at its places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbered {
     /// tmux's text, with panes numbered from 0; floating panes are left out.
     pub text: String,
     /// The tiled panes, in the order of the text.
     pub tiled: Vec<PaneId>,
-    /// The size of the whole.
+    /// The size of the whole window.
     pub size: (u32, u32),
 }
 
-/// Returns a layout with its panes numbered. `floating`: panes that are not tiled, which 3.7 writes
-/// among the others. `None`: the text is no layout, or every pane floats.
+/// Returns a layout with numbered panes. `None`: the text is not a layout, or every pane floats.
+///
+/// `floating`: panes that are not tiled, which 3.7 lists among the others.
 pub fn numbered(text: &str, floating: &[PaneId]) -> Option<Numbered> {
     let layout = Layout::parse(text.as_bytes()).ok()?;
     let aside: Vec<PaneId> = layout.floating.iter().filter_map(pane_of).chain(floating.iter().copied()).collect();
@@ -31,14 +32,16 @@ pub fn numbered(text: &str, floating: &[PaneId]) -> Option<Numbered> {
 /// The layouts that every version of tmux knows by name.
 const NAMES: [&str; 5] = ["even-horizontal", "even-vertical", "main-horizontal", "main-vertical", "tiled"];
 
-/// Whether tmux can be asked for this layout. It is never asked for another one: 3.3a crashes at a
-/// text that is none.
+/// Returns whether a layout may be sent to tmux.
+///
+/// Only such layouts are sent, because 3.3a crashes at an invalid one.
 pub fn is_known(layout: &str) -> bool {
     NAMES.contains(&layout) || panes(layout).is_some()
 }
 
-/// Returns a name without the escapes with which tmux keeps names of sessions and windows (vis(3),
-/// C style): given such a name again it would escape the escapes.
+/// Removes the escapes with which tmux stores names of sessions and windows (vis(3), C style).
+///
+/// tmux would escape an escaped name again.
 pub fn unescaped(name: &str) -> String {
     let mut plain = String::with_capacity(name.len());
     let mut rest = name.chars().peekable();
@@ -68,7 +71,7 @@ pub fn unescaped(name: &str) -> String {
                             rest.next();
                         }
                     }
-                    // A byte that is no text.
+                    // A byte that is not valid UTF-8.
                     _ => plain.push(each),
                 }
                 continue;
@@ -84,7 +87,7 @@ pub fn unescaped(name: &str) -> String {
     plain
 }
 
-/// Returns how many panes a layout's text has. `None`: it is no text of tmux's.
+/// Returns the number of panes in a layout. `None`: the text is not a tmux layout.
 pub fn panes(text: &str) -> Option<usize> {
     Layout::parse(text.as_bytes()).ok().map(|layout| layout.panes().count())
 }
@@ -96,7 +99,7 @@ fn pane_of(cell: &Cell) -> Option<PaneId> {
     }
 }
 
-/// Takes panes out of a tree. A cell that is left with one child is that child.
+/// Removes panes from a tree. A cell with one remaining child becomes that child.
 fn without(cell: Cell, aside: &[PaneId]) -> Option<Cell> {
     let Cell { w, h, x, y, kind } = cell;
     let inner = |cells: Vec<Cell>| -> Vec<Cell> { cells.into_iter().filter_map(|cell| without(cell, aside)).collect() };

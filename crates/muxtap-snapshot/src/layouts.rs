@@ -1,4 +1,4 @@
-//! Layouts of windows, kept by name.
+//! Layouts of windows, stored by name.
 
 use muxtap_engine::{Server, ValueList};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use super::{
 use muxtap_api::{Error, ErrorCode, Result, WindowInfo};
 use muxtap_core::protocol::command::Command;
 
-/// Keeps a window's layout. Errors: `NOT_FOUND`, `CONFLICT` where one of that name is there.
+/// Saves a window's layout. Errors: `NOT_FOUND`, `CONFLICT` if the name exists.
 pub async fn save(store: &Store, server: &Server, request: &LayoutRequest) -> Result<LayoutAnswer> {
     check_name(&request.name)?;
     server.follow_for_layouts().await?;
@@ -34,7 +34,7 @@ pub async fn save(store: &Store, server: &Server, request: &LayoutRequest) -> Re
     Ok(answer)
 }
 
-/// Lists what is kept. A file that is damaged is left out.
+/// Lists the stored layouts. A damaged file is skipped.
 pub async fn list(store: &Store) -> Result<LayoutList> {
     let read = |store: &Store| {
         let names = store.names(Kind::Layout)?;
@@ -44,7 +44,7 @@ pub async fn list(store: &Store) -> Result<LayoutList> {
     store.run(read).await
 }
 
-/// Removes one. Error: `NOT_FOUND`.
+/// Removes a layout. Error: `NOT_FOUND`.
 pub async fn remove(store: &Store, name: &str) -> Result<()> {
     let name = name.to_owned();
     store.run(move |store| store.remove(Kind::Layout, &name)).await
@@ -59,8 +59,9 @@ fn answer(name: &str, file: &Value) -> Result<LayoutAnswer> {
     Ok(LayoutAnswer { name: name.to_owned(), layout: text, panes: panes as u64, width: size(0), height: size(1) })
 }
 
-/// Gives a window a layout that was kept. Errors: `NOT_FOUND`; `CONFLICT` where the window has more
-/// or fewer panes.
+/// Applies a stored layout to a window.
+///
+/// Errors: `NOT_FOUND`; `CONFLICT` if the window has another number of panes.
 pub async fn restore(
     store: &Store,
     server: &Server,
@@ -84,7 +85,7 @@ pub async fn restore(
     let mut orders = vec![
         resize.clone(),
         Command::new("select-layout").opt("-t", &window.id).end_of_flags().arg(&kept.layout),
-        // 3.2a gives the window the layout's size.
+        // 3.2a has resized the window to the layout.
         resize,
     ];
     if !was_fixed {

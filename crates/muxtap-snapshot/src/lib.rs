@@ -1,7 +1,7 @@
 //! Snapshots of sessions, layouts of windows and groups of panes, by name: `docs/snapshots.md`.
 //!
-//! `model` is what a snapshot holds, `file` its form on disk, `import` other programs' forms,
-//! `diff` compares two: all pure. `save` and `restore` ask a server through its handle.
+//! `model` is the content of a snapshot, `file` its format on disk, `import` other programs'
+//! formats, `diff` compares two: all pure. `save` and `restore` use a server through its handle.
 
 pub mod answers;
 mod diff;

@@ -1,33 +1,34 @@
-//! Limits of snapshots. `docs/limits.md` explains them.
+//! Limits of snapshots; `docs/limits.md` explains them.
 
-/// Bytes of a snapshot's or layout's file, and of a text that is imported.
+/// The maximum size of a snapshot's or layout's file, and of an imported text, in bytes.
 pub const FILE_BYTES: u64 = 64 << 20;
-/// Values of an imported JSON text.
+/// The maximum number of values in an imported JSON text.
 pub const JSON_VALUES: usize = 2_000_000;
-/// Bytes of an imported YAML text.
+/// The maximum size of an imported YAML text, in bytes.
 pub const YAML_BYTES: usize = 1 << 20;
-/// Values of a YAML text, those behind its aliases included.
+/// The maximum number of values in a YAML text, with its aliases expanded.
 pub const YAML_VALUES: usize = 100_000;
-/// Bytes of the texts of a YAML text, those behind its aliases included.
+/// The maximum size of the strings in a YAML text, with its aliases expanded, in bytes.
 pub const YAML_TEXT: usize = 16 << 20;
-/// Bytes of the directories and lines of all panes of a file that is read: what stands there once
-/// may be meant for each.
+/// The maximum size of the directories and lines of all panes of a file, in bytes.
+///
+/// One value in the file may apply to every pane.
 pub const PANE_TEXT: usize = 64 << 20;
-/// Values of a YAML text inside each other.
+/// The maximum nesting depth of values in a YAML text.
 pub const YAML_DEPTH: usize = 64;
-/// Bytes of a name of a snapshot, a layout or a group.
+/// The maximum length of the name of a snapshot, a layout or a group, in bytes.
 pub const NAME_BYTES: usize = 100;
-/// Lines of a pane's history that a snapshot keeps.
+/// The maximum number of a pane's history lines in a snapshot.
 pub const HISTORY_LINES: u32 = 10_000;
-/// Bytes of the history of all panes of a snapshot.
+/// The maximum size of the history of all panes in a snapshot, in bytes.
 pub const HISTORY_BYTES: usize = 32 << 20;
-/// Windows of a snapshot.
+/// The maximum number of windows in a snapshot.
 pub const WINDOWS: usize = 1000;
-/// Panes of one of its windows.
+/// The maximum number of panes in a window of a snapshot.
 pub const PANES: usize = 500;
-/// Lines of an import's answer that say what the file would run.
+/// The maximum number of lines in an import's response that say what the file would run.
 pub const RUNS_SHOWN: usize = 100;
-/// Characters of one of them.
+/// The maximum length of one of these lines, in characters.
 pub const RUN_CHARS: usize = 1000;
-/// Panes of a group.
+/// The maximum number of panes in a group.
 pub const GROUP_PANES: usize = 256;

@@ -1,4 +1,4 @@
-//! Snapshots by name: what the faces ask.
+//! Operations on snapshots by name, for the interfaces.
 
 use std::path::Path;
 
@@ -25,23 +25,25 @@ use super::{
 use muxtap_api::{Error, ErrorCode, Result};
 
 impl Store {
-    /// Keeps sessions of a server as they are. Errors: `NOT_FOUND`, `CONFLICT` where a snapshot of
-    /// that name is there, `INVALID_ARGUMENT`, `TMUX_UNAVAILABLE`.
+    /// Saves sessions of a server.
+    ///
+    /// Errors: `NOT_FOUND`, `CONFLICT` if a snapshot of that name exists, `INVALID_ARGUMENT`,
+    /// `TMUX_UNAVAILABLE`.
     pub async fn save(&self, server: &Server, request: &SaveRequest) -> Result<SavedAnswer> {
         check_name(&request.name)?;
         let wanted = Wanted { sessions: request.sessions.clone(), history: request.history, env: request.env.clone() };
         let (snapshot, notes) = save::save(server, &wanted).await?;
-        // The variables of another host, or of another user's server, are not the user's choice.
+        // The user did not choose the variables of another host, or of another user's server.
         let is_own = server.is_local() && server.is_of_this_user();
         self.keep(&request.name, snapshot, request.replace, notes, is_own).await
     }
 
-    /// Keeps another program's file. Errors: `INVALID_ARGUMENT`, `CONFLICT`.
+    /// Imports another program's file. Errors: `INVALID_ARGUMENT`, `CONFLICT`.
     pub async fn import(&self, name: &str, request: &ImportRequest) -> Result<SavedAnswer> {
         check_name(name)?;
         let (text, format) = (request.text.clone(), request.format);
         let (_, import::Imported { mut snapshot, left_out }) = self.run(move |_| import::read(&text, format)).await?;
-        // Of another muxtap's file: it says when that one saved it.
+        // Another muxtap's file contains the time at which that one saved it.
         snapshot.saved.clear();
         let mut notes = Vec::new();
         if !left_out.is_empty() {
@@ -87,8 +89,10 @@ impl Store {
         self.run(move |store| store.read_snapshot(&name)).await
     }
 
-    /// Returns what a restore of these sessions (none: all) would run, for a person who is asked. Error:
-    /// `RESOURCE_LIMIT` where that is more than a person is shown.
+    /// Returns what a restore of these sessions (empty: all) would run, for the person who confirms
+    /// it.
+    ///
+    /// Error: `RESOURCE_LIMIT` if that is more than a person is shown.
     pub async fn what_runs(&self, name: &str, sessions: &[String]) -> Result<Vec<String>> {
         let sessions = chosen(&self.snapshot(name).await?.0, sessions)?;
         runs::whole(&Snapshot { saved: String::new(), sessions }).ok_or_else(|| {
@@ -101,7 +105,7 @@ impl Store {
         })
     }
 
-    /// Lists the snapshots. One that cannot be read is listed with why.
+    /// Lists the snapshots. An unreadable one is listed with the reason.
     pub async fn list(&self) -> Result<SnapshotList> {
         let list = |store: &Self| {
             let info = |name: String| match store.read_snapshot(&name) {
@@ -121,7 +125,7 @@ impl Store {
         self.run(list).await
     }
 
-    /// Returns a snapshot's file, or one session of it as a file of its own.
+    /// Returns a snapshot's file, or one session of it as a separate file.
     pub async fn show(&self, name: &str, query: &ShowQuery) -> Result<Value> {
         let (snapshot, saved_here) = self.snapshot(name).await?;
         let Some(session) = &query.session else {
@@ -139,7 +143,7 @@ impl Store {
         Ok(file::write_session(&session, if query.run { Programs::Typed } else { Programs::Kept }))
     }
 
-    /// Compares a snapshot with another one, or with its sessions as they are now.
+    /// Compares a snapshot with another one, or with the current sessions of its names.
     pub async fn diff(&self, server: &Server, name: &str, query: &DiffQuery) -> Result<DiffAnswer> {
         let (from, _) = self.snapshot(name).await?;
         let to = match &query.with {
@@ -149,7 +153,7 @@ impl Store {
         Ok(DiffAnswer { differences: diff(&from, &to) })
     }
 
-    /// Makes sessions of a snapshot.
+    /// Restores sessions of a snapshot.
     pub async fn restore(&self, server: &Server, name: &str, request: &RestoreRequest) -> Result<RestoreAnswer> {
         let (snapshot, is_own) = self.snapshot(name).await?;
         restore(server, &snapshot, is_own, request).await
@@ -185,9 +189,9 @@ fn saved(name: &str, path: &Path, snapshot: &Snapshot, notes: Vec<String>) -> Sa
     }
 }
 
-/// Takes the sessions that a snapshot has as they are now, with the same variables.
+/// Reads the current sessions with a snapshot's names, and their variables of the same names.
 async fn now(server: &Server, snapshot: &Snapshot) -> Result<Snapshot> {
-    // Where no server runs there are none.
+    // Without a running server there are none.
     let there = server.sessions().await.unwrap_or_default();
     let wanted = names(snapshot);
     let sessions: Vec<String> =

@@ -1,8 +1,8 @@
-//! Makes the sessions of a snapshot.
+//! Restores the sessions of a snapshot.
 //!
-//! Each session begins with a placeholder window, whose place its first window takes. A window's
-//! panes are made in a few lines of commands, each of which tmux carries out in one go. Whatever
-//! fails, the sessions that were made are ended again.
+//! Each session begins with a placeholder window, which its first window replaces. A window's panes
+//! are made in a few lines of commands, each of which tmux executes at once. If anything fails, the
+//! sessions made so far are ended.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -24,28 +24,34 @@ use super::{
 use muxtap_api::{Error, ErrorCode, InputRequest, NewSessionRequest, Result, SpawnRequest};
 use muxtap_core::protocol::{command::Command, names::spelled};
 
-/// A server option that holds a word while a line of commands uses it: most of what takes a name or
-/// a directory expands it as a format, and no way of escaping is right on all versions (`#[`).
+/// The server option that holds a text while a line of commands uses it.
+///
+/// Most arguments for a name or a directory are expanded as formats, and no escape works on all
+/// versions (`#[`).
 const WORD: &str = "@muxtap-restore";
-/// Another one, for a directory beside a name.
+/// A second such option, for a directory beside a name.
 const DIRECTORY: &str = "@muxtap-restore-directory";
-/// The format that stands for the word.
+/// The format that expands to the text.
 const THE_WORD: &str = "#{@muxtap-restore}";
-/// Runs a program and then a shell, so that the pane stays when the program ends. Ctrl-C ends the
-/// program alone.
+/// Runs a program and then a shell, which keeps the pane when the program ends.
+///
+/// Ctrl-C ends only the program.
 const THEN_SHELL: &str = "trap : INT QUIT; \"$@\"; trap - INT QUIT; exec \"${SHELL:-/bin/sh}\" -l";
-/// Rows and columns that each pane has room for while panes are made.
+/// The columns and rows that each pane needs while panes are made.
 const ROOM: (u32, u32) = (10, 5);
-/// How long a new shell is given to show a prompt before lines are typed.
+/// How long to wait for a new shell's prompt before lines are typed.
 const PROMPT: Duration = Duration::from_secs(5);
-/// Most columns and rows of a window in tmux.
+/// The maximum number of columns and rows of a tmux window.
 const MOST_CELLS: u32 = 10_000;
 
-/// Makes sessions of a snapshot. It is carried out to its end, whether or not the future is dropped. `is_own`: it was
-/// saved here. Of any other one the variables are not set without `run`: a shell does what some of them say.
+/// Restores sessions of a snapshot. Runs to its end even if the future is dropped.
 ///
-/// Errors: `NOT_FOUND` for a session that the snapshot has not, `CONFLICT` where a session's name is
-/// taken, `READ_ONLY`, `TMUX_UNAVAILABLE`, and what tmux refuses. Nothing remains of what was made.
+/// `is_own`: the snapshot was saved here. Without `run`, the variables of any other one are not
+/// set, because a shell runs the contents of some of them.
+///
+/// Errors: `NOT_FOUND` for a session that is not in the snapshot, `CONFLICT` if a session's name is
+/// taken, `READ_ONLY`, `TMUX_UNAVAILABLE`, and tmux's own. After an error nothing that was made
+/// remains.
 pub async fn restore(
     server: &Server,
     snapshot: &Snapshot,
@@ -62,13 +68,13 @@ pub async fn restore(
             restored = restore_all(&server, &sessions, left_out, &request) => restored,
             () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
         };
-        // A caller that has gone needs no answer.
+        // The caller may have disconnected.
         let _ = sender.send(restored);
     });
     answer.await.unwrap_or_else(|_| Err(Error::internal("the restore failed halfway")))
 }
 
-/// Takes the variables out of sessions.
+/// Removes the variables from sessions, and returns their names.
 fn take_variables(sessions: &mut [Session]) -> Vec<LeftOutVariables> {
     let taken = sessions.iter_mut().map(|session| LeftOutVariables {
         session: session.name.clone(),
@@ -77,8 +83,7 @@ fn take_variables(sessions: &mut [Session]) -> Vec<LeftOutVariables> {
     taken.filter(|taken| !taken.variables.is_empty()).collect()
 }
 
-/// Returns the sessions that are asked for. What they share with sessions that are not becomes
-/// their own.
+/// Returns the requested sessions. What they share with other sessions becomes their own.
 pub fn chosen(snapshot: &Snapshot, names: &[String]) -> Result<Vec<Session>> {
     let find = |name: &str| snapshot.sessions.iter().find(|session| session.name == name);
     if let Some(name) = names.iter().find(|name| find(name).is_none()) {
@@ -87,7 +92,7 @@ pub fn chosen(snapshot: &Snapshot, names: &[String]) -> Result<Vec<Session>> {
     }
     let is_chosen = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
     let mut made: Vec<Session> = Vec::new();
-    // Bytes of what is copied: a window that a thousand link is one in the file.
+    // The size of the copies: a window that a thousand sessions link is one in the file.
     let mut copied = 0;
     let mut copy = |windows: &[Window]| {
         copied += windows.iter().map(text_bytes).sum::<usize>();
@@ -98,7 +103,7 @@ pub fn chosen(snapshot: &Snapshot, names: &[String]) -> Result<Vec<Session>> {
         }
         Ok(())
     };
-    // The session that has the windows of a group whose first session is not chosen.
+    // The session that gets the windows of a group whose first session is not chosen.
     let mut heirs: BTreeMap<&str, String> = BTreeMap::new();
     for session in snapshot.sessions.iter().filter(|session| is_chosen(&session.name)) {
         let mut session = session.clone();
@@ -133,7 +138,7 @@ pub fn chosen(snapshot: &Snapshot, names: &[String]) -> Result<Vec<Session>> {
     Ok(made)
 }
 
-/// Returns how many bytes the texts of a window's panes have.
+/// Returns the size of the texts of a window's panes, in bytes.
 fn text_bytes(window: &Window) -> usize {
     let of_pane = |pane: &Pane| {
         pane.directory.len()
@@ -143,7 +148,7 @@ fn text_bytes(window: &Window) -> usize {
     window.panes.iter().map(of_pane).sum()
 }
 
-/// Gives sessions other names.
+/// Renames sessions as requested.
 fn renamed(mut sessions: Vec<Session>, name: Option<&str>) -> Result<Vec<Session>> {
     if name.is_some_and(|name| name.is_empty() || name.contains([':', '.'])) {
         let name = name.unwrap_or_default();
@@ -165,16 +170,16 @@ fn renamed(mut sessions: Vec<Session>, name: Option<&str>) -> Result<Vec<Session
     Ok(sessions)
 }
 
-/// Everything that has been made so far.
+/// Everything made so far.
 #[derive(Default)]
 struct Made {
-    /// Ids and names of sessions.
+    /// The ids and names of sessions.
     sessions: Vec<(String, String)>,
-    /// Name of the session, index and id of each window that was made.
+    /// The session's name, the index and the id of each window.
     windows: Vec<(String, Option<u32>, String)>,
     panes: u64,
     notes: Vec<String>,
-    /// Panes in which lines are typed at the end.
+    /// The panes into which lines are typed at the end, with those lines.
     lines: Vec<(String, Vec<String>)>,
 }
 
@@ -184,7 +189,7 @@ async fn restore_all(
     left_out: Vec<LeftOutVariables>,
     request: &RestoreRequest,
 ) -> Result<RestoreAnswer> {
-    // Where no server runs nothing is taken.
+    // Without a running server no name is taken.
     let there = match server.sessions().await {
         Ok(sessions) => sessions,
         Err(error) if is_absent(&error) => Vec::new(),
@@ -244,7 +249,7 @@ fn taken_name(name: &str) -> Error {
     Error::new(ErrorCode::Conflict, message)
 }
 
-/// Ends what was made. Returns the error, with what remains.
+/// Ends the sessions made so far. Returns the error, extended by what remains.
 async fn undo(server: &Server, made: &Made, mut error: Error) -> Error {
     error.message = format!("{}; nothing was restored", error.message);
     let unzoom = |(_, _, id): &(String, Option<u32>, String)| {
@@ -253,7 +258,7 @@ async fn undo(server: &Server, made: &Made, mut error: Error) -> Error {
     };
     let zoomed: Vec<Command> = made.windows.iter().map(unzoom).collect();
     if !zoomed.is_empty() {
-        // 3.4 crashes when a session with a zoomed window ends. A window that is not there has no zoom.
+        // 3.4 crashes when a session with a zoomed window ends. A missing window has no zoom.
         let _ = server.orders("undo-restore", "windows", zoomed).await;
     }
     for (id, name) in made.sessions.iter().rev() {
@@ -265,7 +270,7 @@ async fn undo(server: &Server, made: &Made, mut error: Error) -> Error {
     error
 }
 
-/// Returns the directories that panes had and that are not there any more.
+/// Returns the panes' directories that no longer exist.
 async fn missing_directories(server: &Server, sessions: &[Session]) -> Vec<String> {
     if !server.is_local() {
         return Vec::new();
@@ -275,12 +280,12 @@ async fn missing_directories(server: &Server, sessions: &[Session]) -> Vec<Strin
     let mut all: Vec<String> = sessions.iter().map(|session| &session.directory).chain(panes).cloned().collect();
     all.sort();
     all.dedup();
-    // A file system that hangs holds up this restore alone.
+    // A file system that hangs delays only this restore.
     let look = move || all.into_iter().filter(|dir| !dir.is_empty() && !expanded(dir).is_dir()).collect();
     tokio::task::spawn_blocking(look).await.unwrap_or_default()
 }
 
-/// Returns a directory, in which `~` is the user's own.
+/// Expands `~` to the user's home directory.
 fn expanded(directory: &str) -> std::path::PathBuf {
     let home = || std::env::var_os("HOME").map(std::path::PathBuf::from);
     match directory.strip_prefix('~') {
@@ -292,9 +297,9 @@ fn expanded(directory: &str) -> std::path::PathBuf {
     }
 }
 
-/// Returns where a pane begins; `None`: wherever tmux has it.
+/// Returns the directory in which a pane begins; `None`: tmux's default.
 fn begins_in(server: &Server, directory: &str, missing: &[String]) -> Option<String> {
-    // The home directory of another host is not known here.
+    // The home directory on another host is unknown.
     let is_elsewhere = server.host_name().is_some() && directory.starts_with('~');
     let is_known = !directory.is_empty() && !is_elsewhere && !missing.iter().any(|other| other == directory);
     is_known.then(|| expanded(directory).display().to_string()).filter(|directory| directory.starts_with('/'))
@@ -315,7 +320,7 @@ async fn make_session(
     let placeholder = NewSessionRequest {
         name: Some(session.name.clone()),
         spawn: SpawnRequest {
-            // Never started: what stands there until the first window comes.
+            // A placeholder until the first window comes; the command never starts.
             command: Some(vec![":".into()]),
             cwd: begins_in(server, &session.directory, missing),
             caller_env: request.caller_env.clone(),
@@ -329,7 +334,7 @@ async fn make_session(
         Ok(created) => created,
         Err(error) if error.code == ErrorCode::Conflict => return Err(taken_name(&session.name)),
         Err(error) => {
-            // It may be there all the same, without its pane being followed.
+            // The session may exist even though following its pane failed.
             if let Ok(id) = server.session_id(&format!("={}", session.name)).await {
                 made.sessions.push((id, session.name.clone()));
             }
@@ -347,14 +352,14 @@ async fn make_session(
     }
     let mut windows: Vec<&Window> = session.windows.iter().collect();
     let current = windows.iter().position(|window| window.current);
-    // The current window comes first, where its place is known: so none was current before it.
+    // The current window comes first if its index is known: the session then has no last window.
     if let Some(current) = current.filter(|_| windows.iter().all(|window| window.index.is_some())) {
         let current = windows.remove(current);
         windows.insert(0, current);
     }
     let mut ids = Vec::new();
     for (number, window) in windows.iter().enumerate() {
-        // Whoever stops gets a restore that is taken back.
+        // A stopping daemon undoes the restore.
         server.engine().check_staying()?;
         let first = (number == 0).then_some(created.window.as_str());
         let made_window = match &window.linked {
@@ -417,15 +422,16 @@ fn untold() -> Error {
     Error::new(ErrorCode::InconsistentState, "tmux did not tell what it made")
 }
 
-/// Puts the word around commands that use it.
+/// Sets the text before commands that use it, and unsets it afterwards.
 fn with_word(word: &str, commands: impl IntoIterator<Item = Command>) -> Vec<Command> {
     let set = Command::new("set-option").flag("-s").end_of_flags().arg(WORD).arg(word);
     let unset = Command::new("set-option").flag("-s -u").end_of_flags().arg(WORD);
     std::iter::once(set).chain(commands).chain([unset]).collect()
 }
 
-/// Returns the commands with which a window takes its place: that of the placeholder, if it is the
-/// first, which is moved there before.
+/// Returns the commands that put a window in its place.
+///
+/// The first window replaces the placeholder, which is moved there before.
 fn placed(
     session: &str,
     window: &Window,
@@ -435,8 +441,8 @@ fn placed(
     let place = |index: Option<u32>| index.map(|index| format!("{session}:{index}"));
     match (first, place(window.index)) {
         (Some(placeholder), Some(place)) => {
-            // Where it stands there already tmux refuses to move it, and so it is asked first. Named by its source,
-            // a session is not renumbered.
+            // tmux refuses to move a window to its own index, hence the condition. With its source
+            // named, a session is not renumbered.
             let index = window.index.unwrap_or_default();
             let move_it = format!("{} -d -s {session}:{placeholder} -t {place}", spelled("move-window"));
             let is_elsewhere = format!("#{{!=:#{{window_index}},{index}}}");
@@ -481,7 +487,7 @@ async fn make_window(
     made: &mut Made,
 ) -> Result<String> {
     let name = &session.name;
-    // The active pane is there first, so that none was active before it.
+    // The active pane is made first: the window then has no last pane.
     let tiled: Vec<&Pane> = window.panes.iter().filter(|pane| pane.floating.is_none()).collect();
     let active = tiled.iter().position(|pane| pane.active).unwrap_or_default();
     let (before, behind) = tiled.split_at_checked(active).unwrap_or_default();
@@ -497,7 +503,7 @@ async fn make_window(
     });
     let mut commands = commands.into_iter();
     if commands.len() > 1 && server.link().has_hub() {
-        // muxtap is to know where the placeholder stands before something takes its place.
+        // muxtap must know the placeholder's index before it is replaced.
         server.orders("restore", name, commands.next()).await?;
         server.link().fresh().await?;
     }
@@ -514,13 +520,14 @@ async fn make_window(
     if let Some(size) = window.size {
         orders.push(resize(roomy(size, window.panes.len())));
     }
-    // Each new pane comes right before or right behind the first one; so of those behind the last is made first.
+    // Each new pane comes right before or after the first one: of those after it, the last is made
+    // first.
     let rest = before.iter().map(|pane| (pane, "-d -b -P")).chain(behind.iter().rev().map(|pane| (pane, "-d -P")));
     for (pane, how) in rest {
         let split = Command::new("split-window").flag(how).opt("-F", "#{pane_id}").opt("-t", first_pane);
         orders.push(Command::new("set-option").flag("-s").end_of_flags().arg(WORD).arg(directory(pane)));
         orders.push(program(in_word(split, &directory(pane)), pane, request.run));
-        // Room for the next one.
+        // Makes space for the next pane.
         orders.push(Command::new("select-layout").opt("-t", window_id).arg("tiled"));
     }
     if let Some(size) = window.size {
@@ -530,7 +537,7 @@ async fn make_window(
         orders.push(Command::new("select-layout").opt("-t", window_id).end_of_flags().arg(&window.layout));
     }
     if let Some(size) = window.size {
-        // 3.2a gives the window the layout's size, later ones give the layout the window's.
+        // 3.2a resizes the window to the layout; later versions fit the layout to the window.
         orders.push(resize(size));
     }
     orders.push(Command::new("set-option").flag("-s -u").end_of_flags().arg(WORD));
@@ -547,7 +554,7 @@ async fn make_window(
             Ok(id) => ids.push(id),
             Err(error) => {
                 made.notes.push(format!("{}: a floating pane was not made: {}", plain::name(name), error.message));
-                // Its place in the list stays.
+                // Keeps the ids aligned with the panes.
                 ids.push(String::new());
             }
         }
@@ -561,24 +568,24 @@ async fn make_window(
     Ok(window_id.to_owned())
 }
 
-/// Returns a size at which a window has room for so many panes while they are made.
+/// Returns a window size in which this many panes can be made.
 fn roomy((columns, rows): (u32, u32), panes: usize) -> (u32, u32) {
     let each_way = panes.isqrt() as u32 + 1;
     (columns.max(ROOM.0 * (each_way + 1)), rows.max(ROOM.1 * (each_way + 1)))
 }
 
-/// Whether a layout has a cell for each pane; one with a name always does.
+/// Returns whether a layout has a cell for each pane; a named one always does.
 fn layout_fits(window: &Window) -> bool {
     let tiled = window.panes.iter().filter(|pane| pane.floating.is_none()).count();
     layout::panes(&window.layout).is_none_or(|cells| cells == tiled)
 }
 
-/// Has a command begin in the word, where there is one.
+/// Starts a command in the directory that the option holds, unless it is empty.
 fn in_word(command: Command, directory: &str) -> Command {
     if directory.is_empty() { command } else { command.opt("-c", THE_WORD) }
 }
 
-/// Adds what runs in a pane: a shell, or its program again.
+/// Adds the pane's program: nothing for a shell, or its saved program.
 fn program(command: Command, pane: &Pane, run: bool) -> Command {
     if !run || pane.argv.is_empty() {
         return command;
@@ -605,7 +612,7 @@ async fn float(
     told.into_iter().find(|told| told.starts_with('%')).ok_or_else(untold)
 }
 
-/// Returns the commands that give a window and its panes what is not in the layout.
+/// Returns the commands that set everything of a window and its panes beyond the layout.
 fn finish(window: &Window, id: &str, panes: &[String]) -> Vec<Command> {
     let set = |word: &str| Command::new("set-option").flag("-s").end_of_flags().arg(WORD).arg(word);
     let mut orders = Vec::new();
@@ -620,7 +627,8 @@ fn finish(window: &Window, id: &str, panes: &[String]) -> Vec<Command> {
     }
     orders.push(Command::new("set-option").flag("-s -u").end_of_flags().arg(WORD));
     if window.size.is_some() && !window.fixed_size {
-        // `resize-window` fixes the size (N20); what attaches later is to have its own.
+        // `resize-window` fixes the size (N20); clients that attach later must be able to resize
+        // it.
         orders.push(Command::new("set-option").flag("-w -u").opt("-t", id).arg("window-size"));
     }
     let select = |wanted: fn(&Pane) -> bool| {
@@ -630,7 +638,7 @@ fn finish(window: &Window, id: &str, panes: &[String]) -> Vec<Command> {
     if window.synchronized {
         orders.push(Command::new("set-option").flag("-w").opt("-t", id).arg("synchronize-panes").arg("on"));
     }
-    // Last: whatever selects or resizes a pane ends it.
+    // The zoom comes last: selecting or resizing a pane ends it.
     if window.zoomed
         && let Some((_, active)) = both().find(|(pane, _)| pane.active)
     {
@@ -640,9 +648,10 @@ fn finish(window: &Window, id: &str, panes: &[String]) -> Vec<Command> {
 }
 
 async fn type_lines(server: &Server, pane: &str, lines: &[String]) -> Result<()> {
-    // Followed first, so that what it answers is not lost.
+    // Followed first, to lose none of its output.
     let pane = server.pane(pane).await?;
-    // What is typed before its prompt stands there twice; a shell that shows none that is known gets it all the same.
+    // A line typed before the prompt appears twice. A shell whose prompt is not recognized gets the
+    // lines all the same.
     let _ = pane.wait().prompt().timeout(PROMPT).await;
     for line in lines {
         pane.type_text(line.as_str()).await?;
@@ -652,9 +661,9 @@ async fn type_lines(server: &Server, pane: &str, lines: &[String]) -> Result<()>
     Ok(())
 }
 
-/// Looks at what was made, and notes where it is not as it was saved.
+/// Reads the result, and notes the differences from the snapshot.
 async fn compare(server: &Server, wanted: &[Session], made: &mut Made) {
-    // Without an answer the layouts are said to differ.
+    // If this fails, the layouts are reported as different.
     let _ = server.follow_for_layouts().await;
     let sessions = made.sessions.iter().map(|(id, _)| id.clone()).collect();
     let now = match save::structure(server, &sessions).await {

@@ -1,4 +1,4 @@
-//! What a snapshot would run, in words: what a person looks at before a restore with `run`.
+//! What a snapshot would run, in words, for the person who confirms a restore with `run`.
 
 use muxtap_base::quoting::shell_word;
 
@@ -7,12 +7,13 @@ use super::{
     model::Snapshot,
 };
 
-/// Spaces in a row that are shown as they are.
+/// The number of successive spaces that are shown unchanged.
 const SPACES: usize = 8;
 
-/// Returns what a restore with `run` would do beyond making panes: variables first, since a shell does what some of
-/// them say (`PROMPT_COMMAND`, `BASH_ENV`), then programs and lines. Of more than `RUNS_SHOWN` the last line counts
-/// the rest.
+/// Returns what a restore with `run` would do beyond making panes.
+///
+/// Variables come first, since a shell runs the contents of some (`PROMPT_COMMAND`, `BASH_ENV`),
+/// then programs and lines. Beyond `RUNS_SHOWN`, the last line counts the rest.
 pub fn shown(snapshot: &Snapshot) -> Vec<String> {
     let mut all = lines(snapshot);
     let mut shown: Vec<String> = all.by_ref().take(RUNS_SHOWN).map(|line| cut(&line)).collect();
@@ -23,7 +24,9 @@ pub fn shown(snapshot: &Snapshot) -> Vec<String> {
     shown
 }
 
-/// Returns all that a restore with `run` would do, for a person who says yes to it. `None`: it is more than is shown.
+/// Returns everything that a restore with `run` would do, for the person who confirms it.
+///
+/// `None`: more than is shown.
 pub fn whole(snapshot: &Snapshot) -> Option<Vec<String>> {
     let all: Vec<String> = lines(snapshot).take(RUNS_SHOWN + 1).collect();
     let fits = all.len() <= RUNS_SHOWN && all.iter().all(|line| line.chars().count() <= RUN_CHARS);
@@ -51,7 +54,7 @@ fn lines(snapshot: &Snapshot) -> impl Iterator<Item = String> {
     variables.chain(programs).map(|line| with_spaces(&line))
 }
 
-/// Returns a line in which many spaces in a row are counted: what stands behind them would be out of sight.
+/// Replaces many successive spaces by their number: text behind them would be out of sight.
 fn with_spaces(line: &str) -> String {
     let (mut shown, mut spaces) = (String::with_capacity(line.len()), 0);
     for character in line.chars().map(Some).chain([None]) {
@@ -68,7 +71,7 @@ fn with_spaces(line: &str) -> String {
     shown
 }
 
-/// Cuts a line that is too long in its middle, and says so: its end may be what matters.
+/// Cuts an overlong line in its middle, and says so: its end may be what matters.
 fn cut(line: &str) -> String {
     let most = line.chars().count();
     if most <= RUN_CHARS {

@@ -1,4 +1,4 @@
-//! Takes a snapshot: one look at tmux's lists, then the kernel's view of what runs.
+//! Takes a snapshot: one read of tmux's lists, then the kernel's view of the programs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,14 +15,14 @@ use super::{
 use muxtap_api::{CaptureRequest, Error, ErrorCode, Result};
 use muxtap_core::protocol::{command::Command, ids::PaneId};
 
-/// The choice of what is kept.
+/// The requested content of a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Ids or names of sessions; none: all.
+    /// The ids or names of sessions; empty: all.
     pub sessions: Vec<String>,
-    /// Lines of history of each pane.
+    /// The number of history lines of each pane.
     pub history: u32,
-    /// Names of variables that are safe to keep.
+    /// The names of variables that are safe to store.
     pub env: Vec<String>,
 }
 
@@ -57,13 +57,14 @@ const PANE: [&str; 14] = [
     "pane_top",
 ];
 
-/// How often the lists are asked for again when they contradict each other.
+/// The maximum number of reads of lists that contradict each other.
 const TRIES: u32 = 3;
 
-/// Takes a snapshot of a server's sessions. Also returns what could not be kept as it is.
+/// Takes a snapshot of a server's sessions. Also returns notes about what could not be saved
+/// unchanged.
 ///
-/// Errors: `NOT_FOUND` for a session that is not there, or where there is none; `INVALID_ARGUMENT`;
-/// `INCONSISTENT_STATE` where tmux's lists contradict each other; `TMUX_UNAVAILABLE`.
+/// Errors: `NOT_FOUND` for a missing session, or without any session; `INVALID_ARGUMENT`;
+/// `INCONSISTENT_STATE` if tmux's lists contradict each other; `TMUX_UNAVAILABLE`.
 pub async fn save(server: &Server, wanted: &Wanted) -> Result<(Snapshot, Vec<String>)> {
     if wanted.history > HISTORY_LINES {
         return Err(Error::invalid(format!("history: {} lines; at most {HISTORY_LINES} are kept", wanted.history)));
@@ -76,7 +77,8 @@ pub async fn save(server: &Server, wanted: &Wanted) -> Result<(Snapshot, Vec<Str
     let mut tries = 1;
     let mut taken = loop {
         match look(server, &ids).await {
-            // Lists are one line of commands; a pane that dies in between is missing from one of them.
+            // Lists are one line of commands; a pane that dies in between is missing from one of
+            // them.
             Err(error) if error.code == ErrorCode::InconsistentState && tries < TRIES => tries += 1,
             taken => break taken?,
         }
@@ -112,17 +114,17 @@ pub async fn save(server: &Server, wanted: &Wanted) -> Result<(Snapshot, Vec<Str
     Ok((snapshot, notes))
 }
 
-/// Returns the sessions with these ids (none: all) as tmux lists them, without what runs there.
+/// Returns the sessions with these ids (empty: all) as tmux lists them, without programs.
 pub async fn structure(server: &Server, ids: &HashSet<String>) -> Result<Snapshot> {
     Ok(look(server, ids).await?.snapshot)
 }
 
-/// The lists' rows.
+/// The parsed lists.
 struct Taken {
     snapshot: Snapshot,
-    /// The ids of its sessions.
+    /// The ids of the sessions.
     ids: Vec<String>,
-    /// The numbers of session, window and pane, and the pane's id.
+    /// The positions of session, window and pane, and the pane's id.
     places: Vec<(usize, usize, usize, PaneId)>,
     notes: Vec<String>,
 }
@@ -136,7 +138,7 @@ async fn look(server: &Server, wanted: &HashSet<String>) -> Result<Taken> {
     let lists = server.values(&lists).await?;
     let [sessions, windows, panes] = lists.as_slice() else { return Err(contradiction("a list is missing")) };
     let mut taken = Taken { snapshot: Snapshot::default(), ids: Vec::new(), places: Vec::new(), notes: Vec::new() };
-    // Where a window was seen first: its session's name and its index.
+    // Where each window was seen first: its session's name and its index.
     let mut seen: HashMap<&str, (String, u32)> = HashMap::new();
     let mut groups: HashMap<&str, String> = HashMap::new();
     for row in sessions {
@@ -167,7 +169,7 @@ async fn look(server: &Server, wanted: &HashSet<String>) -> Result<Taken> {
                 match row.get(1).map(|id| (id, seen.get(id.as_str()))) {
                     Some((_, Some(first))) => {
                         made.window.linked = Some(first.clone());
-                        // What it is stands there.
+                        // The panes are stored with that window.
                         made.window.panes.clear();
                     }
                     Some((id, None)) => {
@@ -249,13 +251,14 @@ fn window(row: &[String], panes: &[&Vec<String>], notes: &mut Vec<String>, sessi
     Ok(MadeWindow { window, ids: order })
 }
 
-/// Builds the error for lists of tmux's that do not fit each other.
+/// Builds the error for tmux lists that contradict each other.
 pub fn contradiction(what: &str) -> Error {
     Error::new(ErrorCode::InconsistentState, format!("tmux's lists contradict each other: {what}; ask again"))
 }
 
-/// Returns the variables of a session that were marked safe. One that only the server has counts,
-/// where it is named without a star.
+/// Returns the variables of a session that were marked safe.
+///
+/// A variable that only the server has is included if it is named without `*`.
 async fn environment(server: &Server, id: &str, safe: &[String]) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     if safe.is_empty() {
@@ -275,7 +278,8 @@ async fn environment(server: &Server, id: &str, safe: &[String]) -> Result<BTree
             names.push(pattern);
         }
         for name in names {
-            // Asked one by one: a value may hold line ends. A name that is none, or unknown, has no value.
+            // One by one, because a value may contain line ends. An invalid or unknown name has no
+            // value.
             let mut value = ask(false, Some(name)).await;
             if value.is_err() && !pattern.contains('*') {
                 value = ask(true, Some(name)).await;

@@ -1,9 +1,10 @@
-//! The mark of a snapshot that was saved here: an HMAC of its file by a key of the store.
+//! The seal of a snapshot that was saved here: an HMAC of its file with a key of the store.
 //!
-//! What a file of somebody else's says is not done by itself (`docs/snapshots.md`), and such a file must not pass for
-//! one of these: it can say anything but this mark. The key lies beside the folder of the snapshots, not in it, and is the
-//! user's alone: a folder that is unpacked over this one brings no key. A file that came by another way than `save`, that
-//! was changed, or that has the name of another one, has no mark that fits.
+//! A restore does not set the variables of a file from elsewhere without `run`
+//! (`docs/snapshots.md`), and such a file must not pass for a saved one: it can contain anything
+//! but a valid seal. The key is beside the folder of the snapshots, not in it, and only the user
+//! can read it: a folder that is unpacked over this one brings no key. A file that came by another
+//! way than `save`, was changed, or has the name of another one, has no valid seal.
 
 use std::{
     io,
@@ -19,21 +20,23 @@ use sha2::Sha256;
 
 use super::file::OWN;
 
-/// The key under which the mark stands in muxtap's own part of a file.
+/// The key of the seal in muxtap's part of a file.
 const SEAL: &str = "seal";
-/// Random bytes of the store's key.
+/// The number of random bytes in the store's key.
 const KEY_BYTES: usize = 32;
-/// The longest file of a key that is read, in bytes.
+/// The maximum size of the key's file, in bytes.
 const KEY_FILE_BYTES: u64 = 4096;
 
-/// Returns the path of the key of a folder of snapshots.
+/// Returns the path of the key for a folder of snapshots.
 fn key_file(folder: &Path) -> PathBuf {
     let mut path = folder.as_os_str().to_owned();
     path.push("-seal.key");
     path.into()
 }
 
-/// Marks a file as saved here. Makes the key the first time. Error: `CONFLICT` where the key is not the user's alone.
+/// Seals a file as saved here. The first call creates the key.
+///
+/// Error: `CONFLICT` if others can access the key.
 pub(super) fn seal(folder: &Path, name: &str, file: &mut Value) -> Result<()> {
     let path = key_file(folder);
     let refuse = |why: &dyn std::fmt::Display| {
@@ -53,7 +56,7 @@ pub(super) fn seal(folder: &Path, name: &str, file: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Takes the mark out of a file. Returns whether it says that the file was saved here, as it is.
+/// Removes the seal from a file. Returns whether the file was saved here and has not changed.
 pub(super) fn unseal(folder: &Path, name: &str, file: &mut Value) -> bool {
     let Some(own) = file.get_mut(OWN).and_then(Value::as_object_mut) else { return false };
     let Some(Value::String(mark)) = own.remove(SEAL) else { return false };
@@ -67,9 +70,9 @@ pub(super) fn unseal(folder: &Path, name: &str, file: &mut Value) -> bool {
     }
 }
 
-/// Returns the HMAC of a snapshot's name and its file without the mark.
+/// Returns the HMAC of a snapshot's name and its file without the seal.
 fn mac(mut key: Hmac<Sha256>, name: &str, file: &Value) -> Hmac<Sha256> {
-    // No name holds a NUL.
+    // A name contains no NUL.
     key.update(name.as_bytes());
     key.update(&[0]);
     key.update(file.to_string().as_bytes());
@@ -108,7 +111,8 @@ mod tests {
             (is_own, file)
         };
         assert_eq!(read(&sealed, &here), (true, plain.clone()));
-        // Another store's, none, one that is changed, and one whose key is gone.
+        // Another store's, an unsealed one, a changed one, a malformed seal, and one without its
+        // key.
         let mut other = plain.clone();
         seal(&there, "a", &mut other).unwrap();
         let mut changed = sealed.clone();

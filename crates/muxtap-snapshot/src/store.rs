@@ -1,4 +1,4 @@
-//! Where snapshots and layouts are kept: a file each, for their user alone.
+//! The files of snapshots and layouts: one each, which only their user can read.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ pub struct Store {
     pub layouts: PathBuf,
 }
 
-/// The kind of what is kept.
+/// The kind of a stored file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Snapshot,
@@ -38,8 +38,9 @@ impl Kind {
     }
 }
 
-/// Checks the name of a snapshot, layout or group: it becomes a file's or an option's name, and is
-/// written behind `-t %`. Error: `INVALID_ARGUMENT`.
+/// Checks the name of a snapshot, layout or group. Error: `INVALID_ARGUMENT`.
+///
+/// A name becomes part of a file's or an option's name, and follows `-t %`.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let invalid = |why: &str| Err(Error::invalid(format!("name: {name:?} {why}")));
     match name.chars().next() {
@@ -57,7 +58,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 }
 
 impl Store {
-    /// Runs what reads or writes files elsewhere: a file system that hangs holds up only who asked.
+    /// Reads or writes files on another thread: a file system that hangs delays only the caller.
     pub async fn run<T: Send + 'static>(&self, look: impl FnOnce(&Self) -> Result<T> + Send + 'static) -> Result<T> {
         let store = self.clone();
         let done = tokio::task::spawn_blocking(move || look(&store)).await;
@@ -76,7 +77,7 @@ impl Store {
         Ok(self.dir(kind).join(format!("{name}.json")))
     }
 
-    /// Returns the names of what is kept, sorted.
+    /// Returns the names of the stored files, sorted.
     pub(crate) fn names(&self, kind: Kind) -> Result<Vec<String>> {
         let dir = self.dir(kind);
         match check_private_folder(dir) {
@@ -98,8 +99,10 @@ impl Store {
         Ok(names)
     }
 
-    /// Reads one. Errors: `NOT_FOUND`; `CONFLICT` for a file that is not the user's; `INCONSISTENT_STATE` for one
-    /// that is damaged.
+    /// Reads a file.
+    ///
+    /// Errors: `NOT_FOUND`; `CONFLICT` for a file that is not the user's; `INCONSISTENT_STATE` for
+    /// a damaged one.
     pub(crate) fn read(&self, kind: Kind, name: &str) -> Result<Value> {
         let path = self.path(kind, name)?;
         let unreadable = |error: io::Error| self.unreadable(kind, name, &path, &error);
@@ -132,8 +135,8 @@ impl Store {
         Error::not_found(format!("no {word} {name:?}; {known}"))
     }
 
-    /// Writes one, whole or not at all. Error: `CONFLICT` where one of that name is there and is not
-    /// to be replaced.
+    /// Writes a file, whole or not at all. Error: `CONFLICT` if the name exists and `replace` is
+    /// false.
     pub(crate) fn write(&self, kind: Kind, name: &str, value: &Value, replace: bool) -> Result<PathBuf> {
         let path = self.path(kind, name)?;
         let text = serde_json::to_string_pretty(value).map_err(|error| Error::internal(format!("{error}")))?;
@@ -154,7 +157,7 @@ impl Store {
         }
     }
 
-    /// Removes one. Error: `NOT_FOUND`.
+    /// Removes a file. Error: `NOT_FOUND`.
     pub(crate) fn remove(&self, kind: Kind, name: &str) -> Result<()> {
         let path = self.path(kind, name)?;
         fs::remove_file(&path).map_err(|error| self.unreadable(kind, name, &path, &error))

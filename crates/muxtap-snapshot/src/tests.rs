@@ -36,7 +36,7 @@ fn session(name: &str, windows: Vec<Window>) -> Session {
     Session { name: name.into(), directory: "/tmp".into(), windows, ..Session::default() }
 }
 
-/// Three sessions: one, one that shares its windows, one that links one of them.
+/// Three sessions: an ordinary one, one that shares its windows, and one that links one of them.
 fn shared() -> Snapshot {
     let grouped =
         Session { grouped_with: Some("a".into()), current: Some(2), windows: Vec::new(), ..session("b", Vec::new()) };
@@ -52,7 +52,7 @@ fn a_snapshot_reads_back_what_it_wrote() {
 }
 
 fn text() -> impl Strategy<Value = String> {
-    // A text that is empty, or that another program's short form stands for, is not kept as it is.
+    // An empty text, or another program's short form, does not survive a round trip.
     "[^/~$ ]{1,12}".prop_filter("a word", |text| !matches!(text.as_str(), "." | "blank" | "pane" | "null"))
 }
 
@@ -150,7 +150,7 @@ fn panes_are_numbered_as_they_stand_and_floating_ones_are_taken_out() {
     assert_eq!(found.tiled, [7, 3, 9].map(PaneId));
     assert!(found.text.ends_with("80x24,0,0[80x12,0,0,0,80x11,0,13{40x11,0,13,1,39x11,41,13,2}]"), "{}", found.text);
     assert_eq!((found.size, layout::panes(&found.text)), ((80, 24), Some(3)));
-    // 3.7c writes a floating pane among the tiled ones, too.
+    // 3.7c writes a floating pane among the tiled ones too.
     let floating = layout::numbered("7bff,80x24,0,0[80x24,0,0,0,40x6,4,2,1]<40x6,4,2,1>", &[PaneId(1)]).unwrap();
     assert_eq!((floating.text.as_str(), floating.tiled), ("b25d,80x24,0,0,0", vec![PaneId(0)]));
     assert_eq!(layout::numbered("tiled", &[]), None);
@@ -335,7 +335,7 @@ fn smug_files_are_read() {
     assert_eq!(session.environment["A"], "b");
 }
 
-/// Each key that smug's README has.
+/// Each key in smug's README.
 #[test]
 fn each_key_of_smug_is_read_or_left_out() {
     let text = "session: blog\nroot: ~/blog\nbefore_start:\n  - docker-compose up -d\nenv:\n  FOO: BAR\nstop:\n  - docker stop \
@@ -365,7 +365,7 @@ fn each_key_of_smug_is_read_or_left_out() {
         ]
     );
     assert_eq!(panes(1), [("~/blog/services", String::new()), ("~/blog/services", "clear".to_owned())]);
-    // What runs before and after stands nowhere.
+    // Commands that run before and after are nowhere.
     let written = file::write(&snapshot).to_string();
     assert!(!written.contains("up -d") && !written.contains("docker stop"), "{written}");
 }

@@ -1,7 +1,7 @@
-//! YAML as values, from the events of `saphyr-parser`.
+//! Parses YAML to values, from the events of `saphyr-parser`.
 //!
-//! A few bytes of YAML can stand for gigabytes by aliases of aliases, so what is built is counted.
-//! Keys and scalars have the types of YAML 1.2's core schema.
+//! A few bytes of YAML can expand to gigabytes through aliases of aliases, hence the budget. Keys
+//! and scalars have the types of YAML 1.2's core schema.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Number, Value};
 
 use super::limits::{YAML_BYTES, YAML_DEPTH, YAML_TEXT, YAML_VALUES};
 
-/// Reads the first document of a text. Error: `INVALID_ARGUMENT`, with the line.
+/// Parses the first document of a text. Error: `INVALID_ARGUMENT`, with the line.
 pub fn read(text: &str) -> Result<Value> {
     if text.len() > YAML_BYTES {
         return Err(Error::invalid(format!("text: {} bytes of YAML; at most {YAML_BYTES} are read", text.len())));
@@ -28,7 +28,7 @@ pub fn read(text: &str) -> Result<Value> {
     Ok(builder.root.unwrap_or_default())
 }
 
-/// A list or mapping that is being read, and the anchor that it has.
+/// A list or mapping that is being read, and its anchor.
 enum Open {
     List(Vec<Value>, usize),
     Mapping(Map<String, Value>, Option<String>, usize),
@@ -55,7 +55,7 @@ impl Builder {
             },
             Event::Alias(anchor) => {
                 let size = self.anchors.get(&anchor).map(|(_, size)| *size).ok_or("an alias without its anchor")?;
-                // Before it is copied.
+                // Counted before it is copied.
                 self.count(size)?;
                 let value = self.anchors.get(&anchor).map(|(value, _)| value.clone());
                 self.add(value.unwrap_or_default())
@@ -83,7 +83,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Takes a value that is complete.
+    /// Adds a complete value.
     fn close(&mut self, value: Value, anchor: usize) -> std::result::Result<(), String> {
         let bytes = value.as_str().map_or(0, str::len);
         self.count(Size { values: 1, bytes })?;
@@ -114,7 +114,7 @@ impl Builder {
     }
 }
 
-/// Merges mappings (`<<: *anchor`): what stands there itself counts.
+/// Merges mappings (`<<: *anchor`); existing fields take precedence.
 fn merge(fields: &mut Map<String, Value>, value: Value) {
     match value {
         Value::Object(more) => {
@@ -127,11 +127,11 @@ fn merge(fields: &mut Map<String, Value>, value: Value) {
     }
 }
 
-/// The size of what is built.
+/// The size of the values that were built.
 #[derive(Clone, Copy, Default)]
 struct Size {
     values: usize,
-    /// Bytes of its texts.
+    /// The size of the texts, in bytes.
     bytes: usize,
 }
 

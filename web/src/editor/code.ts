@@ -1,5 +1,7 @@
-// The editor of files: CodeMirror 6. It lives in a shadow root, so that its styles come as constructed sheets: the page's
-// policy allows no other.
+// The editor of files: CodeMirror 6.
+//
+// CodeMirror is in a shadow root: its styles are then constructed sheets, the only ones that the
+// page's policy allows.
 
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 import { bracketMatching, indentOnInput, indentUnit } from "@codemirror/language";
@@ -36,7 +38,7 @@ export function create(text: string, name: string, readOnly: boolean, on: { chan
         state: EditorState.create({
             doc: text,
             extensions: [
-                // A file keeps its line ends; one that has several kinds keeps each as it is.
+                // A file keeps its line ends; a file with several kinds keeps each as it is.
                 EditorState.lineSeparator.of(text.includes("\r\n") && /^(?:[^\r\n]|\r\n)*$/.test(text) ? "\r\n" : "\n"),
                 lineNumbers(),
                 highlightActiveLineGutter(),

@@ -1,4 +1,5 @@
-// Agents: what each does, what it asks with its answers as buttons, its last lines; and what waits for a person's yes.
+// Agents: their states, their questions with answers as buttons, their last lines; and requests
+// that need approval.
 
 import { type App, http, isAsking, messageOf, paneName, serverName } from "../app";
 import { button, clean, fill, h, type Kept, Keyed, order, write } from "../dom";
@@ -6,12 +7,19 @@ import { writeRuns } from "../draw";
 import type { Agent, Approval, PaneInfo } from "../types";
 import { badgeText } from "./tile";
 
-/** Rows of an agent's screen that are shown with it. */
+/** Rows of an agent's screen that are shown. */
 const ROWS = 12;
-/** Characters of a line of a question: more than the daemon tells of a whole one. */
+/**
+ * Maximum length of a line of a question, in characters: longer than the daemon's limit for a whole
+ * question.
+ */
 const QUESTION = 5000;
 
-/** Answers an agent's question by the answer's key or label. `false`: it was not, and the person is told. */
+/**
+ * Answers an agent's question by the answer's key or label.
+ *
+ * `false`: the answer did not arrive, and the person was notified.
+ */
 export async function answerQuestion(app: App, pane: PaneInfo, answer: string): Promise<boolean> {
     try {
         await app.connection.call("send_keys", {
@@ -22,12 +30,12 @@ export async function answerQuestion(app: App, pane: PaneInfo, answer: string): 
         });
         return true;
     } catch (error) {
-        app.note({ kind: "error", text: `Not answered: ${messageOf(error)}`, ms: 10_000 });
+        app.note({ kind: "error", text: `Answer not sent: ${messageOf(error)}`, ms: 10_000 });
         return false;
     }
 }
 
-/** A question with its answers. */
+/** Returns a question with its answers. */
 export function questionBox(app: App, pane: PaneInfo, agent: Agent): HTMLElement {
     const options = (agent.options ?? []).map((option) =>
         button(
@@ -42,8 +50,8 @@ export function questionBox(app: App, pane: PaneInfo, agent: Agent): HTMLElement
             { disabled: !app.mayType || agent.question_id === undefined, ...(option.selected ? { cls: "selected" } : {}) },
         ),
     );
-    // All of it, line by line: what is permitted must not stand behind the end of what is shown.
-    const question = (agent.question ?? "It asks something.").split("\n").map((line) => clean(line, QUESTION)).join("\n");
+    // The whole question, line by line: no part of what is permitted may be cut off.
+    const question = (agent.question ?? "The agent asks a question.").split("\n").map((line) => clean(line, QUESTION)).join("\n");
     return h("div", { cls: "question" }, {}, h("p", {}, {}, question), h("div", { cls: "options" }, {}, ...options));
 }
 
@@ -53,7 +61,7 @@ class Card {
     private readonly name = h("h2", {});
     private readonly where = h("span", { cls: "where" });
     private readonly body = h("div", {});
-    private readonly last = h("div", { cls: "last", "aria-label": "Its last lines" });
+    private readonly last = h("div", { cls: "last", "aria-label": "The agent's last lines" });
     private shown = "";
     private use: ReturnType<App["feeds"]["use"]>;
 
@@ -78,7 +86,7 @@ class Card {
         write(this.badge, badgeText(pane));
         write(this.name, clean(paneName(pane), 60));
         write(this.where, clean([serverName(pane.socket, this.app.sockets), pane.cwd].filter((word) => word !== "").join(" "), 120));
-        // Another question has other buttons; nothing else makes them anew.
+        // Only another question needs other buttons; otherwise they are kept.
         const now = JSON.stringify([isAsking(pane), agent.question, agent.question_id, agent.options, this.app.mayType]);
         if (now === this.shown) {
             return;
@@ -112,7 +120,7 @@ export class Agents {
     readonly element: HTMLElement;
     private readonly list = h("ul", { cls: "cards" });
     private readonly approvals = h("ul", { cls: "cards approvals" });
-    private readonly empty = h("p", { cls: "empty" }, {}, "No coding agents run in these panes.");
+    private readonly empty = h("p", { cls: "empty" }, {}, "No coding agents are running in these panes.");
     private readonly notify: HTMLButtonElement;
     private cards = new Map<string, Card>();
     private readonly asked = new Keyed<Approval>(this.approvals, (approval) => this.approval(approval));
@@ -122,7 +130,7 @@ export class Agents {
         private app: App,
         private open: (key: string) => void,
     ) {
-        this.notify = button("Notify me when one asks", () => void this.grant());
+        this.notify = button("Notify me when an agent asks", () => void this.grant());
         this.element = h("section", { cls: "agents", "aria-label": "Agents" }, {}, h("div", { cls: "view-bar" }, {}, h("h1", {}, {}, "Agents"), this.notify), this.approvals, this.list, this.empty);
         for (const topic of ["panes", "approvals", "may"] as const) {
             app.on(topic, () => this.update());
@@ -170,12 +178,15 @@ export class Agents {
         this.asked.show(this.app.approvals.map((approval) => [approval.id, approval]));
     }
 
-    /** Gives a session's question its own answers; until they are known, and where they cannot be read, it has yes and no. */
+    /**
+     * Shows a session question's own answers; yes and no until they are known, and if they are not
+     * available.
+     */
     private async ownOptions(session: string, approval: Approval, options: HTMLElement, prompt: HTMLElement): Promise<void> {
         const path = `/v1/agent-sessions/${encodeURIComponent(session)}/questions`;
         try {
             const { questions } = await http<{ questions: { id: string; title?: string; options?: { id: string; name: string }[] }[] }>("GET", path);
-            // An approval has an id of its own: of two questions of one title nobody knows which it is.
+            // An approval has an id of its own: two questions with one title are indistinguishable.
             const same = questions.filter((one) => one.title === approval.name);
             const [question] = same;
             const own = question === undefined || same.length > 1 ? [] : (question.options ?? []);
@@ -187,14 +198,14 @@ export class Agents {
                 }
             };
             if (own.length > 0) {
-                // The answers are at the prompt's end, which says what yes and no would mean.
+                // The answers are at the end of the prompt, which says what yes and no would mean.
                 const rest = (approval.prompt ?? "").split("\n").filter((line) => !own.some((one) => line.startsWith(`${one.id}: ${one.name} (`)));
                 prompt.textContent = clean(rest.join(" "), 2000);
                 prompt.hidden = rest.length === 0;
                 fill(options, ...own.map((one) => button(clean(one.name, 160), () => void press(one.id))));
             }
         } catch {
-            // Its yes and no stay.
+            // The answers yes and no stay.
         }
     }
 
@@ -224,17 +235,19 @@ export class Agents {
                 options,
             ),
         );
-        // What an id asks stays the same.
+        // The content of an id never changes.
         return { element, update: () => undefined };
     }
 }
 
-/** What is asked for, as a title. */
+/** Returns the title of an approval. */
 export function approvalWords(approval: Approval): string {
     return approval.kind === "permission" ? approval.name : `to start ${approval.kind} ${approval.name}`;
 }
 
-/** The title's count, a notification, and the words for a screen reader, as agents begin to ask. */
+/**
+ * The title's count, a notification, and the text for a screen reader, when agents ask questions.
+ */
 export class Bell {
     readonly live = h("div", { cls: "sr", "aria-live": "assertive", role: "alert" });
     private known = new Set<string>();
@@ -251,7 +264,9 @@ export class Bell {
 
     private requests = new Map<string, string>();
 
-    /** What other devices ask of the workspace at the moment, in words, by the requests' ids. */
+    /**
+     * Sets the pending requests of other devices to the workspace, in words, by the requests' ids.
+     */
     ask(requests: ReadonlyMap<string, string>): void {
         this.requests = new Map(requests);
         this.update();
@@ -267,15 +282,15 @@ export class Bell {
             now.add(name);
             if (!this.known.has(name)) {
                 const who = approval.kind === "permission" ? "An agent session asks:" : "An agent asks";
-                this.say(name, "muxtap: a question", clean(`${who} ${approvalWords(approval)}`, 300), () => this.show("agents"));
+                this.say(name, "muxtap: agent question", clean(`${who} ${approvalWords(approval)}`, 300), () => this.show("agents"));
             }
         }
         for (const [id, words] of this.requests) {
             const name = `request ${id}`;
             now.add(name);
             if (!this.known.has(name)) {
-                // The question itself is an alert, which is read.
-                this.notify(name, "muxtap: a device asks", words, () => this.show("workspace"));
+                // The question itself is an alert, which a screen reader reads.
+                this.notify(name, "muxtap: device request", words, () => this.show("workspace"));
             }
         }
         for (const pane of asking) {
@@ -305,7 +320,7 @@ export class Bell {
     }
 }
 
-/** Shows a notification, where the browser lets a page do so: some of phones throw. */
+/** Shows a notification, if the browser permits it: some phone browsers throw. */
 export function notify(title: string, options: NotificationOptions, open?: () => void): void {
     try {
         const notification = new Notification(title, { icon: "/page/icon.svg", ...options });
@@ -315,6 +330,6 @@ export function notify(title: string, options: NotificationOptions, open?: () =>
             notification.close();
         };
     } catch {
-        // The page's title and badge say it all the same.
+        // The page's title and badge show it all the same.
     }
 }

@@ -1,11 +1,11 @@
-// A question to the person before something is lost.
+// Asks the person before something is lost.
 
 import { button, clean, h } from "../dom";
 
-/** Asks; true where the person chose to do it, false for anything else. */
+/** Asks a question; true if the person confirms, false for anything else. */
 export function confirmed(question: string, yes: string, no: string): Promise<boolean> {
     return new Promise((resolve) => {
-        const dialog = h("dialog", { cls: "dialog", "aria-label": "A question" });
+        const dialog = h("dialog", { cls: "dialog", "aria-label": "Confirmation" });
         const keep = button(no, () => dialog.close(), { cls: "primary" });
         const lose = button(yes, () => dialog.close("yes"));
         dialog.append(h("p", { cls: "hint" }, {}, clean(question, 400)), h("div", { cls: "options" }, {}, keep, lose));
@@ -19,7 +19,7 @@ export function confirmed(question: string, yes: string, no: string): Promise<bo
     });
 }
 
-/** Asks whether text that is not saved may go. */
+/** Asks whether to discard unsaved text. */
 export function discards(what: string): Promise<boolean> {
-    return confirmed(`${what} has text that is not saved.`, "Discard", "Keep");
+    return confirmed(`${what} has unsaved changes.`, "Discard", "Keep");
 }

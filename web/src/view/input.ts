@@ -1,4 +1,4 @@
-// What a person types into a pane: keyboard, input methods, paste, and a bar of keys for touch.
+// The input for a pane: keyboard, input methods, paste, and a bar of keys for touch.
 
 import type { App } from "../app";
 import { button, h } from "../dom";
@@ -8,19 +8,19 @@ import { fitting } from "../fit";
 import type { Typed } from "../types";
 
 const MAC = /Mac|iPhone|iPad/.test(navigator.platform);
-/** Characters of a paste; a message has at most 1 MiB. */
+/** Maximum length of a paste, in characters; a message has at most 1 MiB. */
 const MOST_PASTE = 200_000;
 
 export interface Keyboard {
     type(typed: Typed): void;
-    /** Whether the program brackets pastes itself. */
+    /** Returns whether the program requested bracketed pastes. */
     bracketed(): boolean;
-    /** Copies what is selected; `false`: nothing is. */
+    /** Copies the selection; `false` if it is empty. */
     copy(): boolean;
 }
 
 export class Input {
-    /** The hidden field that has the focus while a pane is typed into. */
+    /** The hidden field that has the focus while the person types into a pane. */
     readonly field: HTMLTextAreaElement;
     readonly bar: HTMLElement;
     private control = false;
@@ -51,8 +51,8 @@ export class Input {
         field.addEventListener("compositionend", (event) => this.compositionEnds(event.data));
         field.addEventListener("paste", (event) => this.pasted(event));
         const key = (label: string, name: string, title: string) => this.key(label, title, () => this.press(name));
-        const control = this.key("Ctrl", "Control for the next key", () => this.stick("control"));
-        const alt = this.key("Alt", "Alt for the next key", () => this.stick("alt"));
+        const control = this.key("Ctrl", "Hold Control for the next key", () => this.stick("control"));
+        const alt = this.key("Alt", "Hold Alt for the next key", () => this.stick("alt"));
         this.sticky = { control, alt };
         this.bar = h(
             "div",
@@ -76,7 +76,7 @@ export class Input {
             key("End", "End", "End"),
             key("PgUp", "PPage", "Page up"),
             key("PgDn", "NPage", "Page down"),
-            this.key("Paste", "Paste the clipboard", () => this.pasteClipboard()),
+            this.key("Paste", "Paste from the clipboard", () => this.pasteClipboard()),
         );
     }
 
@@ -101,18 +101,18 @@ export class Input {
             return;
         }
         if (clean.length > MOST_PASTE) {
-            this.app.note({ kind: "error", text: `That is ${clean.length} characters: at most ${MOST_PASTE} can be pasted.`, ms: 6000 });
+            this.app.note({ kind: "error", text: `Paste too long: ${clean.length} characters; the limit is ${MOST_PASTE}.`, ms: 6000 });
             return;
         }
         if (fitting({ paste: clean }) === null) {
-            this.app.note({ kind: "error", text: "That paste is more than 1 MiB as it is sent, with its control characters written out: muxtap takes no more at once.", ms: 8000 });
+            this.app.note({ kind: "error", text: "Paste too large: it exceeds the limit of 1 MiB once its control characters are escaped.", ms: 8000 });
             return;
         }
         const lines = clean.split("\n").length;
         if (lines > 1 && !this.keyboard.bracketed()) {
             this.app.note({
                 kind: "info",
-                text: `${lines} lines: the program takes them as typed, and may run each.`,
+                text: `${lines} lines: the program has not enabled bracketed paste and may run each line.`,
                 actions: [{ label: "Paste", press: () => this.keyboard.type({ paste: clean }) }],
             });
             return;
@@ -124,14 +124,14 @@ export class Input {
         try {
             this.paste(await navigator.clipboard.readText());
         } catch {
-            this.app.note({ kind: "error", text: "The browser does not give the clipboard; use its own paste.", ms: 6000 });
+            this.app.note({ kind: "error", text: "Clipboard access denied; use the browser's own paste.", ms: 6000 });
         }
         this.focus();
     }
 
     private key(label: string, title: string, press: () => void): HTMLButtonElement {
         const made = button(label, press, { title, "aria-label": title, tabindex: "-1" });
-        // The field keeps the focus, so that a phone keeps its keyboard.
+        // The field keeps the focus, and a phone its keyboard.
         made.addEventListener("pointerdown", (event) => event.preventDefault());
         return made;
     }
@@ -163,12 +163,12 @@ export class Input {
             return;
         }
         const copy = event.ctrlKey && !event.altKey && event.key.toLowerCase() === "c";
-        // With Shift it is never an interrupt, also where nothing is selected any more.
+        // With Shift it is never an interrupt, even without a selection.
         if (copy && (this.keyboard.copy() || event.shiftKey)) {
             event.preventDefault();
             return;
         }
-        // Pasting is the browser's: its event brings what the clipboard holds.
+        // The browser pastes: its event has the clipboard's content.
         if (event.ctrlKey && event.shiftKey && event.key.toLowerCase() === "v") {
             return;
         }
@@ -201,8 +201,9 @@ export class Input {
         }
     }
 
-    // A keyboard on glass composes each word: what it has so far is typed at once, and mended when it changes. What an
-    // input method composes (Chinese, Japanese, Korean) is shown beside the cursor and typed when it is chosen.
+    // An on-screen keyboard composes each word: its text so far is typed at once, and corrected
+    // when it changes. Text that an input method composes (Chinese, Japanese, Korean) is shown
+    // beside the cursor, and typed when it is chosen.
 
     private compose(begins: boolean): void {
         this.composing = begins;
@@ -248,7 +249,7 @@ export class Input {
         this.settle();
     }
 
-    /** A keyboard on glass sends no key for a deletion in an empty field: something is always in it. */
+    /** Fills the field: an on-screen keyboard sends no key for a deletion in an empty one. */
     private settle(): void {
         if (!this.composing) {
             this.field.value = "  ";

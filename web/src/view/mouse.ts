@@ -1,18 +1,18 @@
-// The mouse in a pane, for programs that ask for it. With Shift it selects, as in any terminal.
+// The mouse in a pane, for programs that request it. With Shift it selects, as in any terminal.
 
 import { Button, mouseReport } from "../keys";
 import type { Screen } from "../screen";
 
 export interface Pointed {
     screen(): Screen;
-    /** The cell at a place; outside of the screen null, or the nearest one. */
+    /** Returns the cell at a position; outside the screen null, or the nearest cell. */
     cell(x: number, y: number, nearest: boolean): [column: number, row: number] | null;
     report(bytes: string): void;
     keys(names: string[]): void;
     may(): boolean;
 }
 
-/** Where a pointer is, and what is held with it. */
+/** The position of a pointer, and its modifier keys. */
 type At = Pick<MouseEvent, "clientX" | "clientY" | "shiftKey" | "altKey" | "ctrlKey">;
 
 export function listen(element: HTMLElement, pointed: Pointed, ends: (() => void)[]): void {
@@ -21,7 +21,7 @@ export function listen(element: HTMLElement, pointed: Pointed, ends: (() => void
     let turned = 0;
 
     const send = (kind: "press" | "release" | "move", button: number, event: At): boolean => {
-        // What was pressed within the screen is its program's wherever it is dragged to.
+        // A press within the screen belongs to its program wherever the pointer is dragged to.
         const cell = pointed.cell(event.clientX, event.clientY, pressed !== null);
         if (cell === null) {
             return false;
@@ -37,7 +37,7 @@ export function listen(element: HTMLElement, pointed: Pointed, ends: (() => void
         last = same;
         return true;
     };
-    /** Turns the wheel by so many pixels, of which a notch has so many. */
+    /** Turns the wheel by a number of pixels; `notch` is the pixels of one notch. */
     const turn = (pixels: number, notch: number, reports: boolean, event: At) => {
         turned += pixels;
         const notches = Math.trunc(turned / notch);
@@ -74,7 +74,8 @@ export function listen(element: HTMLElement, pointed: Pointed, ends: (() => void
         if (pressed === null) {
             return;
         }
-        // It was released where no page is told of it, as over another page in a pane of the workspace.
+        // The button was released without an event, for example over another page in a pane of the
+        // workspace.
         if (event.buttons === 0) {
             released(event);
         } else if (pointed.may()) {
@@ -106,7 +107,8 @@ export function listen(element: HTMLElement, pointed: Pointed, ends: (() => void
         },
         { passive: false },
     );
-    // A finger turns the wheel where there is nothing to scroll to: a screen of its own, or a program that has the mouse.
+    // A finger turns the wheel if there is nothing to scroll: on the alternate screen, or for a
+    // program that has the mouse.
     let finger: number | null = null;
     element.addEventListener(
         "touchstart",
@@ -126,7 +128,7 @@ export function listen(element: HTMLElement, pointed: Pointed, ends: (() => void
             }
             event.preventDefault();
             const { clientX, clientY } = touch;
-            // What is under the finger follows it: a row for each row's height.
+            // The content follows the finger: one row for each row's height.
             turn(finger - clientY, 16, modes.mouse !== 0, { clientX, clientY, shiftKey: false, altKey: false, ctrlKey: false });
             finger = clientY;
         },

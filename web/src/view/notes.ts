@@ -1,4 +1,4 @@
-// Messages that come and go.
+// Messages that appear for a while.
 
 import type { Note } from "../app";
 import { button, clean, h } from "../dom";

@@ -8,14 +8,14 @@ export interface Command {
     run(): void;
 }
 
-/** Shows the palette; whatever had the focus gets it back. */
+/** Shows the palette; the previous focus returns afterwards. */
 export function openPalette(commands: Command[]): void {
     if (document.querySelector("dialog[open]") !== null) {
         return;
     }
     const before = document.activeElement as HTMLElement | null;
     const list = h("ul", { role: "listbox", id: "palette-list" });
-    const field = h("input", { type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": "palette-list", "aria-label": "Go to a pane, or do something", placeholder: "Go to a pane, or do something…", spellcheck: "false", autocomplete: "off" });
+    const field = h("input", { type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": "palette-list", "aria-label": "Go to a pane or run a command", placeholder: "Go to a pane or run a command…", spellcheck: "false", autocomplete: "off" });
     const dialog = h("dialog", { cls: "palette", "aria-label": "Commands" }, {}, field, list);
     let fitting: Command[] = [];
     let at = 0;
@@ -65,15 +65,15 @@ export function openPalette(commands: Command[]): void {
 }
 
 const KEYS: [string, string][] = [
-    ["Ctrl+Shift+Space", "the page's commands, also while a terminal has the keys"],
-    ["Ctrl+K", "the page's commands (in a terminal this key is the program's)"],
+    ["Ctrl+Shift+Space", "open the commands, even while a terminal has the focus"],
+    ["Ctrl+K", "open the commands (in a terminal, the program gets this key)"],
     ["/", "filter the panes"],
-    ["arrows, Enter", "from tile to tile, and into one"],
-    ["g w · g a · g t · g s", "wall, agents, waits, workspace"],
-    ["Shift+mouse", "select text where the program takes the mouse"],
-    ["Ctrl+C with a selection", "copy it (without one the program gets Ctrl+C)"],
+    ["arrows, Enter", "move between tiles, open a tile"],
+    ["g w · g a · g t · g s", "show the wall, agents, waits, workspace"],
+    ["Shift+mouse", "select text while the program uses the mouse"],
+    ["Ctrl+C with a selection", "copy the selection (without a selection, the program gets Ctrl+C)"],
     ["Ctrl+Shift+V", "paste"],
-    ["?", "this list"],
+    ["?", "show this list"],
 ];
 
 export function openHelp(version: string): void {
@@ -82,11 +82,11 @@ export function openHelp(version: string): void {
     }
     const dialog = h(
         "dialog",
-        { cls: "dialog help", "aria-label": "Keys" },
+        { cls: "dialog help", "aria-label": "Keyboard shortcuts" },
         {},
-        h("h2", {}, {}, "Keys"),
+        h("h2", {}, {}, "Keyboard shortcuts"),
         h("dl", {}, {}, ...KEYS.flatMap(([key, what]) => [h("dt", {}, {}, key), h("dd", {}, {}, what)])),
-        h("p", { cls: "hint" }, {}, `muxtap ${version}. While a terminal has the focus every key is its program's, but for Ctrl+Shift+Space.`),
+        h("p", { cls: "hint" }, {}, `muxtap ${version}. While a terminal has the focus, its program gets every key except Ctrl+Shift+Space.`),
         h("form", { method: "dialog" }, {}, h("button", {}, {}, "Close")),
     );
     dialog.addEventListener("close", () => dialog.remove());

@@ -1,4 +1,4 @@
-// A pane in front: its screen and history, typed into, selected from, searched.
+// A pane in front: its screen and history, with typing, selection and search.
 
 import { type App, messageOf, paneName } from "../app";
 import { button, clean, fill, h } from "../dom";
@@ -22,7 +22,9 @@ export interface PaneOptions {
     wait?(text: string): void;
 }
 
-/** By so many lines at once what is above the screen grows while its end is followed. */
+/**
+ * The number of lines by which the part above the screen grows at once while its end is followed.
+ */
 const STEP = 256;
 
 const SIZES = [7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 24, 28, 32];
@@ -44,14 +46,20 @@ export class PaneView {
     private size: number | "fit" = "fit";
     private fontSize = 13;
     private rowPixels = 16;
-    /** The scroller's room: it is measured when it changes, as asking for it in a frame has the page laid out twice. */
+    /**
+     * The scroller's size, measured when it changes: reading it within a frame causes a second
+     * layout.
+     */
     private room = { width: 0, height: 0 };
     private placed = "";
     private following = true;
     private lastFirst = 0;
     private lastAbove = 0;
     private lastNumbering = 0;
-    /** The oldest lines that cannot be scrolled to yet: while the end is followed, that there are more is not to move all. */
+    /**
+     * The number of oldest lines that cannot be scrolled to yet: while the end is followed, new
+     * lines must not move everything.
+     */
     private beyond = 0;
     private reading: Reading | null = null;
     private finder: Finder | null = null;
@@ -73,7 +81,7 @@ export class PaneView {
         });
         this.paper.append(this.history.element, this.drawing.element, this.input.field);
         this.scroller = h("div", { cls: "scroller", role: "region", tabindex: "-1" }, { scroll: () => this.scrolled() }, this.paper);
-        this.down = button("↓ to the screen", () => this.follow(), { cls: "down", hidden: true });
+        this.down = button("↓ Jump to the screen", () => this.follow(), { cls: "down", hidden: true });
         this.element = h(
             "article",
             { cls: options.embedded === true ? "pane embedded" : "pane" },
@@ -96,7 +104,7 @@ export class PaneView {
             app.on("may", () => this.sayFit()),
         );
         this.scroller.addEventListener("click", (event) => this.clicked(event));
-        // A selection with the mouse takes the focus from the field, which hears pastes for itself.
+        // A selection with the mouse takes the focus from the field, which handles pastes itself.
         this.scroller.addEventListener("paste", (event) => event.target !== this.input.field && this.input.pasted(event));
         this.input.field.addEventListener("focus", () => this.element.classList.add("focused"));
         this.input.field.addEventListener("blur", () => this.element.classList.remove("focused"));
@@ -108,7 +116,7 @@ export class PaneView {
             cell: (x, y, nearest) => this.cell(x, y, nearest),
             report: (bytes) => this.type({ bytes: base64(bytes) }),
             keys: (keys) => this.type({ keys }),
-            // What a hand points at while the link is down is not done later.
+            // A mouse event during a broken connection is not sent later.
             may: () => app.mayType && this.following && app.link === "open",
         }, this.ends);
         this.info();
@@ -131,15 +139,15 @@ export class PaneView {
         }
     }
 
-    /** Types into the pane; the screen is looked at from then on. */
+    /** Types into the pane, and follows the screen from then on. */
     type(typed: Typed): void {
         if (!this.app.mayType) {
-            this.app.note({ kind: "info", text: "This page only looks: its link was made with --read-only.", ms: 5000 });
+            this.app.note({ kind: "info", text: "This page is read-only: its link was created with --read-only.", ms: 5000 });
             return;
         }
         const what = "keys" in typed ? { keys: typable(typed.keys, this.app.tmuxVersion(this.key)) } : typed;
         if (!this.app.connection.type(this.key, what)) {
-            this.app.note({ kind: "error", text: "Not typed: too much waits already, or it is more than 1 MiB.", ms: 5000 });
+            this.app.note({ kind: "error", text: "Not typed: too much input is pending, or this input exceeds 1 MiB.", ms: 5000 });
         }
         if (!("bytes" in typed)) {
             this.follow();
@@ -151,7 +159,7 @@ export class PaneView {
             this.reading.remove();
             this.reading = null;
             this.scroller.hidden = false;
-            // Nothing was drawn on the screen while it was read.
+            // The screen was not drawn while the reading view was open.
             this.measure();
             this.draw();
             this.focus();
@@ -196,27 +204,27 @@ export class PaneView {
         this.layout();
     }
 
-    /** What the palette offers for this pane. */
+    /** Returns the palette's commands for this pane. */
     commands(): Command[] {
         const may = this.app.may.includes("create");
         return [
-            { name: "This pane: search in what it printed", run: () => this.find() },
+            { name: "This pane: search the output", run: () => this.find() },
             { name: "This pane: reading view", run: () => this.toggleReading() },
             { name: "This pane: larger text", run: () => this.resizeText(1) },
             { name: "This pane: smaller text", run: () => this.resizeText(-1) },
-            { name: "This pane: fit the whole pane", run: () => this.fit() },
-            { name: "This pane: wait for something…", run: () => this.options.wait?.("") },
+            { name: "This pane: scale the text to show the whole pane", run: () => this.fit() },
+            { name: "This pane: set a wait…", run: () => this.options.wait?.("") },
             ...(!may || this.options.embedded === true
                 ? []
-                : [this.fitted === null ? { name: "This pane: fit the pane to this page, for everybody", run: () => this.fitPane() } : { name: "This pane: give it its own size back", run: () => this.unfitPane() }]),
+                : [this.fitted === null ? { name: "This pane: fit the pane to this page, for all clients", run: () => this.fitPane() } : { name: "This pane: restore the pane's own size", run: () => this.unfitPane() }]),
         ];
     }
 
-    // --- the pane's size, which is everybody's
+    // --- the pane's size, which all its clients share
 
     private fitted: { columns: number; rows: number } | null = null;
 
-    /** Gives the pane the size of this page, until it is left. */
+    /** Gives the pane this page's size until the person leaves the pane. */
     fitPane(): void {
         if (this.reading !== null) {
             this.toggleReading();
@@ -229,7 +237,7 @@ export class PaneView {
         this.sayFit();
     }
 
-    /** Says it, and says it again to each new connection. */
+    /** Sends the size now, and again on each new connection. */
     private sayFit(): void {
         const { fitted } = this;
         if (fitted === null || this.app.link !== "open") {
@@ -240,7 +248,7 @@ export class PaneView {
             if (this.fitted === fitted && (error as { code?: string }).code !== "UNAVAILABLE") {
                 this.fitted = null;
                 this.showFit();
-                this.app.note({ kind: "error", text: `The pane keeps its size: ${messageOf(error)}`, ms: 8000 });
+                this.app.note({ kind: "error", text: `Pane not resized: ${messageOf(error)}`, ms: 8000 });
             }
         });
     }
@@ -278,11 +286,11 @@ export class PaneView {
                 {},
                 make("smaller", "A−", "Smaller text", () => this.resizeText(-1)),
                 make("larger", "A+", "Larger text", () => this.resizeText(1)),
-                make("fit", "Fit", "Fit the whole pane", () => this.fit()),
-                make("take", "Take size", "Fit the pane to this page, for everybody, until it is left", () => (this.fitted === null ? this.fitPane() : this.unfitPane()), true),
+                make("fit", "Fit", "Scale the text to show the whole pane", () => this.fit()),
+                make("take", "Take size", "Fit the pane to this page, for all clients, until you leave the pane", () => (this.fitted === null ? this.fitPane() : this.unfitPane()), true),
                 make("reading", "Read", "Reading view: lines as wide as the page", () => this.toggleReading(), true),
-                make("find", "Find", "Search in what it printed", () => this.find()),
-                make("wait", "Wait…", "Be told when it prints something", () => this.options.wait?.(selectedText(this.element))),
+                make("find", "Find", "Search the output", () => this.find()),
+                make("wait", "Wait…", "Notify me when it prints something", () => this.options.wait?.(selectedText(this.element))),
             ),
         );
     }
@@ -298,7 +306,7 @@ export class PaneView {
                 h("span", { cls: "where" }, {}, clean(pane.cwd, 120)),
             );
             this.scroller.setAttribute("aria-label", clean(`Screen of ${paneName(pane)}`));
-            this.input.field.setAttribute("aria-label", clean(`Type into ${paneName(pane)}; Control-Shift-Space leaves it`));
+            this.input.field.setAttribute("aria-label", clean(`Type into ${paneName(pane)}; Control-Shift-Space opens the commands`));
         }
         if (this.buttons.take !== undefined) {
             this.buttons.take.hidden = !this.app.may.includes("create");
@@ -315,7 +323,7 @@ export class PaneView {
                 : this.feed.exit !== undefined
                   ? endWords(this.feed.exit)
                   : screen.stale
-                    ? "These rows come from tmux itself at the moment."
+                    ? "These rows currently come from tmux itself."
                     : "";
         this.says.textContent = words;
         this.says.hidden = words === "";
@@ -351,13 +359,13 @@ export class PaneView {
         this.place();
     }
 
-    /** Lines above the screen that could be scrolled to. */
+    /** The number of lines above the screen that exist. */
     private get past(): number {
         const screen = this.feed.screen;
         return screen.modes.alternate ? 0 : Math.min(screen.history, REACH);
     }
 
-    /** Lines above the screen that can be scrolled to. */
+    /** The number of lines above the screen that can be scrolled to. */
     private get above(): number {
         return Math.max(0, this.past - this.beyond);
     }
@@ -374,12 +382,12 @@ export class PaneView {
         this.drawing.element.style.top = `${top}px`;
         const [column, row] = screen.at;
         this.input.field.style.transform = `translate(${Math.min(column, screen.columns - 1) * this.fontSize * cellRatio()}px, ${top + row * this.rowPixels}px)`;
-        // Where the lines have other numbers than before, what is read is as far above the screen as it was.
+        // If the lines were renumbered, the visible ones keep their distance from the screen.
         const behind = screen.numbering === this.lastNumbering ? origin - this.lastFirst : this.lastAbove - this.above;
         [this.lastFirst, this.lastAbove, this.lastNumbering] = [origin, this.above, screen.numbering];
         if (this.following) {
             this.showPast(origin);
-            // Last, and only where it moves: it has the page laid out.
+            // Last, and only if it moves: it causes a layout.
             const placed = `${this.paper.style.height} ${this.rowPixels}`;
             if (this.placed !== placed) {
                 this.placed = placed;
@@ -402,7 +410,7 @@ export class PaneView {
         }
         let [from, to] = [screen.top, screen.top];
         if (this.following) {
-            // No more than what is seen: a flood would have it read anew with each frame.
+            // Only the visible lines: in a flood more would be requested with each frame.
             from -= Math.max(0, Math.min(this.above, count - screen.rows + 1));
         } else {
             const first = origin + Math.floor(this.scroller.scrollTop / this.rowPixels);
@@ -421,19 +429,19 @@ export class PaneView {
             this.placed = "";
             this.reachAll();
         }
-        // A screen that is not drawn yet has other numbers: its frame shows what is above it.
+        // A screen that is not drawn yet has other numbers: its frame shows the lines above it.
         if (this.lastNumbering === this.feed.screen.numbering && this.lastFirst === this.feed.screen.top - this.above) {
             this.showPast(this.lastFirst);
         }
     }
 
-    /** Lets the oldest lines be scrolled to once they are near. */
+    /** Makes the oldest lines available to scrolling once they are near. */
     private reachAll(): void {
         const { scrollTop } = this.scroller;
         if (this.beyond > 0 && scrollTop < 2 * this.room.height) {
             this.beyond = 0;
             this.place();
-            // Who went to the very beginning is there.
+            // A person who scrolled to the very beginning stays there.
             if (scrollTop === 0) {
                 this.scroller.scrollTop = 0;
             }
@@ -469,11 +477,11 @@ export class PaneView {
         if (!open && mine.length > 0) {
             fill(
                 this.pendingMark,
-                `${mine.length} ${mine.length === 1 ? "key waits" : "keys wait"} for the connection `,
+                `${mine.length} ${mine.length === 1 ? "key" : "keys"} pending until the connection is back `,
                 button("Discard", () => this.app.connection.discardUnsent()),
             );
         }
-        // A moment after a key everything is acknowledged: only what takes longer is shown.
+        // Acknowledgments come within a moment after a key: only longer delays are shown.
         this.element.classList.toggle("unsure", mine.length > 0);
     }
 
@@ -494,7 +502,7 @@ export class PaneView {
     private clicked(event: MouseEvent): void {
         const link = (event.target as HTMLElement).closest("a");
         if (link !== null) {
-            // A program that asked for the mouse gets the click; with Control it is the link's.
+            // A program that requested the mouse gets the click; with Control the link does.
             if (this.feed.screen.modes.mouse !== 0 && !event.ctrlKey && !event.metaKey) {
                 event.preventDefault();
             }
@@ -525,29 +533,30 @@ export class PaneView {
         }
     }
 
-    /** A key that was pressed while something is selected goes on where it belongs. */
+    /** Forwards a key that was pressed during a selection to the field. */
     private outsideKey(event: KeyboardEvent): void {
         const on = event.target as HTMLElement;
-        // Modifiers alone leave what is selected, as do the browser's own keys, but for a Mac's paste.
+        // Modifiers alone keep the selection, as do the browser's own keys, except a Mac's paste.
         const alone = ["Shift", "Control", "Alt", "AltGraph", "Meta", "CapsLock"].includes(event.key) || (event.metaKey && event.key !== "v");
         if (!this.scroller.contains(on) || on === this.input.field || alone) {
             return;
         }
-        // The field is focused before text is typed or pasted, so it gets it; the page takes it for no shortcut.
+        // The field gets the focus before text is typed or pasted into it; the page must not take
+        // the key for a shortcut.
         event.stopPropagation();
         this.input.keydown(event);
         this.focus();
     }
 
-    /** Nothing is typed into what is read: the screen is what answers. */
+    /** Explains that the reading view takes no input, and offers the screen. */
     private readingKey(event: KeyboardEvent): void {
         if (event.key !== " " && (event.key.length === 1 || event.key === "Enter" || event.key === "Backspace") && !event.ctrlKey && !event.metaKey && !event.altKey && this.app.mayType) {
             event.stopPropagation();
-            this.app.note({ kind: "info", text: "The reading view only reads.", ms: 5000, actions: [{ label: "Back to the screen, to type", press: () => this.reading !== null && this.toggleReading() }] });
+            this.app.note({ kind: "info", text: "The reading view takes no input.", ms: 5000, actions: [{ label: "Return to the screen", press: () => this.reading !== null && this.toggleReading() }] });
         }
     }
 
-    /** Two fingers change the size of the text. */
+    /** Changes the size of the text with two fingers. */
     private pinch(): void {
         let start: { distance: number; size: number } | null = null;
         const distance = (touches: TouchList) => {
@@ -578,10 +587,10 @@ export class PaneView {
 
 function endWords(exit: Feed["exit"]): string {
     if (exit?.status !== null && exit?.status !== undefined) {
-        return `Ended with status ${exit.status}.`;
+        return `Exited with status ${exit.status}.`;
     }
     if (exit?.signal !== null && exit?.signal !== undefined) {
-        return `Ended by signal ${exit.signal}.`;
+        return `Killed by signal ${exit.signal}.`;
     }
-    return "Ended; this was its last screen.";
+    return "Ended; this is the last screen.";
 }

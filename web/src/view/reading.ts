@@ -1,4 +1,5 @@
-// The reading view: what a pane printed, its lines joined and as wide as the page. For phones, and for long lines.
+// The reading view: a pane's output, its lines joined and as wide as the page. For phones, and for
+// long lines.
 
 import { h } from "../dom";
 import { writeRuns } from "../draw";
@@ -7,10 +8,10 @@ import { KeptLines } from "../kept";
 import { type Line, joined, lineOf } from "../screen";
 import type { Connection } from "../wire";
 
-/** Lines of history that are read at once, and that are held. */
+/** Lines of history that are requested at once; below, that are kept. */
 const PART = 300;
 const MOST = 5000;
-/** Pixels from an end of what is held at which more is read. */
+/** Distance in pixels from an end of the kept lines at which more are requested. */
 const NEAR = 600;
 
 export class Reading {
@@ -20,7 +21,7 @@ export class Reading {
     private readonly kept = new KeptLines(MOST);
     private epoch = -1;
     private numbering = -1;
-    /** From this number on, what is held is asked for again: it may look different. */
+    /** Kept lines from this number on are requested again: they may look different. */
     private doubtful = Number.POSITIVE_INFINITY;
     private asking = false;
     private frame = 0;
@@ -29,7 +30,7 @@ export class Reading {
         private feed: Feed,
         private connection: Connection,
     ) {
-        this.element = h("div", { cls: "reading", tabindex: 0, role: "document", "aria-label": "What the pane shows, as text" }, { scroll: () => this.more() }, this.past, this.now);
+        this.element = h("div", { cls: "reading", tabindex: 0, role: "document", "aria-label": "The pane's output as text" }, { scroll: () => this.more() }, this.past, this.now);
         this.size = 14;
     }
 
@@ -53,7 +54,7 @@ export class Reading {
         const { screen } = this.feed;
         const { kept, element } = this;
         const atEnd = element.scrollTop + element.clientHeight >= element.scrollHeight - 40;
-        // A flood that leaves no line of what is held is not read through.
+        // A flood that replaces all kept lines is skipped.
         if (this.numbering !== screen.numbering || (atEnd && !kept.behind && screen.top - kept.to > MOST)) {
             kept.begin(screen.top);
             this.past.replaceChildren();
@@ -67,7 +68,8 @@ export class Reading {
             lines.pop();
         }
         this.now.replaceChildren(...paragraphs(lines));
-        // Lines between those that are held and the screen are not there: the screen would seem to follow.
+        // Lines between the kept ones and the screen are missing: without a gap, the screen would
+        // seem to follow directly.
         kept.behind &&= kept.to < screen.top;
         this.now.hidden = kept.behind;
         if (screen.top > kept.to && !kept.behind) {
@@ -85,7 +87,7 @@ export class Reading {
         return this.element.scrollHeight - this.element.scrollTop;
     }
 
-    /** Reads on where the beginning is near, or the end of what is held. */
+    /** Requests more lines near the beginning, or near the end of the kept ones. */
     private more(): void {
         const { screen } = this.feed;
         const { kept, element } = this;
@@ -116,7 +118,8 @@ export class Reading {
                 const lines = answer.lines.map((row) => lineOf(row, screen.columns));
                 const { below } = this;
                 const { scrollTop } = element;
-                // First what came is there, and the reader where they were; then the far end goes, likewise.
+                // First the new lines are added and the reader's position restored; then the far
+                // end is dropped in the same way.
                 if (older) {
                     kept.older(lines, answer.from);
                     this.write();

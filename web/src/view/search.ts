@@ -1,11 +1,14 @@
-// Search in what a pane printed, newest first.
+// Search in a pane's output, newest first.
 
 import { button, fill, h } from "../dom";
 import type { Feed } from "../feed";
 import { lineOf, textOf } from "../screen";
 import type { Connection } from "../wire";
 
-/** Lines that are asked for at once, that are searched in all, and hits that are shown. */
+/**
+ * Lines that are requested at once; below, that are searched in all, and the maximum number of
+ * hits.
+ */
 const PART = 1000;
 const MOST_LINES = 100_000;
 const MOST_HITS = 200;
@@ -22,7 +25,7 @@ export class Finder {
         private connection: Connection,
         private on: { go(line: number): void; close(): void },
     ) {
-        this.field = h("input", { type: "search", "aria-label": "Search in what it printed", placeholder: "Search in what it printed", spellcheck: "false" });
+        this.field = h("input", { type: "search", "aria-label": "Search the output", placeholder: "Search the output", spellcheck: "false" });
         const form = h("form", {}, { submit: (event) => this.search(event) }, this.field, this.status, button("×", () => on.close(), { "aria-label": "Close the search" }));
         this.element = h("div", { cls: "finder" }, { keydown: (event) => this.key(event) }, form, this.hits);
     }
@@ -75,10 +78,10 @@ export class Finder {
                 before = from;
             }
             if (run === this.run) {
-                this.status.textContent = found >= MOST_HITS ? `the last ${found}` : `${found} found`;
+                this.status.textContent = found >= MOST_HITS ? `the last ${found} matches` : `${found} found`;
             }
         } catch {
-            this.status.textContent = `${found} found; the connection broke`;
+            this.status.textContent = `${found} found; connection lost`;
         }
     }
 }

@@ -1,4 +1,4 @@
-// What is selected in a pane, as text: lines that the terminal broke are one line again.
+// The selection in a pane as text: lines that the terminal wrapped are joined.
 
 /** Returns the selected text within an element, or "". */
 export function selectedText(within: Element): string {

@@ -1,4 +1,4 @@
-// A tile: a whole pane, small, with its name and what its agent does.
+// A tile: a whole pane, small, with its name and its agent's state.
 
 import { type App, isAsking, paneName } from "../app";
 import { clean, h, write } from "../dom";
@@ -8,7 +8,7 @@ import type { PaneInfo } from "../types";
 
 /** The font's size in a tile before it is scaled. */
 const SIZE = 12;
-/** Milliseconds from drawing to drawing of a pane that is seen large beside its tile. */
+/** Milliseconds between drawings of a pane that is visible at full size beside its tile. */
 const PACE = 250;
 
 export class Tile {
@@ -46,13 +46,13 @@ export class Tile {
         this.info();
     }
 
-    /** Shows what the list says of the pane. */
+    /** Shows the pane's entry in the list. */
     info(): void {
         const pane = this.app.panes.get(this.key);
         if (pane === undefined) {
             return;
         }
-        // Each change of the list comes by here for each tile: what stays is not written again.
+        // Every change of the list updates each tile: unchanged content is not written again.
         const now = JSON.stringify([paneName(pane), this.subtitle(pane), badgeText(pane), pane.agent?.state, pane.agent?.question, isDead(pane)]);
         if (now === this.shown) {
             return;
@@ -80,7 +80,7 @@ export class Tile {
         }
     }
 
-    /** Shows its screen, or stops to, as it comes into sight or leaves it. */
+    /** Starts to show the pane's screen when the tile comes into view, and stops when it leaves. */
     set seen(seen: boolean) {
         if (seen && this.use === null) {
             this.use = this.app.feeds.use(this.key, () => this.changed());
@@ -90,7 +90,7 @@ export class Tile {
         }
     }
 
-    /** The room for the screen, in pixels. */
+    /** Sets the size of the screen, in pixels. */
     resize(width: number, height: number): void {
         [this.width, this.height] = [width, height];
         this.shape = "";
@@ -112,7 +112,10 @@ export class Tile {
         return plain ? pane.command : `${pane.command} — ${pane.title}`;
     }
 
-    /** Draws what came, later where it is seen large: a flood would be drawn twice. */
+    /**
+     * Draws the changes, later for a pane that is visible at full size: a flood would be drawn
+     * twice.
+     */
     private changed(): void {
         if (!this.isFront) {
             this.draw();
@@ -147,7 +150,7 @@ export function isDead(pane: PaneInfo): boolean {
 const WORDS: Record<string, string> = {
     permission: "asks",
     question: "asks",
-    working: "works",
+    working: "working",
     errored: "error",
     idle: "idle",
     ended: "ended",

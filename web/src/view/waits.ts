@@ -1,4 +1,5 @@
-// Waits: those that are open, and new ones. The daemon waits; the page is told, however often its link breaks.
+// Waits: the open ones, and new ones. The daemon waits and notifies the page, however often its
+// connection breaks.
 
 import { type App, http, messageOf, paneName } from "../app";
 import { button, clean, h, type Kept, Keyed, write } from "../dom";
@@ -15,7 +16,7 @@ interface Mine {
 export class Waits {
     readonly element: HTMLElement;
     private readonly list = h("ul", { cls: "cards" });
-    private readonly empty = h("p", { cls: "empty" }, {}, "Nothing is waited for. Select text in a pane, and choose Wait… to be told when it comes again.");
+    private readonly empty = h("p", { cls: "empty" }, {}, "No waits. Select text in a pane and choose Wait… to be notified when it appears again.");
 
     constructor(
         private app: App,
@@ -37,7 +38,10 @@ export class Waits {
 
     private readonly cards = new Keyed<Wait>(this.list, (wait, id) => this.card(wait, id));
 
-    /** A wait's conditions stay; its panes' names and its time do not. */
+    /**
+     * Returns a wait's card. Its conditions never change; its panes' names and its remaining time
+     * do.
+     */
     private card(wait: Wait, id: string): Kept<Wait> {
         const panes = h("span", { cls: "panes" });
         const named = new Keyed<PaneInfo | undefined>(panes, (pane, name) => {
@@ -79,12 +83,12 @@ function time(seconds: number): string {
     return seconds >= 3600 ? `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min` : seconds >= 60 ? `${Math.floor(seconds / 60)} min ${seconds % 60} s` : `${seconds} s`;
 }
 
-/** Makes a text a regex that matches it alone. */
+/** Returns a regex that matches only this text. */
 export function escaped(text: string): string {
     return text.replace(/[\\^$.*+?()[\]{}|#&\-~]/g, "\\$&").replace(/\s+/g, "\\s+");
 }
 
-/** Asks for what is to be waited for in a pane, and sets the wait. */
+/** Asks for the condition of a wait in a pane, and sets the wait. */
 export function waitDialog(app: App, key: string, selected: string): void {
     const pane = app.panes.get(key);
     if (pane === undefined) {
@@ -92,8 +96,8 @@ export function waitDialog(app: App, key: string, selected: string): void {
     }
     const text = h("input", { type: "text", "aria-label": "Text", value: selected.split("\n")[0]?.trim() ?? "", placeholder: "for example: passed", spellcheck: "false" });
     const regex = h("input", { type: "checkbox", id: "wait-regex" });
-    const kind = h("select", { "aria-label": "What is waited for" }, {}, ...([["pattern", "it prints this text"], ["stable", "it is quiet for 5 s"], ["prompt", "a shell waits for a command"], ["exit", "it ends"]] as const).map(([value, label]) => h("option", { value }, {}, label)));
-    const minutes = h("select", { "aria-label": "For how long" }, {}, ...[10, 60, 480].map((count) => h("option", { value: count }, {}, count < 60 ? `${count} minutes` : `${count / 60} h`)));
+    const kind = h("select", { "aria-label": "Condition" }, {}, ...([["pattern", "prints this text"], ["stable", "prints nothing for 5 s"], ["prompt", "shows a shell prompt"], ["exit", "ends"]] as const).map(([value, label]) => h("option", { value }, {}, label)));
+    const minutes = h("select", { "aria-label": "Timeout" }, {}, ...[10, 60, 480].map((count) => h("option", { value: count }, {}, count < 60 ? `${count} minutes` : `${count / 60} h`)));
     const dialog = h("dialog", { cls: "dialog", "aria-label": "Wait" });
     const textRow = h("label", {}, {}, "Text ", text);
     kind.addEventListener("change", () => {
@@ -115,11 +119,11 @@ export function waitDialog(app: App, key: string, selected: string): void {
             "form",
             {},
             { submit },
-            h("h2", {}, {}, clean(`Tell me when ${paneName(pane)}…`, 100)),
-            h("label", {}, {}, "When ", kind),
+            h("h2", {}, {}, clean(`Notify me when ${paneName(pane)}…`, 100)),
+            h("label", {}, {}, "Condition ", kind),
             textRow,
-            h("label", { cls: "check" }, {}, regex, " it is a regular expression"),
-            h("label", {}, {}, "For at most ", minutes),
+            h("label", { cls: "check" }, {}, regex, " Regular expression"),
+            h("label", {}, {}, "Timeout ", minutes),
             h("div", { cls: "options" }, {}, h("button", { type: "submit", cls: "primary" }, {}, "Wait"), button("Cancel", () => dialog.close())),
         ),
     );
@@ -140,13 +144,13 @@ async function begin(app: App, key: string, what: object, words: string): Promis
         app.note({ kind: "info", text: `Waiting in ${paneName(pane)}: ${words}`, ms: 4000 });
         followed(app).add(begun.id, { key, words }, app.waits.map((one) => one.id));
     } catch (error) {
-        app.note({ kind: "error", text: `Cannot wait: ${messageOf(error)}`, ms: 10_000 });
+        app.note({ kind: "error", text: `Wait not set: ${messageOf(error)}`, ms: 10_000 });
     }
 }
 
 let all: Followed<Mine> | undefined;
 
-/** Those that this page has set, for its life. */
+/** Returns the waits that this page has set while it is open. */
 function followed(app: App): Followed<Mine> {
     if (all === undefined) {
         const made = new Followed<Mine>(
@@ -160,7 +164,7 @@ function followed(app: App): Followed<Mine> {
                     throw error;
                 }
             },
-            ({ key, words }, answer) => say(app, key, answer?.outcome ?? "no answer is kept any more", words, answer?.predicates?.find((one) => one.line !== undefined)?.line ?? ""),
+            ({ key, words }, answer) => say(app, key, answer?.outcome ?? "result no longer available", words, answer?.predicates?.find((one) => one.line !== undefined)?.line ?? ""),
             () => app.connection.askWaits(),
         );
         app.on("waits", () => made.look(app.waits.map((one) => one.id)));

@@ -5,7 +5,7 @@ import { clean, h, write } from "../dom";
 import type { PaneInfo } from "../types";
 import { badgeText, Tile } from "./tile";
 
-/** How far outside of what is seen tiles are kept alive. */
+/** The distance outside the visible area within which tiles stay live. */
 const MARGIN = "300px";
 
 interface Group {
@@ -55,7 +55,7 @@ export class Wall {
         }
     }
 
-    /** The panes that are shown, in their order. */
+    /** Returns the keys of the visible panes, in order. */
     order(): string[] {
         return [...this.body.querySelectorAll<HTMLElement>("li[data-key]")].map((item) => item.dataset.key ?? "");
     }
@@ -105,7 +105,7 @@ export class Wall {
         }
         this.empty.hidden = shown.length > 0;
         this.empty.textContent =
-            this.app.panes.size > 0 ? "No pane fits the filter." : this.app.link === "open" ? "No panes: start one with tmux, and it is here." : "";
+            this.app.panes.size > 0 ? "No pane matches the filter." : this.app.link === "open" ? "No panes. Start a tmux session; its panes appear here." : "";
     }
 
     private group(name: string, pane: PaneInfo | undefined): Group {
@@ -168,7 +168,7 @@ export class Wall {
         }
     }
 
-    /** Arrow keys go from tile to tile, as they lie on the wall. */
+    /** Moves the focus between tiles with the arrow keys, by their positions on the wall. */
     private arrows(event: KeyboardEvent): void {
         const from = (event.target as HTMLElement).closest("li[data-key]");
         if (from === null || !event.key.startsWith("Arrow") || event.ctrlKey || event.altKey || event.metaKey) {

@@ -1,5 +1,6 @@
-// An agent session: what the agent says and does, its questions as buttons, and prompts. Events come as a stream that
-// goes on where it broke.
+// An agent session: the agent's messages and actions, its questions as buttons, and prompts.
+//
+// Events come as a stream that continues after a break.
 
 import { type App, http, messageOf } from "../app";
 import { button, clean, fill, h } from "../dom";
@@ -19,14 +20,17 @@ interface Entry {
     event: Record<string, unknown> & { type: string };
 }
 
-/** Elements that are kept; older ones go. */
+/** Maximum number of elements; older ones are removed. */
 const MOST = 1000;
-/** Conversations that are read at once: a browser has six connections to a host, for all of its windows. */
+/**
+ * Conversations that are read at once: a browser has six connections to a host, for all of its
+ * windows.
+ */
 const STREAMS = new Streams<Chat>(3);
 
 export class Chat implements Shown {
     readonly element: HTMLElement;
-    private readonly log = h("div", { cls: "chat-log", role: "log", "aria-label": "The conversation", tabindex: 0 });
+    private readonly log = h("div", { cls: "chat-log", role: "log", "aria-label": "Conversation", tabindex: 0 });
     private readonly asks = h("div", { cls: "chat-asks" });
     private readonly state = h("span", { cls: "chat-state", role: "status" });
     private source: EventSource | null = null;
@@ -42,7 +46,7 @@ export class Chat implements Shown {
         private session: string,
     ) {
         this.base = `/v1/agent-sessions/${encodeURIComponent(session)}`;
-        const field = h("textarea", { rows: 2, "aria-label": "Prompt", placeholder: "Ask or tell it something; Enter sends, Shift+Enter is a new line" });
+        const field = h("textarea", { rows: 2, "aria-label": "Prompt", placeholder: "Prompt for the agent; Enter sends, Shift+Enter inserts a line break" });
         const send = () => {
             if (field.value.trim() !== "") {
                 void this.ask("POST", "/prompts", { text: field.value }).then((done) => {
@@ -59,9 +63,9 @@ export class Chat implements Shown {
                 send();
             }
         });
-        const tools = h("div", { cls: "row-of" }, {}, this.state, button("Stop", () => void this.ask("POST", "/interrupt"), { title: "Interrupt the prompt that runs" }), button("Send", send, { cls: "primary" }));
+        const tools = h("div", { cls: "row-of" }, {}, this.state, button("Stop", () => void this.ask("POST", "/interrupt"), { title: "Interrupt the running prompt" }), button("Send", send, { cls: "primary" }));
         this.element = h("div", { cls: "chat" }, {}, this.log, this.asks, h("div", { cls: "chat-form" }, {}, field, tools));
-        // Of more conversations than may be read at once, those that were looked at last are.
+        // Of more conversations than can be read at once, the last used ones are read.
         this.element.addEventListener("focusin", () => !this.over && STREAMS.want(this));
         document.addEventListener("visibilitychange", this.seen);
     }
@@ -75,7 +79,7 @@ export class Chat implements Shown {
         }
     };
 
-    /** A conversation that nobody sees holds no connection, and goes on where it was when it is seen again. */
+    /** A hidden conversation holds no connection, and continues when it is visible again. */
     visible(shown: boolean): void {
         if (this.shown !== shown) {
             this.shown = shown;
@@ -92,8 +96,9 @@ export class Chat implements Shown {
             }
         };
         source.onerror = () => {
-            this.say("no link, trying again");
-            // A browser tries again after a break, but not after an answer that is no stream: 502 of a proxy, a daemon that starts.
+            this.say("disconnected; retrying");
+            // A browser retries after a break, but not after a response that is not a stream: a
+            // proxy's 502, a starting daemon.
             if (source.readyState === EventSource.CLOSED) {
                 this.tries += 1;
                 this.retry = setTimeout(() => this.start(), againAfter(this.tries));
@@ -113,7 +118,7 @@ export class Chat implements Shown {
         this.tries = 0;
         this.source?.close();
         this.source = null;
-        this.say("stands still: click here to go on");
+        this.say("paused: click to continue");
     }
 
     title(): string {
@@ -132,7 +137,7 @@ export class Chat implements Shown {
     }
 
     private say(text: string): void {
-        this.state.textContent = text || (this.running > 0 ? "works…" : "");
+        this.state.textContent = text || (this.running > 0 ? "working…" : "");
     }
 
     private async ask(method: string, path: string, body?: object): Promise<boolean> {
@@ -163,7 +168,7 @@ export class Chat implements Shown {
         return element;
     }
 
-    /** Text that comes in parts is one paragraph. */
+    /** Appends text that comes in parts to one paragraph. */
     private stream(kind: string, text: string): void {
         const atEnd = this.log.scrollTop + this.log.clientHeight >= this.log.scrollHeight - 40;
         if (this.open?.kind === kind) {
@@ -181,7 +186,7 @@ export class Chat implements Shown {
         this.since = entry.cursor;
         const text = typeof event.text === "string" ? event.text : "";
         if (entry.gap !== undefined) {
-            this.add("fact", "Earlier events are not kept any more.");
+            this.add("fact", "Earlier events are no longer available.");
         }
         if (["message", "thought", "user"].includes(event.type)) {
             this.stream(event.type, text);
@@ -203,7 +208,7 @@ export class Chat implements Shown {
                 break;
             case "answered":
                 this.asks.querySelector(`[data-id="${CSS.escape(String(event.question))}"]`)?.remove();
-                this.add("fact", clean(`${event.allowed === true ? "Allowed" : "Refused"}${event.option ? ` (${String(event.option)})` : ""}, by ${String(event.by)}`));
+                this.add("fact", clean(`${event.allowed === true ? "Allowed" : "Denied"}${event.option ? ` (${String(event.option)})` : ""}, by ${String(event.by)}`));
                 break;
             case "outcome":
                 this.running = Math.max(0, this.running - 1);
@@ -249,15 +254,15 @@ export class Chat implements Shown {
     private question(question: Question): void {
         const path = `/questions/${encodeURIComponent(question.id)}`;
         const options = question.options ?? [];
-        const buttons = options.length > 0 ? options.map((one) => button(clean(one.name, 120), () => void this.ask("POST", path, { option: one.id }))) : [button("Allow", () => void this.ask("POST", path, { allow: true })), button("Refuse", () => void this.ask("POST", path, { allow: false }))];
+        const buttons = options.length > 0 ? options.map((one) => button(clean(one.name, 120), () => void this.ask("POST", path, { option: one.id }))) : [button("Allow", () => void this.ask("POST", path, { allow: true })), button("Deny", () => void this.ask("POST", path, { allow: false }))];
         for (const one of buttons) {
             one.disabled = !this.app.mayType;
         }
-        this.asks.append(h("div", { cls: "question", "data-id": question.id, role: "alert" }, {}, h("p", {}, {}, clean(question.title ?? "May it do this?", 600)), h("div", { cls: "options" }, {}, ...buttons)));
+        this.asks.append(h("div", { cls: "question", "data-id": question.id, role: "alert" }, {}, h("p", {}, {}, clean(question.title ?? "Allow this action?", 600)), h("div", { cls: "options" }, {}, ...buttons)));
     }
 }
 
-/** Lines of a diff are marked by their first character. */
+/** Marks the lines of a diff by their first character. */
 function diffLines(parent: HTMLElement, text: string): void {
     const isDiff = /^(@@|---|\+\+\+|diff )/m.test(text);
     if (!isDiff) {

@@ -1,4 +1,4 @@
-// A pane of the workspace: its bar, and what its kind shows.
+// A pane of the workspace: its bar, and the content of its kind.
 
 import { type App, paneName } from "../app";
 import { button, clean, fill, h, safeUrl } from "../dom";
@@ -17,14 +17,14 @@ export interface ContentOn {
     deviceId: string;
 }
 
-/** What a kind of pane is to its frame. */
+/** The content of a pane, as its frame uses it. */
 export interface Shown {
     element: HTMLElement;
     title(): string;
     focus?(): void;
-    /** Whether anybody can see it: it begins unseen. */
+    /** Called when the content becomes visible or hidden; it begins hidden. */
     visible?(shown: boolean): void;
-    /** Whether closing it would lose what somebody wrote. */
+    /** Returns whether closing it would lose unsaved text. */
     unsaved?(): boolean;
     remove(): void;
 }
@@ -53,9 +53,9 @@ export class Content {
             {},
             this.name,
             this.address,
-            tool("◫", "Split: another pane beside it", split("horizontal")),
-            tool("⊟", "Split: another pane below it", split("vertical")),
-            tool("×", "Close this pane; a terminal lives on", () => {
+            tool("◫", "Split: add a pane beside this one", split("horizontal")),
+            tool("⊟", "Split: add a pane below this one", split("vertical")),
+            tool("×", "Close this pane; a terminal keeps running", () => {
                 void this.mayClose().then((may) => may && this.on.act("kill-pane", { target }));
             }),
         );
@@ -80,7 +80,7 @@ export class Content {
     private several = false;
     private workspaceSeen = true;
 
-    /** `marked`: it is the active one of several. */
+    /** `marked`: the pane is the active one of several. */
     show(pane: Pane, visible: boolean, active: boolean, marked: boolean): void {
         this.pane = pane;
         this.element.hidden = !visible;
@@ -90,7 +90,7 @@ export class Content {
         this.refresh();
     }
 
-    /** Says whether the workspace is on the screen at all. */
+    /** Sets whether the workspace is on the screen at all. */
     set seen(seen: boolean) {
         this.workspaceSeen = seen;
         this.sight();
@@ -100,7 +100,7 @@ export class Content {
         this.shown?.visible?.(this.workspaceSeen && !this.element.hidden);
     }
 
-    /** Shows what the pane holds now: a terminal may have come or gone. */
+    /** Shows the pane's current content: a terminal may have come or gone. */
     refresh(): void {
         const signature = this.describe();
         if (signature !== this.signature && !this.element.hidden) {
@@ -119,7 +119,9 @@ export class Content {
         this.element.remove();
     }
 
-    /** Gives it the keys; a web page would keep them, so there its bar has them. */
+    /**
+     * Focuses the content; a web page would keep the keys, and its pane focuses the bar instead.
+     */
     focus(): void {
         if (this.shown?.focus === undefined) {
             this.element.querySelector<HTMLElement>("header button")?.focus();
@@ -128,15 +130,15 @@ export class Content {
         }
     }
 
-    /** The terminal that it shows, for the page's commands. */
+    /** The visible terminal, for the page's commands. */
     view: { pane: PaneView; key: string } | null = null;
 
-    /** The file whose text is not saved, if any. */
+    /** The file with unsaved text, if any. */
     get unsavedFile(): string | null {
         return this.shown?.unsaved?.() === true ? (this.pane.file ?? "") : null;
     }
 
-    /** Asks first where something would be lost. */
+    /** Asks first if something would be lost. */
     async mayClose(): Promise<boolean> {
         return this.shown?.unsaved?.() !== true || (await discards(this.pane.file ?? "This pane"));
     }
@@ -148,7 +150,7 @@ export class Content {
         }
     }
 
-    /** The pane that is shown. */
+    /** The terminal's pane. */
     private get terminal(): PaneInfo | undefined {
         const ref = this.pane.contentRef;
         return ref !== undefined && "terminalId" in ref ? terminal(ref.terminalId, this.app.panes.values(), this.app.sockets) : undefined;
@@ -164,7 +166,7 @@ export class Content {
         this.view = null;
         this.address.hidden = pane.kind !== "browser";
         if (pane.status === "pending") {
-            return plain("Being made…", "pending");
+            return plain("Starting…", "pending");
         }
         const target = `pane:${pane.id}`;
         switch (pane.kind) {
@@ -172,7 +174,7 @@ export class Content {
                 const terminal = this.terminal;
                 if (terminal === undefined) {
                     const ref = pane.contentRef as { terminalId: string };
-                    return plain(`The terminal ${ref.terminalId} is not there.`, ref.terminalId);
+                    return plain(`Terminal not found: ${ref.terminalId}`, ref.terminalId);
                 }
                 const view = new PaneView(this.app, terminal.key, { embedded: true, wait: (text) => this.on.wait(terminal.key, text) });
                 this.view = { pane: view, key: terminal.key };
@@ -193,10 +195,10 @@ export class Content {
         this.address.value = url;
         const safe = safeUrl(url);
         if (safe === null || !/^https?:/.test(safe)) {
-            return plain("This address cannot be shown.", "web page");
+            return plain("Unsupported address: expected http:// or https://.", "web page");
         }
         if (new URL(safe).origin === location.origin) {
-            return plain("muxtap's own pages are not shown within themselves.", "web page");
+            return plain("muxtap cannot show its own page in a pane.", "web page");
         }
         const frame = h("iframe", {
             src: safe,

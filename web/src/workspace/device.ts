@@ -1,4 +1,5 @@
-// The page as a device: presence, requests of others, and what it publishes. docs/devices.md has the messages.
+// The page as a device: presence, other devices' requests, and publishing. docs/devices.md
+// specifies the messages.
 
 import { Workspace } from "./model";
 import { WorkspaceError } from "./selector";
@@ -16,27 +17,27 @@ export interface DeviceAround {
     open(): DeviceSocket;
     after(ms: number, then: () => void): () => void;
     now(): number;
-    /** Whether the person can see the page. */
+    /** Whether the page is visible. */
     seen(): boolean;
-    /** The state is read anew at each take-over: another window may have changed it. */
+    /** Reads the state at each take-over: another window may have changed it. */
     read(): string | null;
     write(state: string): void;
     allowed(): string[];
     allow(device: string): void;
-    /** Files of editors whose text is not saved, by their pane. */
+    /** The editors' files with unsaved text, by their pane. */
     unsaved(): ReadonlyMap<string, string>;
 }
 
-/** What another device asks for, for the person to decide. */
+/** Another device's request, for the person to decide. */
 export interface Request {
     id: string;
     caller: string;
     label: string;
     command: string;
     args: Record<string, unknown>;
-    /** Files whose text is not saved: while that is so, it is refused for them. */
+    /** Files whose unsaved text it would lose: while there are any, it is refused. */
     loses: string[];
-    /** `always`: this device from now on. */
+    /** `always`: allow this device from now on. */
     decide(answer: "once" | "always" | "no"): void;
 }
 
@@ -44,25 +45,27 @@ export interface DeviceEvents {
     changed(): void;
     state(state: "connecting" | "online" | "offline" | "replaced"): void;
     ask(request: Request): void;
-    /** A request is over, however. */
+    /** Called when a request is over, whatever the result. */
     asked(id: string): void;
 }
 
 const HEARTBEAT_MS = 5000;
-/** Heartbeats in a row to which nothing came. They are counted, since the timers of a page that nobody sees are late. */
+/**
+ * Heartbeats in a row without a response. They are counted, since a hidden page's timers are late.
+ */
 const UNANSWERED = 3;
-/** Milliseconds for the answer to a question whether the connection still works, and for a welcome. */
+/** Milliseconds for the response to a probe of the connection; below, for a welcome. */
 const CHECK_MS = 2000;
 const WELCOME_MS = 10_000;
 const ASK_MS = 30_000;
 const RETRY_MS = 1000;
 const MOST_RETRY_MS = 30_000;
-/** Selectors that mean something else after another change. */
+/** Selectors whose meaning depends on other changes. */
 const RELATIVE = /^(tab-index|tab-name|pane-index):/;
-/** What only moves the focus. */
+/** Commands that only move the focus. */
 const FOCUS = new Set(["select-pane", "select-tab"]);
 
-/** How long a change that was allowed may take until it is complete. */
+/** How long an allowed change may take until it is complete. */
 const BOUND_MS = 60_000;
 
 function boundKey(args: unknown): string {
@@ -78,7 +81,7 @@ export class Device {
     private release: (() => void) | null = null;
     private open = new Map<string, () => void>();
     private reservedBy = new Map<string, string>();
-    /** Who bound a pane to what, for a while. */
+    /** The device that bound a pane to a content, for a while. */
     private boundBy = new Map<string, string>();
     private tries = 0;
     private unanswered = 0;
@@ -97,8 +100,9 @@ export class Device {
     }
 
     /**
-     * Takes this device's place, from another window too. Where that would lose text that is not saved, because another
-     * window has closed its pane, it is done only with `lose`.
+     * Takes this device's place, even from another window.
+     *
+     * If that would lose unsaved text, because another window has closed its pane, it needs `lose`.
      */
     connect(lose = false): void {
         this.drop();
@@ -128,12 +132,15 @@ export class Device {
         this.events.changed();
     }
 
-    /** The files whose text would be lost if this window took the workspace as it is kept now. */
+    /** Returns the files whose text would be lost if this window took over the stored workspace. */
     losesByTaking(): string[] {
         return this.lostBetween(this.read());
     }
 
-    /** The page's own connection is new: this one may have been lost with the last one, which nothing has told it. */
+    /**
+     * Checks this connection when the page's own one is new: both may have been lost without
+     * notice.
+     */
     check(): void {
         if (this.state === "offline") {
             this.tries = 0;
@@ -164,7 +171,7 @@ export class Device {
     /** Makes a change of the person's own. Throws a `WorkspaceError`. */
     act(command: string, args: object): ReturnType<Workspace["apply"]> {
         if (this.state === "replaced") {
-            throw new WorkspaceError("CONFLICT", "another window of this browser has the workspace");
+            throw new WorkspaceError("CONFLICT", "the workspace is in use in another window of this browser");
         }
         const before = this.workspace.revision;
         const key = `page-${this.around.now()}-${Math.random().toString(36).slice(2)}`;
@@ -224,7 +231,7 @@ export class Device {
         }
     }
 
-    /** A pane that was reserved and never filled is released. */
+    /** Releases a pane that was reserved and never filled. */
     private watchReserved(): void {
         this.release?.();
         this.release = null;
@@ -241,8 +248,10 @@ export class Device {
     }
 
     /**
-     * Asks whether the connection works while nobody sees the page. That the page is there, the browser tells the relay by
-     * itself, which pings it; and the connection of a page that is seen asks for both (`check`).
+     * Probes the connection while the page is hidden.
+     *
+     * The browser itself answers the relay's pings, which prove the page's presence; a visible
+     * page's own connection probes for both (`check`).
      */
     private beat(): void {
         this.cancels.push(
@@ -262,8 +271,9 @@ export class Device {
     }
 
     /**
-     * Has the relay answer. A heartbeat is not answered and the relay's pings are not told
-     * to a page; a request that says nothing but its id is refused at once, and reaches nobody.
+     * Sends a request that the relay rejects at once, and that reaches no other device.
+     *
+     * The relay does not respond to a heartbeat, and a page does not see the relay's pings.
      */
     private probe(): void {
         this.beats += 1;
@@ -303,10 +313,10 @@ export class Device {
         }
         const came = this.workspace.revision;
         const carryOut = () => this.carryOut(requestId, caller, command, message, came);
-        // What ends a change that was allowed is not asked for again.
+        // The step that ends an allowed change needs no further permission.
         const ends = command === "finalize" || command === "release";
         const reserved = String((message.args as { pane?: unknown } | undefined)?.pane ?? "");
-        // A respawn binds its pane once more, to what it started.
+        // A respawn binds its pane once more, to the new terminal.
         const bound = command === "bind" ? boundKey(message.args) : "";
         const again = bound !== "" && this.boundBy.get(bound) === caller;
         if (again) {
@@ -318,16 +328,17 @@ export class Device {
             return;
         }
         if (message.expectedRevision !== came) {
-            // Nobody is asked what cannot be done: this refuses it, or gives a repeated key its answer.
+            // The person is not asked about an impossible request: it is refused, or a repeated key
+            // gets its response.
             carryOut();
             return;
         }
         this.say({ type: "layout.rpc.waiting", requestId });
         const no = (why: string) =>
-            this.answer(requestId, { ok: false, error: { code: "UNAUTHORIZED", message: `the person of ${this.id} ${why}` } });
+            this.answer(requestId, { ok: false, error: { code: "UNAUTHORIZED", message: `the user of ${this.id} ${why}` } });
         const cancel = this.around.after(ASK_MS - 1000, () => {
             if (this.finish(requestId)) {
-                no("did not answer");
+                no("did not respond");
             }
         });
         this.open.set(requestId, cancel);
@@ -343,7 +354,7 @@ export class Device {
                     return;
                 }
                 if (answer === "no") {
-                    no("does not allow it");
+                    no("denied the request");
                     return;
                 }
                 if (answer === "always") {
@@ -364,7 +375,10 @@ export class Device {
         return cancel !== undefined;
     }
 
-    /** The unsaved files of editors that another state has no more, or shows something else in their panes. */
+    /**
+     * Returns the unsaved files of editors that another state lacks, or shows other content in
+     * place of.
+     */
     private lostBetween(then: Workspace): string[] {
         const lost: string[] = [];
         for (const [id, file] of this.around.unsaved()) {
@@ -376,7 +390,7 @@ export class Device {
         return lost;
     }
 
-    /** The unsaved files that a change would close. */
+    /** Returns the unsaved files that a change would close. */
     private loses(command: string, args: unknown, caller: string): string[] {
         const trial = this.around.unsaved().size === 0 ? null : Workspace.read(this.workspace.write(), this.id);
         if (trial === null) {
@@ -386,14 +400,16 @@ export class Device {
             trial.apply(command, args, caller, this.around.now(), trial.revision, "trial");
             return this.lostBetween(trial);
         } catch {
-            // It is refused anyway, by its own error.
+            // The change is refused anyway, by its own error.
             return [];
         }
     }
 
     /**
-     * The revision at which a request is carried out. One that was made for what there was when it came is not refused
-     * because its person has clicked into another pane before allowing it, or changed something that it does not mean.
+     * Returns the revision at which a request is carried out.
+     *
+     * A request for the revision current at its arrival is not refused because the person has
+     * clicked into another pane before allowing it, or changed something that it does not name.
      */
     private expected(message: Record<string, unknown>, came: number): number | undefined {
         const said = typeof message.expectedRevision === "number" ? message.expectedRevision : undefined;
@@ -408,7 +424,7 @@ export class Device {
             const number = this.expected(message, came);
             const files = number === before && !this.workspace.answered(caller, key, this.around.now()) ? this.loses(command, message.args, caller) : [];
             if (files.length > 0) {
-                throw new WorkspaceError("CONFLICT", `${files.join(", ")} has text that is not saved in ${this.id}`, { files });
+                throw new WorkspaceError("CONFLICT", `unsaved changes in ${this.id}: ${files.join(", ")}`, { files });
             }
             const { appliedRevision, ...result } = this.workspace.apply(command, message.args, caller, this.around.now(), number, key);
             this.answer(requestId, { ok: true, result, appliedRevision });

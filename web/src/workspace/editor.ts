@@ -1,11 +1,11 @@
-// A file in a pane. The editor itself is loaded when it is first used.
+// A file in a pane. The editor itself is loaded on first use.
 
 import { type App, messageOf } from "../app";
 import { button, fill, h } from "../dom";
 import { discards } from "../view/ask";
 import type { Shown } from "./content";
 
-/** What editor/code.ts makes. */
+/** The result of editor/code.ts. */
 export interface CodeEditor {
     element: HTMLElement;
     text(): string;
@@ -19,7 +19,7 @@ export interface CodeModule {
 interface FileAnswer {
     path: string;
     text: string;
-    /** Empty where the file is not there yet. */
+    /** Empty if the file does not exist yet. */
     version: string;
     writable?: boolean;
 }
@@ -44,7 +44,7 @@ export class EditorPane implements Shown {
         void this.load();
     }
 
-    /** The browser asks before a page with unsaved text is left. */
+    /** Asks, through the browser, before a page with unsaved text is left. */
     private readonly leaving = (event: BeforeUnloadEvent): void => {
         if (this.dirty) {
             event.preventDefault();
@@ -83,11 +83,11 @@ export class EditorPane implements Shown {
                 throw answer;
             }
             await this.show(answer);
-            this.state.textContent = answer.writable === false ? "read only" : "";
+            this.state.textContent = answer.writable === false ? "read-only" : "";
         } catch (error) {
             if ((error as { code?: string }).code === "NOT_FOUND" && this.app.mayType) {
                 await this.show({ path: this.file, text: "", version: "" });
-                this.state.textContent = "a new file";
+                this.state.textContent = "new file";
             } else {
                 this.state.textContent = `Not opened: ${messageOf(error)}`;
             }
@@ -111,11 +111,13 @@ export class EditorPane implements Shown {
         this.dirty = dirty;
         this.save.disabled = !dirty || !this.app.mayType;
         if (dirty) {
-            this.state.textContent = "changed";
+            this.state.textContent = "modified";
         }
     }
 
-    /** Saves; a file that somebody else has changed meanwhile is not overwritten unasked. */
+    /**
+     * Saves; a file that another program has changed meanwhile is not overwritten without asking.
+     */
     private async write(force: boolean): Promise<void> {
         if (this.code === null || this.saving) {
             return;
@@ -131,13 +133,13 @@ export class EditorPane implements Shown {
             });
             const answer = (await response.json()) as FileAnswer & { code?: string };
             if (response.status === 409) {
-                this.state.textContent = "The file was changed by something else.";
+                this.state.textContent = "The file has changed on disk.";
                 this.app.note({
                     kind: "error",
-                    text: `${this.file} was changed by something else since it was opened.`,
+                    text: `${this.file} has changed on disk since it was opened.`,
                     actions: [
-                        { label: "Overwrite it", press: () => void this.write(true) },
-                        { label: "Reload it", press: () => void this.load() },
+                        { label: "Overwrite", press: () => void this.write(true) },
+                        { label: "Reload", press: () => void this.load() },
                     ],
                 });
                 return;

@@ -1,5 +1,7 @@
-// A device's workspace: tabs, each a tree of panes. Values alone: the time is given, and every change is either made
-// whole or not at all. The rules are those of docs/devices.md, and the same as the command line's.
+// A device's workspace: tabs, each a tree of panes.
+//
+// Pure values: the time is a parameter, and every change is made whole or not at all. The rules are
+// those of docs/devices.md, and the same as the command line's.
 
 import { parseSelector, refuse, WorkspaceError } from "./selector";
 
@@ -44,7 +46,10 @@ export interface Layout {
 
 export interface Applied {
     appliedRevision: number;
-    /** The answer to an earlier request with this key: nothing was changed now. */
+    /**
+     * Whether this is the response to an earlier request with this key, and nothing was changed
+     * now.
+     */
     replayed?: boolean;
     tab?: Tab;
     pane?: Pane;
@@ -79,7 +84,7 @@ type Content =
     | { editor: string }
     | { ref: ContentRef };
 
-/** Which members each command takes: those with `!` it needs. */
+/** The arguments of each command; those with `!` are required. */
 const COMMANDS: Record<string, string[]> = {
     "new-tab": ["title", "browser", "editor"],
     "select-tab": ["target!"],
@@ -103,11 +108,11 @@ const NEED_KEY = new Set(["new-tab", "split-pane", "attach-terminal", "bind", "r
 
 const invalid = (message: string) => new WorkspaceError("INVALID_ARGUMENT", message);
 
-/** Reads a command's arguments. Throws `INVALID_ARGUMENT`. */
+/** Parses a command's arguments. Throws `INVALID_ARGUMENT`. */
 export function checkArgs(command: string, args: unknown): Args {
     const known = COMMANDS[command];
     if (known === undefined) {
-        throw invalid(`command: ${JSON.stringify(command)} is none; there are ${Object.keys(COMMANDS).join(", ")}`);
+        throw invalid(`unknown command ${JSON.stringify(command)}; expected one of ${Object.keys(COMMANDS).join(", ")}`);
     }
     const given = args === null || args === undefined ? {} : args;
     if (typeof given !== "object" || Array.isArray(given)) {
@@ -131,7 +136,7 @@ export function checkArgs(command: string, args: unknown): Args {
                     ? isRef(value)
                     : typeof value === "string";
         if (!fits) {
-            throw invalid(`${command}: ${name} is not what it must be`);
+            throw invalid(`${command}: invalid \`${name}\``);
         }
     }
     for (const member of known) {
@@ -182,7 +187,11 @@ function renamed(place: Place, name: (id: string) => string): Place {
         : { split: { ...place.split, first: renamed(place.split.first, name), second: renamed(place.split.second, name) } };
 }
 
-/** Gives a pane's side of the nearest split in a direction a share. Null: it is not here; false: there is no such split. */
+/**
+ * Sets the share of a pane's side of the nearest split in a direction.
+ *
+ * Null: the pane is not in the tree; false: there is no such split.
+ */
 function resized(place: Place, pane: string, direction: Direction, percent: number): { place: Place; done: boolean } | null {
     if ("pane" in place) {
         return place.pane === pane ? { place, done: false } : null;
@@ -234,7 +243,7 @@ function checkRef(ref: ContentRef): void {
 
 const limit = (what: string, most: number) => new WorkspaceError("RESOURCE_LIMIT", `a workspace has at most ${most} ${what}`);
 
-/** A change at work on a copy of the layout. */
+/** A change in progress, on a copy of the layout. */
 class Changing {
     constructor(
         readonly layout: Layout,
@@ -296,7 +305,7 @@ class Changing {
             case "navigate":
                 checkUrl(text("url"));
                 if (this.findPane(text("target"), tab).kind !== "browser") {
-                    throw refuse(`${text("target")} shows no web page; open-browser makes it show one`);
+                    throw refuse(`${text("target")} shows no web page; use open-browser`);
                 }
                 return this.show(text("target"), tab, { browser: text("url") });
             case "open-editor":
@@ -336,7 +345,7 @@ class Changing {
             const fitting = tabs.filter((one) => one.title === wanted.id);
             if (fitting.length > 1) {
                 const candidates = fitting.map((one) => `tab:${one.id}`);
-                throw new WorkspaceError("AMBIGUOUS_TARGET", `${selector} means one of ${candidates.join(", ")}`, { candidates });
+                throw new WorkspaceError("AMBIGUOUS_TARGET", `ambiguous selector ${selector}: matches ${candidates.join(", ")}`, { candidates });
             }
             if (fitting[0] !== undefined) {
                 return fitting[0];
@@ -362,7 +371,7 @@ class Changing {
             id = wanted.id;
         } else if (wanted.kind === "pane-index") {
             if (tab === undefined) {
-                throw refuse(`${selector} needs a tab beside it`);
+                throw refuse(`${selector} requires a tab`);
             }
             id = panesOf(tab.layout)[Number(wanted.id)];
         } else {
@@ -440,7 +449,7 @@ class Changing {
     private resize(target: string, tab: string | undefined, x: number | undefined, y: number | undefined): { tab: string; pane: string } {
         const pane = this.findPane(target, tab);
         if ((x ?? null) === null && (y ?? null) === null) {
-            throw invalid("x, y: say how wide or how high, in percent");
+            throw invalid("x, y: expected at least one, in percent");
         }
         for (const [name, percent, direction] of [
             ["x", x, "horizontal"],
@@ -455,7 +464,7 @@ class Changing {
             const place = this.tab(pane.tabId);
             const done = resized(place.layout, pane.id, direction, percent);
             if (done === null || !done.done) {
-                throw invalid(`${name}: ${target} has no neighbour in that direction`);
+                throw invalid(`${name}: ${target} has no neighbor in that direction`);
             }
             place.layout = done.place;
         }
@@ -488,7 +497,7 @@ class Changing {
     private show(target: string, tab: string | undefined, content: Content): { tab: string; pane: string } {
         const pane = this.findPane(target, tab);
         if (pane.status === "pending") {
-            throw new WorkspaceError("CONFLICT", `${target} is reserved for what is being made`);
+            throw new WorkspaceError("CONFLICT", `${target} is reserved by a pending command`);
         }
         return this.fill(pane, content);
     }
@@ -541,7 +550,7 @@ class Changing {
         layout.tabs = layout.tabs.filter((one) => one.id !== id);
         layout.panes = layout.panes.filter((one) => one.tabId !== id);
         if (layout.activeTabId === id) {
-            // The one that takes its place in the row, else the last.
+            // The tab that takes its position, or else the last one.
             const next = layout.tabs[at] ?? layout.tabs[layout.tabs.length - 1];
             if (next === undefined) {
                 delete layout.activeTabId;
@@ -554,7 +563,7 @@ class Changing {
     private reserved(selector: string): Pane {
         const pane = this.findPane(selector);
         if (pane.status !== "pending") {
-            throw new WorkspaceError("CONFLICT", `${selector} is not reserved, or not any more`);
+            throw new WorkspaceError("CONFLICT", `${selector} is not reserved, or no longer reserved`);
         }
         return pane;
     }
@@ -574,7 +583,7 @@ class Changing {
     }
 
     private touchPane(pane: Pane): void {
-        // A reserved pane's time goes on from when it was reserved.
+        // A reserved pane's timeout continues from when it was reserved.
         if (pane.status === "ready" || pane.layoutRevision === this.layout.workspaceRevision) {
             pane.updatedAt = this.now;
         }
@@ -584,7 +593,7 @@ class Changing {
 
 function shown(browser: string | undefined, editor: string | undefined): Content {
     if (browser !== undefined && editor !== undefined) {
-        throw invalid("browser, editor: a pane shows one of them");
+        throw invalid("browser, editor: expected at most one");
     }
     if (browser !== undefined) {
         checkUrl(browser);
@@ -604,7 +613,7 @@ export class Workspace {
         return new Workspace({ version: 1, layout: { deviceId, workspaceRevision: 1, tabs: [], panes: [], nextId: 1 }, answers: [] });
     }
 
-    /** Reads what was kept. Null: it is not this device's, or not whole. */
+    /** Parses a stored state. Null: it belongs to another device, or is incomplete. */
     static read(text: string, deviceId: string): Workspace | null {
         try {
             const state = JSON.parse(text) as State;
@@ -627,7 +636,7 @@ export class Workspace {
         return this.state.layout.workspaceRevision;
     }
 
-    /** The answer that this key of a caller has had. */
+    /** Returns the first response to a caller's key. */
     answered(caller: string, key: string | undefined, now: number): Answer | undefined {
         return this.state.answers.find((one) => one.caller === caller && one.key === key && now - one.at <= ANSWER_MS);
     }
@@ -644,14 +653,14 @@ export class Workspace {
                 return { ...first.applied, replayed: true };
             }
         } else if (NEED_KEY.has(command)) {
-            throw invalid("idempotencyKey: this command needs one");
+            throw invalid("idempotencyKey: missing; this command requires one");
         }
         if (expected === undefined) {
-            throw invalid("expectedRevision: say which revision this change was made for");
+            throw invalid("expectedRevision: missing; expected the revision that the change is based on");
         }
         const current = this.revision;
         if (expected !== current) {
-            throw new WorkspaceError("REVISION_CONFLICT", `the workspace is at revision ${current}, not ${expected}: look again`, {
+            throw new WorkspaceError("REVISION_CONFLICT", `the workspace is at revision ${current}, not ${expected}; read it again`, {
                 currentRevision: current,
             });
         }
@@ -659,7 +668,7 @@ export class Workspace {
         next.workspaceRevision += 1;
         const made = new Changing(next, now).change(command, values);
         if (!isWhole(next)) {
-            throw new WorkspaceError("INTERNAL_ERROR", "the workspace would not be whole");
+            throw new WorkspaceError("INTERNAL_ERROR", "the change would make the workspace inconsistent");
         }
         const applied: Applied = { appliedRevision: next.workspaceRevision };
         const tab = next.tabs.find((one) => one.id === made.tab);
@@ -679,7 +688,7 @@ export class Workspace {
         return applied;
     }
 
-    /** Releases reserved panes whose time is over; returns how many. */
+    /** Releases reserved panes whose timeout has passed; returns their number. */
     releaseOverdue(now: number): number {
         const overdue = this.layout.panes.filter((one) => one.status === "pending" && one.updatedAt + PENDING_MS <= now);
         for (const pane of overdue) {
@@ -688,14 +697,14 @@ export class Workspace {
         return overdue.length;
     }
 
-    /** What is published. */
+    /** Returns the snapshot to publish. */
     snapshot(now: number): object {
         const { nextId: _, ...layout } = this.layout;
         return { ...layout, capturedAt: now };
     }
 }
 
-/** What always holds of a layout. */
+/** Returns whether the invariants of a layout hold. */
 export function isWhole(layout: Layout): boolean {
     const ids = [...layout.tabs.map((tab) => tab.id), ...layout.panes.map((pane) => pane.id)];
     const owners = [...layout.tabs, ...layout.panes];

@@ -1,4 +1,4 @@
-// A pane that shows nothing yet: its person chooses.
+// A pane without content yet: the person chooses it.
 
 import { type App, http, messageOf, paneName, serverName } from "../app";
 import { button, clean, fill, h, Keyed, write } from "../dom";
@@ -27,7 +27,7 @@ export class Picker implements Shown {
         const url = h("input", { type: "text", placeholder: "http://localhost:3000", "aria-label": "Address", spellcheck: "false" });
         const file = h("input", { type: "text", placeholder: "/path/to/file", "aria-label": "File", spellcheck: "false" });
         const provider = h("input", { type: "text", value: "claude", "aria-label": "Agent", size: 8, spellcheck: "false" });
-        const cwd = h("input", { type: "text", placeholder: "/path/to/project", "aria-label": "Its directory", spellcheck: "false" });
+        const cwd = h("input", { type: "text", placeholder: "/path/to/project", "aria-label": "Directory", spellcheck: "false" });
         const form = (title: string, submit: () => void, ...fields: HTMLElement[]) =>
             h(
                 "form",
@@ -62,7 +62,7 @@ export class Picker implements Shown {
     }
 
     title(): string {
-        return "choose";
+        return "choose content";
     }
 
     focus(): void {
@@ -100,7 +100,7 @@ export class Picker implements Shown {
                 : await http<{ pane: string }>("POST", "/v1/sessions", { name, or_existing: true });
             this.bind({ terminalId: made.pane });
         } catch (error) {
-            this.app.note({ kind: "error", text: `No terminal: ${messageOf(error)}`, ms: 8000 });
+            this.app.note({ kind: "error", text: `Terminal not created: ${messageOf(error)}`, ms: 8000 });
         }
     }
 
@@ -122,7 +122,7 @@ export class Picker implements Shown {
             const made = await http<SessionInfo>("POST", "/v1/agent-sessions", { provider, cwd });
             this.bind({ sessionRef: made.session.replace(/^session:/, "") });
         } catch (error) {
-            this.app.note({ kind: "error", text: `Not started: ${messageOf(error)}`, ms: 10_000 });
+            this.app.note({ kind: "error", text: `Agent not started: ${messageOf(error)}`, ms: 10_000 });
         }
     }
 }

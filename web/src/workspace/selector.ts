@@ -1,8 +1,8 @@
-// Selectors: the words that name a tab, a pane, a terminal or a session. There is no shorthand.
+// Selectors: the names of a tab, a pane, a terminal or a session. No shorthand exists.
 
 export const FORMS = "tab:ID, tab-name:NAME, tab-index:N, pane:ID, pane-index:N (with a tab), terminal:ID, session:PROVIDER:ID";
 
-/** An error of a workspace, as it goes over the wire. */
+/** An error of a workspace, as it is on the wire. */
 export class WorkspaceError extends Error {
     constructor(
         readonly code: string,
@@ -26,9 +26,9 @@ export function refuse(message: string): WorkspaceError {
     return new WorkspaceError("INVALID_TARGET", message);
 }
 
-/** Reads a selector. Throws `INVALID_TARGET` with the forms that exist. */
+/** Parses a selector. Throws `INVALID_TARGET`, with the valid forms. */
 export function parseSelector(text: string): Selector {
-    const wrong = refuse(`${JSON.stringify(text)} is no selector; the forms are ${FORMS}`);
+    const wrong = refuse(`invalid selector ${JSON.stringify(text)}; expected ${FORMS}`);
     const colon = text.indexOf(":");
     const [kind, rest] = [text.slice(0, Math.max(0, colon)), text.slice(colon + 1)];
     if (colon < 0 || rest === "" || /[\u0000-\u001f\u007f-\u009f]/.test(rest)) {
@@ -53,7 +53,7 @@ export function parseSelector(text: string): Selector {
             if (TERMINAL.test(rest)) {
                 return { kind, id: rest };
             }
-            throw refuse(`${JSON.stringify(rest)} is no terminal: expected %3, NAME/%3, HOST/NAME/%3 or /PATH/OF/SOCKET/%3`);
+            throw refuse(`invalid terminal ${JSON.stringify(rest)}; expected %3, NAME/%3, HOST/NAME/%3 or /PATH/OF/SOCKET/%3`);
         case "session": {
             const at = rest.indexOf(":");
             if (at > 0 && ID.test(rest.slice(0, at)) && at + 1 < rest.length) {

@@ -1,11 +1,13 @@
-// Names of terminals: one meaning each, whoever reads them.
+// Names of terminals: each has one meaning, for every reader.
 
 import type { PaneInfo } from "../types";
 import { parseSelector } from "./selector";
 
 /**
- * Returns a pane's name in a workspace, which means it and no other: `%3` on the daemon's own default server, `NAME/%3` on
- * another one in its folder of sockets, `HOST/NAME/%3`, or the path of a socket and the pane.
+ * Returns a pane's unique name in a workspace.
+ *
+ * `%3` on the daemon's own default server, `NAME/%3` on another one in its folder of sockets,
+ * `HOST/NAME/%3`, or the path of a socket and the pane.
  */
 export function terminalId(pane: PaneInfo, sockets: string): string {
     const file = pane.socket.split("/").pop() ?? "";
@@ -13,7 +15,10 @@ export function terminalId(pane: PaneInfo, sockets: string): string {
     return name === "default" ? pane.id : `${name}/${pane.id}`;
 }
 
-/** Returns the pane that a name means. A host alone is its default server; the path of a socket is always good. */
+/**
+ * Returns the pane with this name. A host alone is its default server; the path of a socket is
+ * always valid.
+ */
 export function terminal(id: string, all: Iterable<PaneInfo>, sockets: string): PaneInfo | undefined {
     return [...all].find((pane) => {
         const [host, name, ...rest] = pane.socket.split("/");
@@ -22,7 +27,7 @@ export function terminal(id: string, all: Iterable<PaneInfo>, sockets: string): 
     });
 }
 
-/** Whether a workspace can name the pane: a path may be too long, or have blanks in it. */
+/** Returns whether a workspace can name the pane: a path may be too long, or contain blanks. */
 export function isNamed(id: string): boolean {
     try {
         parseSelector(`terminal:${id}`);

@@ -1,5 +1,6 @@
-// The workspace on the screen: tabs, split places, and panes of five kinds. A pane's element is never moved in the
-// document, so that a web page in it is not loaded again.
+// The workspace on the screen: tabs, splits, and panes of five kinds.
+//
+// A pane's element is never moved in the document: a web page in it would be loaded again.
 
 import { type App, paneName } from "../app";
 import { button, clean, fill, h } from "../dom";
@@ -17,7 +18,7 @@ interface Box {
     height: number;
 }
 
-/** Words for what a request asks. */
+/** Returns a request in words. */
 function requestWords(request: Request): string {
     const args = Object.entries(request.args)
         .filter(([name]) => name !== "tab")
@@ -65,7 +66,7 @@ export class WorkspaceView {
                     this.drawTabs();
                 },
                 unsaved: () => {
-                    // The first one is read before there is anything.
+                    // The first read comes before `contents` exists.
                     const files = [...(this.contents ?? [])].map(([id, content]) => [id, content.unsavedFile] as const);
                     return new Map(files.filter((one): one is readonly [string, string] => one[1] !== null));
                 },
@@ -85,7 +86,7 @@ export class WorkspaceView {
         this.element = h("section", { cls: "workspace", "aria-label": "Workspace" }, {}, this.notice, this.tabs, this.area);
         app.on("panes", () => this.refresh());
         app.on("may", () => {
-            // Who only looks is no device: nobody could change what it shows.
+            // A read-only page is not a device: it could not change the workspace for its callers.
             if (app.mayType) {
                 this.device.check();
             }
@@ -111,7 +112,7 @@ export class WorkspaceView {
         }
     }
 
-    /** Does what the person asks, and says what is wrong with it. */
+    /** Carries out the person's change, and shows its error. */
     act(command: string, args: object): ReturnType<Device["act"]> | null {
         try {
             return this.device.act(command, args);
@@ -126,7 +127,7 @@ export class WorkspaceView {
         const pane = this.app.panes.get(key);
         const id = pane === undefined ? "" : terminalId(pane, this.app.sockets);
         if (!isNamed(id)) {
-            this.app.note({ kind: "error", text: `A workspace cannot name this terminal: ${clean(id, 200)}`, ms: 8000 });
+            this.app.note({ kind: "error", text: `Terminal not opened: a workspace cannot refer to ${clean(id, 200)}`, ms: 8000 });
             return;
         }
         const made = pane === undefined ? null : this.act("new-tab", { title: clean(paneName(pane), 60) });
@@ -142,14 +143,17 @@ export class WorkspaceView {
         if (replaced) {
             fill(
                 this.notice,
-                "Another window of this browser has the workspace now. ",
+                "The workspace is in use in another window of this browser. ",
                 button("Use it here", () => void this.takeOver(), { cls: "primary" }),
             );
         }
         this.update();
     }
 
-    /** Takes the workspace from another window, which may have closed a pane whose text is not saved here. */
+    /**
+     * Takes over the workspace from another window, which may have closed a pane with unsaved text
+     * in this one.
+     */
     private async takeOver(): Promise<void> {
         const files = this.device.losesByTaking();
         if (files.length === 0 || (await discards(`The other window has closed ${files.join(", ")}, which`))) {
@@ -157,7 +161,9 @@ export class WorkspaceView {
         }
     }
 
-    /** What the page's commands do with the tab in front: a terminal takes every other key, Tab too. */
+    /**
+     * Returns the page's commands for the tab in front: a terminal takes every other key, even Tab.
+     */
     commands(): Command[] {
         const tab = this.active;
         const all: Command[] = [{ name: "Workspace: new tab", run: () => this.open("new-tab", {}) }];
@@ -184,27 +190,27 @@ export class WorkspaceView {
             go("previous", -1);
             const content = this.contents.get(tab.activePaneId);
             all.push(
-                { name: "Workspace: split, another pane beside this one", run: () => this.open("split-pane", { target, direction: "horizontal" }) },
-                { name: "Workspace: split, another pane below this one", run: () => this.open("split-pane", { target, direction: "vertical" }) },
+                { name: "Workspace: split, add a pane beside this one", run: () => this.open("split-pane", { target, direction: "horizontal" }) },
+                { name: "Workspace: split, add a pane below this one", run: () => this.open("split-pane", { target, direction: "vertical" }) },
                 { name: "Workspace: close this pane", run: () => void content?.mayClose().then((may) => may && this.open("kill-pane", { target })) },
                 { name: "Workspace: close this tab", run: () => void this.closeTab(tab).then(() => this.focusPane(this.active?.activePaneId)) },
             );
             const view = content?.view;
             if (view) {
                 all.push(
-                    { name: "This terminal: search in what it printed", run: () => view.pane.find() },
+                    { name: "This terminal: search the output", run: () => view.pane.find() },
                     { name: "This terminal: reading view", run: () => view.pane.toggleReading() },
                     { name: "This terminal: larger text", run: () => view.pane.resizeText(1) },
                     { name: "This terminal: smaller text", run: () => view.pane.resizeText(-1) },
-                    { name: "This terminal: wait for something…", run: () => this.on.wait(view.key, "") },
+                    { name: "This terminal: set a wait…", run: () => this.on.wait(view.key, "") },
                 );
             }
         }
-        all.push({ name: "Workspace: devices that are always allowed", run: () => this.showAllowed() });
+        all.push({ name: "Workspace: always allowed devices", run: () => this.showAllowed() });
         return all;
     }
 
-    /** Makes a change, and gives the keys to the pane that is active then. */
+    /** Makes a change, and focuses the pane that is active afterwards. */
     private open(command: string, args: object): void {
         if (this.act(command, args) !== null) {
             this.focusPane(this.active?.activePaneId);
@@ -217,17 +223,17 @@ export class WorkspaceView {
         }
     }
 
-    /** The devices that need not ask, each with a button that takes this away. */
+    /** Shows the permanently allowed devices, each with a button to revoke the permission. */
     showAllowed(): void {
         if (document.querySelector("dialog[open]") !== null) {
             return;
         }
         const list = h("ul", { cls: "cards" });
         const words = h("p", { cls: "hint" });
-        const dialog = h("dialog", { cls: "dialog", "aria-label": "Devices that are always allowed" }, {}, h("h2", {}, {}, "Devices that are always allowed"), words, list, button("Close", () => dialog.close()));
+        const dialog = h("dialog", { cls: "dialog", "aria-label": "Always allowed devices" }, {}, h("h2", {}, {}, "Always allowed devices"), words, list, button("Close", () => dialog.close()));
         const update = () => {
             const all = allowed();
-            words.textContent = all.length === 0 ? "Each device asks before it changes this workspace." : "These change this workspace without asking.";
+            words.textContent = all.length === 0 ? "Each device asks before it changes this workspace." : "These devices change this workspace without asking.";
             const item = (device: string) => {
                 const remove = button("Remove", () => {
                     localStorage.setItem("muxtap-allowed", JSON.stringify(allowed().filter((one) => one !== device)));
@@ -252,8 +258,8 @@ export class WorkspaceView {
             { cls: "request" },
             {},
             h("p", {}, {}, requestWords(request)),
-            request.loses.length > 0 ? h("p", {}, {}, clean(`It would close ${request.loses.join(", ")}, which has text that is not saved: until you save it this is refused.`, 300)) : null,
-            h("div", { cls: "options" }, {}, answer("Allow once", "once", "primary"), answer("Always allow this device", "always"), answer("Refuse", "no")),
+            request.loses.length > 0 ? h("p", {}, {}, clean(`The request would close unsaved changes in ${request.loses.join(", ")}. Save them first: otherwise the request is rejected.`, 300)) : null,
+            h("div", { cls: "options" }, {}, answer("Allow once", "once", "primary"), answer("Always allow this device", "always"), answer("Deny", "no")),
         );
         this.requestElements.set(request.id, element);
         this.requests.append(element);
@@ -306,7 +312,7 @@ export class WorkspaceView {
                     "div",
                     { cls: "empty" },
                     {},
-                    h("p", {}, {}, "Nothing is open here. A workspace holds terminals, web pages, files and agents side by side; agents can ask to open something in it."),
+                    h("p", {}, {}, "No tabs. A workspace shows terminals, web pages, files and agents side by side; agents can ask to open panes in it."),
                     button("New tab", () => this.act("new-tab", {}), { cls: "primary" }),
                 ),
             );
@@ -356,7 +362,7 @@ export class WorkspaceView {
     }
 
     private rename(tab: Tab): void {
-        const field = h("input", { type: "text", "aria-label": "The tab's title", value: tab.title });
+        const field = h("input", { type: "text", "aria-label": "Tab title", value: tab.title });
         const done = (keep: boolean) => {
             if (keep && field.value.trim() !== "" && field.value !== tab.title) {
                 this.act("rename-tab", { target: `tab:${tab.id}`, title: field.value });
@@ -395,7 +401,7 @@ export class WorkspaceView {
         style.height = `${box.height}%`;
     }
 
-    /** The bars between places, which change their shares. */
+    /** Draws the bars between places, which change their shares. */
     private drawBars(): void {
         const seen = new Set<string>();
         const tab = this.active;
@@ -417,13 +423,14 @@ export class WorkspaceView {
             bar.className = `bar ${direction}`;
             bar.setAttribute("aria-orientation", across ? "vertical" : "horizontal");
             bar.setAttribute("aria-valuenow", String(percent));
-            bar.setAttribute("aria-label", "Share of the two sides, in percent");
+            bar.setAttribute("aria-label", "Share of the first side, in percent");
             bar.style.left = `${across ? other.left : box.left}%`;
             bar.style.top = `${across ? box.top : other.top}%`;
             bar.style.width = across ? "" : `${box.width}%`;
             bar.style.height = across ? `${box.height}%` : "";
             const set = (share: number) => {
-                // The nearest split above a pane counts: the first side's pane that is next to the bar.
+                // The nearest split above a pane counts: the first side's pane that is next to the
+                // bar.
                 const pane = nearest(first, direction);
                 const value = Math.max(5, Math.min(95, Math.round(share)));
                 if (pane !== null && value !== percent) {
@@ -508,7 +515,7 @@ function place(node: Place, box: Box, boxes: Map<string, Box>): void {
     place(node.split.second, other, boxes);
 }
 
-/** A pane of the first side for which the split around it is the nearest in this direction. */
+/** Returns a pane for which the nearest split in this direction is the one above `node`. */
 function nearest(node: Place, direction: string): { id: string; first: boolean } | null {
     if ("pane" in node) {
         return { id: node.pane, first: true };
@@ -519,7 +526,7 @@ function nearest(node: Place, direction: string): { id: string; first: boolean }
     return nearest(node.split.first, direction) ?? nearest(node.split.second, direction);
 }
 
-/** The devices that change this workspace without asking. */
+/** Returns the devices that may change this workspace without asking. */
 function allowed(): string[] {
     return JSON.parse(localStorage.getItem("muxtap-allowed") ?? "[]") as string[];
 }

@@ -1,5 +1,6 @@
-//! The relay: which devices are there, requests from one to another, and what each published last. It holds no layout
-//! truth, no queue, and answers for nobody.
+//! The relay: the connected devices, the requests between them, and what each published last.
+//!
+//! The relay never changes a layout, never queues a request, and never answers for an owner.
 
 mod presence;
 mod publish;
@@ -29,41 +30,45 @@ use super::{
 };
 use muxtap_api::{DeviceInfo, DeviceList, DeviceType, Error, RemoteControl, Result};
 
-/// Devices that are known at once; of more, those that were heard longest ago and are not connected go.
+/// The maximum number of known devices; one more replaces a disconnected one.
+///
+/// Devices without a stored snapshot go first, then the one that was seen longest ago.
 pub const DEVICES: usize = 4096;
-/// Connections of one device within [`CONNECTS_TIME`]: each is told to all others of its principal.
+/// The maximum number of connections of one device within [`CONNECTS_TIME`].
+///
+/// Each is announced to all other devices of its principal.
 pub const CONNECTS: u32 = 32;
-/// The time in which connections of a device are counted.
+/// The period in which the connections of a device are counted.
 pub const CONNECTS_TIME: Duration = Duration::from_secs(10);
-/// Requests that an owner has not answered yet.
+/// The maximum number of unanswered requests to one owner.
 pub const PENDING: usize = 256;
-/// Requests of one connection that are not answered yet.
+/// The maximum number of unanswered requests from one connection.
 pub const ASKED: usize = 64;
-/// Ended requests of an owner whose late results are recognised.
+/// The number of an owner's ended requests whose late results are still recognized.
 pub const ENDED: usize = 256;
-/// Bytes of a request's arguments.
+/// The maximum size of a request's arguments, in bytes.
 pub const ARGS_BYTES: usize = 64 << 10;
-/// How long a device that is silent counts as connected.
+/// How long a silent device counts as connected.
 const PRESENCE_TIME: Duration = Duration::from_secs(15);
-/// How often a device is asked whether it is there.
+/// How often a silent device is pinged.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How long an owner may take to say that it took a request.
+/// How long an owner may take to acknowledge a request.
 const ACK_TIME: Duration = Duration::from_secs(2);
-/// How long an owner may take for a request that does not say.
+/// The default time for an owner's result.
 const RESULT_TIME: Duration = Duration::from_secs(10);
-/// How long a request can give its owner.
+/// The maximum time for an owner's result that a request may set.
 const RESULT_LONGEST: Duration = Duration::from_secs(60);
 /// How long an owner that asks its person may take in all.
 const WAITING_TIME: Duration = Duration::from_secs(35);
 
-/// The relay's times; tests have shorter ones.
+/// The relay's timeouts; tests use shorter ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// How long a device that is silent counts as connected.
+    /// How long a silent device counts as connected.
     pub presence: Duration,
-    /// How often a device is asked whether it is there.
+    /// How often a silent device is pinged.
     pub heartbeat: Duration,
-    /// How long an owner may take to say that it took a request.
+    /// How long an owner may take to acknowledge a request.
     pub ack: Duration,
     /// How long an owner that asks its person may take in all.
     pub waiting: Duration,
@@ -78,19 +83,20 @@ impl Default for Times {
 /// The caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The principal, as whom the connection was authenticated.
+    /// The principal that authenticated the connection.
     pub principal: String,
-    /// The device to which that is bound; `None`: it may speak for any device of the principal's.
+    /// The device that the connection is bound to. `None`: it may speak for any device of the
+    /// principal.
     pub device: Option<String>,
-    /// Whether it may ask other devices for changes.
+    /// Whether the caller may request changes from other devices.
     pub remote_control: bool,
-    /// Its name for people, where its device has none.
+    /// The caller's name for people, if its device has no label.
     pub label: String,
-    /// The family of its token.
+    /// The family of the caller's token.
     pub family: Option<String>,
-    /// When its token ends, in milliseconds since 1970.
+    /// When the caller's token expires, in milliseconds since 1970.
     pub token_ends: Option<u64>,
-    /// Whether this muxtap changes nothing for it: it asks others for no change and publishes nothing.
+    /// Whether this muxtap is read-only for the caller: no requests for changes, no publishing.
     pub read_only: bool,
 }
 
@@ -104,7 +110,7 @@ struct Shared {
     cache: Arc<Cache>,
     audit: Audit,
     times: Times,
-    /// Tells this relay's requests from those of the relays before it.
+    /// Distinguishes this relay's requests from those of earlier relays.
     epoch: OnceLock<String>,
 }
 
@@ -117,7 +123,7 @@ struct State {
     requests: u64,
 }
 
-/// A device that is known.
+/// A known device.
 #[derive(Debug)]
 struct Device {
     label: String,
@@ -126,7 +132,7 @@ struct Device {
     last_seen_ms: u64,
     revision: u64,
     remote_control: RemoteControl,
-    /// The revision and the time of the snapshot that is kept.
+    /// The revision and the time of the stored snapshot.
     kept: Option<(u64, u64)>,
     connects: Connects,
     online: Option<Connection>,
@@ -138,15 +144,16 @@ struct Connection {
     number: u64,
     outbox: Arc<Outbox>,
     family: Option<String>,
-    /// Requests that were sent to it, by the relay's ids of them.
+    /// The requests sent to this connection, by the relay's ids.
     pending: HashMap<String, Pending>,
     ended: VecDeque<(String, Asked)>,
-    /// Cancelled when it has ended, or another one took its place.
+    /// Cancelled when the connection has ended or was replaced.
     gone: CancellationToken,
 }
 
 impl Relay {
-    /// Creates a relay that keeps snapshots in this folder. Reads whose are there.
+    /// Creates a relay that stores snapshots in this folder, and reads the existing ones' first
+    /// lines.
     pub fn new(snapshots: Option<PathBuf>, audit: Audit, times: Times) -> Self {
         let cache = Cache::new(snapshots);
         let known = cache.heads().into_iter().map(|head| {
@@ -184,7 +191,7 @@ impl Relay {
         own.map(|device| device.info(id)).ok_or_else(|| unknown(id))
     }
 
-    /// Ends the connections that were authenticated by a family of tokens.
+    /// Ends the connections that a family of tokens authenticated.
     pub fn end_family(&self, family: &str) {
         let state = self.state();
         let connections = state.devices.values().filter_map(|device| device.online.as_ref());

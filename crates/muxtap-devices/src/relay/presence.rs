@@ -1,4 +1,4 @@
-//! Connections of devices: how they begin and end, and what they say.
+//! Connections of devices: how they begin and end, and which messages they send.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -22,23 +22,23 @@ use crate::{
     wire::{self, Answered, Head, Hello, OwnerResult},
 };
 
-/// Whether a connection goes on.
+/// Whether a connection continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Goes on.
+    /// The connection continues.
     Continue,
-    /// Ends, when all that waits for it is sent.
+    /// The connection ends once all waiting messages are sent.
     End,
 }
 
-/// A decision about a connection that was looked at.
+/// The action that a connection's timer requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beat {
-    /// Nothing is to be done.
+    /// Do nothing.
     Quiet,
-    /// Ask the device whether it is there.
+    /// Ping the device.
     Ping,
-    /// Was silent for too long: end the connection.
+    /// End the connection: the device was silent for too long.
     End,
 }
 
@@ -52,15 +52,17 @@ pub struct Session {
     outbox: Arc<Outbox>,
     gone: CancellationToken,
     heard: Instant,
-    /// When it is looked at next.
+    /// When the connection is checked next.
     next_beat: Instant,
     asked: Arc<AtomicUsize>,
     reason: &'static str,
 }
 
 impl Relay {
-    /// Begins a device's connection. An older one of the device is told that it was replaced, and ends. Error:
-    /// `UNAUTHORIZED` where the device is another's; `RESOURCE_LIMIT`.
+    /// Begins a device's connection; an older one receives `replaced`, and ends.
+    ///
+    /// Errors: `UNAUTHORIZED` if the device belongs to another principal or the token is bound to
+    /// another device; `RESOURCE_LIMIT`.
     pub fn connect(&self, caller: &Caller, hello: &Hello) -> Result<Session> {
         let id = &hello.device_id;
         if caller.device.as_ref().is_some_and(|bound| bound != id) {
@@ -77,7 +79,7 @@ impl Relay {
         let forgotten = state.make_room(id)?;
         state.connections += 1;
         let number = state.connections;
-        // Its welcome comes first, whatever is sent to it meanwhile.
+        // The welcome comes first, whatever is sent to the device meanwhile.
         let (outbox, gone) = (Arc::new(Outbox::closed()), CancellationToken::new());
         let connection = Connection {
             number,
@@ -101,7 +103,7 @@ impl Relay {
         };
         let info = device.info(id);
         if let Some(older) = state.devices.insert(id.clone(), device).and_then(|older| older.online) {
-            // What it was asked ends with it: nothing is asked twice.
+            // Its pending requests end with it: no request is sent twice.
             older.gone.cancel();
             older.outbox.end(Some(wire::replaced()));
         }
@@ -110,7 +112,7 @@ impl Relay {
         state.broadcast(&info, &caller.principal, "connected");
         drop(state);
         self.forget(forgotten);
-        // Others need not wait for what is as long as the list of devices.
+        // The list of devices can be long: it is written without the lock.
         devices.sort_by(|one, other| one.device_id.cmp(&other.device_id));
         outbox.open(wire::welcome(self.0.times.presence, self.0.times.heartbeat, &devices));
         Ok(Session {
@@ -128,7 +130,7 @@ impl Relay {
     }
 }
 
-/// The connections of a device in the time that counts.
+/// The connections of a device in the current period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Connects {
     since: Instant,
@@ -145,7 +147,7 @@ impl Connects {
         Self { since: Instant::now(), count: 0 }
     }
 
-    /// Counts one more. Error: `RESOURCE_LIMIT` where there are too many.
+    /// Counts one more connection. Error: `RESOURCE_LIMIT` if there are too many.
     fn next(self, device: &str) -> Result<Self> {
         if self.since.elapsed() >= CONNECTS_TIME {
             return Ok(Self::first());
@@ -160,8 +162,10 @@ impl Connects {
 }
 
 impl State {
-    /// Makes room for one more device. Returns the one that gave way to it, whose snapshot is to be removed. Error:
-    /// `RESOURCE_LIMIT` where all are connected.
+    /// Makes space for one more device.
+    ///
+    /// Returns the device that was dropped, whose snapshot the caller must remove. Error:
+    /// `RESOURCE_LIMIT` if all are connected.
     pub(super) fn make_room(&mut self, id: &str) -> Result<Option<String>> {
         if self.devices.contains_key(id) || self.devices.len() < DEVICES {
             return Ok(None);
@@ -175,7 +179,7 @@ impl State {
         Ok(had_snapshot.then_some(oldest))
     }
 
-    /// Tells all devices of a principal what became of one of them.
+    /// Sends the presence of one device to all other devices of its principal.
     pub(super) fn broadcast(&self, about: &DeviceInfo, principal: &str, reason: &str) {
         let message = wire::presence(about, reason);
         for (id, device) in &self.devices {
@@ -189,7 +193,7 @@ impl State {
 }
 
 impl Session {
-    /// Returns what is to be sent.
+    /// Returns the queue of messages to send.
     pub fn outbox(&self) -> &Arc<Outbox> {
         &self.outbox
     }
@@ -199,19 +203,19 @@ impl Session {
         &self.device
     }
 
-    /// Notes that the device was heard.
+    /// Notes that the device sent something.
     pub fn heard(&mut self) {
         self.heard = Instant::now();
     }
 
-    /// Returns when [`Session::beat`] has something to decide.
+    /// Returns when [`Session::beat`] is due.
     pub fn next_beat(&self) -> Instant {
         let next_beat = self.next_beat.min(self.heard + self.relay.0.times.presence);
         let left = self.caller.token_ends.map(|ends| Duration::from_millis(ends.saturating_sub(clock::now_ms())));
         left.map_or(next_beat, |left| next_beat.min(Instant::now() + left))
     }
 
-    /// Decides what is due by now. A device whose token has ended is told so, and its connection ends.
+    /// Decides what is due now. An expired token ends the connection, after an error.
     pub fn beat(&mut self) -> Beat {
         if self.caller.token_ends.is_some_and(|ends| ends <= clock::now_ms()) {
             let why = "the device's token has ended: refresh it, and connect again with the next one";
@@ -227,11 +231,11 @@ impl Session {
             return Beat::End;
         }
         self.next_beat = now + heartbeat;
-        // One that was heard since the last time need not be asked.
+        // A device that sent something since the last check needs no ping.
         if now.saturating_duration_since(self.heard) < heartbeat { Beat::Quiet } else { Beat::Ping }
     }
 
-    /// Returns whether the device was heard lately, and notes when.
+    /// Returns whether the device sent something recently, and notes when.
     fn is_present(&mut self) -> bool {
         let silent = self.heard.elapsed();
         if silent >= self.relay.0.times.presence {
@@ -245,12 +249,12 @@ impl Session {
         true
     }
 
-    /// Takes a message of the device.
+    /// Handles a message of the device.
     pub async fn receive(&mut self, text: &str) -> Flow {
         self.heard();
         match self.handle(text).await {
             Ok(()) => Flow::Continue,
-            // A device that says hello twice has lost its thread.
+            // A second `hello` ends the connection: the device has lost its state.
             Err((error, Flow::End)) => {
                 self.outbox.end(Some(wire::error(&error)));
                 Flow::End
@@ -265,7 +269,7 @@ impl Session {
     async fn handle(&self, text: &str) -> std::result::Result<(), (Error, Flow)> {
         let go_on = |error: Error| (error, Flow::Continue);
         let Head { kind, request_id } = match serde_json::from_str(text) {
-            // A list would be read as the fields in their order.
+            // A JSON array would be read as the fields in their order.
             Ok(_) if !text.trim_start().starts_with('{') => return Err(go_on(Error::invalid("expected an object"))),
             Ok(head) => head,
             Err(error) if error.is_data() => return Err(go_on(Error::invalid(format!("message: {error}")))),
@@ -291,10 +295,10 @@ impl Session {
                 let published = self.relay.publish(&self.caller, &self.device, None, message, text.len()).await;
                 published.map_err(go_on)?;
             }
-            // The frame alone says that the device is there.
+            // The message has no content: receiving it is enough.
             "heartbeat" => {}
             "hello" => return Err((Error::invalid("hello was said already"), Flow::End)),
-            // The plane of sessions is not this room's.
+            // Agent sessions are not handled by the relay.
             kind if kind.starts_with("sdk.") || kind.starts_with("codingcli.") => {
                 self.send(wire::text(&json!({
                     "type": "error",
@@ -308,7 +312,7 @@ impl Session {
         Ok(())
     }
 
-    /// Asks another device, in a task that ends with this connection.
+    /// Sends a request to another device, in a task that ends with this connection.
     fn ask(&self, request: RpcRequest) {
         let id = request.request_id.clone();
         if self.asked.fetch_add(1, Ordering::Relaxed) >= ASKED {
@@ -339,7 +343,7 @@ impl Session {
     }
 }
 
-/// Sends a message; a connection that takes none ends.
+/// Queues a message; a connection with a full queue ends.
 pub fn push(outbox: &Outbox, message: Arc<str>) -> bool {
     let taken = outbox.push(message);
     if !taken {
@@ -354,11 +358,11 @@ impl Drop for Session {
         self.gone.cancel();
         let mut state = self.relay.state();
         let Some(device) = state.devices.get_mut(&self.device) else { return };
-        // A newer connection may stand in its place.
+        // A newer connection may have replaced this one.
         if device.online.as_ref().is_none_or(|connection| connection.number != self.number) {
             return;
         }
-        // With its pending requests: their callers are answered.
+        // This drops its pending requests, whose callers get an error.
         device.online = None;
         if self.reason == "closed" {
             device.last_seen_ms = clock::now_ms();
@@ -368,5 +372,5 @@ impl Drop for Session {
     }
 }
 
-/// How long a device may take for its `hello`.
+/// How long a device may take to send its `hello`.
 pub const HELLO_TIME: Duration = Duration::from_secs(5);

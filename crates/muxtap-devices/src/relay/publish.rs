@@ -15,15 +15,17 @@ use crate::{
 /// A device that publishes without a connection.
 #[derive(Clone, Debug)]
 pub struct Publisher {
-    /// Its name.
+    /// The device's label.
     pub label: String,
-    /// Its kind.
+    /// The device's type.
     pub kind: DeviceType,
 }
 
 impl Relay {
-    /// Keeps a device's snapshot of `bytes` bytes. `publisher`: the device has no connection. Error: `UNAUTHORIZED`
-    /// where it is another's; `READ_ONLY`; `INVALID_ARGUMENT` where it is no snapshot, or one of its entities has no
+    /// Stores a device's snapshot of `bytes` bytes. `publisher`: the device has no connection.
+    ///
+    /// Errors: `UNAUTHORIZED` if the device belongs to another principal; `READ_ONLY`;
+    /// `INVALID_ARGUMENT` if the snapshot is malformed, or one of its entities lacks
     /// `ownerDeviceId`; `RESOURCE_LIMIT`.
     pub async fn publish(
         &self,
@@ -52,7 +54,7 @@ impl Relay {
         let head = self.note(caller, device, publisher, revision, captured)?;
         let (relay, text, device) = (self.clone(), snapshot.to_string(), device.to_owned());
         let kept = tokio::task::spawn_blocking(move || {
-            // A newer one may have come meanwhile.
+            // A newer snapshot may have come meanwhile.
             let still = || {
                 let state = relay.state();
                 state.devices.get(&device).is_some_and(|known| known.kept == Some((revision, captured)))
@@ -64,7 +66,7 @@ impl Relay {
         kept.await.unwrap_or_else(|error| Err(Error::internal(error.to_string())))
     }
 
-    /// Notes what is known of a device now.
+    /// Updates what is known of a device.
     fn note(
         &self,
         caller: &Caller,
@@ -118,7 +120,7 @@ impl Relay {
         Ok(head)
     }
 
-    /// Forgets the snapshots that are more than are kept. Removes files.
+    /// Forgets the oldest snapshots beyond the limit. Removes files.
     fn forget_oldest(&self) {
         loop {
             let mut state = self.state();
@@ -136,15 +138,18 @@ impl Relay {
         }
     }
 
-    /// Removes the snapshot of a device that was forgotten, unless it has published anew meanwhile. Removes a file.
+    /// Removes the snapshot of a forgotten device, unless the device has published again meanwhile.
+    /// Removes a file.
     pub(super) fn forget(&self, device: Option<String>) {
         let Some(device) = device else { return };
         let still = || self.state().devices.get(&device).is_none_or(|known| known.kept.is_none());
         self.0.cache.remove(&device, still);
     }
 
-    /// Reads a workspace: its owner is asked; with `allow_stale`, where that is not connected, what it
-    /// published last is the answer. Error: as a request's; `NOT_FOUND` where nothing was published.
+    /// Reads a workspace from its owner; with `allow_stale`, a disconnected owner's last published
+    /// state.
+    ///
+    /// Errors: as a request's; `NOT_FOUND` if nothing was published.
     pub async fn workspace(
         &self,
         caller: &Caller,
@@ -164,13 +169,13 @@ impl Relay {
             ..RpcRequest::default()
         };
         let said = match self.request(caller, request).await {
-            // It went meanwhile, or its connection is there and nobody behind it.
+            // The owner disconnected meanwhile, or its connection is open but silent.
             Err(error) if allow_stale && matches!(error.code, ErrorCode::DeviceOffline | ErrorCode::RpcTimeout) => {
                 return self.published(caller, id).await;
             }
             said => said?,
         };
-        // Heard just now.
+        // The response has updated the device's presence.
         let info = self.get(caller, id)?;
         let captured = said.result.get("capturedAt").and_then(Value::as_u64).unwrap_or_else(clock::now_ms);
         answer(said.result, WorkspaceSource::Live, captured, &info)
@@ -178,7 +183,7 @@ impl Relay {
 }
 
 impl Relay {
-    /// Reads what a device published last. Error: `NOT_FOUND` where that is nothing.
+    /// Reads what a device published last. Error: `NOT_FOUND` if it has published nothing.
     async fn published(&self, caller: &Caller, id: &str) -> Result<WorkspaceAnswer> {
         let info = self.get(caller, id)?;
         let (relay, device) = (self.clone(), id.to_owned());
@@ -190,7 +195,7 @@ impl Relay {
     }
 }
 
-/// Builds an answer about a workspace.
+/// Builds a response about a workspace.
 fn answer(
     mut snapshot: Value,
     source: WorkspaceSource,
@@ -214,7 +219,7 @@ fn answer(
     })
 }
 
-/// Returns a snapshot's revision and time. Error: `INVALID_ARGUMENT`.
+/// Returns a snapshot's revision and time. Errors: `INVALID_ARGUMENT`, `UNAUTHORIZED`.
 fn check(snapshot: &Value, device: &str) -> Result<(u64, u64)> {
     let said = snapshot.get("deviceId").and_then(Value::as_str);
     if said.is_some_and(|said| said != device) {

@@ -1,4 +1,6 @@
-//! Requests from one device to another. A request is sent to one connection, once; its caller has exactly one answer.
+//! Requests from one device to another.
+//!
+//! A request is sent to one connection, once; its caller gets exactly one response.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -17,34 +19,35 @@ use crate::{
     workspace::{GET_WORKSPACE, needs_key},
 };
 
-/// Bytes of a request's id.
+/// The maximum length of a request's id, in bytes.
 const ID_BYTES: usize = 128;
 
 /// A message of an owner about a request.
 #[derive(Debug)]
 pub(super) enum OwnerSays {
-    /// The request was taken.
+    /// The owner took the request.
     Ack,
-    /// Its person is asked.
+    /// The owner is asking its person.
     Waiting,
     /// The request is done, or refused.
     Result(Box<OwnerResult>),
 }
 
-/// A request that its owner has not answered.
+/// A request that its owner has not answered yet.
 #[derive(Debug)]
 pub(super) struct Pending {
     says: mpsc::Sender<OwnerSays>,
     caller: String,
-    /// The caller's id of it.
+    /// The caller's id of the request.
     request_id: String,
 }
 
-/// A request on its way: when it is dropped it is not pending any more, and the log has its end.
+/// A request in progress. Dropping it removes it from the pending ones and writes its outcome to
+/// the log.
 struct OnItsWay<'a> {
     relay: &'a Relay,
     asked: Asked,
-    /// The number of the connection to which it was sent, and the id by which that knows it.
+    /// The number of the connection that received the request, and the relay's id of it.
     sent_to: Option<(u64, String)>,
     ending: Ending,
 }
@@ -69,18 +72,19 @@ impl Drop for OnItsWay<'_> {
 }
 
 impl Relay {
-    /// Asks the owner of a workspace and waits for its answer.
+    /// Sends a request to the owner of a workspace, and waits for the response.
     ///
-    /// Errors say how far it came: stage `relay` (`NOT_FOUND`, `UNAUTHORIZED`, `DEVICE_OFFLINE`, `RPC_TIMEOUT`), stage
-    /// `owner` (`OWNER_TIMEOUT`, and what the owner says).
+    /// An error's stage tells how far the request came: `relay` (`NOT_FOUND`, `UNAUTHORIZED`,
+    /// `DEVICE_OFFLINE`, `RPC_TIMEOUT`) or `owner` (`OWNER_TIMEOUT`, and the owner's own errors).
     pub async fn request(&self, caller: &Caller, request: RpcRequest) -> Result<RpcResponse> {
         let answered = self.ask(caller, &request, None).await?;
         let (result, applied_revision) = (answered.result()?, answered.applied_revision);
         Ok(RpcResponse { request_id: request.request_id, ok: true, result, applied_revision })
     }
 
-    /// Asks the owner of a workspace as [`Relay::request`] does. `events` is told when the owner took it or asks
-    /// its person.
+    /// Sends a request to the owner of a workspace, as [`Relay::request`] does.
+    ///
+    /// `events` is notified when the owner takes the request or asks its person.
     pub(super) async fn ask(
         &self,
         caller: &Caller,
@@ -110,7 +114,7 @@ impl Relay {
         answer
     }
 
-    /// Sends a request to its owner, if the caller may ask that.
+    /// Sends a request to its owner, if the caller is authorized.
     fn send(
         &self,
         caller: &Caller,
@@ -126,8 +130,8 @@ impl Relay {
             return Err(Error::invalid("a device changes its own workspace itself"));
         }
         let mut state = self.state();
-        // Ids of two callers may be the same, and one that was used may come again. An owner's word about a request is
-        // by an id that no other request ever had.
+        // Two callers may choose the same id, and a caller may use an id again. The owner therefore
+        // identifies the request by an id that is never reused.
         state.requests += 1;
         let epoch = self.0.epoch.get_or_init(nonce::hex64);
         let id = format!("rpc_{epoch}_{}", state.requests);
@@ -164,7 +168,7 @@ impl Relay {
         if !push(&connection.outbox, wire::request(request, &id, label.as_deref().unwrap_or(&caller.label))) {
             return Err(offline());
         }
-        // An owner says three things of a request at most.
+        // An owner sends at most three messages about a request.
         let (says, said) = mpsc::channel(4);
         let (caller, request_id) = (request.caller_device_id.clone(), request.request_id.clone());
         connection.pending.insert(id.clone(), Pending { says, caller, request_id });
@@ -172,7 +176,7 @@ impl Relay {
         Ok(said)
     }
 
-    /// Waits for the owner's answer.
+    /// Waits for the owner's response.
     async fn answer(
         &self,
         request: &RpcRequest,
@@ -222,14 +226,15 @@ impl Relay {
         }
     }
 
-    /// Takes what a connection says of a request. It counts only where that connection was asked.
+    /// Handles an owner's message about a request. Only the connection that received the request
+    /// counts.
     pub(super) fn owner_says(&self, device: &str, number: u64, id: &str, says: OwnerSays) {
         let mut state = self.state();
         let connection = state.devices.get_mut(device).and_then(|device| device.online.as_mut());
         let Some(connection) = connection.filter(|connection| connection.number == number) else { return };
         let is_result = matches!(says, OwnerSays::Result(_));
         if let Some(pending) = connection.pending.get(id) {
-            // More than the caller waits for is dropped.
+            // More messages than the channel holds are dropped.
             let _ = pending.says.try_send(says);
             if is_result {
                 connection.pending.remove(id);
@@ -244,7 +249,9 @@ impl Relay {
     }
 }
 
-/// Checks what a request is called by. What fails here is no request, and not in the log. Error: `INVALID_ARGUMENT`.
+/// Checks the ids of a request. Error: `INVALID_ARGUMENT`.
+///
+/// A request that fails here is not in the log.
 fn check_ids(request: &RpcRequest) -> Result<()> {
     names::check_id(&request.caller_device_id)?;
     names::check_id(&request.target_device_id)?;
@@ -260,7 +267,8 @@ fn check_ids(request: &RpcRequest) -> Result<()> {
     Ok(())
 }
 
-/// Checks a request as far as the relay understands it. Error: `INVALID_ARGUMENT`.
+/// Checks a request as far as the relay understands it. Errors: `INVALID_ARGUMENT`,
+/// `RESOURCE_LIMIT`.
 fn check(request: &RpcRequest) -> Result<()> {
     if !matches!(request.args, Value::Null | Value::Object(_)) {
         return Err(Error::invalid("args: expected an object"));
@@ -270,7 +278,7 @@ fn check(request: &RpcRequest) -> Result<()> {
         return Err(Error::new(ErrorCode::ResourceLimit, format!("args: more than {ARGS_BYTES} bytes")));
     }
     if request.command != GET_WORKSPACE && request.expected_revision.is_none() {
-        return Err(Error::invalid("expectedRevision: say which revision this change is made for"));
+        return Err(Error::invalid("expectedRevision: missing; expected the revision that the change is based on"));
     }
     if needs_key(&request.command) && request.idempotency_key.is_none() {
         return Err(Error::invalid(format!("idempotencyKey: {} needs one", request.command)));
@@ -278,7 +286,7 @@ fn check(request: &RpcRequest) -> Result<()> {
     Ok(())
 }
 
-/// Counts what is written.
+/// A writer that counts bytes.
 struct Length(usize);
 
 impl io::Write for Length {

@@ -12,7 +12,7 @@ use crate::{
     wire::Hello,
 };
 
-/// A relay that keeps its files here.
+/// Creates a relay that keeps its files in this folder.
 fn relay_in(dir: &Path) -> Relay {
     Relay::new(Some(dir.join("snapshots")), Audit::new(None, Some(dir.join("audit.jsonl"))), Times::default())
 }
@@ -40,14 +40,14 @@ fn hello(device: &str, remote_control: RemoteControl) -> Hello {
     }
 }
 
-/// A device that has connected, and has read its welcome.
+/// Connects a device, and reads its welcome.
 async fn connected(relay: &Relay, device: &str) -> Session {
     let session = relay.connect(&caller("user"), &hello(device, RemoteControl::Ask)).unwrap();
     assert_eq!(next(&session).await["type"], "welcome");
     session
 }
 
-/// The next message to a device.
+/// Returns the next message to a device.
 async fn next(session: &Session) -> Value {
     match session.outbox().next().await {
         Outgoing::Message(text) => {
@@ -58,7 +58,7 @@ async fn next(session: &Session) -> Value {
     }
 }
 
-/// The next message of this type.
+/// Returns the next message of this type.
 async fn next_of(session: &Session, kind: &str) -> Value {
     loop {
         let message = next(session).await;
@@ -84,12 +84,12 @@ fn request(id: &str, from: &str, to: &str) -> RpcRequest {
     }
 }
 
-/// The id by which an owner knows the next request.
+/// Returns the id by which an owner knows the next request.
 async fn id_of(owner: &Session) -> Value {
     next_of(owner, "layout.rpc.request").await["requestId"].clone()
 }
 
-/// Asks in a task of its own.
+/// Sends a request in a task of its own.
 fn asks(relay: &Relay, request: RpcRequest) -> tokio::task::JoinHandle<Result<RpcResponse>> {
     let relay = relay.clone();
     tokio::spawn(async move { relay.request(&caller("user"), request).await })
@@ -100,7 +100,7 @@ fn stage(answer: &Result<RpcResponse>) -> (ErrorCode, String) {
     (error.code, error.stage.clone().unwrap_or_default())
 }
 
-/// The lines of the audit log, once nobody writes it any more.
+/// Returns the lines of the audit log, once it has no writer any more.
 fn audited(dir: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(dir.join("audit.jsonl")).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -153,7 +153,7 @@ async fn a_device_is_present_while_it_is_heard() {
         tokio::time::sleep_until(session.next_beat()).await;
         session.beat()
     };
-    // It was heard when it connected, and is asked as long as it says nothing.
+    // Connecting counts as a message; the device is pinged while it is silent.
     let begun = Instant::now();
     assert_eq!((beat(&mut session).await, begun.elapsed()), (Beat::Ping, Duration::from_secs(5)));
     assert_eq!(session.beat(), Beat::Quiet, "not again at once");
@@ -162,7 +162,7 @@ async fn a_device_is_present_while_it_is_heard() {
     session.heard();
     assert_eq!(beat(&mut session).await, Beat::Quiet, "it was heard");
     assert_eq!((beat(&mut session).await, beat(&mut session).await), (Beat::Ping, Beat::Ping));
-    // 15 s after it was heard, and not when it would be looked at next.
+    // 15 s after its last message, not at the next regular check.
     assert_eq!((beat(&mut session).await, begun.elapsed()), (Beat::End, Duration::from_secs(23)));
     drop(session);
     assert_eq!(next(&other).await["reason"], "silent");
@@ -177,7 +177,7 @@ async fn of_two_connections_of_a_device_the_newer_one_wins() {
     let newer = connected(&relay, "d").await;
     assert_eq!(next(&older).await["type"], "replaced");
     assert_eq!(next(&older).await, "end");
-    // What the older one was asked is not asked again.
+    // The older connection's requests are not repeated.
     assert_eq!(stage(&waiting.await.unwrap()), (ErrorCode::RpcTimeout, "relay".into()));
     drop(older);
     assert!(relay.get(&caller("user"), "d").unwrap().online);
@@ -212,9 +212,9 @@ async fn a_request_reaches_its_owner_once_and_its_answer_the_caller() {
         (&answer["requestId"], &answer["ok"], &answer["appliedRevision"], &answer["result"]["pane"]["id"]),
         (&"r1".into(), &true.into(), &43.into(), &"p3".into())
     );
-    // Whatever the owner says now has no one to whom it goes.
+    // The request has its result: further messages of the owner go nowhere.
     says(&mut owner, result).await;
-    // The owner's refusal is the caller's.
+    // The owner's refusal reaches the caller.
     let refused = asks(&relay, request("r2", "asking", "owner"));
     let id = id_of(&owner).await;
     let error = json!({"code": "REVISION_CONFLICT", "message": "m", "details": {"currentRevision": 43}});
@@ -269,7 +269,7 @@ async fn every_way_in_which_no_answer_comes_has_its_stage_and_its_time() {
     says(&mut owner, json!({"type": "layout.rpc.waiting", "requestId": id})).await;
     assert_eq!(took(asks_person).await, (owner_stage(), 35));
 
-    // A result that comes later is dropped, and recorded; one that nobody asked for is dropped.
+    // A result that comes later is dropped and recorded; a result without a request is dropped.
     for id in [hanging.clone(), hanging, "nobody".into()] {
         says(&mut owner, json!({"type": "layout.rpc.result", "requestId": id, "ok": true})).await;
     }
@@ -288,7 +288,7 @@ async fn every_way_in_which_no_answer_comes_has_its_stage_and_its_time() {
 
     let (offline, at_once) = took(asks(&relay, request("off", "c", "d"))).await;
     assert_eq!((offline, at_once), ((ErrorCode::DeviceOffline, "relay".into()), 0));
-    // It was not kept for when the owner comes back.
+    // The request was not stored until the owner came back.
     let owner = connected(&relay, "d").await;
     assert!(owner.outbox().push("nothing before this".into()));
     assert_eq!(owner.outbox().next().await, Outgoing::Message("nothing before this".into()));
@@ -352,7 +352,7 @@ async fn who_may_not_is_refused_and_his_request_reaches_nobody() {
     for wrong in ["", "a/b"] {
         assert_eq!(refused(&caller("user"), request("r", wrong, "owner")).await, invalid);
     }
-    // A device that says it is another, or another principal's.
+    // A device with the id of another device, or of another principal's.
     let claims = |caller: &Caller, id: &str| relay.connect(caller, &hello(id, RemoteControl::Ask)).unwrap_err().code;
     assert_eq!(claims(&bound, "owner"), ErrorCode::Unauthorized);
     assert_eq!(claims(&caller("uid 0"), "owner"), ErrorCode::Unauthorized);
@@ -361,11 +361,11 @@ async fn who_may_not_is_refused_and_his_request_reaches_nobody() {
         assert!(matches!(next_text(session).await.as_str(), "nothing before this"));
     }
     drop((owner, never, relay));
-    // Those that could be named are all in the log.
+    // All requests with valid ids are in the log.
     assert_eq!(audited(dir.path()).len(), 8);
 }
 
-/// The next message to a device but for presence, as it is.
+/// Returns the next message to a device except presence, as text.
 async fn next_text(session: &Session) -> String {
     loop {
         match session.outbox().next().await {
@@ -389,7 +389,7 @@ async fn a_result_counts_only_from_the_connection_that_was_asked() {
     assert_eq!(waiting.await.unwrap().unwrap().result["by"], "owner");
 }
 
-/// Callers choose their ids, and two may choose the same one: neither gets the other's answer.
+/// Callers choose their ids, and two may choose the same one: neither gets the other's response.
 #[tokio::test(start_paused = true)]
 async fn an_id_that_two_callers_use_is_two_requests() {
     let dir = tempfile::tempdir().unwrap();
@@ -397,7 +397,8 @@ async fn an_id_that_two_callers_use_is_two_requests() {
     let mut owner = connected(&relay, "owner").await;
     let result =
         |id: &Value, by: &str| json!({"type": "layout.rpc.result", "requestId": id, "ok": true, "result": {"by": by}});
-    // One whose time is over; its answer comes when another caller's request of that id is on its way.
+    // The first request times out; its response comes while another caller's request with that id
+    // is pending.
     let first = asks(&relay, request("req_1", "a", "owner"));
     let late = id_of(&owner).await;
     assert_eq!(stage(&first.await.unwrap()).0, ErrorCode::RpcTimeout);
@@ -408,7 +409,7 @@ async fn an_id_that_two_callers_use_is_two_requests() {
     says(&mut owner, result(&id, "b")).await;
     let answer = second.await.unwrap().unwrap();
     assert_eq!((answer.request_id.as_str(), &answer.result["by"]), ("req_1", &json!("b")));
-    // Two at once, and the same of one caller twice.
+    // Two concurrent requests, and the same one of one caller twice.
     let both = ["a", "b"].map(|caller| asks(&relay, request("req_2", caller, "owner")));
     let asked = [next_of(&owner, "layout.rpc.request").await, next_of(&owner, "layout.rpc.request").await];
     let twice = relay.request(&caller("user"), request("req_2", "a", "owner")).await;
@@ -430,7 +431,7 @@ async fn an_id_that_two_callers_use_is_two_requests() {
     assert!(words[3..].contains(&"req_2 b ok".to_owned()) && words.len() == 6, "{words:?}");
 }
 
-/// One device of a principal that has many: its hellos end, and the others are told once.
+/// One device of a principal with many: its hellos are refused, and the others are notified once.
 #[tokio::test(start_paused = true)]
 async fn a_device_that_connects_again_and_again_is_refused_for_a_while() {
     let relay = Relay::default();
@@ -444,7 +445,7 @@ async fn a_device_that_connects_again_and_again_is_refused_for_a_while() {
     assert_eq!(taken, CONNECTS as usize);
     let error = flood.last().unwrap().as_ref().unwrap_err();
     assert_eq!(error.code, ErrorCode::ResourceLimit);
-    // The newest one is there, and others are told once.
+    // The newest connection is live, and others were notified once.
     assert!(relay.get(&caller("user"), "flood").unwrap().online);
     assert_eq!(next(&other).await["deviceId"], "flood");
     assert!(other.outbox().push("nothing before this".into()));
@@ -465,14 +466,14 @@ async fn where_the_owner_goes_while_it_is_asked_what_it_published_is_the_answer(
         let relay = relay.clone();
         tokio::spawn(async move { relay.workspace(&caller("user"), "c", "d", allow_stale).await })
     };
-    // It is connected and says nothing.
+    // The owner is connected and silent.
     let (stale, live) = (reads(true), reads(false));
     id_of(&owner).await;
     id_of(&owner).await;
     let stale = stale.await.unwrap().unwrap();
     assert_eq!((stale.source, stale.workspace_revision, stale.owner_online), (WorkspaceSource::Cache, 7, true));
     assert_eq!(live.await.unwrap().unwrap_err().code, ErrorCode::RpcTimeout);
-    // It goes before it has taken the request.
+    // The owner disconnects before it has taken the request.
     let (stale, live) = (reads(true), reads(false));
     id_of(&owner).await;
     id_of(&owner).await;
@@ -480,7 +481,7 @@ async fn where_the_owner_goes_while_it_is_asked_what_it_published_is_the_answer(
     let stale = stale.await.unwrap().unwrap();
     assert_eq!((stale.source, stale.workspace_revision, stale.owner_online), (WorkspaceSource::Cache, 7, false));
     assert_eq!(live.await.unwrap().unwrap_err().code, ErrorCode::RpcTimeout);
-    // What it took is its answer, or none: it may have gone on.
+    // Once the owner has taken the request, only it may answer: it may have changed its state.
     let mut owner = connected(&relay, "d").await;
     let stale = reads(true);
     let id = id_of(&owner).await;
@@ -488,7 +489,7 @@ async fn where_the_owner_goes_while_it_is_asked_what_it_published_is_the_answer(
     assert_eq!(stale.await.unwrap().unwrap_err().code, ErrorCode::OwnerTimeout);
 }
 
-/// A device that publishes just when its snapshot is being forgotten keeps it.
+/// A device that publishes while its snapshot is being forgotten keeps the snapshot.
 #[tokio::test]
 async fn a_snapshot_that_comes_while_the_last_one_is_forgotten_stays() {
     let dir = tempfile::tempdir().unwrap();
@@ -497,7 +498,7 @@ async fn a_snapshot_that_comes_while_the_last_one_is_forgotten_stays() {
     relay.publish(&caller("user"), "d", publisher(), snapshot("d", 1, 1), 100).await.unwrap();
     relay.state().devices.get_mut("d").unwrap().kept = None;
     relay.publish(&caller("user"), "d", publisher(), snapshot("d", 2, 2), 100).await.unwrap();
-    // The unlinking comes late.
+    // The file is removed late.
     relay.forget(Some("d".into()));
     assert_eq!(relay.workspace(&caller("user"), "c", "d", true).await.unwrap().workspace_revision, 2);
     relay.state().devices.get_mut("d").unwrap().kept = None;
@@ -515,7 +516,7 @@ async fn the_last_snapshot_is_kept_and_read_where_that_is_allowed() {
         let error = next_of(owner, "error").await;
         error["code"].as_str().unwrap().to_owned()
     };
-    // Of a client from before owners, of another device, too large, none at all.
+    // From a client older than owners, of another device, too large, and not a snapshot.
     let mut unowned = snapshot("d", 1, 1);
     unowned["tabs"][0].as_object_mut().unwrap().remove("ownerDeviceId");
     assert_eq!(refused(&mut owner, unowned).await, "INVALID_ARGUMENT");
@@ -533,7 +534,7 @@ async fn the_last_snapshot_is_kept_and_read_where_that_is_allowed() {
     }
     says(&mut owner, snapshot("d", 7, 100)).await;
     assert_eq!(relay.get(&caller("user"), "d").unwrap().workspace_revision, 7);
-    // While its owner is connected it is asked.
+    // While its owner is connected, the owner is queried.
     let reading = {
         let relay = relay.clone();
         tokio::spawn(async move { relay.workspace(&caller("user"), "c", "d", true).await })
@@ -548,7 +549,7 @@ async fn the_last_snapshot_is_kept_and_read_where_that_is_allowed() {
     drop(owner);
     let refused = relay.workspace(&caller("user"), "c", "d", false).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::DeviceOffline);
-    // Another daemon knows it, too.
+    // Another daemon knows the snapshot too.
     let again = Relay::new(Some(dir.path().join("snapshots")), Audit::default(), Times::default());
     for relay in [relay.clone(), again] {
         let stale = relay.workspace(&caller("user"), "c", "d", true).await.unwrap();
@@ -602,7 +603,7 @@ async fn a_client_that_breaks_the_rules_is_told_or_ends() {
     assert_eq!((next(&odd).await["code"].as_str(), next(&odd).await), (Some("INVALID_ARGUMENT"), json!("end")));
     let mut noise = connected(&relay, "noise").await;
     assert_eq!(noise.receive("\u{0}").await, Flow::End);
-    // One that reads nothing ends; what is asked of it then is answered at once.
+    // A connection that reads nothing ends; a request to it then fails at once.
     let deaf = connected(&relay, "deaf").await;
     for _ in 0..OUTBOX {
         assert!(deaf.outbox().push("x".into()));
@@ -618,12 +619,12 @@ async fn floods_of_hellos_and_of_requests_are_bounded() {
     let mut sessions = Vec::new();
     for number in 0..DEVICES {
         let hello = hello(&format!("d{number}"), RemoteControl::Ask);
-        // Each of a principal of its own: who tells nobody is quick.
+        // Each has a principal of its own: without others to notify, connecting is fast.
         sessions.push(relay.connect(&caller(&format!("p{number}")), &hello).unwrap());
     }
     let one_more = relay.connect(&caller("user"), &hello("more", RemoteControl::Ask)).unwrap_err();
     assert_eq!(one_more.code, ErrorCode::ResourceLimit);
-    // Those that are not connected give way.
+    // A disconnected device is replaced.
     sessions.pop();
     let owner = relay.connect(&caller("user"), &hello("more", RemoteControl::Ask)).unwrap();
     assert_eq!(relay.state().devices.len(), DEVICES);

@@ -1,4 +1,4 @@
-//! The commands at work.
+//! How the commands change a layout.
 
 use muxtap_api::{Error, ErrorCode, Result};
 
@@ -8,11 +8,11 @@ use super::{
     selector::{Selector, check_terminal, invalid},
 };
 
-/// Characters of a title.
+/// The maximum length of a title, in characters.
 pub const TITLE_CHARS: usize = 256;
-/// Bytes of a page's address.
+/// The maximum length of a web page's URL, in bytes.
 pub const URL_BYTES: usize = 8192;
-/// Bytes of a file's path.
+/// The maximum length of a file's path, in bytes.
 pub const FILE_BYTES: usize = 4096;
 
 /// The ids of what a command made or changed.
@@ -33,7 +33,8 @@ enum Content {
 }
 
 impl Layout {
-    /// Carries a command out; the revision is counted already. On an error what is left here is thrown away.
+    /// Carries out a command; the caller has counted the revision, and discards the layout on an
+    /// error.
     pub(super) fn change(&mut self, command: &Command, now: u64) -> Result<Made> {
         match command {
             Command::NewTab { title, browser, editor } => {
@@ -97,7 +98,7 @@ impl Layout {
             Command::Navigate { target, tab, url } => {
                 check_url(url)?;
                 if self.find_pane(target, tab.as_deref())?.kind != PaneKind::Browser {
-                    return Err(invalid(format!("{target} shows no web page; open-browser makes it show one")));
+                    return Err(invalid(format!("{target} shows no web page; use open-browser")));
                 }
                 self.show(target, tab.as_deref(), Content::Browser(url.clone()), now)
             }
@@ -198,7 +199,7 @@ impl Layout {
     fn resize(&mut self, target: &str, tab: Option<&str>, x: Option<u8>, y: Option<u8>, now: u64) -> Result<Made> {
         let (id, tab) = self.place(target, tab)?;
         if x.is_none() && y.is_none() {
-            return Err(Error::invalid("x, y: say how wide or how high, in percent"));
+            return Err(Error::invalid("x, y: expected at least one, in percent"));
         }
         for (name, percent, direction) in [("x", x, Direction::Horizontal), ("y", y, Direction::Vertical)] {
             let Some(percent) = percent else { continue };
@@ -206,7 +207,7 @@ impl Layout {
                 return Err(Error::invalid(format!("{name}: expected 1 to 99 percent, got {percent}")));
             }
             if self.tab_mut(&tab)?.layout.resize(&id, direction, percent) != Some(true) {
-                return Err(Error::invalid(format!("{name}: {target} has no neighbour in that direction")));
+                return Err(Error::invalid(format!("{name}: {target} has no neighbor in that direction")));
             }
         }
         self.touch_tab(&tab, now)?;
@@ -228,7 +229,8 @@ impl Layout {
         for tab in [Some(&one_tab), Some(&other_tab).filter(|tab| **tab != one_tab)].into_iter().flatten() {
             let place = self.tab_mut(tab)?;
             place.layout.rename(&exchanged);
-            // In one tab the active pane stays active where it goes; of two tabs each keeps its active place.
+            // Within one tab the active pane stays active at its new place; in two tabs each keeps
+            // its active place.
             if one_tab != other_tab
                 && let Some(id) = exchanged(&place.active_pane_id)
             {
@@ -246,11 +248,11 @@ impl Layout {
         Ok(Made { tab: Some(other_tab), pane: Some(one) })
     }
 
-    /// Gives a pane other content. A reserved one is its reserver's.
+    /// Changes a pane's content. A reserved pane belongs to its reserver.
     fn show(&mut self, target: &str, tab: Option<&str>, content: Content, now: u64) -> Result<Made> {
         let pane = self.find_pane(target, tab)?;
         if pane.status == Status::Pending {
-            return Err(Error::new(ErrorCode::Conflict, format!("{target} is reserved for what is being made")));
+            return Err(Error::new(ErrorCode::Conflict, format!("{target} is reserved by a pending command")));
         }
         let id = pane.id.clone();
         self.fill(&id, content, now)
@@ -289,7 +291,7 @@ impl Layout {
         self.touch_pane(id, now)
     }
 
-    /// Removes a pane; with the last one its tab.
+    /// Removes a pane, and with the last one its tab.
     fn remove_pane(&mut self, id: &str, tab: &str, now: u64) -> Result<Made> {
         self.panes.retain(|pane| pane.id != id);
         let place = self.tab_mut(tab)?;
@@ -311,7 +313,7 @@ impl Layout {
         self.tabs.retain(|tab| tab.id != id);
         self.panes.retain(|pane| pane.tab_id != id);
         if self.active_tab_id.as_deref() == Some(id) {
-            // The one that takes its place in the row, else the last.
+            // The tab that takes its position, or else the last one.
             let next = self.tabs.get(at).or_else(|| self.tabs.last());
             self.active_tab_id = next.map(|tab| tab.id.clone());
         }
@@ -326,7 +328,7 @@ impl Layout {
     fn reserved(&self, selector: &str) -> Result<(String, String)> {
         let pane = self.find_pane(selector, None)?;
         if pane.status != Status::Pending {
-            return Err(Error::new(ErrorCode::Conflict, format!("{selector} is not reserved, or not any more")));
+            return Err(Error::new(ErrorCode::Conflict, format!("{selector} is not reserved, or no longer reserved")));
         }
         Ok((pane.id.clone(), pane.tab_id.clone()))
     }
@@ -344,7 +346,7 @@ impl Layout {
     fn touch_pane(&mut self, id: &str, now: u64) -> Result<()> {
         let revision = self.workspace_revision;
         let pane = self.pane_mut(id)?;
-        // A reserved pane's time goes on from when it was reserved.
+        // A reserved pane's timeout continues from when it was reserved.
         if pane.status == Status::Ready || pane.layout_revision == revision {
             pane.updated_at = now;
         }
@@ -358,7 +360,7 @@ fn shown(browser: Option<&str>, editor: Option<&str>) -> Result<Content> {
         (None, None) => Ok(Content::Picker),
         (Some(url), None) => check_url(url).map(|()| Content::Browser(url.to_owned())),
         (None, Some(file)) => check_file(file).map(|()| Content::Editor(file.to_owned())),
-        _ => Err(Error::invalid("browser, editor: a pane shows one of them")),
+        _ => Err(Error::invalid("browser, editor: expected at most one")),
     }
 }
 
@@ -373,11 +375,11 @@ fn check_title(title: &str) -> Result<()> {
     Ok(())
 }
 
-/// Error: `INVALID_ARGUMENT` for what is no address of a web page.
+/// Checks the URL of a web page. Error: `INVALID_ARGUMENT`.
 fn check_url(url: &str) -> Result<()> {
     let host = ["http://", "https://"].iter().find_map(|scheme| url.strip_prefix(scheme));
     let host = host.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
-    // What a browser would mend by leaving it out: spaces, tabs and line ends within an address.
+    // A browser would silently drop spaces, tabs and line ends within a URL.
     let clean = url.len() <= URL_BYTES && !url.chars().any(|letter| letter.is_control() || letter.is_whitespace());
     let named = host.is_some_and(|host| {
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
@@ -401,7 +403,7 @@ fn check_ref(content: &ContentRef) -> Result<()> {
         ContentRef::TerminalId(id) => check_terminal(id),
         ContentRef::SessionRef(session) => match Selector::parse(&format!("session:{session}")) {
             Ok(Selector::Session { .. }) => Ok(()),
-            _ => Err(invalid(format!("{session:?} is no session: expected PROVIDER:ID"))),
+            _ => Err(invalid(format!("invalid session {session:?}; expected PROVIDER:ID"))),
         },
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Change, ContentRef, Direction};
 
-/// A command and its arguments. Targets are selectors; `tab` is the one that `pane-index:` needs.
+/// A command and its arguments. Targets are selectors; `tab` is the tab that `pane-index:` needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(
     tag = "command",
@@ -18,13 +18,13 @@ use super::{Change, ContentRef, Direction};
 pub enum Command {
     /// Makes a tab with one pane: a page, a file, or a picker.
     NewTab {
-        /// Its title; default: its id.
+        /// The tab's title; its id by default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
-        /// The pane's page.
+        /// The URL of the pane's web page.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         browser: Option<String>,
-        /// The pane's file.
+        /// The path of the pane's file.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         editor: Option<String>,
     },
@@ -38,50 +38,50 @@ pub enum Command {
         /// The tab.
         target: String,
     },
-    /// Gives a tab another title.
+    /// Changes a tab's title.
     RenameTab {
         /// The tab.
         target: String,
         /// The title.
         title: String,
     },
-    /// Splits a pane's place, for a page, a file, or a picker.
+    /// Splits a pane, for a web page, a file, or a picker.
     SplitPane {
         /// The pane.
         target: String,
-        /// Its tab.
+        /// The pane's tab.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tab: Option<String>,
-        /// How it is split.
+        /// The direction of the split.
         direction: Direction,
-        /// The new pane's page.
+        /// The URL of the new pane's web page.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         browser: Option<String>,
-        /// The new pane's file.
+        /// The path of the new pane's file.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         editor: Option<String>,
     },
-    /// Makes a pane the active one of its tab, and that the active one.
+    /// Makes a pane the active one of its tab, and that tab the active one.
     SelectPane {
         /// The pane.
         target: String,
-        /// Its tab.
+        /// The pane's tab.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tab: Option<String>,
     },
-    /// Removes a pane; with the last one its tab. A terminal lives on.
+    /// Removes a pane, and with the last one its tab. A terminal lives on.
     KillPane {
         /// The pane.
         target: String,
-        /// Its tab.
+        /// The pane's tab.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tab: Option<String>,
     },
-    /// Gives a pane's side of the nearest split a share.
+    /// Sets the share of a pane's side of the nearest split.
     ResizePane {
         /// The pane.
         target: String,
-        /// Its tab.
+        /// The pane's tab.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tab: Option<String>,
         /// Percent of the width, 1 to 99.
@@ -93,84 +93,85 @@ pub enum Command {
     },
     /// Exchanges the places of two panes.
     SwapPane {
-        /// One.
+        /// The one pane.
         source: String,
-        /// The other.
+        /// The other pane.
         target: String,
         /// The tab of both.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tab: Option<String>,
     },
-    /// Shows a web page in a pane, whatever it showed.
+    /// Shows a web page in a pane, whatever it showed before.
     OpenBrowser {
         /// The pane.
         target: String,
-        /// Its tab.
+        /// The pane's tab.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tab: Option<String>,
-        /// The page: http or https.
+        /// The page's URL: http or https.
         url: String,
     },
-    /// Leads a browser's pane to another page.
+    /// Loads another page in a browser pane.
     Navigate {
         /// The pane.
         target: String,
-        /// Its tab.
+        /// The pane's tab.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tab: Option<String>,
-        /// The page: http or https.
+        /// The page's URL: http or https.
         url: String,
     },
-    /// Shows a file in a pane, whatever it showed.
+    /// Shows a file in a pane, whatever it showed before.
     OpenEditor {
         /// The pane.
         target: String,
-        /// Its tab.
+        /// The pane's tab.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tab: Option<String>,
         /// The file's path.
         file: String,
     },
-    /// Shows a terminal in a pane, whatever it showed.
+    /// Shows a terminal in a pane, whatever it showed before.
     AttachTerminal {
         /// The terminal.
         target: String,
         /// The pane.
         to: String,
-        /// Its tab.
+        /// The pane's tab.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tab: Option<String>,
     },
-    /// Shows a terminal or a session in a pane, whatever it showed.
+    /// Shows a terminal or a session in a pane, whatever it showed before.
     Bind {
         /// The pane.
         target: String,
-        /// Its tab.
+        /// The pane's tab.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tab: Option<String>,
-        /// The terminal or session that is shown.
+        /// The terminal or session to show.
         content_ref: ContentRef,
     },
-    /// Reserves a pane for what is being made: in a split of `target`, or without one in a new tab.
+    /// Reserves a pane for content that is being made: in a split of `target`, or in a new tab
+    /// without one.
     Reserve {
         /// The pane to split.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         target: Option<String>,
-        /// Its tab.
+        /// The pane's tab.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tab: Option<String>,
-        /// How it is split; default beside it.
+        /// The direction of the split; horizontal by default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         direction: Option<Direction>,
-        /// A new tab's title.
+        /// The new tab's title.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
     },
-    /// Gives a reserved pane its content.
+    /// Puts content into a reserved pane.
     Finalize {
         /// The pane.
         pane: String,
-        /// Its content.
+        /// The pane's content.
         content_ref: ContentRef,
     },
     /// Removes a reserved pane.
@@ -180,10 +181,10 @@ pub enum Command {
     },
 }
 
-/// The command that changes nothing: it answers with the snapshot.
+/// The command that changes nothing: its response is the snapshot.
 pub const GET_WORKSPACE: &str = "get-workspace";
 
-/// The commands' names.
+/// The names of all commands.
 pub const NAMES: [&str; 17] = [
     "new-tab",
     "select-tab",
@@ -204,17 +205,17 @@ pub const NAMES: [&str; 17] = [
     "release",
 ];
 
-/// A request to an owner, read.
+/// A parsed request to an owner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RpcRead {
-    /// Answer with the snapshot.
+    /// Respond with the snapshot.
     Snapshot,
     /// Make a change.
     Change(Box<Change>),
 }
 
 impl RpcRead {
-    /// Reads the command of a request. Error: `INVALID_ARGUMENT`.
+    /// Parses the command of a request. Error: `INVALID_ARGUMENT`.
     pub fn parse(
         command: &str,
         args: Value,
@@ -225,7 +226,7 @@ impl RpcRead {
             return Ok(Self::Snapshot);
         }
         if !NAMES.contains(&command) {
-            return Err(Error::invalid(format!("command: {command:?} is none; there are {}", NAMES.join(", "))));
+            return Err(Error::invalid(format!("unknown command {command:?}; expected one of {}", NAMES.join(", "))));
         }
         let args = if args.is_null() { json!({}) } else { args };
         let command = serde_json::from_value(json!({ "command": command, "args": args }))
@@ -234,18 +235,18 @@ impl RpcRead {
     }
 }
 
-/// Returns whether a command of this name creates something, so that it needs a key.
+/// Returns whether the command of this name creates something, and therefore needs a key.
 pub fn needs_key(command: &str) -> bool {
     matches!(command, "new-tab" | "split-pane" | "attach-terminal" | "bind" | "reserve" | "respawn-pane")
 }
 
 impl Command {
-    /// Returns whether the command creates something, so that it must not be done twice.
+    /// Returns whether the command creates something, and must not run twice.
     pub fn needs_key(&self) -> bool {
         needs_key(&self.to_rpc().0)
     }
 
-    /// Returns the command's name and its arguments, as a request has them.
+    /// Returns the command's name and arguments, as a request has them.
     pub fn to_rpc(&self) -> (String, Value) {
         let mut both = serde_json::to_value(self).unwrap_or_default();
         let name = both.get("command").and_then(Value::as_str).unwrap_or_default().to_owned();

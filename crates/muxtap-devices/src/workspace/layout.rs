@@ -1,4 +1,4 @@
-//! A workspace's tabs and panes: finding them, and what always holds of them.
+//! A workspace's tabs and panes: how they are found, and their invariants.
 
 use std::collections::BTreeSet;
 
@@ -16,16 +16,16 @@ use super::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Layout {
-    /// The device that owns it.
+    /// The device that owns the layout.
     pub device_id: String,
-    /// Counts changes, from 1 on.
+    /// The number of changes, from 1 on.
     pub workspace_revision: u64,
-    /// The active tab; none only where there is no tab.
+    /// The active tab; `None` only without any tab.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_tab_id: Option<String>,
-    /// The tabs in their order.
+    /// The tabs, in order.
     pub tabs: Vec<Tab>,
-    /// The panes of all tabs, in no order that means anything.
+    /// The panes of all tabs; their order has no meaning.
     pub panes: Vec<Pane>,
     /// The number of the next id.
     #[serde(default)]
@@ -33,7 +33,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Creates an empty one.
+    /// Creates an empty layout.
     pub(super) fn new(device_id: &str) -> Self {
         Self {
             device_id: device_id.to_owned(),
@@ -45,12 +45,12 @@ impl Layout {
         }
     }
 
-    /// Returns a tab by its id.
+    /// Returns the tab with this id.
     pub fn tab(&self, id: &str) -> Option<&Tab> {
         self.tabs.iter().find(|tab| tab.id == id)
     }
 
-    /// Returns a pane by its id.
+    /// Returns the pane with this id.
     pub fn pane(&self, id: &str) -> Option<&Pane> {
         self.panes.iter().find(|pane| pane.id == id)
     }
@@ -65,7 +65,8 @@ impl Layout {
         self.panes.iter_mut().find(|pane| pane.id == id).ok_or_else(gone)
     }
 
-    /// Finds the tab that a selector means. Error: `INVALID_TARGET`, `NOT_FOUND`, `AMBIGUOUS_TARGET`.
+    /// Finds the tab that a selector names. Errors: `INVALID_TARGET`, `NOT_FOUND`,
+    /// `AMBIGUOUS_TARGET`.
     pub fn find_tab(&self, selector: &str) -> Result<&Tab> {
         let absent = || Error::not_found(format!("no tab {selector}; list-tabs shows what is there"));
         match Selector::parse(selector)? {
@@ -78,7 +79,7 @@ impl Layout {
                     [one] => Ok(one),
                     several => {
                         let candidates: Vec<String> = several.iter().map(|tab| format!("tab:{}", tab.id)).collect();
-                        let message = format!("{selector} means one of {}", candidates.join(", "));
+                        let message = format!("ambiguous selector {selector}: matches {}", candidates.join(", "));
                         Err(Error::new(ErrorCode::AmbiguousTarget, message)
                             .with_details(json!({ "candidates": candidates })))
                     }
@@ -88,7 +89,8 @@ impl Layout {
         }
     }
 
-    /// Finds the pane that a selector means; `tab` is the one for `pane-index:`. Error: as [`Self::find_tab`].
+    /// Finds the pane that a selector names; `tab` is the tab of a `pane-index:`. Errors: as
+    /// [`Self::find_tab`].
     pub fn find_pane(&self, selector: &str, tab: Option<&str>) -> Result<&Pane> {
         let absent = || Error::not_found(format!("no pane {selector}; list-panes shows what is there"));
         let tab = tab.map(|tab| self.find_tab(tab)).transpose()?;
@@ -101,7 +103,7 @@ impl Layout {
                 }
             }
             Selector::PaneIndex(index) => {
-                let tab = tab.ok_or_else(|| invalid(format!("{selector} needs a tab beside it")))?;
+                let tab = tab.ok_or_else(|| invalid(format!("{selector} requires a tab")))?;
                 let panes = tab.layout.panes();
                 panes.get(index).and_then(|id| self.pane(id)).ok_or_else(absent)
             }
@@ -109,17 +111,17 @@ impl Layout {
         }
     }
 
-    /// Returns reserved panes whose time is over.
+    /// Returns the reserved panes whose timeout has passed.
     pub(super) fn overdue(&self, now_ms: u64) -> impl Iterator<Item = &Pane> {
         self.panes.iter().filter(move |pane| pane.status == Status::Pending && released_at(pane) <= now_ms)
     }
 
-    /// Returns when the next reserved pane's time is over, in milliseconds since 1970.
+    /// Returns when the next reserved pane's timeout passes, in milliseconds since 1970.
     pub(super) fn next_release(&self) -> Option<u64> {
         self.panes.iter().filter(|pane| pane.status == Status::Pending).map(released_at).min()
     }
 
-    /// Checks what always holds. Error: in words.
+    /// Checks the invariants. Error: the violated one, in words.
     pub(super) fn check(&self) -> std::result::Result<(), String> {
         let no = |why: String| Err(why);
         if self.workspace_revision == 0 {

@@ -1,8 +1,8 @@
-//! A workspace: a device's tabs, each a tree of panes. Pure values, no I/O: the time is given, and every change is
-//! either made whole or not at all.
+//! A workspace: a device's tabs, each a tree of panes.
 //!
-//! One revision counts the changes, from 1 on. A command that creates something carries a key: who repeats the key
-//! is given the first answer.
+//! Pure values, no I/O: the time is a parameter, and every change is made whole or not at all. One
+//! revision counts the changes, from 1 on. A command that creates something carries a key: a
+//! repeated key gets the first response.
 
 mod answers;
 mod change;
@@ -25,33 +25,33 @@ pub use self::{
 };
 use muxtap_api::{Error, ErrorCode, Result};
 
-/// Tabs of a workspace.
+/// The maximum number of tabs in a workspace.
 pub const TABS: usize = 256;
-/// Panes of a workspace.
+/// The maximum number of panes in a workspace.
 pub const PANES: usize = 1024;
-/// Splits above a pane.
+/// The maximum number of splits above a pane.
 pub const DEPTH: usize = 32;
-/// How long a reserved pane waits for what is to be in it.
+/// How long a reserved pane waits for its content.
 pub const PENDING_TIME: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// A change to a workspace, as its owner is asked for it.
+/// A change to a workspace, as its owner receives it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// The command.
     pub command: Command,
     /// The revision that the caller saw.
     pub expected_revision: Option<u64>,
-    /// The key under which the answer is remembered; needed by commands that create.
+    /// The key under which the response is remembered; commands that create something need it.
     pub idempotency_key: Option<String>,
 }
 
-/// The answer to a change.
+/// The response to a change.
 // Reasons: the field is called so on the wire.
 #[allow(clippy::struct_field_names)]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Applied {
-    /// The revision with the change in it.
+    /// The revision after the change.
     pub applied_revision: u64,
     /// The tab that was made or changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,19 +59,20 @@ pub struct Applied {
     /// The pane that was made or changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pane: Option<Pane>,
-    /// The key under which this answer is remembered.
+    /// The key under which this response is remembered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// Whether this is the answer to an earlier request with this key: nothing was changed now.
+    /// Whether this is the response to an earlier request with this key, and nothing was changed
+    /// now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replayed: bool,
 }
 
-/// A device's workspace, as its state file has it.
+/// A device's workspace, as its state file contains it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Workspace {
-    /// The version of this form.
+    /// The version of the format.
     version: u32,
     #[serde(flatten)]
     layout: Layout,
@@ -79,7 +80,7 @@ pub struct Workspace {
     answers: Answers,
 }
 
-/// The version of the state that is written.
+/// The version of the format that is written.
 const VERSION: u32 = 1;
 
 impl Workspace {
@@ -88,8 +89,10 @@ impl Workspace {
         Self { version: VERSION, layout: Layout::new(device_id), answers: Answers::default() }
     }
 
-    /// Reads a state. `bool`: it was of an older form, and is to be written anew. Tabs and panes without an owner get
-    /// this one, and the revision 1. Error: in words that follow the file's name.
+    /// Parses a state. `bool`: it was in an older format, and the caller must write it again.
+    ///
+    /// Tabs and panes without an owner get this device as their owner, and revision 1. Error: in
+    /// words that follow the file's name.
     pub fn read(text: &str, device_id: &str, now_ms: u64) -> std::result::Result<(Self, bool), String> {
         let mut state: Value = serde_json::from_str(text).map_err(|error| format!("is no workspace: {error}"))?;
         let migrated = match state.get("version") {
@@ -116,7 +119,7 @@ impl Workspace {
         self.layout.workspace_revision
     }
 
-    /// Makes a change for a caller. An error changes nothing, the revision included.
+    /// Makes a change for a caller. An error changes nothing, not even the revision.
     pub fn apply(&mut self, change: &Change, caller: &str, now_ms: u64) -> Result<Applied> {
         let key = change.idempotency_key.as_deref();
         if let Some(key) = key {
@@ -125,14 +128,14 @@ impl Workspace {
                 return Ok(Applied { replayed: true, ..first.clone() });
             }
         } else if change.command.needs_key() {
-            return Err(Error::invalid("idempotencyKey: this command needs one"));
+            return Err(Error::invalid("idempotencyKey: missing; this command requires one"));
         }
-        let expected = change
-            .expected_revision
-            .ok_or_else(|| Error::invalid("expectedRevision: say which revision this change was made for"))?;
+        let expected = change.expected_revision.ok_or_else(|| {
+            Error::invalid("expectedRevision: missing; expected the revision that the change is based on")
+        })?;
         let current = self.revision();
         if expected != current {
-            let message = format!("the workspace is at revision {current}, not {expected}: look again");
+            let message = format!("the workspace is at revision {current}, not {expected}; read it again");
             return Err(
                 Error::new(ErrorCode::RevisionConflict, message).with_details(json!({ "currentRevision": current }))
             );
@@ -140,8 +143,9 @@ impl Workspace {
         let mut next = self.layout.clone();
         next.workspace_revision += 1;
         let made = next.change(&change.command, now_ms)?;
-        // A defect must not be written.
-        next.check().map_err(|why| Error::internal(format!("the workspace would not be whole: {why}")))?;
+        // A bug must not reach the file.
+        next.check()
+            .map_err(|why| Error::internal(format!("the change would make the workspace inconsistent: {why}")))?;
         let applied = Applied {
             applied_revision: next.workspace_revision,
             tab: made.tab.and_then(|id| next.tab(&id).cloned()),
@@ -156,7 +160,7 @@ impl Workspace {
         Ok(applied)
     }
 
-    /// Releases reserved panes whose time is over, a change each. Returns how many.
+    /// Releases reserved panes whose timeout has passed, one change each. Returns their number.
     pub fn release_overdue(&mut self, now_ms: u64) -> usize {
         let overdue: Vec<String> = self.layout.overdue(now_ms).map(|pane| pane.id.clone()).collect();
         let mut released = 0;
@@ -171,12 +175,12 @@ impl Workspace {
         released
     }
 
-    /// Returns when the next reserved pane is to be released, in milliseconds since 1970.
+    /// Returns when the next reserved pane's timeout passes, in milliseconds since 1970.
     pub fn next_release(&self) -> Option<u64> {
         self.layout.next_release()
     }
 
-    /// Returns the snapshot that is published.
+    /// Returns the snapshot to publish.
     pub fn snapshot(&self, now_ms: u64) -> Value {
         let mut snapshot = serde_json::to_value(&self.layout).unwrap_or_default();
         if let Some(snapshot) = snapshot.as_object_mut() {
@@ -187,7 +191,7 @@ impl Workspace {
     }
 }
 
-/// Brings a state from before this version to its form. Returns whether anything changed, which is always.
+/// Migrates a state from before this version. Always returns `true`: the state has changed.
 fn migrate(state: &mut Value, device_id: &str, now_ms: u64) -> std::result::Result<bool, String> {
     let Some(state) = state.as_object_mut() else { return Err("is no workspace: it is no object".into()) };
     state.insert("version".into(), VERSION.into());

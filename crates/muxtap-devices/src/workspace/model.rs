@@ -1,4 +1,4 @@
-//! The things of a workspace: tabs, panes, and the tree that places panes in a tab.
+//! The entities of a workspace: tabs, panes, and the tree that places panes in a tab.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tab {
-    /// Its id, as `t1`; never used again.
+    /// The tab's id, such as `t1`; never reused.
     pub id: String,
     /// The device that owns it.
     pub owner_device_id: String,
-    /// Its title.
+    /// The tab's title.
     pub title: String,
-    /// Pending while all of its panes are.
+    /// Pending while all of its panes are pending.
     pub status: Status,
-    /// When it was made, in milliseconds since 1970.
+    /// When the tab was made, in milliseconds since 1970.
     pub created_at: u64,
-    /// When it was changed last, in milliseconds since 1970.
+    /// When the tab was last changed, in milliseconds since 1970.
     pub updated_at: u64,
-    /// The workspace's revision at its last change.
+    /// The workspace's revision at the tab's last change.
     pub layout_revision: u64,
-    /// The active pane.
+    /// The id of the active pane.
     pub active_pane_id: String,
-    /// The places of its panes.
+    /// The tree that places the tab's panes.
     pub layout: Node,
 }
 
@@ -30,28 +30,28 @@ pub struct Tab {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pane {
-    /// Its id, as `p2`; never used again.
+    /// The pane's id, such as `p2`; never reused.
     pub id: String,
-    /// The tab in which it is.
+    /// The id of the pane's tab.
     pub tab_id: String,
     /// The device that owns it.
     pub owner_device_id: String,
-    /// The kind of its content.
+    /// The kind of the pane's content.
     pub kind: PaneKind,
-    /// Pending while it is reserved for what is being made.
+    /// Pending while the pane is reserved for content that is being made.
     pub status: Status,
-    /// The terminal or session that it shows.
+    /// The terminal or session that the pane shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_ref: Option<ContentRef>,
-    /// A browser's address.
+    /// A browser pane's URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// An editor's file.
+    /// An editor pane's file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// When it was changed last, in milliseconds since 1970.
+    /// When the pane was last changed, in milliseconds since 1970.
     pub updated_at: u64,
-    /// The workspace's revision at its last change.
+    /// The workspace's revision at the pane's last change.
     pub layout_revision: u64,
 }
 
@@ -59,9 +59,9 @@ pub struct Pane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// Has its content.
+    /// The content exists.
     Ready,
-    /// Reserved.
+    /// The pane is reserved.
     Pending,
 }
 
@@ -77,12 +77,12 @@ pub enum PaneKind {
     Editor,
     /// A session of a coding agent.
     ClaudeChat,
-    /// Nothing yet: its person chooses.
+    /// No content yet: the person at the device chooses it.
     Picker,
 }
 
 impl PaneKind {
-    /// The word on the wire.
+    /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Terminal => "terminal",
@@ -98,9 +98,9 @@ impl PaneKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ContentRef {
-    /// A terminal: `%3` or `NAME/%3`.
+    /// A terminal's id: `%3`, `NAME/%3`, `HOST/NAME/%3` or `/PATH/%3`.
     TerminalId(String),
-    /// A session: `PROVIDER:ID`.
+    /// An agent session: `PROVIDER:ID`.
     SessionRef(String),
 }
 
@@ -108,7 +108,7 @@ pub enum ContentRef {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// One beside the other, as tmux's `-h`.
+    /// Side by side, as tmux's `-h`.
     Horizontal,
     /// One above the other.
     Vertical,
@@ -118,7 +118,7 @@ pub enum Direction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Node {
-    /// A pane, by its id.
+    /// A pane's id.
     Pane(String),
     /// Two places.
     Split(Box<Split>),
@@ -128,18 +128,18 @@ pub enum Node {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Split {
-    /// How it is split.
+    /// The direction of the split.
     pub direction: Direction,
-    /// Percent of it that the first has, 1 to 99.
+    /// The share of `first` in percent, 1 to 99.
     pub percent: u8,
-    /// On the left, or above.
+    /// The left or upper place.
     pub first: Node,
-    /// On the right, or below.
+    /// The right or lower place.
     pub second: Node,
 }
 
 impl Node {
-    /// Calls with each pane's id, from the left and top on.
+    /// Calls `found` with each pane's id, from left to right and top to bottom.
     pub fn each<'a>(&'a self, found: &mut impl FnMut(&'a str)) {
         match self {
             Self::Pane(id) => found(id),
@@ -150,14 +150,14 @@ impl Node {
         }
     }
 
-    /// Returns the panes' ids, from the left and top on.
+    /// Returns the panes' ids, from left to right and top to bottom.
     pub fn panes(&self) -> Vec<&str> {
         let mut panes = Vec::new();
         self.each(&mut |id| panes.push(id));
         panes
     }
 
-    /// Returns how many splits are above the deepest pane.
+    /// Returns the number of splits above the deepest pane.
     pub fn depth(&self) -> usize {
         match self {
             Self::Pane(_) => 0,
@@ -165,7 +165,7 @@ impl Node {
         }
     }
 
-    /// Puts another pane beside or below one. `false`: that one is not here.
+    /// Puts pane `new` beside or below pane `at`. `false`: `at` is not in the tree.
     pub fn split(&mut self, at: &str, direction: Direction, new: &str) -> bool {
         match self {
             Self::Pane(id) if id == at => {
@@ -179,7 +179,7 @@ impl Node {
         }
     }
 
-    /// Returns the tree without a pane, whose place its neighbour takes. `None`: nothing is left.
+    /// Returns the tree without a pane, whose place its sibling takes. `None`: the tree is empty.
     pub fn without(self, gone: &str) -> Option<Self> {
         match self {
             Self::Pane(id) if id == gone => None,
@@ -196,7 +196,7 @@ impl Node {
         }
     }
 
-    /// Gives each pane the id that this returns for its own.
+    /// Replaces each pane's id by the one that `new` returns for it, if any.
     pub fn rename(&mut self, new: &impl Fn(&str) -> Option<String>) {
         match self {
             Self::Pane(id) => {
@@ -211,8 +211,9 @@ impl Node {
         }
     }
 
-    /// Gives a pane's side of the nearest split in this direction so many percent. `None`: the pane is not here.
-    /// `Some(false)`: no split above it has the direction.
+    /// Sets the share of a pane's side of the nearest split in this direction, in percent.
+    ///
+    /// `None`: the pane is not in the tree. `Some(false)`: no split above it has the direction.
     pub fn resize(&mut self, pane: &str, direction: Direction, percent: u8) -> Option<bool> {
         match self {
             Self::Pane(id) => (id == pane).then_some(false),

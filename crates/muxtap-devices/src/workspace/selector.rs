@@ -1,8 +1,8 @@
-//! Selectors: the words that name a tab, a pane, a terminal or a session. There is no shorthand.
+//! Selectors: the names of a tab, a pane, a terminal or a session. No shorthand exists.
 
 use muxtap_api::{Error, ErrorCode, Result};
 
-/// The forms that exist, as errors list them.
+/// The valid forms, as errors list them.
 pub const FORMS: &str = "tab:ID, tab-name:NAME, tab-index:N, pane:ID, pane-index:N (with a tab), terminal:ID, \
                          session:PROVIDER:ID";
 
@@ -11,36 +11,36 @@ pub const FORMS: &str = "tab:ID, tab-name:NAME, tab-index:N, pane:ID, pane-index
 pub enum Selector {
     /// `tab:ID`.
     Tab(String),
-    /// `tab-name:NAME`: its title, exactly.
+    /// `tab-name:NAME`: the exact title.
     TabName(String),
     /// `tab-index:N`, from 0.
     TabIndex(usize),
     /// `pane:ID`.
     Pane(String),
-    /// `pane-index:N`, from 0, in a tab that is named beside it.
+    /// `pane-index:N`, from 0, in a tab that is named separately.
     PaneIndex(usize),
-    /// `terminal:ID`: a tmux pane, as [`TerminalId`] reads it.
+    /// `terminal:ID`: a tmux pane; [`TerminalId`] parses it.
     Terminal(String),
     /// `session:PROVIDER:ID`.
     Session {
         /// The provider.
         provider: String,
-        /// The session's id there.
+        /// The session's id at the provider.
         id: String,
     },
 }
 
 impl Selector {
-    /// Reads a selector. Error: `INVALID_TARGET` with the forms that exist.
+    /// Parses a selector. Error: `INVALID_TARGET`, with the valid forms.
     pub fn parse(text: &str) -> Result<Self> {
-        let refuse = || invalid(format!("{text:?} is no selector; the forms are {FORMS}"));
+        let refuse = || invalid(format!("invalid selector {text:?}; expected {FORMS}"));
         let (kind, rest) = text.split_once(':').ok_or_else(refuse)?;
         if rest.is_empty() || rest.chars().any(char::is_control) {
             return Err(refuse());
         }
         let id = || if is_id(rest) { Ok(rest.to_owned()) } else { Err(refuse()) };
         let index = || match rest.parse::<usize>() {
-            // Not `+1`.
+            // `parse` alone would accept `+1`.
             Ok(index) if rest.bytes().all(|digit| digit.is_ascii_digit()) => Ok(index),
             _ => Err(refuse()),
         };
@@ -62,7 +62,9 @@ impl Selector {
     }
 }
 
-/// A terminal's id, read. It says on which server the pane is, and no option and no environment changes that.
+/// A parsed id of a terminal.
+///
+/// The id names the server of the pane; no option and no environment variable changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TerminalId<'a> {
     /// The server.
@@ -76,20 +78,21 @@ pub struct TerminalId<'a> {
 pub enum TerminalServer<'a> {
     /// `%3`: the default server.
     Default,
-    /// `NAME/%3`: the server of that name; where there is none, the default one of that host.
+    /// `NAME/%3`: the server of that name; if none exists, the default one of that host.
     Named(&'a str),
-    /// `/PATH/%3`, the server on that socket, or `HOST/NAME/%3`, the server of that name on another host.
+    /// `/PATH/%3`, the server on that socket, or `HOST/NAME/%3`, the server of that name on another
+    /// host.
     At(&'a str),
 }
 
-/// Bytes of a socket's path, at most (`sun_path`).
+/// The maximum length of a socket's path, in bytes (`sun_path`).
 const PATH_BYTES: usize = 107;
 
 impl<'a> TerminalId<'a> {
-    /// Reads a terminal's id. Error: `INVALID_TARGET`.
+    /// Parses a terminal's id. Error: `INVALID_TARGET`.
     pub fn parse(id: &'a str) -> Result<Self> {
         let refuse =
-            || invalid(format!("{id:?} is no terminal: expected %3, NAME/%3, HOST/NAME/%3 or /PATH/OF/SOCKET/%3"));
+            || invalid(format!("invalid terminal {id:?}; expected %3, NAME/%3, HOST/NAME/%3 or /PATH/OF/SOCKET/%3"));
         let (server, pane) = id.rsplit_once('/').map_or((None, id), |(server, pane)| (Some(server), pane));
         let digits = pane.strip_prefix('%').filter(|digits| !digits.is_empty() && digits.len() <= 10);
         if !digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_digit())) {
@@ -119,12 +122,12 @@ fn is_server_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 64 && !name.starts_with('.') && name.chars().all(visible)
 }
 
-/// Error: `INVALID_TARGET` for what is no terminal's id.
+/// Checks a terminal's id. Error: `INVALID_TARGET`.
 pub fn check_terminal(id: &str) -> Result<()> {
     TerminalId::parse(id).map(drop)
 }
 
-/// Returns whether a word can be an id or a provider's name.
+/// Returns whether a word is valid as an id or a provider's name.
 fn is_id(word: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@');
     !word.is_empty() && word.len() <= 128 && word.bytes().all(fits)

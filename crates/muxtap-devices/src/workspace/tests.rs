@@ -56,7 +56,7 @@ fn tabs_are_made_selected_renamed_and_removed() {
     done(&mut workspace, "kill-tab", json!({"target": "tab:t3"}));
     assert_eq!((workspace.layout().active_tab_id.as_deref(), workspace.layout().panes.len()), (None, 0));
     assert_eq!(workspace.revision(), 7);
-    // An id is never used again.
+    // An id is never reused.
     assert_eq!(done(&mut workspace, "new-tab", json!({})).tab.unwrap().id, "t5");
     refused(&mut workspace, ErrorCode::NotFound, "select-tab", json!({"target": "tab:t1"}));
     refused(&mut workspace, ErrorCode::InvalidTarget, "select-tab", json!({"target": "pane:p6"}));
@@ -74,7 +74,7 @@ fn panes_are_split_sized_swapped_and_removed() {
     done(&mut workspace, "split-pane", json!({"target": "pane:p3", "direction": "vertical"}));
     assert_eq!(panes(&workspace, "t1"), ["p2", "p3", "p4"]);
     assert_eq!(workspace.layout().tab("t1").unwrap().active_pane_id, "p4");
-    // Of the nearest split in the direction: p4's width is that of the right side.
+    // The nearest split in the direction: p4's width is that of the right side.
     done(&mut workspace, "resize-pane", json!({"target": "pane:p4", "x": 70, "y": 20}));
     let Node::Split(outer) = &workspace.layout().tab("t1").unwrap().layout else { panic!("not split") };
     let Node::Split(inner) = &outer.second else { panic!("not split") };
@@ -86,7 +86,7 @@ fn panes_are_split_sized_swapped_and_removed() {
     assert_eq!(panes(&workspace, "t1"), ["p4", "p3", "p2"]);
     refused(&mut workspace, ErrorCode::InvalidTarget, "swap-pane", json!({"source": "pane:p2", "target": "pane:p2"}));
     refused(&mut workspace, ErrorCode::InvalidTarget, "select-pane", json!({"target": "pane-index:0"}));
-    // Of two tabs each keeps its active place.
+    // In two tabs each keeps its active place.
     done(&mut workspace, "new-tab", json!({}));
     done(&mut workspace, "swap-pane", json!({"source": "pane:p4", "target": "pane:p6"}));
     assert_eq!(
@@ -99,7 +99,7 @@ fn panes_are_split_sized_swapped_and_removed() {
     assert_eq!(workspace.layout().active_tab_id.as_deref(), Some("t1"));
     done(&mut workspace, "kill-pane", json!({"target": "pane:p3"}));
     assert_eq!(panes(&workspace, "t1"), ["p6", "p2"]);
-    // With the last pane goes the tab.
+    // The last pane's tab is removed with it.
     done(&mut workspace, "kill-pane", json!({"target": "pane:p4"}));
     assert!(workspace.layout().tab("t5").is_none());
 }
@@ -145,7 +145,7 @@ fn a_pane_is_reserved_finalized_or_released() {
     let mut workspace = Workspace::new("d");
     let reserved = done(&mut workspace, "reserve", json!({"title": "shell"}));
     assert_eq!((reserved.tab.unwrap().status, reserved.pane.unwrap().status), (Status::Pending, Status::Pending));
-    // It is its reserver's alone.
+    // A reserved pane belongs to its reserver.
     let url = json!({"target": "pane:p2", "url": "http://a/"});
     refused(&mut workspace, ErrorCode::Conflict, "open-browser", url);
     let content = json!({"pane": "pane:p2", "contentRef": {"terminalId": "%7"}});
@@ -173,7 +173,7 @@ fn a_reserved_pane_whose_reserver_died_goes_after_its_time() {
     done(&mut workspace, "reserve", json!({"target": "pane:p2"}));
     let end = NOW + PENDING_TIME.as_millis() as u64;
     assert_eq!(workspace.next_release(), Some(end));
-    // What else happens to it does not lengthen its time.
+    // Other changes to a reserved pane do not extend its timeout.
     let later = change(&workspace, "select-pane", json!({"target": "pane:p3"}));
     workspace.apply(&later, "caller", NOW + 20_000).unwrap();
     let revision = workspace.revision();
@@ -213,17 +213,17 @@ fn a_repeated_key_gets_the_first_answer_and_changes_nothing() {
         other => panic!("{other:?}"),
     };
     let first = workspace.apply(&keyed(1, "k"), "a", NOW).unwrap();
-    // Also when the revision has gone on, and after a restart.
+    // Also at a later revision, and after a restart.
     let (mut workspace, migrated) = Workspace::read(&serde_json::to_string(&workspace).unwrap(), "d", NOW).unwrap();
     assert!(!migrated);
-    // The first answer, and that it is one.
+    // The first response, marked as replayed.
     let again = Applied { replayed: true, ..first.clone() };
     assert!(!first.replayed);
     assert_eq!(workspace.apply(&keyed(1, "k"), "a", NOW + 1).unwrap(), again);
     assert_eq!(workspace.revision(), 2);
-    // Another caller's key is another one.
+    // Another caller's equal key is a different key.
     assert_eq!(workspace.apply(&keyed(2, "k"), "b", NOW).unwrap().applied_revision, 3);
-    // Ten minutes, and 256 of them.
+    // Ten minutes, and 256 responses.
     let after = NOW + answers::ANSWER_TIME.as_millis() as u64;
     assert_eq!(workspace.apply(&keyed(1, "k"), "a", after).unwrap(), again);
     assert_eq!(workspace.apply(&keyed(1, "k"), "a", after + 1).unwrap_err().code, ErrorCode::RevisionConflict);
@@ -253,7 +253,7 @@ fn limits_are_kept() {
         done(&mut workspace, "new-tab", json!({}));
     }
     refused(&mut workspace, ErrorCode::ResourceLimit, "new-tab", json!({}));
-    // The state of the deepest one can be read again.
+    // The state of the deepest tree is readable.
     let text = serde_json::to_string(&workspace).unwrap();
     assert_eq!(Workspace::read(&text, "d", NOW).unwrap().0, workspace);
 }
@@ -280,9 +280,9 @@ fn a_state_from_before_owners_is_stamped_and_a_broken_one_is_refused() {
     let owners: Vec<_> = workspace.layout().panes.iter().map(|pane| pane.owner_device_id.as_str()).collect();
     assert_eq!((owners, workspace.layout().tabs[0].owner_device_id.as_str()), (vec!["d", "d"], "d"));
     assert!(workspace.layout().panes.iter().all(|pane| pane.layout_revision == 1));
-    // Its ids are not given again.
+    // Its ids are not reused.
     assert_eq!(done(&mut workspace, "new-tab", json!({})).tab.unwrap().id, "t4");
-    // Another device's entity stays that, and is refused.
+    // Another device's entity keeps its owner, and is refused.
     old["tabs"][0]["ownerDeviceId"] = "other".into();
     let whole = serde_json::to_value(&made).unwrap();
     let with = |at: &str, value: Value| {
@@ -311,7 +311,7 @@ fn a_state_from_before_owners_is_stamped_and_a_broken_one_is_refused() {
     assert!(Workspace::read(&whole.to_string(), "d", NOW).is_ok());
 }
 
-/// A command about what may be there or not.
+/// A command about entities that may exist or not.
 fn any_command() -> impl Strategy<Value = (&'static str, Value)> {
     let pane =
         || prop_oneof![8 => (1..12u8).prop_map(|id| format!("pane:p{id}")), 1 => Just("pane-index:1".to_owned())];
@@ -356,7 +356,7 @@ proptest! {
         let mut done = Vec::new();
         for (number, ((command, args), off)) in commands.into_iter().enumerate() {
             let now = NOW + number as u64 * 1000;
-            // One in four was made for another revision.
+            // One in four expects another revision.
             let expected = workspace.revision() + u64::from(off == 3);
             let read = RpcRead::parse(command, args, Some(expected), Some(format!("k{number}"))).unwrap();
             let RpcRead::Change(change) = read else { panic!("it changes") };

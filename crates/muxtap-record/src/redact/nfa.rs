@@ -1,12 +1,12 @@
-//! A search that goes on from character to character: which secrets may have begun, and where.
+//! A search that advances character by character: which secrets may have begun, and where.
 
 use muxtap_api::{Error, Result};
 use regex_automata::nfa::thompson::{self, NFA, State, WhichCaptures};
 use regex_automata::util::{look::Look, primitives::StateID};
 
-/// Bytes that compiled patterns may take.
+/// The maximum size of the compiled patterns, in bytes.
 const NFA_BYTES: usize = 1024 * 1024;
-/// Patterns of one recording.
+/// The maximum number of a recording's patterns.
 const PATTERNS: usize = 64;
 
 /// Compiled patterns.
@@ -37,7 +37,7 @@ impl Nfa {
         let nfa = thompson::Compiler::new().configure(config).build_many(patterns);
         let nfa = nfa.map_err(|error| Error::invalid(format!("redact: {error}; use fewer or simpler patterns")))?;
         let mut compiled = Self { nfa, first: Box::new([false; 256]) };
-        // A pattern that begins with `^` begins with these too.
+        // A pattern that begins with `^` counts too.
         let mut search = Search::default();
         search.begin_at(&compiled, 0, true, &mut Vec::new());
         for byte in 0..=255 {
@@ -49,7 +49,7 @@ impl Nfa {
         Ok(compiled)
     }
 
-    /// Whether a match can begin with this byte.
+    /// Returns whether a match can begin with this byte.
     pub(super) fn begins(&self, byte: u8) -> bool {
         self.first.get(usize::from(byte)).copied().unwrap_or(true)
     }
@@ -59,7 +59,7 @@ fn refused(pattern: &str, why: &dyn std::fmt::Display) -> Error {
     Error::invalid(format!("redact: {pattern:?}: {why}"))
 }
 
-/// Returns the state behind this byte.
+/// Returns the state after this byte.
 fn next(state: &State, byte: u8) -> Option<StateID> {
     match state {
         State::ByteRange { trans } => trans.matches_byte(byte).then_some(trans.next),
@@ -69,10 +69,11 @@ fn next(state: &State, byte: u8) -> Option<StateID> {
     }
 }
 
-/// State of a line that is read: the matches that may have begun. Each ends where it is longest.
+/// The state of the search in a line: the matches that may have begun. Each ends where it is
+/// longest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Search {
-    /// States, each with the first place at which a match that is there now may have begun.
+    /// The states, each with the first place at which a match in this state may have begun.
     open: Vec<(StateID, usize)>,
     /// The states among them.
     seen: Vec<bool>,
@@ -80,18 +81,19 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Whether no match has begun.
+    /// Returns whether no match has begun.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Returns where the first match that may go on began; `end` where there is none.
+    /// Returns the beginning of the first match that may continue, or else `end`.
     pub(super) fn open_from(&self, end: usize) -> usize {
         self.open.iter().map(|(_, from)| *from).min().unwrap_or(end)
     }
 
-    /// Reads the character at this place, and adds the matches that end with it: from where, and the
-    /// place behind.
+    /// Reads the character at this place, and adds the matches that end with it.
+    ///
+    /// A match is its beginning and the place after its end.
     pub(super) fn step(&mut self, nfa: &Nfa, character: char, at: usize, found: &mut Vec<(usize, usize)>) {
         let mut bytes = [0; 4];
         for (index, byte) in character.encode_utf8(&mut bytes).bytes().enumerate() {
@@ -99,7 +101,7 @@ impl Search {
                 self.seen.clear();
             }
             if index == 0 && nfa.begins(byte) {
-                // Behind the others: of two in one state the older one is kept.
+                // After the others: of two matches in one state, the older one is kept.
                 self.begin_at(nfa, at, at == 0, &mut Vec::new());
             }
             if self.open.is_empty() {
@@ -119,9 +121,10 @@ impl Search {
         self.add(nfa, nfa.nfa.start_anchored(), at, starts, at, found);
     }
 
-    /// Adds a state and all that can be reached from it without a character. `starts`: the line begins
-    /// here. What only the next character tells (`$`, `\b`) counts as true: rather too much is
-    /// replaced than too little.
+    /// Adds a state, and all states that are reachable from it without a character.
+    ///
+    /// `starts`: the line begins here. Conditions on the next character (`$`, `\b`) count as true:
+    /// replacing too much is better than too little.
     fn add(
         &mut self,
         nfa: &Nfa,

@@ -10,7 +10,7 @@ fn secrets(patterns: &[&str]) -> Secrets {
     Secrets::new(&patterns.iter().map(|pattern| (*pattern).to_owned()).collect::<Vec<_>>()).unwrap()
 }
 
-/// Returns what comes out of these chunks: at once, and when the pane rests.
+/// Returns the output for these chunks: at once, and when the pane rests.
 fn redacted(patterns: &[&str], chunks: &[&[u8]]) -> (String, String) {
     let mut redactor = Redactor::new(secrets(patterns), 80);
     let text = |pieces: Vec<Piece>| String::from_utf8(pieces.into_iter().flat_map(|(_, bytes)| bytes).collect());
@@ -40,7 +40,7 @@ fn a_secret_becomes_as_many_stars_however_it_is_cut() {
 #[test]
 fn escape_sequences_between_its_characters_stay() {
     assert_eq!(whole(&["hunter2"], &[b"hu\x1b[1mnt", b"er\x1b[0m2!"]), "**\x1b[1m****\x1b[0m*!");
-    // As zsh colours what is typed: each character again, with another look.
+    // As zsh colors what is typed: each character again, with another style.
     assert_eq!(
         whole(&["abc"], &[b"\x1b[4ma\x1b[24m", b"\x08\x1b[4ma\x1b[4mb\x1b[24m", b"\x08\x08abc"]).matches('*').count(),
         6
@@ -54,7 +54,7 @@ fn what_may_become_one_is_held_and_what_cannot_is_not() {
     assert_eq!(redacted(&["hunter2"], &[b"say hun"]), ("say ".into(), "hun".into()));
     assert_eq!(redacted(&["hunter2"], &[b"say hun", b"ger"]), ("say hunger".into(), String::new()));
     assert_eq!(redacted(&["hunter2"], &[b"say hun", b"\r\n"]), ("say hun\r\n".into(), String::new()));
-    // What goes on for ever is replaced as it comes.
+    // An endless match is replaced as it comes.
     assert_eq!(redacted(&[r"token=\S+"], &[b"token=a", b"bc", b"d"]), ("**********".into(), String::new()));
     assert_eq!(whole(&[r"token=\S+"], &[b"token=a", b"bc d"]), "********* d");
 }
@@ -88,7 +88,7 @@ fn titles_and_other_strings_are_searched_too() {
     assert_eq!(whole(&["hunter2"], &[b"\x1b]2;hunter2\x1b[1mx"]), "\x1b]2;*******\x1b\\\x1b[1mx");
     assert_eq!(whole(&["hunter2"], &[b"\x1b]2;hunter2\x1bMx"]), "\x1b]2;*******\x1b\\\x1bMx");
     assert_eq!(whole(&["hunter2"], &[b"\x1b]2;hunter2\x18x"]), "\x1b]2;*******\x18x");
-    // Half of one is never written.
+    // An incomplete string is never written.
     assert_eq!(whole(&["hunter2"], &[b"\x1b]2;hunte"]), "");
     let long = [b"\x1bPq", &vec![b'x'; 2 * HELD_BYTES][..], b"\x1b\\y"].concat();
     assert_eq!(whole(&["hunter2"], &[&long]), "y");
@@ -104,7 +104,7 @@ fn a_string_that_has_not_ended_waits_for_its_end_or_for_tmux_to_give_it_up() {
         assert_eq!(text(redactor.flush(Duration::ZERO)), b"");
         redactor.give_up();
         assert_eq!(text(redactor.feed(Duration::ZERO, b"after hunter2\r\n")), b"after *******\r\n", "{string:?}");
-        // One that is too long, and is left out.
+        // A string that is too long is left out.
         redactor.feed(Duration::ZERO, &[string.as_bytes(), &vec![b'x'; 2 * HELD_BYTES]].concat());
         redactor.give_up();
         assert_eq!(text(redactor.feed(Duration::ZERO, b"after\x1b]2;t\x07")), b"after\x1b]2;t\x07", "{string:?}");
@@ -124,7 +124,7 @@ fn a_secret_that_is_half_on_the_screen_is_replaced_from_there_on() {
     // Wrapped: the second row of a line.
     assert_eq!(begun("password hunter2", 16, b"-horse"), "******");
     assert_eq!(begun("password hunter2", 16, b"\r\n-horse"), "\r\n-horse");
-    // In the middle, and what is not at the line's beginning.
+    // In the middle of a line, and a text that does not begin its line.
     assert_eq!(begun("hunter1-horse", 6, b"2"), "*");
     assert_eq!(begun("$ ", 2, b"key"), "key");
     assert_eq!(begun("", 0, b"key"), "***");
@@ -143,7 +143,7 @@ fn a_match_that_goes_on_costs_no_more_than_its_length() {
             assert!(!whole(&patterns, &[&title.as_bytes()[..title.len() - 8], b"\x07"]).contains("abcd"));
         })
     };
-    // Sixteen times as long: 256 times as much, if each match were compared with each character.
+    // Sixteen times longer: 256 times the work if each match were compared with each character.
     let (short, long) = (cost(1), cost(16));
     assert!(long < 80 * short, "{short:?}, {long:?}");
 }
@@ -176,7 +176,7 @@ fn anchors_are_those_of_lines() {
 }
 
 proptest! {
-    /// Where output is cut changes nothing but when it comes.
+    /// The splitting of output affects only its times.
     #[test]
     fn chunks_change_nothing(
         pieces in prop::collection::vec(
@@ -208,11 +208,11 @@ proptest! {
         prop_assert!(last <= cut.len());
     }
 
-    /// Without a secret in it output is not changed.
+    /// Output without a secret is unchanged.
     #[test]
     fn other_output_stays_as_it_was(text in "[a-y \\r\\n\\x1b\\[0-9;mHKJ\u{e9}\u{4e16}]{0,200}") {
         let out = whole(&["zz", "z[0-9]+"], &[text.as_bytes()]);
-        // A title that has not ended is left out, and one that is cut off gets an end.
+        // An unterminated title is left out, and one that is cut off gets an end.
         if !text.contains("\u{1b}k") {
             prop_assert_eq!(out, text);
         }

@@ -1,43 +1,44 @@
-//! A terminal's output cut into characters, controls and whole escape sequences.
+//! Splits a terminal's output into characters, controls and whole escape sequences.
 
 use super::HELD_BYTES;
 
-/// A piece of output that is not cut any further.
+/// An indivisible piece of output.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// A character, and its bytes. What is no UTF-8 is U+FFFD.
+    /// A character, and its bytes. Invalid UTF-8 is U+FFFD.
     Character(char, Vec<u8>),
     /// A C0 control, or DEL.
     Control(u8),
     /// An escape sequence without a text.
     Sequence(Vec<u8>),
-    /// A string (OSC, title, DCS, APC, PM, SOS) with all that belongs to it.
+    /// A string (OSC, title, DCS, APC, PM, SOS), complete with its beginning and end.
     Text(Vec<u8>),
 }
 
-/// Bytes of a CSI sequence that are collected; a longer one is let go as it is.
+/// The maximum size of a collected CSI sequence, in bytes; a longer one is passed on unchanged.
 const SEQUENCE_BYTES: usize = 4 * 1024;
 
-/// The cutter: what it holds is one token that is not complete.
+/// A splitter that holds at most one incomplete token.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     open: Vec<u8>,
-    /// Whether the open string is too long, and left out.
+    /// Whether the open string is too long and is being left out.
     dropped: bool,
 }
 
 impl Tokens {
-    /// Whether nothing is open.
+    /// Returns whether no token is open.
     pub(super) fn is_ground(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Whether [`Tokens::take_open`] would return something.
+    /// Returns whether [`Tokens::take_open`] would return something.
     pub(super) fn is_open(&self) -> bool {
         !self.open.is_empty() && !is_string(&self.open)
     }
 
-    /// Drops a string that has not ended: what comes next is none of it. Returns whether there was one.
+    /// Drops an unterminated string: the next output is not part of it. Returns whether there was
+    /// one.
     pub(super) fn give_up(&mut self) -> bool {
         let is_open = is_string(&self.open);
         if is_open {
@@ -47,19 +48,19 @@ impl Tokens {
         is_open
     }
 
-    /// Returns what has begun. A string that has not ended stays: it may hold half of a secret.
+    /// Returns the incomplete token. An unterminated string stays: it may contain half of a secret.
     pub(super) fn take_open(&mut self) -> Vec<u8> {
         if is_string(&self.open) {
             return Vec::new();
         }
         let open = std::mem::take(&mut self.open);
-        // A character that is cut off.
+        // An incomplete character.
         if open.first().is_some_and(|first| *first >= 0x80) { "\u{fffd}".into() } else { open }
     }
 
-    /// Returns the next token, and the bytes behind it. `None`: it has only begun.
+    /// Returns the next token, and the bytes after it. `None`: the token is incomplete.
     pub(super) fn next<'a>(&mut self, mut bytes: &'a [u8]) -> (Option<Token>, &'a [u8]) {
-        // What ended a string may be complete already.
+        // The sequence that ended a string may be complete already.
         if let [0x1b, _] = self.open.as_slice()
             && let Some(token) = self.complete()
         {
@@ -70,7 +71,7 @@ impl Tokens {
                 return (Some(Token::Control(*byte)), rest);
             }
             if is_string(&self.open) && self.open.last() != Some(&0x1b) {
-                // A long one is not looked at byte by byte.
+                // A long string is not searched byte by byte.
                 let plain = bytes.iter().take_while(|byte| !matches!(byte, 0x07 | 0x1b | 0x18 | 0x1a)).count();
                 if plain > 0 {
                     let (run, behind) = bytes.split_at(plain);
@@ -85,7 +86,7 @@ impl Tokens {
                 }
             }
             if self.open.first() != Some(&0x1b) && !self.open.is_empty() && !(0x80..0xc0).contains(byte) {
-                // A character that is cut off.
+                // An incomplete character.
                 self.open.clear();
                 return (Some(replacement()), bytes);
             }
@@ -113,7 +114,7 @@ impl Tokens {
             return None;
         }
         let mut bytes = std::mem::take(&mut self.open);
-        // It is not part of it.
+        // The last byte begins the next token.
         if let [_, .., last @ (0x1b | 0x80..)] = *bytes {
             bytes.pop();
             self.open.push(last);

@@ -29,7 +29,7 @@ impl Session {
         Ok(Some(acp::request(request, method, &params)))
     }
 
-    /// Takes the session's id from the reply; returns the request that sets its mode, where there is one to set.
+    /// Takes the session's id from the response; returns the request that sets its mode, if needed.
     pub(super) fn take_session(&self, state: &mut State, result: &Value) -> Result<Option<Vec<u8>>> {
         let id = match &self.about.resume {
             Some(id) => id.as_str(),
@@ -39,7 +39,7 @@ impl Session {
             return Err(Error::new(ErrorCode::Conflict, "the agent gave its session no id that can be used"));
         }
         let name = SessionName { provider: self.about.provider.clone(), id: id.to_owned() };
-        // It is taken once: `Asked::Open` is asked once.
+        // The name is set only once: `Asked::Open` is sent once.
         let _ = self.name.set(name);
         let mode = result.pointer("/modes/currentModeId").and_then(Value::as_str);
         state.mode = mode.map(str::to_owned);
@@ -52,7 +52,7 @@ impl Session {
     }
 }
 
-/// The code of ACP for an agent that wants its user to log in.
+/// ACP's code for an agent that requires a login.
 const AUTH_REQUIRED: i64 = -32000;
 
 /// Builds the error for a request that the agent refused.

@@ -208,7 +208,7 @@ fn done(home: &Home, mut message: Value) -> Result<(Value, Option<u64>, Option<C
         return Err(Error::new(ErrorCode::Unauthorized, message));
     }
     if change.expected_revision.is_none() {
-        return Err(Error::invalid("expectedRevision: say which revision this change was made for"));
+        return Err(Error::invalid("expectedRevision: missing; expected the revision that the change is based on"));
     }
     let mut opened = home.open(&identity.device_id, clock::now_ms())?;
     let now = clock::now_ms();
