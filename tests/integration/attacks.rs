@@ -163,7 +163,7 @@ fn a_server_of_another_user_is_not_spoken_to_whoever_names_it() {
     }
     let server = HostileServer::start(&world, true, "shell");
     let path = server.socket.to_str().unwrap();
-    // Requests other than the user's do not even reach it.
+    // Requests of callers other than the user do not even reach it.
     let (addr, cookie) = crate::page::log_in(&world, &["--read-only"]);
     let path_in_query = path.replace('/', "%2F");
     for route in ["panes", "sessions", "status", "environment", "panes/main/capture", "events"] {
