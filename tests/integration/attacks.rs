@@ -363,7 +363,7 @@ fn a_socket_that_looks_like_the_users_own_is_not_spoken_to_if_another_user_answe
     world.set("MUXTAP_SOCKET", world.path("m.sock").to_str().unwrap());
 }
 
-/// S6: what a reader is told about a pane is not withheld from the user.
+/// S6: output that a reader received is not withheld from the user.
 #[test]
 fn an_answer_that_a_reader_was_told_still_answers_the_user() {
     let world = World::with_server();
