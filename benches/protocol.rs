@@ -1,5 +1,5 @@
-//! The speed of the core crate: octal decoding alone, and lines through the codec like a reader
-//! does. `cargo bench --bench protocol`
+//! The speed of the core crate: octal decoding alone, and lines through the codec like a reader does.
+//! `cargo bench --bench protocol`
 
 use bytes::BytesMut;
 use divan::{Bencher, black_box, counter::BytesCount};

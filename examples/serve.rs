@@ -1,7 +1,7 @@
 //! Serves muxtap's routes inside another axum application, under `/tmux`.
 //!
-//! `cargo run --example serve -- 127.0.0.1:7000`, then `curl
-//! 'http://127.0.0.1:7000/tmux/v1/panes?socket=default'`
+//! `cargo run --example serve -- 127.0.0.1:7000`, then
+//! `curl 'http://127.0.0.1:7000/tmux/v1/panes?socket=default'`
 //!
 //! Callers reach the servers in the user's tmux directory by their names. Further arguments are the
 //! sockets of other servers.

@@ -32,8 +32,8 @@ pub fn act(args: &[String]) -> bool {
     true
 }
 
-/// For each line `ID MICROSECONDS` of the FIFO: sleeps for that time, then prints `<ID
-/// NANOSECONDS-OF-NOW>`.
+/// For each line `ID MICROSECONDS` of the FIFO: sleeps for that time, then prints
+/// `<ID NANOSECONDS-OF-NOW>`.
 fn mark(fifo: &Path) {
     for line in lines(fifo) {
         let (id, delay) = line.split_once(' ').expect("ID MICROSECONDS");
@@ -57,8 +57,8 @@ fn flood(fifo: &Path) {
     }
 }
 
-/// For each line `LINES BURST MICROSECONDS` of the FIFO, prints LINES markers `<NUMBER
-/// NANOSECONDS-OF-NOW>`, a burst at a time.
+/// For each line `LINES BURST MICROSECONDS` of the FIFO, prints LINES markers
+/// `<NUMBER NANOSECONDS-OF-NOW>`, a burst at a time.
 fn steady(fifo: &Path) {
     for line in lines(fifo) {
         let mut numbers = line.split(' ').map(|number| number.parse::<u64>().expect("a number"));

@@ -127,8 +127,8 @@ fn one_way(sshd: &Sshd) -> f64 {
     times.p50() / 2.0
 }
 
-/// Measures the first list of panes over a connection with long round trips, beside `ssh HOST
-/// true`.
+/// Measures the first list of panes over a connection with long round trips, beside
+/// `ssh HOST true`.
 fn attach(sshd: &Sshd, near: &Daemon, tmux: &Tmux) {
     let trip = DELAY * 2;
     part(&format!(

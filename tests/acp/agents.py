@@ -50,13 +50,13 @@ os.makedirs(work)
 os.makedirs(os.path.join(home, ".codex"))
 os.makedirs(os.path.join(home, "muxtap"))
 with open(os.path.join(home, ".codex", "config.toml"), "w") as file:
-    # It asks before each command, and has no sandbox of its own, which a container might not allow.
+    # The agent asks before each command, and uses no sandbox, which a container might not allow.
     file.write('model = "standin"\nmodel_provider = "standin"\napproval_policy = "untrusted"\n'
                'sandbox_mode = "danger-full-access"\n[model_providers.standin]\nname = "standin"\n'
                'base_url = "http://127.0.0.1:%d/v1"\nwire_api = "responses"\n' % model.port)
 with open(os.path.join(home, "muxtap", "config.toml"), "w") as file:
     file.write("[agent.%s]\ncommand = %s\n" % (name, json.dumps(command)))
-# Names of the agents' own; no key is one, and no host is another than this.
+# The agents' own variables; none holds a real key, and each address is on this host.
 variables = {
     "ANTHROPIC_BASE_URL": "http://127.0.0.1:%d" % model.port,
     "ANTHROPIC_API_KEY": "none",
@@ -103,7 +103,7 @@ killed = asked("kill", "-t", session)
 expect(killed["status"] == "ended", killed)
 events = [json.loads(line)["event"] for line in attached.stdout]
 outcomes = [event["outcome"] for event in events if event["type"] == "outcome"]
-# What an agent calls a turn in which it was told no is its own matter.
+# The stop reason of a turn with a denied permission is up to the agent.
 expect(outcomes[2] in ("end_turn", "cancelled"), outcomes)
 expect(outcomes[:2] + outcomes[3:] == ["end_turn", "end_turn", "cancelled", "end_turn", "agent_exited"], outcomes)
 expect(events[-1]["type"] == "exited" and attached.wait(30) == 0, events[-1])

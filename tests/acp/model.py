@@ -90,7 +90,7 @@ class Model:
                 return text[4:].strip()
         return None
 
-    # What codex speaks: OpenAI's Responses API.
+    # codex uses OpenAI's Responses API.
     def responses(self, http, body):
         items = body.get("input", [])
         last = items[-1] if items else {}
@@ -115,7 +115,7 @@ class Model:
                  "total_tokens": 2}
         http.event("response.completed", response={"id": "r", "output": [item], "usage": usage})
 
-    # What claude speaks: Anthropic's Messages API.
+    # claude uses Anthropic's Messages API.
     def messages(self, http, body):
         last = (body.get("messages") or [{}])[-1]
         content = last.get("content") or ""

@@ -604,7 +604,7 @@ fn nothing_that_an_agent_has_started_outlives_it() {
     assert_eq!(died.get("")["exit_signal"], 9);
     let stays = Session::new(&world);
     let left = ProcessEnd::of(child(&stays));
-    // None of muxtap's tokens is in its environment, nor in that of its terminals.
+    // Its environment has none of muxtap's tokens, and not the daemon's place in tmux (`TMUX`).
     stays.outcome("env");
     let environment: Vec<(String, String)> = serde_json::from_str(&stays.said()).unwrap();
     let private = |name: &str| {

@@ -163,7 +163,7 @@ fn a_server_of_another_user_is_not_spoken_to_whoever_names_it() {
     }
     let server = HostileServer::start(&world, true, "shell");
     let path = server.socket.to_str().unwrap();
-    // Requests other than the user's do not even reach it.
+    // Requests of callers other than the user do not even reach it.
     let (addr, cookie) = crate::page::log_in(&world, &["--read-only"]);
     let path_in_query = path.replace('/', "%2F");
     for route in ["panes", "sessions", "status", "environment", "panes/main/capture", "events"] {
@@ -363,7 +363,7 @@ fn a_socket_that_looks_like_the_users_own_is_not_spoken_to_if_another_user_answe
     world.set("MUXTAP_SOCKET", world.path("m.sock").to_str().unwrap());
 }
 
-/// S6: what a reader is told about a pane is not withheld from the user.
+/// S6: output that a reader received is not withheld from the user.
 #[test]
 fn an_answer_that_a_reader_was_told_still_answers_the_user() {
     let world = World::with_server();

@@ -323,7 +323,7 @@ fn a_server_that_hangs_holds_up_no_other_sandbox() {
         let answer = world.http("POST", &format!("/v1/capability{}", world.query()), Some(&request)).json();
         assert_eq!(answer["success"], true, "{answer}");
     }
-    // These got responses before those.
+    // These got responses before the hanging requests.
     for mut hangs in &hanging {
         hangs.set_nonblocking(true).unwrap();
         let read = std::io::Read::read(&mut hangs, &mut [0; 1]);

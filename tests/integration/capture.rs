@@ -303,8 +303,8 @@ fn a_flood_that_goes_on_is_followed_again_after_a_doubt() {
         assert_eq!(answer.error()["code"], "CONFLICT", "{answer:?}");
         answer.stderr.contains("does not rest")
     });
-    // At rest nothing needs correction. (tmux continues a program that is stopped, a terminal does
-    // not.)
+    // At rest nothing needs correction. (tmux continues a stopped program, but not a stopped
+    // terminal.)
     for pane in [&pane, &beside] {
         world.tmux(&["send-keys", "-t", pane, "C-s"]);
     }
@@ -333,7 +333,7 @@ fn a_flood_that_goes_on_is_followed_again_after_a_doubt() {
     assert_eq!(differences(), corrected);
 }
 
-/// Panes that are not in use are not checked, so the first use asks tmux.
+/// Changes of panes that are not in use are not tracked, so the first use asks tmux.
 #[test]
 fn what_was_changed_by_a_command_is_known_when_a_pane_is_used_after_it_was_left_alone() {
     let world = World::with_server();

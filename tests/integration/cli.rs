@@ -118,7 +118,7 @@ fn a_wrong_command_line_is_status_2_and_help_is_0() {
         &["wait-for", "-t", "%0", "-p", "x", "-T", "soon"],
     ] {
         let answer = world.muxtap(args);
-        // Without a required `-t` it is a usage error.
+        // `read` needs no `-t`, so this is not a usage error.
         let wanted = if args == ["read"] { 1 } else { 2 };
         assert_eq!(answer.status, wanted, "{args:?}: {answer:?}");
         assert!(answer.stdout.is_empty() && !answer.stderr.is_empty(), "{args:?}: {answer:?}");

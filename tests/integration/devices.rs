@@ -266,7 +266,7 @@ fn a_command_line_owns_its_workspace_and_terminals_are_the_engines() {
     let keyed = ["new-tab", "-n", "once", "--idempotency-key", "k1"];
     let (first, again) = (workspace(&world, &keyed), workspace(&world, &keyed));
     assert_eq!((&first["terminalId"], &first["pane"]["id"]), (&again["terminalId"], &again["pane"]["id"]));
-    // What remains after the page disconnects.
+    // A closed tab's terminal remains.
     workspace(&world, &["respawn-pane", "-t", &second]);
     workspace(&world, &["kill-tab", "-t", "tab-name:made"]);
     assert!(world.panes().iter().any(|pane| pane == pane_of(&terminal)));
@@ -514,7 +514,7 @@ fn terminals_are_listed_with_their_times() {
 #[test]
 fn a_page_says_hello_is_asked_and_is_replaced() {
     let world = World::with_server();
-    // An unsupported version is named, and the connection ends.
+    // A missing capability is named, and the connection ends.
     let mut old = silent(&world, "old");
     let mut legacy = hello("old");
     legacy["capabilities"].as_object_mut().unwrap().remove("layoutOwnershipV1");

@@ -95,7 +95,7 @@ fn a_daemon_with_a_tmux_is_ready_and_a_shell_without_one_is_told() {
     world.ok(&["stop"]);
     let doctor = world.muxtap(&["doctor"]);
     assert!(doctor.status == 1 && doctor.text().contains("/nowhere/at/all"), "{doctor:?}");
-    // The world ends its server by that.
+    // Restored, since the world ends its server with it.
     world.set("PATH", path);
 }
 

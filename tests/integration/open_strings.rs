@@ -51,7 +51,7 @@ fn what_comes_after_a_string_that_was_given_up_is_read_and_waited_for() {
             since = cursor;
         }
         assert_eq!(pieces, all["text"].as_str().unwrap(), "{what}");
-        // The discarded string is part of the stream: tmux shows the same.
+        // The point of discarding is part of the stream: tmux shows the same.
         let shown = world.tmux(&["capture-pane", "-p", "-t", &pane]);
         assert!(shown.contains("before after\nmore"), "{what}: {shown}");
     }

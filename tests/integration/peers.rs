@@ -356,8 +356,8 @@ fn a_wait_that_is_asked_for_again_under_its_key_is_the_same() {
 #[test]
 fn a_host_without_muxtap_is_used_by_its_tmux() {
     let far = Far::new();
-    // Created last, so that it ends first: its daemon reconnects as soon as the far server has
-    // gone.
+    // Created last, so that it ends first: its daemon looks for the far server again as soon as
+    // that has gone.
     let world = World::new();
     // A remote shell does not find muxtap.
     let env = format!("env TMUX_TMPDIR={} HOME={1} PATH=/usr/bin:/bin", far.world.path("run").display(), "/nowhere");

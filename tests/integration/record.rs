@@ -357,7 +357,7 @@ fn limits_of_past_output_go_by_its_own_times() {
     caught_up(&world, &many, &pane);
     let files = files(&stop(&world, &many));
     let casts: Vec<_> = files.iter().map(|file| cast(file)).collect();
-    // Returns the file in which a word comes after its first screen, and the file's start.
+    // Returns the start of the file in which a word comes after its first screen.
     let begun = |word: &str| {
         let cast = casts
             .iter()

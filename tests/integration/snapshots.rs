@@ -745,7 +745,7 @@ fn variables_of_a_file_from_elsewhere_are_set_with_run_alone() {
     let set = world.tmux(&["show-environment", "-t", "run"]);
     assert!(set.contains(&format!("PROMPT_COMMAND={touch}")), "{set}");
 
-    // A snapshot saved here is set until another program changes the file.
+    // Variables of a snapshot saved here are set, until another program changes the file.
     world.tmux(&["set-environment", "-t", "main", "APP_KEY", "a"]);
     world.ok(&["snapshot", "save", "own", "-t", "main", "--env", "APP_*"]);
     let restored = world.json(&["snapshot", "restore", "own", "--name", "own"]);

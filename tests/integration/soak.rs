@@ -209,8 +209,8 @@ fn nothing_is_left_of_it() {
         while Instant::now() < end {
             std::thread::sleep(Duration::from_secs(2));
             hard = !hard;
-            // tmux's own way, or a signal: requests in the meantime must get a response. Callers
-            // may have started one server, or none.
+            // By tmux's own shutdown (SIGTERM) or without one (SIGKILL): requests in the meantime
+            // must get a response. Callers may have started a server, or none.
             let told = run(world.tmux_command(world.socket()).args(["display-message", "-p", "#{pid}"])).text();
             if let Ok(pid) = told.trim().parse() {
                 signal(pid, if hard { Signal::KILL } else { Signal::TERM });

@@ -37,7 +37,7 @@ fn on_a_pane_that_muxtap_made_nothing_is_missed() {
         let (answer, status) = waited(&world, &["-t", &pane, "-p", "^ready$", "-T", "20"]);
         let hit = &answer["predicates"][0];
         assert_eq!((status, &hit["before"], &hit["after_ms"]), (0, &true.into(), &0.0.into()), "{answer}");
-        // The line was matched already; a read has no effect on that.
+        // A wait has matched the line already; reads are not affected.
         let (answer, status) = waited(&world, &["-t", &pane, "-p", "^ready$", "-T", "0.2"]);
         assert_eq!((status, &answer["outcome"]), (124, &"timeout".into()), "{answer}");
         assert_eq!(since(&world, &pane), "ready\n");
@@ -76,7 +76,7 @@ fn a_pane_of_others_without_input_begins_now_and_the_answer_says_what_stood_ther
     let stands = &ready["stands_before"];
     assert_eq!((&stands["line"], &stands["offset"]), (&"one ready".into(), &4.into()), "{answer}");
     assert_eq!(nothing.get("stands_before"), None, "{answer}");
-    // The cursor in the response counts it.
+    // A wait with the `since` of the response counts it.
     let counted = stands["since"].as_str().unwrap();
     let followed = world.http("GET", &format!("/v1/panes/{}/capture{}", pane.replace('%', ""), world.query()), None);
     let expected = if followed.json()["source"] == "model" { "screen" } else { "start" };

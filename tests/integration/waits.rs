@@ -97,7 +97,7 @@ fn a_wait_that_somebody_watches_is_one_request() {
     line(&world, &pane, "echo go");
     world.await_output(&watcher, "^over 0");
     assert_eq!(requests.load(Ordering::SeqCst), 1);
-    // Ctrl-C in another pane ends it.
+    // Ctrl-C ends it by another request.
     line(&world, &watcher, &wait.replace("^go$", "^never$"));
     world.ok(&["wait-for", "-t", &watcher, "--screen", "waiting [2-9] s for /\\^never", "-T", "60"]);
     world.ok(&["send-keys", "-t", &watcher, "C-c"]);

@@ -138,7 +138,7 @@ async def every_tool(client, session):
     await use("change", {"target": f"{session}:logs", "name": "other"})
     assert (await use("list", {"what": "windows", "target": f"{session}:other"}))["windows"][0]["name"] == "other"
     agents = (await use("list", {"what": "agents"}))["agents"]
-    # Those of the rounds before have ended.
+    # Those of earlier rounds have ended.
     assert all(agent["state"] == "ended" for agent in agents), agents
     await use("kill", {"target": made["pane"]})
     assert (await use("manage_tmux_sessions", {"action": "list"})).startswith("No Claude sessions found across ")
@@ -220,12 +220,12 @@ async def progress_and_cancellation(transport, mode, session):
         tmux("send-keys", "-t", session + ":", "echo progr''essed", "Enter")
         assert (await waiting)["outcome"] == "matched"
         assert "0 of 1" in told[0], told
-        # A call that is given up ends its wait.
+        # A cancelled call ends its wait.
         waiting = asyncio.create_task(call(client, "wait_for", {"panes": [session], "patterns": ["never"]}))
         await until("it is open", lambda: open_waits() == before + 1)
         waiting.cancel()
         await until("it is closed", lambda: open_waits() == before)
-    # A wait that answers `pending` goes on, for whoever has its id.
+    # A wait that returns `pending` continues, for any caller with its id.
     async with connected(transport, mode) as client:
         held = asyncio.create_task(client.call_tool("wait_for", {"panes": [session], "patterns": ["^later$"]}))
         await until("it is open", lambda: open_waits() == before + 1)
@@ -256,7 +256,7 @@ async def elicitation(transport, mode, session):
         assert spawned.startswith(f"Spawned tmux session `{name}`."), spawned
         assert "say hello" in person.asked[-1], person.asked
         assert name in tmux("list-sessions", "-F", "#{session_name}")
-        # The configuration has everything that ends confirmed.
+        # The configuration requires confirmation for everything that ends something.
         person.says = "decline"
         kill = {"action": "kill", "target": name}
         assert "said no" in await call(client, "manage_tmux_sessions", kill)
@@ -264,7 +264,7 @@ async def elicitation(transport, mode, session):
         person.says = "accept"
         await call(client, "manage_tmux_sessions", kill)
         assert name not in tmux("list-sessions", "-F", "#{session_name}")
-        # One without a name is asked about once, whatever it is called.
+        # A session without a name is asked about once, regardless of its generated name.
         before = len(person.asked)
         spawned = await call(client, "manage_tmux_sessions", {"action": "spawn", "prompt": "nameless"})
         assert spawned.startswith("Spawned tmux session `earl-") and len(person.asked) == before + 1, spawned

@@ -1,4 +1,5 @@
-// A coding agent without a model, for the tests of the page: it speaks ACP, asks for permission once, and says always the same.
+// A coding agent without a model, for the page's tests: it speaks ACP, asks for permission once, and always gives the same
+// replies.
 
 import { createInterface } from "node:readline";
 

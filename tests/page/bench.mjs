@@ -1,4 +1,4 @@
-// The figures of the page, beside the same pane's raw bytes streamed into xterm.js, in one run. `scripts/page bench` runs it.
+// Measures the page beside the same pane's raw bytes streamed into xterm.js, in one run. `scripts/page bench` runs it.
 //
 // MUXTAP_FLOOD_MB   megabytes of the flood (default 60)
 
@@ -37,7 +37,7 @@ async function figures() {
     const pane = await world.tmux("list-panes", "-t", "work:0", "-F", "#{pane_id}");
     await world.tmux("respawn-pane", "-k", "-t", pane, "exec cat");
     const page = await world.page();
-    // The connection, by what is said over it.
+    // Measures the connection by its messages.
     await page.evaluate(() => {
         const send = WebSocket.prototype.send;
         WebSocket.prototype.send = function (text) {
@@ -61,9 +61,9 @@ async function figures() {
     row("key pressed to its echo painted, p50 / p99", pair(own), pair(other));
     row(`  beyond what the pane takes (${pair([at50, at99])})`, pair([own[0] - at50, own[1] - at99]), pair([other[0] - at50, other[1] - at99]));
 
-    // The flood, with nobody who looks, with the page, and with the stream.
+    // The flood without a viewer, with the page, and with the stream.
     const file = join(world.dir, "flood");
-    // Each line is another one: of rows that are the same nothing would be drawn.
+    // Each line differs: equal rows would not be redrawn.
     const line = `${"0123456789abcdefghijklmnopqrstuvwxyz ".repeat(2)}\n`;
     writeFileSync(file, Array.from({ length: Math.ceil((FLOOD << 20) / line.length) }, (_, number) => `${String(number).padStart(9, "0")}${line.slice(9)}`).join(""));
     const [alones, watches, streams] = [[], [], []];
@@ -99,7 +99,7 @@ async function figures() {
     row("  to the browser", ...both((all) => `${kb(middle(all, ({ bytes }) => bytes))}, ${kb(middle(all, ({ bytes, seconds }) => bytes / seconds))}/s`));
     row("  the script's memory before the first, after the last", ...both((all) => `${kb(all[0].heap[0])}, ${kb(all.at(-1).heap[1])}`));
 
-    // The first picture of a pane with a long history, and the one after a break.
+    // The first drawing of a pane with a long history, and the one after a lost connection.
     await world.tmux("set-option", "-g", "history-limit", "60000");
     const deep = await world.window("i=0; while [ $i -lt 50100 ]; do echo line-$i; i=$((i+1)); done; exec cat");
     await until(async () => (await world.capture(deep)).includes("line-50099"), "the history", 60_000);
@@ -130,7 +130,7 @@ async function figures() {
     pictures.sort((one, another) => one - another);
     row("first picture of a pane with 50,000 lines, p50 / most", `${pictures[5].toFixed(0)} / ${pictures[9].toFixed(0)} ms`);
 
-    // After a break: from the moment at which the connection is open to the frame that shows the pane.
+    // After a lost connection: from the moment the connection is open to the frame that shows the pane.
     const again = [];
     for (let round = 0; round < 10; round += 1) {
         again.push(
@@ -188,13 +188,13 @@ async function figures() {
     row("  bytes of the page's connection, of its device's", `${bytes("/v1/page/ws")}, ${bytes("/v1/devices/ws")}`);
 }
 
-/** The p50 and the p99 of times. */
+/** Returns the p50 and the p99 of times. */
 function middleAndLate(times) {
     times.sort((one, other) => one - other);
     return [times[Math.floor(times.length / 2)], times[Math.floor(times.length * 0.99)]];
 }
 
-/** Types keys one by one in a client that is attached in a terminal; returns p50 and p99 of the milliseconds from the key to its echo. */
+/** Types keys one by one in a client attached in a terminal; returns p50 and p99 of the milliseconds to their echo. */
 async function ofThePane(pane) {
     await world.tmux("respawn-pane", "-k", "-t", pane, "exec cat");
     const client = spawn("script", ["-qfc", "stty rows 25 cols 80; exec tmux attach -t work", "/dev/null"], { env: world.env });
@@ -202,7 +202,7 @@ async function ofThePane(pane) {
     try {
         let heard = () => {};
         client.stdout.on("data", () => heard());
-        // What it draws first.
+        // The first drawing.
         await new Promise((resolve) => setTimeout(resolve, 1000));
         for (let key = 0; key < KEYS; key += 1) {
             const begin = performance.now();
@@ -226,7 +226,7 @@ async function echoes(page, selector) {
     await page.evaluate((selector) => {
         window.times = [];
         let at = 0;
-        // What is changed in a frame's own callbacks is drawn in that frame.
+        // A change in a frame's own callbacks is drawn in that frame.
         let framing = false;
         const request = window.requestAnimationFrame.bind(window);
         window.requestAnimationFrame = (then) =>
@@ -240,7 +240,7 @@ async function echoes(page, selector) {
             if (at > 0) {
                 const begin = at;
                 at = 0;
-                // The frame in which it is drawn ends when the next task begins.
+                // The frame that draws it ends when the next task begins.
                 const drawn = () => setTimeout(() => window.times.push(performance.now() - begin));
                 if (framing) {
                     drawn();
@@ -262,7 +262,7 @@ async function echoes(page, selector) {
 async function flood(pane, file, begins = async () => {}) {
     const done = join(world.dir, "done");
     writeFileSync(done, "");
-    // Begun by a key, as floods are: a screen that was just cleared for another program is asked of tmux for a while.
+    // Started by a key, like floods: for a while after a screen was cleared for another program, tmux is asked for it.
     await world.tmux("respawn-pane", "-k", "-t", pane, "exec sh");
     await until(async () => /[$#] *$/.test((await world.capture(pane)).join("\n").trimEnd()), "a prompt");
     await new Promise((resolve) => setTimeout(resolve, 1000));
@@ -272,7 +272,7 @@ async function flood(pane, file, begins = async () => {}) {
     return until(() => Number(readFileSync(done, "utf8")) || null, "the flood", 300_000);
 }
 
-/** Counts frames in which something was drawn, and bytes, while something runs that says when it begins and how many milliseconds it took. */
+/** Counts frames with a drawing, and bytes, during `what`, which reports its start and its duration in milliseconds. */
 async function watch(page, selector, what) {
     const client = await page.context().newCDPSession(page);
     await client.send("Network.enable");

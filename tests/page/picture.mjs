@@ -1,4 +1,4 @@
-// Pictures of the page for docs/page/, made from a muxtap and a tmux of their own. `scripts/page pictures` runs it.
+// Takes the pictures of the page for docs/page/, with a separate muxtap and tmux. `scripts/page pictures` runs it.
 
 import { mkdirSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -22,7 +22,7 @@ async function make() {
     await world.tmux("rename-window", "-t", "work:0", "edit");
     await world.window(shell(CARGO));
     const agent = await world.window(`exec ${at("bin/claude")}`);
-    // What this machine runs is nobody's business: a program that shows a file of the picture's own.
+    // The machine's processes stay private: this program shows a file made for the picture.
     write("src/RELEASE.md", RELEASE);
     await world.window(`cd ${at("src")}; exec less RELEASE.md`);
     await world.tmux("new-session", "-d", "-s", "ops", ...world.size, shell(LOG));
@@ -32,7 +32,7 @@ async function make() {
 
     const take = async (page, name) => {
         await page.waitForTimeout(300);
-        // A test's own directory says nothing to anybody.
+        // A test's directory means nothing to readers.
         await page.evaluate(() => {
             for (const element of document.querySelectorAll(".where")) {
                 element.textContent = "~/src";

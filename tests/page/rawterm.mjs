@@ -1,4 +1,4 @@
-// What other web terminals do, for the bench to compare with: a pty's raw bytes over a WebSocket into xterm.js.
+// A terminal like other web terminals, for comparison in the bench: a pty's raw bytes over a WebSocket into xterm.js.
 
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -33,7 +33,7 @@ export async function serve(env, session) {
         const pty = spawn("script", ["-qfc", `stty rows 25 cols 80; exec tmux attach -t ${session}`, "/dev/null"], { env });
         children.add(pty);
         pty.stdout.on("data", (data) => {
-            // What is not read is kept, as they do.
+            // Unread output is kept, as in other web terminals.
             socket.write(Buffer.concat([header(data.length), data]));
         });
         socket.on("data", (data) => {
@@ -73,7 +73,7 @@ function header(length) {
     return bytes;
 }
 
-/** The texts of short frames; a person's keys are no other. */
+/** Decodes the texts of short frames; a person's keys need no others. */
 function* frames(data) {
     for (let at = 0; at + 6 <= data.length; ) {
         const length = data[at + 1] & 127;

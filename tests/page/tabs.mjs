@@ -1,5 +1,5 @@
-// A browser whose tabs are hidden as a person hides them. Playwright has each of its pages believe that it is seen, so this
-// browser is spoken with by the DevTools protocol itself, over its pipe.
+// A browser whose tabs are hidden like a person hides them. Playwright makes each of its pages believe that it is visible,
+// so this browser is controlled by the DevTools protocol itself, over its pipe.
 
 import { spawn } from "node:child_process";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-// The page in a browser, against a muxtap and a tmux of its own. `scripts/page test` runs it.
+// Tests the page in a browser, with a separate muxtap and tmux. `scripts/page test` runs it.
 //
 // MUXTAP_PAGE_BREAKS   how often the link breaks in the middle of output and typing (default 25)
 
@@ -31,7 +31,7 @@ const home = async () => {
     });
 };
 
-/** Asserts that the page in front shows what tmux shows. */
+/** Asserts that the visible page equals tmux's screen. */
 async function same(pane, of = page, where = world) {
     let seen;
     let there;
@@ -41,7 +41,7 @@ async function same(pane, of = page, where = world) {
     }, "what tmux shows").catch(() => assert.deepEqual(seen, there));
 }
 
-/** The rows of a pane as tmux has them: each character with the escape sequences that are in force there. */
+/** Returns the rows of a pane from tmux: each character with the escape sequences in force at it. */
 async function cells(pane) {
     const text = await world.tmux("capture-pane", "-e", "-p", "-t", pane);
     let style = "";
@@ -63,7 +63,7 @@ async function cells(pane) {
     });
 }
 
-/** Whether the page shows these cells: their characters, and one class for each style of tmux's, always the same. */
+/** Returns whether the page shows these cells: their characters, and the same class for each style of tmux's. */
 function alike(there, seen, styles) {
     const found = new Map(styles);
     for (const [index, row] of there.entries()) {
@@ -186,7 +186,7 @@ test("history is there when it is scrolled to, and is found", async () => {
     await page.locator(".note", { hasText: "The pane no longer exists" }).waitFor();
 });
 
-/** In the page: resolves when its pane has been scrolled and rests, for so many frames. */
+/** Runs in the page: resolves when its pane has been scrolled and has not moved for this many frames. */
 const scrolled = () =>
     new Promise((resolve) => {
         const scroller = document.querySelector(".front .scroller");
@@ -211,7 +211,7 @@ async function readsUp(page) {
     await front(page, world, pane);
     await same(pane, page);
     await page.locator(".front .scroller").hover();
-    // The lines that are seen, by their numbers, and how much is empty above them.
+    // The visible lines, by their numbers, and the empty space above them.
     const view = () =>
         page.evaluate(() => {
             const scroller = document.querySelector(".front .scroller");
@@ -254,7 +254,7 @@ async function readsUp(page) {
     await page.locator(".front .down").click();
     await same(pane, page);
     await until(async () => (await seen()).at(-1) === printed, "the end");
-    // The tile beside it, which is drawn less often.
+    // The tile beside it is drawn less often.
     await page.locator(".tile.current .row", { hasText: `line-${printed}` }).waitFor();
     await world.tmux("kill-pane", "-t", pane);
     await page.locator(".note", { hasText: "The pane no longer exists" }).waitFor();
@@ -306,13 +306,13 @@ test("after each break in the middle of output and typing the screen is tmux's, 
         await Promise.all([link.close({ code: 4001 }), daemon.close({ code: 4001 })]);
         await typing;
         await own.keyboard.press("Enter");
-        // As a network that is back says; every third time nothing does, and the page tries by itself.
+        // Like a network that is back; every third time no event comes, and the page retries by itself.
         if (round % 3 > 0) {
             await own.evaluate(() => dispatchEvent(new Event("online")));
         }
         await until(() => own.links.at(-1).link !== link, "a new link");
         await until(() => own.evaluate(() => document.querySelector(".status.open") !== null), "the welcome");
-        // What was printed stands still for a moment, and is compared, with its colours.
+        // The output stops for a moment, and is compared, with its colors.
         writeFileSync(still, "");
         await until(async () => {
             const there = await cells(pane);
@@ -458,7 +458,7 @@ test("an agent's question is on the badge and in the title, and a button answers
     await until(async () => (await page.title()).startsWith("(1)"), "the title's count");
     await page.locator(".count-badge", { hasText: "1" }).waitFor();
     assert.match(await page.locator("[role=alert].sr").textContent(), /asks: Bash command\s+cargo test\s+Do you want to proceed\?/);
-    // Its tile has its last lines, and that it asks.
+    // Its tile shows its last lines, and that the agent asks.
     const tile = page.locator(`li[data-key$=".${pane.slice(1)}"] .tile`);
     await tile.getByText("Do you want to proceed?").waitFor();
     await tile.getByText("2. No, and tell Claude").waitFor();
@@ -483,7 +483,7 @@ test("a wait that is set in the page is listed, and said when it is met", async 
         location.hash = "waits";
     });
     await page.locator(".waits .card", { hasText: "passed" }).waitFor();
-    // A press and the focus outlive the updates of each second.
+    // A pressed button and the focus survive the updates of each second.
     const cancel = await page.locator(".waits .card button", { hasText: "Cancel" }).elementHandle();
     await cancel.focus();
     const left = await page.locator(".waits .left").textContent();
@@ -527,7 +527,7 @@ test("a workspace: an agent's page opens when the person allows it; a reload kee
     await page.getByRole("button", { name: "Use it here" }).click();
     await newer.getByRole("button", { name: "Use it here" }).waitFor();
     await newer.close();
-    // A refusal is an answer, and changes nothing.
+    // A refusal is a response too, and changes nothing.
     const refused = world.muxtap("workspace", "split-pane", "--device", device, "--target", `pane:${pane}`, "--direction", "vertical", "--browser", url, "--json").then(() => "done", (error) => `${error.stdout}${error.stderr}`);
     await page.getByRole("button", { name: "Deny" }).click();
     assert.match(await refused, /UNAUTHORIZED/);
@@ -557,7 +557,7 @@ test("a workspace by keys alone: out of a terminal and an editor, from pane to p
     await own.keyboard.press("Enter");
     await own.locator(".place .editor .cm-content").click();
     await own.keyboard.type("abc");
-    // The editor keeps its keys to itself, the terminal takes each, Tab too.
+    // The editor handles its own keys; the terminal receives all, Tab too.
     await command("workspace next pane");
     await within(".place .pane");
     const before = (await layout()).workspaceRevision;
@@ -598,7 +598,7 @@ test("each command of a workspace reaches a page, once its person allows the dev
     const { tab, pane } = await made;
     const at = `pane:${pane.id}`;
     await own.locator(".place .screen .row").first().waitFor();
-    // Its terminal, which the page names.
+    // The pane's terminal, which the page names.
     const terminal = (await layout()).panes[0].contentRef.terminalId;
     await call("send-keys", "--target", at, "hello", "Enter");
     await call("wait-for", "--target", at, "-p", "hello", "-T", "10");
@@ -631,7 +631,7 @@ test("each command of a workspace reaches a page, once its person allows the dev
     await call("open-editor", "--target", `pane:${shell}`, file);
     await call("attach-terminal", "--target", `terminal:${terminal}`, "--to", `pane:${shell}`);
     await until(async () => (await own.locator(".place .screen .row", { hasText: "hello" }).count()) >= 2, "the terminal in two panes");
-    // What is written there is closed by nobody.
+    // Unsaved text is not closed.
     await own.locator(".place .cm-content").click();
     await own.keyboard.type("mine ");
     const refused = await call("kill-pane", "--target", `pane:${text}`).then(() => "done", (error) => `${error.stdout}${error.stderr}`);
@@ -640,12 +640,12 @@ test("each command of a workspace reaches a page, once its person allows the dev
     await own.locator(".editor").getByText("saved").waitFor();
     await call("kill-pane", "--target", `pane:${text}`);
     await own.locator(".place .editor").waitFor({ state: "detached" });
-    // About it.
+    // Status commands.
     const format = await world.muxtap("workspace", "display", "--device", device, "-t", at, "-p", "%tabTitle %paneKind %terminalId %ownerOnline");
     assert.equal(format.trim(), `build terminal ${terminal} true`);
     assert.match(JSON.stringify(await call("device-status")), /"online":true/);
     assert.equal((await call("list-panes")).panes.length, 3);
-    // A yes for always is taken back.
+    // A permanent approval is revoked.
     await own.getByRole("button", { name: "Allowed devices" }).click();
     await own.getByRole("button", { name: "Remove" }).click();
     await own.getByRole("button", { name: "Close", exact: true }).click();
@@ -663,7 +663,7 @@ test("a device whose connection died unnoticed is there again once the page's ow
     const ends = [];
     await own.routeWebSocket(/\/v1\/devices\/ws/, (link) => {
         const daemon = link.connectToServer();
-        // The page is not told of its end, as where a network has gone.
+        // The page gets no close event, like after a lost network.
         daemon.onClose(() => undefined);
         ends.push(daemon);
     });
@@ -745,7 +745,7 @@ test("a file in a pane: it is saved, not over what something else has written, a
     await page.keyboard.press("Control+s");
     await page.locator(".editor:visible").getByText("saved").waitFor();
     assert.equal(readFileSync(join(world.env.HOME, "new.txt"), "utf8"), "begun");
-    // The browser itself notes each answer that is none.
+    // The browser itself logs each error response.
     assert.deepEqual(page.failures.splice(0).map((failure) => failure.match(/status of (\d+)/)?.[1]), ["409", "400", "404"]);
     await home();
 });
@@ -763,7 +763,7 @@ test("an agent session in a pane: what it says, its question answered by a butto
     await page.locator(".chat .question").getByRole("button", { name: "Yes, proceed" }).click();
     await page.locator(".said.message", { hasText: "The test passes now." }).waitFor();
     await page.locator(".tool[data-status=completed]", { hasText: "cargo test" }).waitFor();
-    // While nobody sees it, it holds no connection; what came meanwhile is there once, behind what was.
+    // A hidden page has no connection; messages from that time appear once, after the earlier ones.
     const asked = [];
     page.on("request", (request) => request.url().includes("/stream?since=") && asked.push(new URL(request.url()).searchParams.get("since")));
     await home();
@@ -822,7 +822,7 @@ test("a tab behind another one is sent no screens, frozen or not, and shows what
         const other = await tabs.tab("about:blank");
         await other.front();
         await tab.until("document.visibilityState === 'hidden'", "a tab that is hidden");
-        // What was drawn while it was seen is paid: one screen more, and no other.
+        // Everything drawn while visible is acknowledged: one more screen is sent, and no other.
         const screens = () => tab.messages.filter((message) => message.type === "screen").length;
         const before = screens();
         const views = await tab.evaluate("document.querySelectorAll('.tile .screen, .front .screen').length");
@@ -845,7 +845,7 @@ test("a tab behind another one is sent no screens, frozen or not, and shows what
             return there.some((row) => row.includes(text)) && (await tab.evaluate(rows)) === JSON.stringify(there);
         }, `what tmux shows, with ${text}`);
         await shows("frozen-49999");
-        // It is typed into as before.
+        // Typing works as before.
         await tab.evaluate("document.querySelector('.front textarea').focus()");
         await tab.send("Input.insertText", { text: "in front again" });
         await shows("in front again");
@@ -904,7 +904,7 @@ test("two hundred tiles are alive, and cost nothing while they are quiet", async
     client.on("Network.webSocketFrameSent", () => {
         frames += 1;
     });
-    // What the panes printed at their beginning may still be told.
+    // Messages about the panes' first output may still arrive.
     await new Promise((resolve) => setTimeout(resolve, 1500));
     frames = 0;
     await new Promise((resolve) => setTimeout(resolve, 1500));
@@ -970,7 +970,7 @@ test("a page that comes back from the back/forward cache, or anew, is live", asy
     await own.goto(`${world.url}/page/icon.svg`);
     await own.goBack({ waitUntil: "commit" });
     assert.equal(own.url(), there);
-    // The very page that was left, not a new one.
+    // The same page that was left, not a new one.
     assert.deepEqual(await own.evaluate(() => [globalThis.stayed, globalThis.persisted]), ["here", true]);
     await own.locator(".status.open").waitFor();
     await own.locator(".front .screen .row").first().waitFor();
@@ -1008,7 +1008,7 @@ test("what the page did while the screen was read is there when the reading view
     await page.locator(".reading").focus();
     await page.keyboard.press("x");
     await page.getByRole("button", { name: "Return to the screen" }).click();
-    // Nothing comes any more: what is drawn was drawn by leaving.
+    // No more output arrives: the screen was drawn when the reading view was left.
     assert.deepEqual(await shown(page), await world.capture(pane));
     await page.keyboard.type("typed");
     await until(async () => (await world.capture(pane)).includes("typed"), "the keys");
@@ -1047,7 +1047,7 @@ test("after a selection with the mouse each key and a paste go to the program, a
     await own.keyboard.press("Control+Shift+v");
     await has("[201~rm");
     assert.equal((await world.capture(pane)).join("").match(/hostile(.*?)rm/)[1].includes("^["), false);
-    // What a program sends to the clipboard does not reach this one.
+    // A program's clipboard sequence does not reach this clipboard.
     await world.tmux("respawn-pane", "-k", "-t", pane, "printf '\\033]52;c;aGFja2Vk\\007there'; exec cat");
     await until(async () => (await shown(own)).includes("there"), "the program");
     assert.match(await own.evaluate(() => navigator.clipboard.readText()), /^hostile/);
@@ -1080,7 +1080,7 @@ test("a daemon that begins anew keeps the pane in front, though its key is anoth
         await own.restart();
         await until(() => viewer.url() !== before, "another key", 20_000);
         assert.match(viewer.url(), /#pane\//);
-        // The address is another one before the pane is.
+        // The address changes before the pane does.
         await until(async () => (await shown(viewer)).length > 0 && (await viewer.evaluate(() => document.activeElement?.classList.contains("keys") === true)), "the pane");
         await viewer.keyboard.type("echo still-here");
         await viewer.keyboard.press("Enter");
@@ -1250,12 +1250,12 @@ test("a browser whose login is taken away says so, keeps what is open, and goes 
     await own.locator(".status.open").waitFor();
     await own.locator(".tile").first().waitFor();
     await own.context().close();
-    // It was every browser's; a link that is followed in the window itself changes its address alone.
+    // Every browser was logged out; a link that is followed in the same window changes only its address.
     await page.getByText("This browser is not logged in").waitFor();
     await page.goto(await world.link());
     await page.locator(".status.open").waitFor();
     assert.equal(new URL(page.url()).hash, "");
-    // The browser itself notes each answer that is none.
+    // The browser itself logs each error response.
     assert.deepEqual(page.failures.splice(0).filter((failure) => !failure.includes("401")), []);
 });
 

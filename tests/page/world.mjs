@@ -1,4 +1,4 @@
-// A tmux server, a muxtap and a browser of a test's own, and how it speaks with them. Nothing of them outlives `end`.
+// A test's own tmux server, muxtap and browser, and functions to use them. None of them outlives `end`.
 
 import { execFile, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -14,9 +14,9 @@ const { chromium } = require("playwright-core");
 
 const MUXTAP = process.env.MUXTAP_BIN;
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
-/** A web/dist whose files take the place of those in the program, while the page is worked on. */
+/** A web/dist whose files replace those in the program, for work on the page. */
 const FILES = process.env.MUXTAP_PAGE_FILES;
-/** Milliseconds after which anything is late. */
+/** The time limit of any step, in milliseconds. */
 export const LIMIT = 30_000;
 
 export class World {
@@ -42,7 +42,7 @@ export class World {
             HISTFILE: "/dev/null",
             ...env,
         };
-        // An agent that speaks ACP and says always the same.
+        // An agent that speaks ACP and always gives the same replies.
         mkdirSync(join(world.dir, "home", "muxtap"), { mode: 0o700 });
         const agent = [process.execPath, new URL("agent.mjs", import.meta.url).pathname];
         writeFileSync(join(world.dir, "home", "muxtap", "config.toml"), `${config}\n[agent.claude]\ncommand = ${JSON.stringify(agent)}\ndefault = true\n`);
@@ -60,7 +60,7 @@ export class World {
             return status?.http?.length > 0 ? status : null;
         }, "the daemon");
         this.url = status.http[0];
-        // From this on the default server is followed.
+        // From now on the default server is followed.
         await this.ask("GET", "/v1/panes");
     }
 
@@ -89,14 +89,14 @@ export class World {
         return context;
     }
 
-    /** A browser's page that is logged in. `failures`: what went wrong in it. */
+    /** Opens a logged-in page in a browser. `failures`: its errors. */
     async page({ readOnly = false, breaks = false, delay = 0, ...options } = {}) {
         const context = await this.context(options);
         const page = await context.newPage();
         page.setDefaultTimeout(LIMIT);
         page.failures = [];
         page.links = [];
-        // Characters that came, by the path of their WebSocket.
+        // Received characters, by the path of their WebSocket.
         page.came = {};
         page.on("websocket", (socket) => {
             const path = new URL(socket.url()).pathname;
@@ -105,14 +105,14 @@ export class World {
             });
         });
         if (breaks) {
-            // A link that can be broken: what the page says reaches the daemon through here.
+            // A link that can be broken: the page's messages reach the daemon through it.
             await page.routeWebSocket(/\/v1\/page\/ws/, (link) => {
                 const daemon = link.connectToServer();
                 page.links.push({ link, daemon });
             });
         }
         if (delay > 0) {
-            // Chromium's own throttling leaves WebSockets alone: each message is late here, both ways, in its order.
+            // Chromium's own throttling does not affect WebSockets: each message is delayed here, both ways, in order.
             await page.routeWebSocket(/\/v1\/page\/ws/, (link) => {
                 const daemon = link.connectToServer();
                 link.onMessage((text) => setTimeout(() => daemon.send(text), delay));
@@ -137,7 +137,7 @@ export class World {
         return `${this.url}/#code=${code}`;
     }
 
-    /** Asks the daemon over its Unix socket. */
+    /** Sends a request to the daemon's Unix socket. */
     ask(method, path, body) {
         return new Promise((resolve, reject) => {
             const asked = request({ socketPath: this.socket, method, path, headers: { "content-type": "application/json" } }, (answer) => {
@@ -173,7 +173,7 @@ export class World {
         return this.tmux("new-window", "-d", "-P", "-F", "#{pane_id}", "-t", `${session}:`, command);
     }
 
-    /** The rows of a pane as tmux has them, without blanks at their ends. */
+    /** Returns the rows of a pane from tmux, without trailing blanks. */
     async capture(pane) {
         const rows = (await this.tmux("capture-pane", "-p", "-t", pane)).split("\n");
         return rows.map((row) => row.trimEnd());
@@ -200,7 +200,7 @@ async function served(context) {
     });
 }
 
-/** Waits until something is there, and returns it. */
+/** Waits until a value exists, and returns it. */
 export async function until(what, name, limit = LIMIT) {
     const end = Date.now() + limit;
     for (;;) {
@@ -215,7 +215,7 @@ export async function until(what, name, limit = LIMIT) {
     }
 }
 
-/** The rows that the pane in front shows, without blanks at their ends. */
+/** Returns the rows of the pane in front, without trailing blanks. */
 export async function shown(page, within = ".front") {
     return page.locator(`${within} .paper > .screen .row`).evaluateAll((rows) => rows.map((row) => row.textContent.trimEnd()));
 }
@@ -223,7 +223,7 @@ export async function shown(page, within = ".front") {
 /** Puts a pane in front, by its tmux id. */
 export async function front(page, world, pane) {
     const name = await world.tmux("display-message", "-p", "-t", pane, "#{session_name}:#{window_index}.#{pane_index}");
-    // By its id: a pane that was closed just now may have had the same name.
+    // By its id: a pane that was just closed may have had the same name.
     await page.locator(`li[data-key$=".${pane.slice(1)}"] .tile`).click();
     await page.locator(`.front h1 .name:text-is("${name}")`).waitFor();
     await page.locator(".front .screen .row").first().waitFor();

@@ -3,7 +3,7 @@
 import schemathesis
 
 PATIENCE_MS = 300
-# A longer time is refused at once, and has to be.
+# A longer time must be refused immediately.
 LONGEST_MS = 86_400_000
 
 
@@ -12,7 +12,7 @@ def map_body(context, body):
     path = context.operation.path
     if isinstance(body, dict) and (path.endswith("/run") or path == "/v1/waits"):
         limit = body.get("timeout_ms")
-        # What is no number of milliseconds stays as it is: it has to be refused.
+        # A value that is not a number of milliseconds is kept: it must be refused.
         if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and PATIENCE_MS < limit <= LONGEST_MS):
             body = {**body, "timeout_ms": PATIENCE_MS}
     return body

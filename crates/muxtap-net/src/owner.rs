@@ -93,8 +93,8 @@ impl Ends {
     }
 }
 
-/// Waits until fewer than [`LOOKUPS`] owner lookups are pending. A connection counts as unauthenticated until its owner is
-/// found, and accepting more connections meanwhile would evict it.
+/// Waits until fewer than [`LOOKUPS`] owner lookups are pending. A connection counts as
+/// unauthenticated until its owner is found, and accepting more connections meanwhile would evict it.
 pub(super) async fn keeps_up() {
     // The semaphore is never closed.
     let _ = LOOKING.acquire().await;

@@ -85,8 +85,8 @@ const LENT_LIMIT: Duration = Duration::from_secs(5);
 const LENT_HEAD: Duration = Duration::from_millis(500);
 
 impl Limits {
-    /// Limits for programs of this user: their readers may pause for any length of time (`tail |
-    /// less`).
+    /// Limits for programs of this user: their readers may pause for any length of time
+    /// (`tail | less`).
     pub const LOCAL: Self =
         Self { connections: LOCAL_CONNECTIONS, unauthenticated: None, head: None, stall: None, grace: GRACE };
     /// Limits for TCP clients.

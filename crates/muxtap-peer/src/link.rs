@@ -163,7 +163,7 @@ impl PeerHost {
         Some(PeerInfo { state, version, error })
     }
 
-    /// Returns the link; connects if there is none. `None`: the host has no muxtap.
+    /// Returns the link; connects first if necessary. `None`: the host has no muxtap.
     ///
     /// Error: `TMUX_UNAVAILABLE` while the host cannot be reached.
     pub(super) async fn link(self: &Arc<Self>) -> Result<Option<Link>> {

@@ -92,8 +92,8 @@ impl Supervisor {
         Self { shared: self.shared.clone(), asker }
     }
 
-    /// Calls the tool and returns its result, one text. Errors are texts too and begin with `Error:
-    /// `. Dropping the future withdraws an open question.
+    /// Calls the tool and returns its result, one text. Errors are texts too and begin with
+    /// `Error: `. Dropping the future withdraws an open question.
     pub async fn call(&self, arguments: Map<String, Value>) -> String {
         self.call_asking(arguments, &[]).await
     }

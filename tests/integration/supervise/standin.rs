@@ -88,7 +88,7 @@ impl Mattermost {
         self.url.clone()
     }
 
-    /// Makes the next call with this prefix fail with this status.
+    /// Makes the next call with this prefix return this status.
     pub fn instead(&self, call: &str, status: u16, retry_after: Option<&'static str>) {
         self.inner().instead.push_back((call.to_owned(), status, retry_after));
     }
