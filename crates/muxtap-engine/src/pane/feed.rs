@@ -33,7 +33,12 @@ impl State {
         let over = self.string_due().and_then(|_| self.give_up_string(Instant::now()).1);
         let echo = if self.echo.is_idle() { None } else { Some(&mut self.echo) };
         let mut tee = Tee { echo, watchers: &mut self.watchers, shell_marks: &mut self.shell_marks };
-        self.ring.push(data, &mut tee);
+        let ring = &mut self.ring;
+        // Text and screen in one parse: on a single thread an answer leaves only when both are done.
+        let (changes, staleness) = self.screen.feed_with(data, quiet, |screen| match screen {
+            Some(screen) => ring.push_and_draw(data, &mut tee, screen),
+            None => ring.push(data, &mut tee),
+        });
         self.note_string();
         if let Some(title) = self.shell_marks.take_title() {
             self.notify_title(&title);
@@ -45,8 +50,7 @@ impl State {
         for watcher in watchers {
             watcher.end_of_chunk(echo, shell_marks);
         }
-        // Patterns before the screen: a caller that waits for a pattern does not wait for drawing.
-        let (changes, staleness) = self.screen.feed(data, quiet);
+        // Patterns before the changed rows: a caller that waits for a pattern does not wait for those.
         self.agent_signals.screen_changed(changes.as_ref());
         if let Some(changes) = changes {
             self.notify_rows(&changes);
