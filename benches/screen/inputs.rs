@@ -36,7 +36,7 @@ fn mixed(number: u64) -> u64 {
 pub fn all() -> Vec<Input> {
     // From 3.4 on tmux checks the cell before a character that is not ASCII.
     let later = Input { name: "Chinese text, tmux 3.5a".into(), version: TMUX_3_5, ..wide() };
-    vec![plain(), short(), colours(), full_screen(), wide(), later]
+    vec![plain(), short(), colours(), log(), full_screen(), wide(), later, emoji()]
 }
 
 fn plain() -> Input {
@@ -75,6 +75,27 @@ fn colours() -> Input {
     })
 }
 
+fn log() -> Input {
+    filled("a coloured log", |text, number| {
+        let at = mixed(number);
+        let (colour, level) = match at % 4 {
+            0 => ("32", "INFO"),
+            1 => ("34", "DEBUG"),
+            2 => ("33", "WARN"),
+            _ => ("1;31", "ERROR"),
+        };
+        let _ = write!(
+            text,
+            "\x1b[2m2026-11-21T15:{:02}:{:02}Z\x1b[0m \x1b[{colour}m{level:>5}\x1b[0m \x1b[2mserver::request\x1b[0m\x1b[2m:\x1b[0m \
+             handled \x1b[3mid\x1b[0m\x1b[2m=\x1b[0m{number} \x1b[3mtook\x1b[0m\x1b[2m=\x1b[0m\x1b[38;5;{}m{}us\x1b[39m\r\n",
+            number / 60 % 60,
+            number % 60,
+            at % 256,
+            at % 100_000
+        );
+    })
+}
+
 fn full_screen() -> Input {
     filled("cursor addressing and colours", |text, number| {
         let at = mixed(number);
@@ -96,6 +117,16 @@ fn wide() -> Input {
         let from = 0x4e00 + (mixed(number) % 4096) as u32;
         text.extend((from..from + 30).filter_map(char::from_u32));
         text.push_str("\r\n");
+    })
+}
+
+fn emoji() -> Input {
+    filled("Chinese text and emoji", |text, number| {
+        let from = 0x4e00 + (mixed(number) % 4096) as u32;
+        text.extend((from..from + 24).filter_map(char::from_u32));
+        let faces = [0x1f600 + (mixed(number) % 64) as u32, 0x1f680 + (number % 32) as u32];
+        text.extend(faces.into_iter().filter_map(char::from_u32));
+        text.push_str(" ok\r\n");
     })
 }
 

@@ -15,6 +15,7 @@ pub mod screen;
 pub mod stream;
 #[doc(hidden)]
 pub mod token;
+mod tokens;
 #[doc(hidden)]
 pub mod width;
 

@@ -37,8 +37,10 @@ pub use rules::{Proof, Rules};
 pub use runs::{RowRuns, Run, RunKind};
 pub use seed::Seed;
 
+pub(crate) use params::{NO_NUMBERS, read as read_params};
+pub(crate) use terminal::Terminal;
+
 use parser::Parser;
-use terminal::Terminal;
 
 /// Columns and rows; at least one of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,6 +188,12 @@ impl Screen {
             self.begin(bytes);
         }
         self.parser.feed(bytes, &mut self.terminal);
+    }
+
+    /// Returns the terminal, where nothing is open and nothing is to be noted of the first output.
+    #[inline]
+    pub(crate) fn terminal_at_rest(&mut self) -> Option<&mut Terminal> {
+        (!self.seeded && self.at_rest()).then_some(&mut self.terminal)
     }
 
     /// Takes note of the first output behind a seed. Where it begins in the middle of a character, tmux

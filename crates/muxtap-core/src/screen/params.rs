@@ -91,16 +91,16 @@ impl Default for ParamBuffer {
 ///
 /// They are filled where they stay. An array of enums that was made and handed out took half of the
 /// time of full-screen output.
-pub(super) type Numbers = [u32; MOST];
+pub(crate) type Numbers = [u32; MOST];
 
-pub(super) const NO_NUMBERS: Numbers = [0; MOST];
+pub(crate) const NO_NUMBERS: Numbers = [0; MOST];
 
 const MISSING: u32 = u32::MAX;
 const PARTS: u32 = 1 << 31;
 
 /// Reads the parameters at the start of a text, and gives how long they are; `None` where tmux
 /// drops the sequence.
-pub(super) fn read<'a>(text: &'a [u8], numbers: &'a mut Numbers) -> Option<(Params<'a>, usize)> {
+pub(crate) fn read<'a>(text: &'a [u8], numbers: &'a mut Numbers) -> Option<(Params<'a>, usize)> {
     let (mut start, mut value, mut parts, mut length) = (0, 0_u32, false, 0);
     let mut at = 0;
     loop {
@@ -145,7 +145,7 @@ pub(super) fn number(digits: &[u8]) -> Option<i32> {
 
 /// The parameters of a sequence.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Params<'a> {
+pub(crate) struct Params<'a> {
     text: &'a [u8],
     numbers: &'a [u32],
 }
@@ -164,6 +164,25 @@ impl<'a> Params<'a> {
                 Param::Parts(self.text.get(usize::from(start)..usize::from(end)).unwrap_or_default())
             }
         }
+    }
+
+    /// Returns the first two numbers as far as they fit, 0 where none stands; `None` where a parameter has
+    /// colons.
+    #[inline]
+    pub(crate) fn first_two(&self) -> Option<[u16; 2]> {
+        let mut two = [0; 2];
+        for (at, number) in self.numbers.iter().enumerate() {
+            match *number {
+                number @ ..PARTS => {
+                    if let Some(slot) = two.get_mut(at) {
+                        *slot = number.min(u32::from(u16::MAX)) as u16;
+                    }
+                }
+                MISSING => {}
+                _ => return None,
+            }
+        }
+        Some(two)
     }
 
     /// Returns a number of at least `least`; `default` where none stands; `None` for one with

@@ -245,6 +245,38 @@ impl Parser {
     }
 }
 
+impl Terminal {
+    /// Takes a control character outside of a sequence.
+    #[inline]
+    pub(crate) fn take_control(&mut self, byte: u8) {
+        self.run = None;
+        self.control(byte);
+    }
+
+    /// Takes valid UTF-8 without controls but tabs, where no character is open.
+    pub(crate) fn print_text(&mut self, text: &[u8]) {
+        let mut rest = text;
+        while !rest.is_empty()
+            && let used @ 1.. = ground(rest, self)
+        {
+            rest = rest.get(used..).unwrap_or_default();
+        }
+    }
+
+    /// Takes an escape that came as a whole.
+    pub(crate) fn take_escape(&mut self, intermediates: &[u8], last: u8) {
+        self.run = None;
+        self.escape(intermediates, last);
+    }
+
+    /// Takes a control sequence that came as a whole.
+    #[inline]
+    pub(crate) fn take_sequence(&mut self, params: params::Params<'_>, intermediates: &[u8], last: u8) {
+        self.run = None;
+        self.control_sequence(params, intermediates, last);
+    }
+}
+
 /// Does what a control sequence at the start asks for, if it is a usual one and all of it is there;
 /// gives its length. Most sequences are: byte by byte they take twice as long.
 fn whole_sequence(bytes: &[u8], terminal: &mut Terminal) -> usize {
@@ -263,7 +295,7 @@ fn whole_sequence(bytes: &[u8], terminal: &mut Terminal) -> usize {
 /// Takes what can be taken from the start without a state (text, a control character) and gives its
 /// length.
 fn ground(bytes: &[u8], terminal: &mut Terminal) -> usize {
-    let run = bytes.iter().position(|byte| !(0x20..0x7f).contains(byte)).unwrap_or(bytes.len());
+    let run = crate::tokens::printable_len(bytes);
     if run > 0 {
         terminal.print(bytes.get(..run).unwrap_or_default());
         return run;

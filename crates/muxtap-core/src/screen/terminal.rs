@@ -172,7 +172,7 @@ pub(super) const UNTOLD_LAST: char = char::MAX;
 
 /// A terminal as tmux emulates it.
 #[derive(Clone, Debug)]
-pub(super) struct Terminal {
+pub(crate) struct Terminal {
     pub(super) rules: Rules,
     pub(super) settings: Settings,
     pub(super) grid: Grid,

@@ -18,7 +18,7 @@ const REPEAT_LIMIT: u32 = 1 << 16;
 
 impl Terminal {
     /// Prints a run of printable ASCII.
-    pub(super) fn print(&mut self, text: &[u8]) {
+    pub(crate) fn print(&mut self, text: &[u8]) {
         self.end_character();
         self.last = text.last().copied().map(char::from);
         let Some(line_drawing) = self.pen.sets.drawing() else { return self.print_in_unsure_set(text) };

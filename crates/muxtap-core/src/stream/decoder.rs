@@ -156,6 +156,11 @@ impl TextDecoder {
         self.payload.capacity()
     }
 
+    /// Whether nothing is open: neither a sequence nor a character.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.state.phase == Phase::Ground && self.state.held_len == 0
+    }
+
     /// Takes the next bytes, of which the first stands at `offset`, and passes what they mean to
     /// `sink`.
     pub fn feed(&mut self, offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) {
@@ -475,7 +480,7 @@ fn whole_sequence(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)
 }
 
 /// Carries out a control byte in text or in the middle of a sequence.
-fn execute(offset: u64, byte: u8, sink: &mut (impl TextSink + ?Sized)) {
+pub(crate) fn execute(offset: u64, byte: u8, sink: &mut (impl TextSink + ?Sized)) {
     match byte {
         0x07 => sink.mark(offset, offset + 1, Mark::Bell),
         0x08 => sink.control(offset, Control::Backspace),
@@ -516,7 +521,7 @@ impl<S: TextSink + ?Sized> TextSink for WithoutC1<'_, S> {
 }
 
 /// Returns how many bytes from the start are text, and which kinds they hold.
-fn text_len(bytes: &[u8]) -> (usize, ByteKinds) {
+pub(crate) fn text_len(bytes: &[u8]) -> (usize, ByteKinds) {
     let is_control = |byte: u8| (byte < 0x20 && byte != b'\t') || byte == 0x7f;
     let mut holds = ByteKinds::default();
     let mut len = 0;
@@ -547,11 +552,11 @@ fn text_len(bytes: &[u8]) -> (usize, ByteKinds) {
 
 /// The kinds of bytes in a run of text, which decide how it is read.
 #[derive(Clone, Copy, Default)]
-struct ByteKinds {
+pub(crate) struct ByteKinds {
     /// The bits that are set in any byte.
     bits: u8,
     /// Whether there is a byte with which a C1 control begins in UTF-8.
-    c1_lead: bool,
+    pub(crate) c1_lead: bool,
 }
 
 impl ByteKinds {
@@ -563,7 +568,7 @@ impl ByteKinds {
 }
 
 /// Returns how many bytes from the start belong to a string.
-fn string_len(bytes: &[u8]) -> usize {
+pub(crate) fn string_len(bytes: &[u8]) -> usize {
     bytes.iter().position(|byte| *byte < 0x20).unwrap_or(bytes.len())
 }
 

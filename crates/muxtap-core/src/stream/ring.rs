@@ -11,7 +11,7 @@ use super::{
     decoder::{DecoderState, TextDecoder},
     text::{Control, Mark, TextSink},
 };
-use crate::{Gap, GapReason};
+use crate::{Gap, GapReason, screen::Screen, tokens};
 
 /// Bytes of one segment at most. Decoding from an offset begins at its segment's start, so this
 /// also bounds that work.
@@ -166,7 +166,18 @@ impl Ring {
     }
 
     /// Appends bytes and passes what they mean to `sink`.
-    pub fn push(&mut self, mut bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) {
+    pub fn push(&mut self, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) {
+        self.append(bytes, |decoder, offset, piece| decoder.feed(offset, piece, sink));
+    }
+
+    /// Appends bytes, passes what they mean to `sink` and feeds them to `screen`, as [`Ring::push`] and
+    /// [`Screen::feed`] do one after the other; most bytes are parsed once.
+    pub fn push_and_draw(&mut self, bytes: &[u8], sink: &mut (impl TextSink + ?Sized), screen: &mut Screen) {
+        self.append(bytes, |decoder, offset, piece| tokens::feed(offset, piece, decoder, sink, screen));
+    }
+
+    /// Appends bytes, in the pieces that segments have room for.
+    fn append(&mut self, mut bytes: &[u8], mut feed: impl FnMut(&mut TextDecoder, u64, &[u8])) {
         while !bytes.is_empty() {
             let room = self.segments.back().map_or(0, |last| SEGMENT - last.bytes.len().min(SEGMENT));
             if room == 0 {
@@ -183,7 +194,7 @@ impl Ring {
                 }
                 last.bytes.extend_from_slice(now);
             }
-            self.decoder.feed(self.end, now, sink);
+            feed(&mut self.decoder, self.end, now);
             self.end += now.len() as u64;
             self.len += now.len();
             bytes = later;

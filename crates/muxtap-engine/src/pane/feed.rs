@@ -22,14 +22,13 @@ impl LockedPane {
         }
         let Self { output, watchers, input, .. } = self;
         let over = output.string_due().and_then(|_| output.give_up_string(Instant::now()).1);
-        output.append(data, watchers);
+        let (changes, staleness) = output.append(data, quiet, watchers);
         if let Some(title) = output.shell_marks.take_title() {
             watchers.title_changed(&title);
         }
         output.end_command_line(input.run_nonce());
         watchers.end_of_chunk(&output.echo, &output.shell_marks);
-        // Patterns before the screen: a caller that waits for a pattern does not wait for drawing.
-        let (changes, staleness) = output.screen.feed(data, quiet);
+        // Patterns before the changed rows: a caller that waits for a pattern does not wait for those.
         watchers.agent_signals.screen_changed(changes.as_ref());
         if changes.is_some() {
             watchers.screen_changed(&output.screen, changes.as_ref(), output.ring.end());

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use muxtap_core::{
-    screen::{self, Rules},
+    screen::{self, Changes, Rules},
     stream::{
         echo::EchoFilter,
         render,
@@ -13,7 +13,7 @@ use muxtap_core::{
 };
 
 use super::{
-    Revision, output_times::OutputTimes, screen_model::ScreenModel, shell_marks::ShellMarks, strings::StringTimeout,
+    Revision, output_times::OutputTimes, screen_model::{ScreenModel, Staleness}, shell_marks::ShellMarks, strings::StringTimeout,
     watchers::Watchers,
 };
 
@@ -133,11 +133,25 @@ impl Output {
         text.rsplit('\n').next().unwrap_or_default().to_owned()
     }
 
-    /// Appends output to the ring; echo filter, marks and watchers get what it says.
-    pub(super) fn append(&mut self, data: &[u8], watchers: &mut Watchers) {
-        let echo = if self.echo.is_idle() { None } else { Some(&mut self.echo) };
-        self.ring.push(data, &mut Tee { echo, watchers, shell_marks: &mut self.shell_marks });
+    /// Appends output to the ring and feeds it to the screen; echo filter, marks and watchers get its text. `quiet`:
+    /// the pane had rested before. Returns what changed on the screen, and why it became stale, if it did.
+    ///
+    /// Text and screen in one parse: on a single thread an answer leaves only when both are done.
+    pub(super) fn append(
+        &mut self,
+        data: &[u8],
+        quiet: bool,
+        watchers: &mut Watchers,
+    ) -> (Option<Changes>, Option<Staleness>) {
+        let Self { ring, echo, shell_marks, screen, .. } = self;
+        let echo = if echo.is_idle() { None } else { Some(echo) };
+        let mut tee = Tee { echo, watchers, shell_marks };
+        let drawn = screen.feed_with(data, quiet, |screen| match screen {
+            Some(screen) => ring.push_and_draw(data, &mut tee, screen),
+            None => ring.push(data, &mut tee),
+        });
         self.string.note(self.ring.string_start());
+        drawn
     }
 
     /// Ends the typing of a command line once the mark that begins its output has come. `nonce` is that of the mark.

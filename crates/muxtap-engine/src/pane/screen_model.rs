@@ -172,14 +172,33 @@ impl ScreenModel {
 
     /// Feeds output to the screen. `quiet`: the pane had rested before. Returns what changed, and
     /// why the screen became stale, if it did.
+    #[cfg(test)]
     pub(crate) fn feed(&mut self, data: &[u8], quiet: bool) -> (Option<Changes>, Option<Staleness>) {
-        let Some(screen) = &mut self.screen else { return (None, None) };
+        self.feed_with(data, quiet, |screen| {
+            if let Some(screen) = screen {
+                screen.feed(data);
+            }
+        })
+    }
+
+    /// Feeds output by a function of the caller's, which gets the screen and feeds `data` to it. `quiet`:
+    /// the pane had rested before. Returns what changed, and why the screen became stale, if it did.
+    pub(crate) fn feed_with(
+        &mut self,
+        data: &[u8],
+        quiet: bool,
+        feed: impl FnOnce(Option<&mut Screen>),
+    ) -> (Option<Changes>, Option<Staleness>) {
+        let Some(screen) = &mut self.screen else {
+            feed(None);
+            return (None, None);
+        };
         if quiet {
             screen.read_ended();
         }
         let near =
             self.string.is_some_and(|string| string.since.elapsed().abs_diff(limits::STRING) <= limits::STRING_NEAR);
-        screen.feed(data);
+        feed(Some(screen));
         if let Some(candidate) = &mut self.candidate {
             if quiet {
                 candidate.read_ended();
