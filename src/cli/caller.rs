@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use muxtap_tmux::{Address, DEFAULT_SOCKET, Environment, ServerChoice, check_name};
 
-use super::{client::Client, output};
+use super::{
+    client::{self, Client},
+    output,
+};
 
 use crate::{
     api::{AddHostAnswer, AddHostRequest, Error, ErrorCode, Result},
@@ -104,6 +107,11 @@ impl Caller {
         Address::parse(&address)?;
         (self.server, self.server_is_named, self.own_pane) = (address, true, None);
         Ok(())
+    }
+
+    /// Returns the query that each request has.
+    pub(super) fn query(&self) -> Result<String> {
+        client::query_of(&self.server, self.own_pane.as_deref())
     }
 
     /// Connects to the daemon; starts it when none runs.

@@ -21,7 +21,7 @@ use muxtap_tmux::death;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::task::JoinHandle;
 
-use super::{output, sse, url};
+use super::{one_request::Ask, output, sse, url};
 
 use crate::{
     api::{Error, ErrorCode, Result, WaitAnswer, WaitRequest, wire},
@@ -88,12 +88,8 @@ impl Client {
             // An error here fails the request that waits for its response.
             let _ = connection.await;
         });
-        let text = server.to_str().ok_or_else(|| {
-            Error::invalid(format!("the tmux socket's path {} is not UTF-8: give it another one", server.display()))
-        })?;
+        let query = query_of(server, from)?;
         let from = from.map(str::to_owned);
-        let origin = from.as_ref().map_or_else(String::new, |pane| format!("&from={}", url::encode(pane)));
-        let query = format!("socket={}{origin}", url::encode(text));
         let (server, paths) = (server.to_owned(), paths.clone());
         Ok(Self {
             sender,
@@ -203,6 +199,14 @@ impl Client {
         Ok(())
     }
 
+    /// Sends a command's request.
+    pub(super) async fn ask_for<T: DeserializeOwned>(&mut self, ask: Ask) -> Result<T> {
+        match ask.body {
+            None => self.get(&ask.path, &()).await,
+            Some(body) => self.once(Method::POST, &ask.path, "", body.into()).await,
+        }
+    }
+
     /// Sends `POST path` with a JSON body.
     pub(super) async fn post<T: DeserializeOwned>(&mut self, path: &str, body: &impl Serialize) -> Result<T> {
         self.with_body(Method::POST, path, body).await
@@ -288,7 +292,7 @@ impl Client {
             Ok(answer) => answer,
             Err(ConnectionLost(mut error)) => {
                 if changes {
-                    error.message.push_str("; whether it was done is not known: look before asking again");
+                    error.message.push_str(PERHAPS_DONE);
                 }
                 Err(error)
             }
@@ -329,17 +333,14 @@ impl Client {
         body: Bytes,
         more: Option<(&str, &str)>,
     ) -> Result<Result<Response<Incoming>>, ConnectionLost> {
-        let and = if query.is_empty() { "" } else { "&" };
         // What a target with a host was resolved to is on that host too.
         let elsewhere = HOST.with_borrow(|host| {
             let host = host.as_deref().filter(|host| !is_on(&self.server, host));
             host.map(|host| format!("socket={}", url::encode(&default_server(host))))
         });
         let own = elsewhere.as_deref().unwrap_or(&self.query);
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("{path}{}{own}{and}{query}", if path.contains('?') { "&" } else { "?" }))
-            .header(header::HOST, "muxtap");
+        let mut request =
+            Request::builder().method(method).uri(url::joined(path, own, query)).header(header::HOST, "muxtap");
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
@@ -364,7 +365,7 @@ impl Client {
             HOST.with_borrow_mut(|known| *known = Some(host.to_owned()));
         }
         if self.compares_versions {
-            warn_of_other_version(&response);
+            warn_of_other_version(response.headers().get(wire::VERSION).and_then(|version| version.to_str().ok()));
         }
         Ok(Ok(response))
     }
@@ -375,26 +376,16 @@ impl Client {
             Ok(body) => body.to_bytes(),
             Err(error) => return Err(self.lost(&error).await),
         };
-        if status.is_success() {
-            return Ok(serde_json::from_slice(&body)
-                .map_err(|error| Error::internal(format!("the daemon's answer cannot be read: {error}"))));
-        }
-        Ok(Err(serde_json::from_slice(&body).unwrap_or_else(|_| unexpected(status, &body))))
+        Ok(if status.is_success() { answer(&body) } else { Err(refusal(status, &body)) })
     }
 
     /// Builds the error for a lost connection, which says whether the daemon has gone.
     async fn lost(&self, error: &(dyn std::fmt::Display + Sync)) -> ConnectionLost {
-        let log = self.paths.log.display();
         let ended = match self.process {
             Some(process) => has_ended(process).await.then_some(process),
             None => None,
         };
-        ConnectionLost(Error::unavailable(match ended {
-            Some(process) => {
-                format!("the muxtap daemon (process {process}) was killed or crashed; its log is {log}")
-            }
-            None => format!("lost the connection to the muxtap daemon ({error}); its log is {log}"),
-        }))
+        ConnectionLost(lost(&self.paths, ended, error))
     }
 }
 
@@ -410,7 +401,7 @@ impl From<ConnectionLost> for Error {
 
 /// How long a process whose connection has ended may take to end itself. One that is killed needs a
 /// moment more for its memory and its threads: much more where many others run.
-const END_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Returns whether the process has ended. Its connections end a little earlier.
 pub(super) async fn has_ended(process: u32) -> bool {
@@ -457,14 +448,47 @@ impl EventStream {
     }
 }
 
-fn warn_of_other_version(response: &Response<Incoming>) {
+/// The end of an error about a request that may have changed something.
+pub(super) const PERHAPS_DONE: &str = "; whether it was done is not known: look before asking again";
+
+/// Returns the query that each request has: `socket=…&from=…`.
+pub(super) fn query_of(server: &Path, from: Option<&str>) -> Result<String> {
+    let text = server.to_str().ok_or_else(|| {
+        Error::invalid(format!("the tmux socket's path {} is not UTF-8: give it another one", server.display()))
+    })?;
+    let origin = from.map_or_else(String::new, |pane| format!("&from={}", url::encode(pane)));
+    Ok(format!("socket={}{origin}", url::encode(text)))
+}
+
+/// Warns, once in this process, when the daemon is of another version. `None`: the version is not known.
+pub(super) fn warn_of_other_version(theirs: Option<&str>) {
     let ours = env!("CARGO_PKG_VERSION");
-    let Some(theirs) = response.headers().get(wire::VERSION).and_then(|version| version.to_str().ok()) else { return };
+    let Some(theirs) = theirs else { return };
     if theirs != ours && !WARNED.replace(true) {
         output::note(&format!(
             "the daemon is muxtap {theirs}, this is {ours}: run `muxtap stop`, and the next command starts the new one"
         ));
     }
+}
+
+/// Returns the error for a connection that was lost. `ended`: the daemon's process, if that has ended.
+pub(super) fn lost(paths: &Paths, ended: Option<u32>, error: &dyn std::fmt::Display) -> Error {
+    let log = paths.log.display();
+    Error::unavailable(match ended {
+        Some(process) => format!("the muxtap daemon (process {process}) was killed or crashed; its log is {log}"),
+        None => format!("lost the connection to the muxtap daemon ({error}); its log is {log}"),
+    })
+}
+
+/// Reads the body of an answer.
+pub(super) fn answer<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    serde_json::from_slice(body)
+        .map_err(|error| Error::internal(format!("the daemon's answer cannot be read: {error}")))
+}
+
+/// Reads the error in the body of an answer with this status.
+pub(super) fn refusal(status: StatusCode, body: &[u8]) -> Error {
+    serde_json::from_slice(body).unwrap_or_else(|_| unexpected(status, body))
 }
 
 fn unexpected(status: StatusCode, body: &[u8]) -> Error {

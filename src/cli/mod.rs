@@ -1,5 +1,5 @@
 //! The command line: parses a request, sends it to the daemon over its Unix socket, prints the
-//! answer. It decides nothing.
+//! answer. It decides nothing. `muxtap` has the frequent requests alone (`quick`), `muxtapd` has everything.
 //! Exit status: 0; 1 an error; 2 usage; 124 the time ran out, as timeout(1); 130 interrupted; `run`
 //! gives the command's own; `wait-for` gives 3 when a `--fail` pattern matched or the pane ended
 //! first.
@@ -12,7 +12,9 @@ mod complete;
 mod follow;
 mod lines;
 mod notify;
+mod one_request;
 mod output;
+mod quick;
 mod relay;
 mod sse;
 mod terminal;
@@ -46,23 +48,25 @@ const EXIT_TIMEOUT: u8 = 124;
 /// Exit status after Ctrl-C.
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// Runs a command, or returns it for the next runner.
-type Runner = fn(Invocation) -> Result<Outcome, Box<Invocation>>;
-
-/// Runs `muxtap` with this process's arguments and environment; returns its exit status. What needs more than a request
-/// to the daemon is handed to `muxtapd`.
+/// Runs `muxtap` with this process's arguments and environment; returns its exit status. Whatever is not a frequent
+/// request is for `muxtapd`, which this process becomes.
 pub fn main() -> ExitCode {
-    run_first(with_engine::hand_over)
+    let status = quick::run(std::env::args_os());
+    ExitCode::from(status.unwrap_or_else(|| {
+        // The command line is not read yet.
+        let json = std::env::args_os().any(|word| word == "--json");
+        exit_status(Err(with_engine::become_muxtapd().into()), json)
+    }))
 }
 
 /// Runs `muxtapd`, which can do everything. `muxtap` never names this function, and so has none of what it reaches: a
 /// program that is small starts fast.
 pub fn main_with_engine() -> ExitCode {
     crate::daemon::start::note_engine();
-    run_first(with_engine::run)
+    quick::run(std::env::args_os()).map_or_else(run_whole, ExitCode::from)
 }
 
-fn run_first(first_runner: Runner) -> ExitCode {
+fn run_whole() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let first = arguments.next();
     if first.as_ref().is_some_and(|first| first == complete::WORD) {
@@ -70,31 +74,39 @@ fn run_first(first_runner: Runner) -> ExitCode {
     }
     let invocation = match args::parse(std::env::args_os()) {
         Ok(invocation) => invocation,
-        Err(error) => {
-            let status = match error.kind() {
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
-                _ => EXIT_USAGE,
-            };
-            let hostile = |argument: std::ffi::OsString| argument.to_string_lossy().chars().any(plain::controls);
-            if status == EXIT_USAGE && std::env::args_os().any(hostile) {
-                // The error names the argument. Being shown and not obeyed matters more than
-                // colours.
-                output::line_on_stderr(error.to_string().trim_end());
-                return ExitCode::from(status);
-            }
-            return ExitCode::from(match error.print().map_err(Failure::from) {
-                Err(Failure::Error(error)) if status == 0 => {
-                    output::report(&error, false);
-                    EXIT_ERROR
-                }
-                // If not even an error can be printed, another one cannot either.
-                _ => status,
-            });
-        }
+        Err(error) => return refuse(&error),
     };
     let json = invocation.json;
-    let outcome = first_runner(invocation).unwrap_or_else(|invocation| run(*invocation));
-    ExitCode::from(match outcome {
+    let outcome = with_engine::run(invocation).unwrap_or_else(|invocation| run(*invocation));
+    ExitCode::from(exit_status(outcome, json))
+}
+
+/// Says what is wrong with a command line, or what was asked of the tree of arguments.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let status = match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+        _ => EXIT_USAGE,
+    };
+    let hostile = |argument: std::ffi::OsString| argument.to_string_lossy().chars().any(plain::controls);
+    if status == EXIT_USAGE && std::env::args_os().any(hostile) {
+        // The error names the argument. Being shown and not obeyed matters more than
+        // colours.
+        output::line_on_stderr(error.to_string().trim_end());
+        return ExitCode::from(status);
+    }
+    ExitCode::from(match error.print().map_err(Failure::from) {
+        Err(Failure::Error(error)) if status == 0 => {
+            output::report(&error, false);
+            EXIT_ERROR
+        }
+        // If not even an error can be printed, another one cannot either.
+        _ => status,
+    })
+}
+
+/// Returns the exit status of an outcome, and prints the error if it is one.
+fn exit_status(outcome: Outcome, json: bool) -> u8 {
+    match outcome {
         Ok(status) => status,
         // The reader of the output has seen enough (`muxtap tail | head`).
         Err(Failure::OutputClosed) => 0,
@@ -102,7 +114,7 @@ fn run_first(first_runner: Runner) -> ExitCode {
             output::report(&error, json);
             if error.code == ErrorCode::Timeout { EXIT_TIMEOUT } else { EXIT_ERROR }
         }
-    })
+    }
 }
 
 fn run(invocation: Invocation) -> Outcome {

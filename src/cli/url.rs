@@ -24,6 +24,19 @@ pub(super) fn query(request: &impl Serialize) -> String {
     pairs.collect::<Vec<_>>().join("&")
 }
 
+/// Returns a path, which may have a query, with a request's fields in the query.
+pub(super) fn with_query(path: &str, request: &impl Serialize) -> String {
+    let query = query(request);
+    if query.is_empty() { path.to_owned() } else { joined(path, &query, "") }
+}
+
+/// Returns a path, which may have a query, with two more parts of a query. The last part may be empty.
+pub(super) fn joined(path: &str, own: &str, query: &str) -> String {
+    let mark = if path.contains('?') { "&" } else { "?" };
+    let and = if query.is_empty() { "" } else { "&" };
+    format!("{path}{mark}{own}{and}{query}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -33,6 +46,14 @@ mod tests {
     fn targets_survive_a_path() {
         assert_eq!(encode("%3"), "%253");
         assert_eq!(encode("work:a b.0/ü"), "work%3Aa%20b.0%2F%C3%BC");
+    }
+
+    #[test]
+    fn parts_of_a_query_are_joined() {
+        let plain = with_query("/v1/panes", &CaptureRequest::default());
+        assert_eq!(joined(&plain, "socket=a", ""), "/v1/panes?socket=a");
+        let joins = with_query("/v1/panes", &CaptureRequest { join: true, ..CaptureRequest::default() });
+        assert_eq!(joined(&joins, "socket=a", "x=1"), "/v1/panes?join=true&socket=a&x=1");
     }
 
     #[test]

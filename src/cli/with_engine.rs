@@ -38,13 +38,8 @@ pub(super) fn run(invocation: Invocation) -> Result<Outcome, Box<Invocation>> {
     }
 }
 
-/// Becomes `muxtapd` where a command needs the engine.
-pub(super) fn hand_over(invocation: Invocation) -> Result<Outcome, Box<Invocation>> {
-    if invocation.command.needs_engine() { Ok(Err(become_muxtapd().into())) } else { Err(Box::new(invocation)) }
-}
-
-/// Returns why this process could not become `muxtapd`.
-fn become_muxtapd() -> Error {
+/// Becomes `muxtapd`. Returns why this process could not.
+pub(super) fn become_muxtapd() -> Error {
     let program = match start::muxtapd() {
         Ok(program) => program,
         Err(error) => return error,

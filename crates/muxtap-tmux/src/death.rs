@@ -50,6 +50,26 @@ pub fn is_alive(pid: u32) -> bool {
     exists(pid)
 }
 
+/// Waits for the end of the process `pid` of this machine, `limit` at most; returns whether it has ended. Where the
+/// system cannot report an end without polling there is no waiting.
+pub fn ends_within(pid: u32, limit: std::time::Duration) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::{
+            event::{PollFd, PollFlags, Timespec, poll},
+            process::{Pid, PidfdFlags, pidfd_open},
+        };
+        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw)
+            && let Ok(fd) = pidfd_open(pid, PidfdFlags::empty())
+        {
+            let limit = Timespec::try_from(limit).ok();
+            return poll(&mut [PollFd::new(&fd, PollFlags::IN)], limit.as_ref()).is_ok_and(|ready| ready > 0);
+        }
+    }
+    let _ = limit;
+    !is_alive(pid)
+}
+
 /// Whether there is a process `pid` on this machine, be it one that has ended and that its parent
 /// has not waited for.
 pub fn is_there(pid: u32) -> bool {
@@ -76,5 +96,17 @@ mod tests {
         child.wait().unwrap();
         assert!(!is_there(child.id()));
         assert!(!is_alive(child.id()) && !is_alive(0) && !is_alive(u32::MAX));
+    }
+
+    #[test]
+    fn the_end_of_a_process_is_awaited() {
+        use std::time::Duration;
+
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(!ends_within(child.id(), Duration::ZERO));
+        child.kill().unwrap();
+        assert!(ends_within(child.id(), Duration::from_secs(60)));
+        child.wait().unwrap();
+        assert!(ends_within(child.id(), Duration::ZERO) && ends_within(u32::MAX, Duration::ZERO));
     }
 }

@@ -2,10 +2,14 @@
 
 use clap::Args;
 
-use super::{Caller, Outcome, output, path_named};
+use super::{Caller, Outcome, output, path_named, url};
 use crate::{
-    api::{CaptureAnswer, CaptureRequest},
-    cli::EXIT_ERROR,
+    api::{CaptureAnswer, CaptureRequest, Error},
+    cli::{
+        EXIT_ERROR,
+        one_request::{Ask, OneRequest},
+        quick::Words,
+    },
 };
 
 /// Print what a pane shows
@@ -48,33 +52,52 @@ pub(in crate::cli) struct CapturePane {
 }
 
 impl CapturePane {
-    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let escapes = self.escapes;
-        let target = caller.target(self.target)?;
+    /// Returns what the words of a plain command line say.
+    pub(in crate::cli) fn plain(words: &mut Words) -> Self {
+        Self {
+            target: words.value('t'),
+            start: words.value('S'),
+            end: words.value('E'),
+            join: words.has('J'),
+            escapes: words.has('e'),
+            trailing: words.has('N'),
+            verify: words.has_long("verify"),
+            print: words.has('p'),
+        }
+    }
+}
+
+impl OneRequest for CapturePane {
+    type Answer = CaptureAnswer;
+
+    fn ask(&self, caller: &Caller) -> Result<Ask, Error> {
+        let target = caller.target(self.target.clone())?;
         let request = CaptureRequest {
-            start: self.start,
-            end: self.end,
+            start: self.start.clone(),
+            end: self.end.clone(),
             join: self.join,
             escapes: self.escapes,
             trailing: self.trailing,
             verify: self.verify,
         };
-        let answer: CaptureAnswer =
-            caller.client().await?.get(&format!("{}/capture", path_named("panes", &target)?), &request).await?;
+        Ok(Ask::get(url::with_query(&format!("{}/capture", path_named("panes", &target)?), &request)))
+    }
+
+    fn print(&self, caller: &Caller, answer: &CaptureAnswer) -> Outcome {
         if caller.json {
-            output::print_json(&answer)?;
-        } else if escapes {
+            output::print_json(answer)?;
+        } else if self.escapes {
             output::print_raw(&answer.text)?;
         } else {
             output::print(&answer.text)?;
         }
-        let Some(verified) = answer.verified.filter(|verified| !verified.same) else { return Ok(0) };
+        let Some(verified) = answer.verified.as_ref().filter(|verified| !verified.same) else { return Ok(0) };
         if !caller.json {
             output::note(&format!(
                 "line {} differs: memory has {:?}, tmux has {:?}",
                 verified.line.unwrap_or_default(),
-                verified.model.unwrap_or_default(),
-                verified.tmux.unwrap_or_default()
+                verified.model.as_deref().unwrap_or_default(),
+                verified.tmux.as_deref().unwrap_or_default()
             ));
         }
         Ok(EXIT_ERROR)

@@ -9,8 +9,15 @@ use muxtap_snapshot::{answers::GroupInputAnswer, name_in};
 
 use crate::{
     api::{Error, InputAnswer, InputRequest, Result},
-    cli::EXIT_ERROR,
+    cli::{
+        EXIT_ERROR,
+        one_request::{Ask, OneRequest},
+        quick::Words,
+    },
 };
+
+/// The word that means what stands on stdin.
+const STDIN: &str = "-";
 
 /// Type into a pane
 ///
@@ -50,9 +57,23 @@ pub(in crate::cli) struct SendKeys {
 }
 
 impl SendKeys {
+    /// Returns what the words of a plain command line say. `None`: it may be more than one request, or reads stdin.
+    pub(in crate::cli) fn plain(words: &mut Words) -> Option<Self> {
+        let send = Self {
+            target: words.value('t'),
+            literal: words.has('l') | words.has_long("literal"),
+            hex: words.has('H') | words.has_long("hex"),
+            paste: words.has_long("paste"),
+            submit: words.has_long("submit"),
+            keys: words.rest(),
+        };
+        let is_sound = !(send.hex && (send.literal || send.paste)) && (send.submit || !send.keys.is_empty());
+        let is_one = !send.target.as_deref().is_some_and(|target| is_pattern(target) || name_in(target).is_some());
+        (is_sound && is_one && send.keys != [STDIN]).then_some(send)
+    }
+
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let target = caller.target(self.target.clone())?;
-        let submit = self.submit;
         let request = self.request(&mut std::io::stdin().lock())?;
         let mut client = caller.client().await?;
         if let Some(group) = name_in(&target) {
@@ -63,28 +84,21 @@ impl SendKeys {
         let targets = if is_pattern(&target) { fitting(&mut client, &target).await? } else { vec![target] };
         let several = targets.len() > 1;
         for target in targets {
-            let path = format!("{}/input", path_named("panes", &target)?);
-            let answer: InputAnswer = match client.post(&path, &request).await {
-                Ok(answer) => answer,
+            match client.post(&path_of_input(&target)?, &request).await {
+                Ok(answer) => _ = self.print(caller, &answer)?,
                 // The other panes of a pattern have theirs typed all the same.
                 Err(error) if several => {
                     output::note(&format!("{target}: {error}"));
                     status = EXIT_ERROR;
-                    continue;
                 }
                 Err(error) => return Err(error.into()),
-            };
-            if caller.json {
-                output::print_json(&answer)?;
-            } else if submit && answer.submit.is_some_and(|seen| !seen.changed) {
-                output::note(&format!("{}: Enter was pressed, but the pane printed nothing since", answer.pane));
             }
         }
         Ok(status)
     }
 
-    fn request(self, stdin: &mut dyn std::io::Read) -> Result<InputRequest> {
-        let Self { target: _, literal, hex, paste, submit, keys } = self;
+    fn request(&self, stdin: &mut dyn std::io::Read) -> Result<InputRequest> {
+        let &Self { target: _, literal, hex, paste, submit, ref keys } = self;
         let request = InputRequest { paste, submit, ..InputRequest::default() };
         if hex {
             return Ok(InputRequest { hex: Some(keys.join(" ")), ..request });
@@ -94,10 +108,10 @@ impl SendKeys {
             return Ok(if keys.is_empty() {
                 InputRequest { text: Some(String::new()), ..request }
             } else {
-                InputRequest { keys: Some(keys), ..request }
+                InputRequest { keys: Some(keys.clone()), ..request }
             });
         }
-        if keys != ["-"] {
+        if *keys != [STDIN] {
             return Ok(InputRequest { text: Some(keys.concat()), ..request });
         }
         let mut input = Vec::new();
@@ -110,6 +124,28 @@ impl SendKeys {
             Err(error) => Ok(InputRequest { hex: Some(to_hex(error.as_bytes())), ..request }),
         }
     }
+}
+
+impl OneRequest for SendKeys {
+    type Answer = InputAnswer;
+
+    fn ask(&self, caller: &Caller) -> Result<Ask> {
+        let path = path_of_input(&caller.target(self.target.clone())?)?;
+        Ask::post(path, &self.request(&mut std::io::empty())?)
+    }
+
+    fn print(&self, caller: &Caller, answer: &InputAnswer) -> Outcome {
+        if caller.json {
+            output::print_json(answer)?;
+        } else if self.submit && answer.submit.is_some_and(|seen| !seen.changed) {
+            output::note(&format!("{}: Enter was pressed, but the pane printed nothing since", answer.pane));
+        }
+        Ok(0)
+    }
+}
+
+fn path_of_input(target: &str) -> Result<String> {
+    Ok(format!("{}/input", path_named("panes", target)?))
 }
 
 fn print_group(caller: &Caller, answer: &GroupInputAnswer) -> Outcome {

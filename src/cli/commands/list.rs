@@ -19,6 +19,8 @@ use crate::{
         Listed, PaneInfo, PaneList, SessionInfo, SessionList, Size, WindowList,
     },
     cli::{
+        one_request::{self, Ask, OneRequest},
+        quick::Words,
         url,
         watch::{Source, View, watch},
     },
@@ -133,9 +135,20 @@ pub(in crate::cli) struct ListPanes {
 }
 
 impl HasSession {
-    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let target = caller.target(self.target)?;
-        let _: SessionInfo = caller.client().await?.get(&path_named("sessions", &target)?, &()).await?;
+    /// Returns what the words of a plain command line say.
+    pub(in crate::cli) fn plain(words: &mut Words) -> Self {
+        Self { target: words.value('t') }
+    }
+}
+
+impl OneRequest for HasSession {
+    type Answer = SessionInfo;
+
+    fn ask(&self, caller: &Caller) -> Result<Ask, Error> {
+        Ok(Ask::get(path_named("sessions", &caller.target(self.target.clone())?)?))
+    }
+
+    fn print(&self, caller: &Caller, _: &SessionInfo) -> Outcome {
         if caller.json {
             output::print_json(&DoneAnswer { ok: true })?;
         }
@@ -144,11 +157,29 @@ impl HasSession {
 }
 
 impl DisplayMessage {
-    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let target = caller.target(self.target)?;
-        let path = format!("{}/format", path_named("panes", &target)?);
-        let answer = caller.client().await?.get(&path, &format_query(&self.format)).await?;
-        print_formatted(caller, &answer)
+    /// Returns what the words of a plain command line say. `None`: they lack something.
+    pub(in crate::cli) fn plain(words: &mut Words) -> Option<Self> {
+        let (target, print, mut rest) = (words.value('t'), words.has('p'), words.rest());
+        let format = rest.pop().unwrap_or_else(|| PLACE_AND_PROGRAM.to_owned());
+        (print && rest.is_empty()).then_some(Self { target, print, format })
+    }
+}
+
+impl OneRequest for DisplayMessage {
+    type Answer = FormatAnswer;
+
+    fn ask(&self, caller: &Caller) -> Result<Ask, Error> {
+        let path = format!("{}/format", path_named("panes", &caller.target(self.target.clone())?)?);
+        Ok(Ask::get(url::with_query(&path, &format_query(&self.format))))
+    }
+
+    fn print(&self, caller: &Caller, answer: &FormatAnswer) -> Outcome {
+        if caller.json {
+            output::print_json(answer)?;
+        } else {
+            output::print(lines(answer))?;
+        }
+        Ok(0)
     }
 }
 
@@ -157,25 +188,61 @@ pub(super) fn format_query(format: &str) -> FormatQuery {
     FormatQuery { format: format.to_owned() }
 }
 
-/// Asks for a format for each of a list.
-async fn formatted(caller: &Caller, each: Listed, format: &str, targets: &[String]) -> Result<View, Error> {
-    let query = FormatListQuery { each, format: format.to_owned(), targets: listed(targets)?.targets };
-    let answer: FormatAnswer = caller.client().await?.get("/v1/format", &query).await?;
-    View::new(lines(&answer), &answer, &answer)
+/// What a format says of each of a list.
+pub(in crate::cli) struct Formatted {
+    query: FormatListQuery,
+}
+
+impl Formatted {
+    fn new(each: Listed, format: &str, targets: &[String]) -> Result<Self, Error> {
+        Ok(Self { query: FormatListQuery { each, format: format.to_owned(), targets: listed(targets)?.targets } })
+    }
+}
+
+impl OneRequest for Formatted {
+    type Answer = FormatAnswer;
+
+    fn ask(&self, _: &Caller) -> Result<Ask, Error> {
+        Ok(Ask::get(url::with_query("/v1/format", &self.query)))
+    }
+
+    fn print(&self, caller: &Caller, answer: &FormatAnswer) -> Outcome {
+        self.view(answer)?.print(caller)
+    }
+}
+
+impl Seen for Formatted {
+    fn view(&self, answer: &FormatAnswer) -> Result<View, Error> {
+        View::new(lines(answer), answer, answer)
+    }
+}
+
+/// A list that can be watched.
+trait Seen: OneRequest {
+    /// Returns the answer in all its forms.
+    fn view(&self, answer: &Self::Answer) -> Result<View, Error>;
+}
+
+/// A command that lists.
+pub(in crate::cli) trait List: OneRequest {
+    /// Returns the list by a format. `None`: the command is not asked for a format.
+    fn formatted(&self) -> Option<Result<Formatted, Error>>;
+}
+
+/// Asks for a list.
+async fn look<C: List + Seen>(command: &C, caller: &Caller) -> Result<View, Error> {
+    match command.formatted() {
+        Some(formatted) => {
+            let formatted = formatted?;
+            formatted.view(&one_request::answer(&formatted, caller).await?)
+        }
+        None => command.view(&one_request::answer(command, caller).await?),
+    }
 }
 
 /// Returns each line with its end; a list of nothing has none.
 fn lines(answer: &FormatAnswer) -> String {
     answer.lines.iter().flat_map(|line| [line, "\n"]).collect()
-}
-
-fn print_formatted(caller: &Caller, answer: &FormatAnswer) -> Outcome {
-    if caller.json {
-        output::print_json(answer)?;
-    } else {
-        output::print(lines(answer))?;
-    }
-    Ok(0)
 }
 
 /// Prints a list, once or whenever one of these kinds of events has changed it.
@@ -220,22 +287,51 @@ impl ListSessions {
         self.watch
     }
 
-    pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
-        // Where only a session can be meant a number is one.
-        self.target = self.target.map(|target| if is_number(&target) { format!("{target}:") } else { target });
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let watched = self.watch.then_some(("topology,server", [].as_slice()));
-        print_or_watch(caller, watched, async |caller: &Caller| self.look(caller).await).await
+        print_or_watch(caller, watched, async |caller: &Caller| look(&self, caller).await).await
     }
 
-    async fn look(&self, caller: &Caller) -> Result<View, Error> {
-        let target = self.target.as_slice();
-        if let Some(format) = &self.format {
-            return formatted(caller, Listed::Sessions, format, target).await;
-        }
-        let path = format!("/v1/sessions?{}", url::query(&everywhere(caller, target)));
-        let list: SessionList = caller.client().await?.get(&path, &listed(target)?).await?;
+    /// Returns what the words of a plain command line say.
+    pub(in crate::cli) fn plain(words: &mut Words) -> Self {
+        Self { format: words.value('F'), target: words.value('t'), watch: false }
+    }
+
+    /// Returns the target. A number is a session, as only a session can be meant.
+    fn targets(&self) -> Vec<String> {
+        self.target.iter().map(|target| session_target(target)).collect()
+    }
+}
+
+/// Returns a target that can only be a session: a number names one.
+fn session_target(target: &str) -> String {
+    if is_number(target) { format!("{target}:") } else { target.to_owned() }
+}
+
+impl List for ListSessions {
+    fn formatted(&self) -> Option<Result<Formatted, Error>> {
+        self.format.as_ref().map(|format| Formatted::new(Listed::Sessions, format, &self.targets()))
+    }
+}
+
+impl OneRequest for ListSessions {
+    type Answer = SessionList;
+
+    fn ask(&self, caller: &Caller) -> Result<Ask, Error> {
+        let targets = self.targets();
+        let path = url::with_query("/v1/sessions", &everywhere(caller, &targets));
+        Ok(Ask::get(url::with_query(&path, &listed(&targets)?)))
+    }
+
+    fn print(&self, caller: &Caller, list: &SessionList) -> Outcome {
+        self.view(list)?.print(caller)
+    }
+}
+
+impl Seen for ListSessions {
+    fn view(&self, list: &SessionList) -> Result<View, Error> {
         note_unreachable(&list.unreachable);
-        if let Some(error) = nothing_there(target, list.sessions.is_empty()) {
+        if let Some(error) = nothing_there(&self.targets(), list.sessions.is_empty()) {
             return Err(error);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
@@ -252,7 +348,7 @@ impl ListSessions {
         }
         let mut key = list.clone();
         key.sessions.iter_mut().for_each(|session| session.activity = 0);
-        View::new(table.render(), &list, &key)
+        View::new(table.render(), list, &key)
     }
 }
 
@@ -262,22 +358,47 @@ impl ListWindows {
         self.watch
     }
 
-    pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
-        // Where only a session can be meant a number is one.
-        self.target = self.target.map(|target| if is_number(&target) { format!("{target}:") } else { target });
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let watched = self.watch.then_some(("topology,server", [].as_slice()));
-        print_or_watch(caller, watched, async |caller: &Caller| self.look(caller).await).await
+        print_or_watch(caller, watched, async |caller: &Caller| look(&self, caller).await).await
     }
 
-    async fn look(&self, caller: &Caller) -> Result<View, Error> {
-        let target = self.target.as_slice();
-        if let Some(format) = &self.format {
-            return formatted(caller, Listed::Windows, format, target).await;
-        }
-        let path = format!("/v1/windows?{}", url::query(&everywhere(caller, target)));
-        let list: WindowList = caller.client().await?.get(&path, &listed(target)?).await?;
+    /// Returns what the words of a plain command line say. `None`: they contradict each other.
+    pub(in crate::cli) fn plain(words: &mut Words) -> Option<Self> {
+        let (format, target, all) = (words.value('F'), words.value('t'), words.has('a'));
+        (!all || target.is_none()).then_some(Self { format, target, all, watch: false })
+    }
+
+    /// Returns the target. A number is a session, as only a session can be meant.
+    fn targets(&self) -> Vec<String> {
+        self.target.iter().map(|target| session_target(target)).collect()
+    }
+}
+
+impl List for ListWindows {
+    fn formatted(&self) -> Option<Result<Formatted, Error>> {
+        self.format.as_ref().map(|format| Formatted::new(Listed::Windows, format, &self.targets()))
+    }
+}
+
+impl OneRequest for ListWindows {
+    type Answer = WindowList;
+
+    fn ask(&self, caller: &Caller) -> Result<Ask, Error> {
+        let targets = self.targets();
+        let path = url::with_query("/v1/windows", &everywhere(caller, &targets));
+        Ok(Ask::get(url::with_query(&path, &listed(&targets)?)))
+    }
+
+    fn print(&self, caller: &Caller, list: &WindowList) -> Outcome {
+        self.view(list)?.print(caller)
+    }
+}
+
+impl Seen for ListWindows {
+    fn view(&self, list: &WindowList) -> Result<View, Error> {
         note_unreachable(&list.unreachable);
-        if let Some(error) = nothing_there(target, list.windows.is_empty()) {
+        if let Some(error) = nothing_there(&self.targets(), list.windows.is_empty()) {
             return Err(error);
         }
         let mut table = Table::new(&["ID", "WINDOW", "NAME", "PANES", "SIZE", "ACTIVE"]);
@@ -291,7 +412,7 @@ impl ListWindows {
                 mark(window.active),
             ]);
         }
-        View::new(table.render(), &list, &list)
+        View::new(table.render(), list, list)
     }
 }
 
@@ -305,23 +426,51 @@ impl ListPanes {
         self.watch
     }
 
-    pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
-        // With `-s` a bare number can be nothing but a session.
-        let is_session = |target: &str| self.session && is_number(target);
-        self.target = self.target.map(|target| if is_session(&target) { format!("{target}:") } else { target });
-        let watched = self.watch.then_some((PANE_EVENTS, self.target.as_slice()));
-        print_or_watch(caller, watched, async |caller: &Caller| self.look(caller).await).await
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let targets = self.targets();
+        let watched = self.watch.then_some((PANE_EVENTS, targets.as_slice()));
+        print_or_watch(caller, watched, async |caller: &Caller| look(&self, caller).await).await
     }
 
-    async fn look(&self, caller: &Caller) -> Result<View, Error> {
-        let target = self.target.as_slice();
-        if let Some(format) = &self.format {
-            return formatted(caller, Listed::Panes, format, target).await;
-        }
-        let path = format!("/v1/panes?{}", url::query(&everywhere(caller, target)));
-        let list: PaneList = caller.client().await?.get(&path, &listed(target)?).await?;
+    /// Returns what the words of a plain command line say. `None`: they contradict each other.
+    pub(in crate::cli) fn plain(words: &mut Words) -> Option<Self> {
+        let (format, target) = (words.value('F'), words.value('t'));
+        let (all, session) = (words.has('a'), words.has('s'));
+        (!all || target.is_none()).then_some(Self { format, target, all, session, watch: false })
+    }
+
+    /// Returns the target. A number is a session with `-s`, as nothing else can be meant.
+    fn targets(&self) -> Vec<String> {
+        let is_session = |target: &str| self.session && is_number(target);
+        let whole = |target: &String| if is_session(target) { format!("{target}:") } else { target.clone() };
+        self.target.iter().map(whole).collect()
+    }
+}
+
+impl List for ListPanes {
+    fn formatted(&self) -> Option<Result<Formatted, Error>> {
+        self.format.as_ref().map(|format| Formatted::new(Listed::Panes, format, &self.targets()))
+    }
+}
+
+impl OneRequest for ListPanes {
+    type Answer = PaneList;
+
+    fn ask(&self, caller: &Caller) -> Result<Ask, Error> {
+        let targets = self.targets();
+        let path = url::with_query("/v1/panes", &everywhere(caller, &targets));
+        Ok(Ask::get(url::with_query(&path, &listed(&targets)?)))
+    }
+
+    fn print(&self, caller: &Caller, list: &PaneList) -> Outcome {
+        self.view(list)?.print(caller)
+    }
+}
+
+impl Seen for ListPanes {
+    fn view(&self, list: &PaneList) -> Result<View, Error> {
         note_unreachable(&list.unreachable);
-        if let Some(error) = nothing_there(target, list.panes.is_empty()) {
+        if let Some(error) = nothing_there(&self.targets(), list.panes.is_empty()) {
             return Err(error);
         }
         let mut table = Table::new(&["ID", "PANE", "NAME", "COMMAND", "PID", "SIZE", "ACTIVE", "STATE", "PATH"]);
@@ -345,7 +494,7 @@ impl ListPanes {
         }
         let mut key = list.clone();
         key.panes.iter_mut().for_each(|pane| pane.cursor = None);
-        View::new(table.render(), &list, &key)
+        View::new(table.render(), list, &key)
     }
 }
 

@@ -3,10 +3,14 @@
 use base64::Engine as _;
 use clap::Args;
 
-use super::{Caller, Outcome, duration, output, path_named, since};
+use super::{Caller, Outcome, duration, output, path_named, since, url};
 use crate::{
     api::{Cursor, Error, ReadAnswer, ReadFormat, ReadRequest, Result},
-    cli::client::Client,
+    cli::{
+        client::Client,
+        one_request::{Ask, OneRequest},
+        quick::Words,
+    },
 };
 
 /// How output is given.
@@ -81,10 +85,22 @@ pub(in crate::cli) struct CursorOf {
 }
 
 impl CursorOf {
-    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let path = format!("{}/output", path_named("panes", &caller.target(self.target)?)?);
+    /// Returns what the words of a plain command line say.
+    pub(in crate::cli) fn plain(words: &mut Words) -> Self {
+        Self { target: words.value('t') }
+    }
+}
+
+impl OneRequest for CursorOf {
+    type Answer = ReadAnswer;
+
+    fn ask(&self, caller: &Caller) -> Result<Ask> {
+        let path = format!("{}/output", path_named("panes", &caller.target(self.target.clone())?)?);
         let request = ReadRequest { since: Some("now".to_owned()), ..ReadRequest::default() };
-        let answer: ReadAnswer = caller.client().await?.get(&path, &request).await?;
+        Ok(Ask::get(url::with_query(&path, &request)))
+    }
+
+    fn print(&self, caller: &Caller, answer: &ReadAnswer) -> Outcome {
         if caller.json {
             output::print_json(&serde_json::json!({ "pane": answer.pane, "cursor": answer.cursor }))?;
         } else {

@@ -1,0 +1,356 @@
+//! Frequent commands that are one request, written plainly: read, asked and printed without the tree of arguments and
+//! without a runtime. All other command lines are for the whole program, which also says what is wrong with them.
+
+use std::ffi::OsString;
+
+use muxtap_tmux::ServerChoice;
+
+use super::{
+    Outcome,
+    caller::Caller,
+    commands::{
+        capture::CapturePane,
+        input::SendKeys,
+        list::{DisplayMessage, HasSession, List, ListPanes, ListSessions, ListWindows},
+        read::CursorOf,
+    },
+    exit_status,
+    one_request::{OneRequest, run_at_once},
+};
+
+/// Runs the command of a command line, the program's name included; returns the exit status. `None`: nothing is done
+/// yet, and the whole program has to do it.
+pub(super) fn run(args: impl IntoIterator<Item = OsString>) -> Option<u8> {
+    let line = parse(args)?;
+    let caller = Caller::new(&line.server, line.json).ok()?;
+    let outcome = match &line.command {
+        Quick::Capture(command) => run_at_once(command, &caller),
+        Quick::Cursor(command) => run_at_once(command, &caller),
+        Quick::Display(command) => run_at_once(command, &caller),
+        Quick::Has(command) => run_at_once(command, &caller),
+        Quick::Panes(command) => list(command, &caller),
+        Quick::Send(command) => run_at_once(command, &caller),
+        Quick::Sessions(command) => list(command, &caller),
+        Quick::Windows(command) => list(command, &caller),
+    }?;
+    Some(exit_status(outcome, line.json))
+}
+
+fn list<C: List + OneRequest>(command: &C, caller: &Caller) -> Option<Outcome> {
+    match command.formatted() {
+        Some(Ok(formatted)) => run_at_once(&formatted, caller),
+        Some(Err(error)) => Some(Err(error.into())),
+        None => run_at_once(command, caller),
+    }
+}
+
+/// A command line that was written plainly.
+#[derive(Debug)]
+struct Line {
+    json: bool,
+    server: ServerChoice,
+    command: Quick,
+}
+
+#[derive(Debug)]
+enum Quick {
+    Capture(CapturePane),
+    Cursor(CursorOf),
+    Display(DisplayMessage),
+    Has(HasSession),
+    Panes(ListPanes),
+    Send(SendKeys),
+    Sessions(ListSessions),
+    Windows(ListWindows),
+}
+
+/// What a command takes.
+#[derive(Clone, Copy, Default)]
+struct Takes {
+    /// Letters of options without a value.
+    flags: &'static str,
+    /// Letters of options with a value.
+    values: &'static str,
+    /// Letters of options whose value may begin with `-`: a line's number.
+    lines: &'static str,
+    /// Options that are words, without a value.
+    words: &'static [&'static str],
+    /// Whether more words may follow.
+    rest: Rest,
+}
+
+/// The words behind a command's options.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Rest {
+    /// There are none.
+    #[default]
+    Nothing,
+    /// There may be one, and no option behind it.
+    One,
+    /// Whatever stands behind the first one belongs to them, too.
+    All,
+}
+
+fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Line> {
+    // A program of another name is another command.
+    let mut args = args.into_iter();
+    let name = args.next()?;
+    if super::commands::workspace::is_freshell(Some(&name)) {
+        return None;
+    }
+    let mut words = Words::default();
+    let mut args = args.map(|word| word.into_string().ok());
+    let command = loop {
+        match args.next()??.as_str() {
+            "--json" => words.json()?,
+            letter @ ("-L" | "-S") => words.server(letter == "-S", args.next()??)?,
+            word if word.starts_with('-') => return None,
+            command => break command.to_owned(),
+        }
+    };
+    let list = Takes { values: "Ft", flags: "a", ..Takes::default() };
+    let with_target = Takes { values: "t", ..Takes::default() };
+    let takes = match command.as_str() {
+        "capture-pane" | "capturep" => Takes { flags: "JeNp", lines: "SE", words: &["verify"], ..with_target },
+        "cursor" | "has-session" | "has" => with_target,
+        "display-message" | "display" => Takes { flags: "p", rest: Rest::One, ..with_target },
+        "list-panes" | "lsp" => Takes { flags: "as", ..list },
+        "list-sessions" | "ls" => Takes { values: "Ft", ..Takes::default() },
+        "list-windows" | "lsw" => list,
+        "send-keys" | "send" => {
+            Takes { flags: "lH", words: &["literal", "hex", "paste", "submit"], rest: Rest::All, ..with_target }
+        }
+        _ => return None,
+    };
+    words.fill(takes, args)?;
+    let command = match command.as_str() {
+        "capture-pane" | "capturep" => Quick::Capture(CapturePane::plain(&mut words)),
+        "cursor" => Quick::Cursor(CursorOf::plain(&mut words)),
+        "display-message" | "display" => Quick::Display(DisplayMessage::plain(&mut words)?),
+        "has-session" | "has" => Quick::Has(HasSession::plain(&mut words)),
+        "list-panes" | "lsp" => Quick::Panes(ListPanes::plain(&mut words)?),
+        "list-sessions" | "ls" => Quick::Sessions(ListSessions::plain(&mut words)),
+        "list-windows" | "lsw" => Quick::Windows(ListWindows::plain(&mut words)?),
+        _ => Quick::Send(SendKeys::plain(&mut words)?),
+    };
+    Some(Line { json: words.json, server: words.server, command })
+}
+
+/// The words of a command line: options, each by itself and at most once, then the rest.
+#[derive(Debug, Default)]
+pub(super) struct Words {
+    json: bool,
+    server: ServerChoice,
+    flags: Vec<char>,
+    values: Vec<(char, String)>,
+    long: Vec<&'static str>,
+    rest: Vec<String>,
+}
+
+impl Words {
+    /// Returns whether this option is there.
+    pub(super) fn has(&self, letter: char) -> bool {
+        self.flags.contains(&letter)
+    }
+
+    /// Returns whether this option, a word, is there.
+    pub(super) fn has_long(&self, word: &str) -> bool {
+        self.long.contains(&word)
+    }
+
+    /// Takes this option's value out.
+    pub(super) fn value(&mut self, letter: char) -> Option<String> {
+        let at = self.values.iter().position(|(given, _)| *given == letter)?;
+        Some(self.values.swap_remove(at).1)
+    }
+
+    /// Takes out the words behind the options.
+    pub(super) fn rest(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.rest)
+    }
+
+    /// Reads what stands behind the command. `None`: it is not plain, or wrong.
+    fn fill(&mut self, takes: Takes, mut args: impl Iterator<Item = Option<String>>) -> Option<()> {
+        while let Some(word) = args.next() {
+            let word = word?;
+            if let Some(long) = word.strip_prefix("--") {
+                match takes.words.iter().find(|known| **known == long) {
+                    Some(known) if !self.has_long(known) => self.long.push(known),
+                    None if long == "json" => self.json()?,
+                    _ => return None,
+                }
+            } else if let Some(letters) = word.strip_prefix('-') {
+                let mut letters = letters.chars();
+                let (Some(letter), None) = (letters.next(), letters.next()) else { return None };
+                self.option(takes, letter, &mut args)?;
+            } else if takes.rest == Rest::Nothing || word.is_empty() {
+                return None;
+            } else {
+                self.rest.push(word);
+                for word in args.by_ref() {
+                    self.rest.push(word?);
+                }
+                let is_plain = match takes.rest {
+                    Rest::All => self.rest.iter().all(|word| word != "--"),
+                    Rest::One | Rest::Nothing => self.rest.len() == 1,
+                };
+                return is_plain.then_some(());
+            }
+        }
+        Some(())
+    }
+
+    fn option(&mut self, takes: Takes, letter: char, args: &mut impl Iterator<Item = Option<String>>) -> Option<()> {
+        if takes.flags.contains(letter) {
+            if self.has(letter) {
+                return None;
+            }
+            self.flags.push(letter);
+            return Some(());
+        }
+        let value = args.next()??;
+        if takes.lines.contains(letter) {
+            let digits = value.strip_prefix('-').unwrap_or(&value);
+            if value != "-" && (digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit())) {
+                return None;
+            }
+        } else if takes.values.contains(letter) {
+            if value.is_empty() || value.starts_with('-') {
+                return None;
+            }
+        } else {
+            // The letters are the server's where the command has no such options itself.
+            return if matches!(letter, 'L' | 'S') { self.server(letter == 'S', value) } else { None };
+        }
+        if self.values.iter().any(|(given, _)| *given == letter) {
+            return None;
+        }
+        self.values.push((letter, value));
+        Some(())
+    }
+
+    fn json(&mut self) -> Option<()> {
+        (!std::mem::replace(&mut self.json, true)).then_some(())
+    }
+
+    fn server(&mut self, is_path: bool, value: String) -> Option<()> {
+        let given = if is_path { &mut self.server.path } else { &mut self.server.name };
+        if value.is_empty() || value.starts_with('-') || given.is_some() {
+            return None;
+        }
+        *given = Some(value.into());
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cli::args::{self, Command, Invocation};
+
+    /// Returns all that a plain command line says, as the whole tree of arguments would.
+    fn read_plainly(words: &[&str]) -> Option<String> {
+        let Line { json, server, command } = parse(words.iter().map(OsString::from))?;
+        let command = match command {
+            Quick::Capture(args) => Command::CapturePane(args),
+            Quick::Cursor(args) => Command::Cursor(args),
+            Quick::Display(args) => Command::DisplayMessage(args),
+            Quick::Has(args) => Command::HasSession(args),
+            Quick::Panes(args) => Command::ListPanes(args),
+            Quick::Send(args) => Command::SendKeys(args),
+            Quick::Sessions(args) => Command::ListSessions(args),
+            Quick::Windows(args) => Command::ListWindows(args),
+        };
+        Some(format!("{:?}", Invocation { json, via: None, no_peer: false, server, command }))
+    }
+
+    fn read_by_the_tree(words: &[&str]) -> String {
+        format!("{:?}", args::parse(words.iter().map(OsString::from)).map_err(|error| error.kind()))
+    }
+
+    fn assert_same(words: &[&str]) -> bool {
+        let plainly = read_plainly(words);
+        if let Some(line) = &plainly {
+            assert_eq!(read_by_the_tree(words), format!("Ok({line})"), "{words:?}");
+        }
+        plainly.is_some()
+    }
+
+    #[test]
+    fn plain_lines_mean_what_the_tree_reads() {
+        for line in [
+            "muxtap -S /x capture-pane -p -t %1 -S -10 -E - -J",
+            "muxtap --json -L n capturep -t %1 --verify -e -N",
+            "muxtap send-keys -t %1 -S /x --json C-c -x --json",
+            "muxtap send -t work:1.0 -l -S /x ü",
+            "muxtap send-keys --submit",
+            "/usr/bin/muxtap send-keys --hex -t %1 1b 5b",
+            "muxtap list-panes -L n",
+            "muxtap lsp -s -t 1 -F #{pane_id}",
+            "muxtap list-windows -t 1 --json",
+            "muxtap lsw -a",
+            "muxtap ls -F #{session_name}",
+            "muxtap has -t work",
+            "muxtap display -p",
+            "muxtap display-message -t %1 -p #S",
+            "muxtap cursor -t %1",
+        ] {
+            assert!(assert_same(&line.split(' ').collect::<Vec<_>>()), "{line}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_not_plain_is_left_to_the_tree() {
+        for line in [
+            "muxtap",
+            "muxtap --version",
+            "muxtap --via ssh capture-pane",
+            "muxtap __complete fish",
+            "muxtap capture-pane --help",
+            "muxtap capture-pane -pt %1",
+            "muxtap capture-pane -t",
+            "muxtap capture-pane -t %1 -t %2",
+            "muxtap capture-pane -t -1",
+            "muxtap capture-pane -S x",
+            "muxtap list-panes --watch",
+            "muxtap list-panes -a -t x",
+            "muxtap send-keys -t %1",
+            "muxtap send-keys -t work:* x",
+            "muxtap send-keys -t %group x",
+            "muxtap send-keys -l -",
+            "muxtap send-keys -l -H 1b",
+            "muxtap send-keys a -- b",
+            "muxtap display-message",
+            "muxtap display-message -p a b",
+            "freshell capture-pane",
+        ] {
+            assert_eq!(read_plainly(&line.split(' ').collect::<Vec<_>>()), None, "{line}");
+        }
+        assert!(read_plainly(&["muxtap", "capture-pane", "-t", ""]).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn no_plain_line_means_anything_else_to_the_tree(
+            before in prop::sample::select(vec![&[] as &[_], &["--json"], &["-S", "/x"], &["-L", "n"]]),
+            command in prop::sample::select(vec![
+                "capture-pane", "cursor", "display", "has-session", "list-panes", "ls", "lsw", "send-keys",
+            ]),
+            words in prop::collection::vec(
+                prop::sample::select(vec![
+                    &["-t", "%1"] as &[_], &["-t", "1"], &["-S", "-10"], &["-S", "/x"], &["-L", "n"], &["-E", "-"],
+                    &["-F", "#S"], &["-t"], &["-J"], &["-e"], &["-p"], &["-a"], &["-s"], &["-l"], &["-H"], &["--hex"],
+                    &["--submit"], &["--paste"], &["--literal"], &["--verify"], &["--json"], &["--"], &["-"], &["x"],
+                    &[""], &["ü"], &["-5"],
+                ]),
+                0..4,
+            ),
+        ) {
+            let line: Vec<_> = std::iter::once("muxtap").chain(before.iter().copied()).chain([command])
+                .chain(words.into_iter().flatten().copied()).collect();
+            assert_same(&line);
+        }
+    }
+}
