@@ -167,8 +167,8 @@ impl Server {
                 commands.push(Command::new("select-pane").opt("-t", &id));
             }
             if let Some(zoom) = patch.zoom {
-                // The command toggles: in a window that another pane fills, a first run only unzooms
-                // that pane.
+                // The command toggles: in a window that another pane fills, a first run only
+                // unzooms that pane.
                 let conditions: &[&str] = if zoom {
                     &["#{?window_zoomed_flag,#{?pane_active,,1},}", "#{?window_zoomed_flag,,1}"]
                 } else {

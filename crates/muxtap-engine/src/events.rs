@@ -283,7 +283,7 @@ impl Subscription {
             let id = info.id;
             let ended = info.window_id.is_empty();
             let (start, opened) = from.of(id, ended, since);
-            // The window's name of an ended pane is no longer known.
+            // The window's name of an ended pane is unknown by now.
             let follow = named.contains(&id)
                 || if ended { start.place.is_some_and(|place| !place.ended) } else { self.filter.matches(info) };
             if !follow {

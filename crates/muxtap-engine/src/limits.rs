@@ -128,7 +128,7 @@ pub const PLACES_TOLD: usize = 3;
 /// smallest events.
 pub const TRAIL_STEPS: usize = 64 * 1024;
 /// Steps of all subscriptions together (16 bytes each). Above this limit those of ended
-/// subscriptions are dropped, the oldest first.
+/// subscriptions are dropped, the oldest first, and then half of the growing one's.
 pub const TRAIL_STEPS_ALL: usize = 2 * 1024 * 1024;
 /// Ended subscriptions that a reader can resume; beyond it, the oldest are dropped.
 pub const ENDED_TRAILS: usize = 1024;

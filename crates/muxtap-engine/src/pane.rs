@@ -251,8 +251,8 @@ impl PaneState {
         self.lock().output.begin_generation()
     }
 
-    /// Returns the stream's end and the screen's generation. A resync is valid only if neither
-    /// changed.
+    /// Returns the stream's end and the screen's generation. A resync's reply proves something by
+    /// itself only if neither has changed since the request.
     pub fn revision(&self) -> Revision {
         self.lock().revision()
     }
