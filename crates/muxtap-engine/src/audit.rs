@@ -33,7 +33,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 pub const AUDIT_BYTES: u64 = 10 * 1024 * 1024;
 /// Rotated files that are kept; `audit.jsonl.1` is the newest.
 pub const AUDIT_FILES: usize = 3;
-/// Entries that wait for the disk; beyond it, the newest are lost (and counted).
+/// Entries that wait for the disk; beyond this limit, the newest are lost (and counted).
 const QUEUE: usize = 4096;
 /// How long lines are gathered after one was written.
 const GATHER: Duration = Duration::from_millis(5);

@@ -1,5 +1,5 @@
-//! The environment of a process that follows tmux servers, as the process sees it: what `muxtap
-//! doctor` reports.
+//! The environment of a process that follows tmux servers, seen by the process: the report of
+//! `muxtap doctor`.
 
 use std::{env, path::Path, sync::Arc};
 

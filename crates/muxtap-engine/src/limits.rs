@@ -9,21 +9,21 @@ pub const RING_BYTES: usize = 1024 * 1024;
 pub const BUDGET_BYTES: usize = 512 * 1024 * 1024;
 /// How long an ended pane's output and a finished wait's result are kept.
 pub const KEEP: Duration = Duration::from_secs(600);
-/// Ended panes of a server that stay readable; beyond it, the first to end are dropped.
+/// Ended panes of a server that stay readable; beyond this limit, the first to end are dropped.
 pub const ENDED_PANES: usize = 1024;
-/// Sockets without a server that are watched for one; beyond it, the least recently requested are
-/// forgotten.
+/// Sockets without a server that are watched for one; beyond this limit, the least recently
+/// requested are forgotten.
 pub const IDLE_HOSTS: usize = 16;
 /// Waits that may be open at once.
 pub const OPEN_WAITS: usize = 4096;
 /// Waits that one caller may have open at once.
 pub const CALLER_WAITS: usize = 2048;
-/// Results of ended waits that are kept; beyond it, the oldest are dropped.
+/// Results of ended waits that are kept; beyond this limit, the oldest are dropped.
 pub const ENDED_WAITS: usize = 8192;
-/// Bytes of the results of ended waits; beyond it, the oldest are dropped.
+/// Bytes of the results of ended waits; beyond this limit, the oldest are dropped.
 pub const ENDED_BYTES: usize = 32 * 1024 * 1024;
-/// Runs whose result can be requested by id, including running ones; beyond it, the first to end
-/// are dropped.
+/// Runs whose result can be requested by id, including running ones; beyond this limit, the first
+/// to end are dropped.
 pub const RUNS: usize = 4096;
 /// Pattern sets that are compiled at the same time.
 pub const COMPILING: usize = 2;
@@ -111,7 +111,8 @@ pub const STANDS_BYTES: u64 = 1024 * 1024;
 pub const STANDS_TIME: Duration = Duration::from_millis(500);
 /// Patterns whose last match is remembered for a pane.
 pub const ANSWERED_PATTERNS: usize = 64;
-/// Marks that say when a pane printed what; beyond it, neighbors merge or the oldest go.
+/// Marks of the times at which a pane printed its output; beyond this limit, neighbors merge or the
+/// oldest are dropped.
 pub const OUTPUT_TIMES: usize = 1024;
 /// Bytes at the end of the stream that are searched for its last, unfinished line.
 pub const LAST_LINE_BYTES: u64 = 8 * 1024;
@@ -130,7 +131,7 @@ pub const TRAIL_STEPS: usize = 64 * 1024;
 /// Steps of all subscriptions together (16 bytes each). Above this limit those of ended
 /// subscriptions are dropped, the oldest first, and then half of the growing one's.
 pub const TRAIL_STEPS_ALL: usize = 2 * 1024 * 1024;
-/// Ended subscriptions that a reader can resume; beyond it, the oldest are dropped.
+/// Ended subscriptions that a reader can resume; beyond this limit, the oldest are dropped.
 pub const ENDED_TRAILS: usize = 1024;
 /// Raw bytes of one output event.
 pub const EVENT_BYTES: u64 = 64 * 1024;

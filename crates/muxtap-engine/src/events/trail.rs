@@ -342,7 +342,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is noted and cut, each point that is still known is what it was.
+        /// After any records and truncations, each point that is still known is unchanged.
         #[test]
         fn points_stay_what_they_were(
             moves in proptest::collection::vec((0_u32..4, proptest::option::of((0_u64..9, any::<bool>()))), 0..60),
