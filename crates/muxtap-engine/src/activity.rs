@@ -1,4 +1,4 @@
-//! Notes of what muxtap does with panes, for those who record them: inputs, and waits that end.
+//! Notes of muxtap's activity in panes, for recordings: inputs, and waits that end.
 
 use std::{sync::Arc, time::Instant};
 
@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 
 use super::{Engine, PaneState};
 
-/// Notes that one who listens may be behind.
+/// Notes that a receiver may be behind.
 const BEHIND: usize = 256;
 
 /// An input to a pane, or a wait on it that has ended.
@@ -16,7 +16,7 @@ const BEHIND: usize = 256;
 pub struct Activity {
     /// The pane.
     pub pane: PaneId,
-    /// Its server and engine: every server has a pane `%0`.
+    /// The pane's server and engine; every server has a pane `%0`.
     pub epoch: Epoch,
     /// When it was noted.
     pub at: Instant,
@@ -27,9 +27,9 @@ pub struct Activity {
 /// The kinds of activity.
 #[derive(Clone, Debug)]
 pub enum Deed {
-    /// Input is about to be typed: another note says what became of it.
+    /// Input is about to be typed; another note reports its outcome.
     Begun,
-    /// Input was typed. `None`: into a terminal that does not show it.
+    /// Input was typed: these bytes, or `None` for a terminal that does not echo.
     Input(Option<Vec<u8>>),
     /// Input was not typed.
     Refused,
@@ -37,17 +37,17 @@ pub enum Deed {
     Waited(WaitOutcome, Vec<String>),
 }
 
-/// The channel of activities.
+/// Creates the channel of activities.
 pub(super) fn channel() -> broadcast::Sender<Arc<Activity>> {
     broadcast::Sender::new(BEHIND)
 }
 
-/// An input that is typed. Dropped, it is noted what became of it.
+/// An input that is being typed. Dropping it notes the outcome.
 pub(super) struct BegunInput<'a> {
     engine: &'a Engine,
     pane: &'a PaneState,
     at: Instant,
-    /// What was typed, where it was.
+    /// The outcome: [`Deed::Input`] once the input was typed.
     pub(super) deed: Deed,
 }
 
@@ -59,30 +59,31 @@ impl Drop for BegunInput<'_> {
 }
 
 impl Engine {
-    /// Notes that an input begins: who sees the pane's end before its outcome knows that there is one to come.
+    /// Notes that an input begins. A receiver that sees the pane's end first thereby knows that the
+    /// input's outcome is still to come.
     pub(super) fn begin_input<'a>(&'a self, pane: &'a PaneState) -> BegunInput<'a> {
         let at = Instant::now();
         self.note_activity(pane, at, || Deed::Begun);
         BegunInput { engine: self, pane, at, deed: Deed::Refused }
     }
 
-    /// Returns the activities from now on, in all panes.
+    /// Returns a receiver of all later activities, in all panes.
     pub fn activities(&self) -> broadcast::Receiver<Arc<Activity>> {
         self.shared.activity.subscribe()
     }
 
-    /// Whether somebody listens to activities.
+    /// Returns whether there is a receiver of activities.
     pub(super) fn notes_activities(&self) -> bool {
         self.shared.activity.receiver_count() > 0
     }
 
-    /// Notes an activity where somebody listens.
+    /// Notes an activity if there is a receiver.
     pub(super) fn note_activity(&self, pane: &PaneState, at: Instant, deed: impl FnOnce() -> Deed) {
         if !self.notes_activities() {
             return;
         }
         let note = Activity { pane: pane.id(), epoch: pane.epoch(), at, deed: deed() };
-        // Whoever listened may have gone just now.
+        // The last receiver may have gone just now.
         let _ = self.shared.activity.send(Arc::new(note));
     }
 }

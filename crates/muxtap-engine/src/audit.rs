@@ -1,11 +1,13 @@
-//! The audit log: one JSON object a line for everything that changed a terminal, or was refused.
+//! The audit log: one line with a JSON object for each action that changed a terminal or was
+//! refused.
 //!
-//! The file is the user's alone (0600) and is rotated when it is full. A thread of its own writes
-//! it, so that a disk that hangs delays no caller. What cannot be written is counted and logged,
-//! and hinders nobody.
+//! Only the user can access the file (0600). It is rotated when it is full. A separate thread
+//! writes it, so a hanging disk delays no caller. Entries that cannot be written are counted and
+//! logged, and block no request.
 //!
-//! Typed text is not in it, but a keyed hash of that: a bare one would tell whoever reads the log
-//! a short password, by trying. The key is a file beside the log (`audit.jsonl.key`).
+//! The log contains a keyed hash of typed text instead of the text: with a plain hash, a reader of
+//! the log could find a short password by trial. The key is a file beside the log
+//! (`audit.jsonl.key`).
 
 use std::{
     fmt::Write as _,
@@ -29,38 +31,40 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 /// Size at which the file is rotated, unless configured otherwise.
 pub const AUDIT_BYTES: u64 = 10 * 1024 * 1024;
-/// Rotated files that are kept: `audit.jsonl.1` is the youngest.
+/// Rotated files that are kept; `audit.jsonl.1` is the newest.
 pub const AUDIT_FILES: usize = 3;
-/// Entries that wait for the disk; of more, the newest are lost (and counted).
+/// Entries that wait for the disk; beyond this limit, the newest are lost (and counted).
 const QUEUE: usize = 4096;
-/// How long lines gather that follow on one that was written.
+/// How long lines are gathered after one was written.
 const GATHER: Duration = Duration::from_millis(5);
-/// Bytes of lines that are written at once.
+/// Bytes of lines that are written in one call.
 const BATCH_BYTES: usize = 256 * 1024;
-/// Refused actions that are recorded at once; whoever may change nothing must not push out the records of changes.
+/// Refused actions that are recorded in a burst. A caller without permission to change anything
+/// must not displace the records of changes.
 const REFUSED: u32 = 256;
-/// After them, the time in which one more is recorded; the others are counted in its line.
+/// The interval at which further refused actions are recorded; each record counts those omitted
+/// before it.
 const REFUSED_PACE: Duration = Duration::from_secs(10);
-/// Bytes of a target that are recorded.
+/// Recorded bytes of a target.
 const TARGET_BYTES: usize = 1024;
 /// Random bytes of the key.
 const KEY_BYTES: usize = 32;
-/// The longest key's file that is read, in bytes: longer ones hold no key.
+/// The largest key file that is read, in bytes; a larger file contains no key.
 const KEY_FILE_BYTES: u64 = 4096;
-/// How long the disk may take when the log is closed.
+/// Time that the disk may take when the log is closed.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// A record of one action.
 #[derive(Serialize)]
 pub struct Entry<'a> {
-    /// The face the caller came by.
+    /// The interface through which the caller came.
     pub face: &'a str,
-    /// The caller.
+    /// The caller's process or address, as far as it is known.
     pub who: &'a str,
-    /// What let a caller over TCP in: `token`, `page` or `device`.
+    /// The credential of a caller over TCP: `token`, `page` or `device`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<&'a str>,
-    /// The tmux server's socket; empty for an action that belongs to none.
+    /// The tmux server's socket; empty for an action that belongs to no server.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub server: &'a str,
     /// The target as it was given.
@@ -73,10 +77,10 @@ pub struct Entry<'a> {
     pub action: &'a str,
     /// `ok`, an error's code, or `abandoned` when the caller left before the result was known.
     pub result: &'a str,
-    /// How many bytes were typed.
+    /// The number of typed bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
-    /// HMAC-SHA-256 of those bytes, by the key beside the log.
+    /// HMAC-SHA-256 of the typed bytes, with the key beside the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hmac: Option<String>,
     /// How long the action took, in milliseconds.
@@ -88,7 +92,7 @@ struct Stamped<'a> {
     at: String,
     #[serde(flatten)]
     entry: &'a Entry<'a>,
-    /// How many refused actions before this one have no line.
+    /// The number of refused actions before this one that have no line.
     #[serde(skip_serializing_if = "is_zero")]
     omitted: u64,
 }
@@ -98,12 +102,14 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Limits how many refused actions an audit log records: a caller that may change nothing could rotate it otherwise.
+/// Limits how many refused actions an audit log records. Otherwise a caller without permission to
+/// change anything could rotate the log.
 #[derive(Debug, Default)]
 pub struct Refusals(Mutex<(Option<Instant>, u64)>);
 
 impl Refusals {
-    /// Returns whether a refused action is recorded now, and how many before it were not.
+    /// Returns whether to record a refused action now: the number of unrecorded ones before it, or
+    /// `None`.
     pub fn record(&self) -> Option<u64> {
         self.record_at(Instant::now())
     }
@@ -120,7 +126,7 @@ impl Refusals {
         Some(std::mem::take(omitted))
     }
 
-    /// Whether an error with this code says that the caller may not do what was asked.
+    /// Returns whether an error code means that the caller lacks permission for the request.
     pub fn is_refusal(code: &str) -> bool {
         [ErrorCode::ReadOnly.as_str(), ErrorCode::Unauthorized.as_str()].contains(&code)
     }
@@ -131,8 +137,8 @@ impl Refusals {
 pub struct AuditKey(Hmac<Sha256>);
 
 impl AuditKey {
-    /// Reads the key of the log at this path. Errors: `CONFLICT` where there is none, or it is open to
-    /// others; `UNAUTHORIZED` where somebody else put it there.
+    /// Reads the key of the log at this path. Errors: `CONFLICT` if the key is missing, malformed
+    /// or accessible to others; `UNAUTHORIZED` if the file is another user's.
     pub fn of(log: &Path) -> Result<Self> {
         let path = key_file(log);
         let refuse_as = |code, why: &str| Error::new(code, format!("the audit log's key, {}, {why}", path.display()));
@@ -149,7 +155,7 @@ impl AuditKey {
         key.map(Self).ok_or_else(|| refuse(&format!("holds no key ({} hexadecimal digits): remove it", 2 * KEY_BYTES)))
     }
 
-    /// Reads the key, after making one where there is none.
+    /// Reads the key, and creates it first if it is missing.
     fn of_or_new(log: &Path) -> Result<Self> {
         let path = key_file(log);
         if fs::symlink_metadata(&path).is_err() {
@@ -163,7 +169,7 @@ impl AuditKey {
         Self::of(log)
     }
 
-    /// Returns the keyed hash of what was typed, as the log has it.
+    /// Returns the keyed hash of typed input, in the log's format.
     pub fn hash(&self, typed: &[u8]) -> String {
         let mut mac = self.0.clone();
         mac.update(typed);
@@ -171,12 +177,12 @@ impl AuditKey {
     }
 }
 
-/// Returns the file of the key of the log at this path.
+/// Returns the path of the key file of the log at this path.
 pub fn key_file(log: &Path) -> PathBuf {
     with_suffix(log, ".key")
 }
 
-/// Returns the files of the log at this path, from the oldest to the one that is written.
+/// Returns the files of the log at this path, from the oldest to the current one.
 pub fn log_files(log: &Path) -> Vec<PathBuf> {
     let old = (1..=AUDIT_FILES).rev().map(|number| with_suffix(log, &format!(".{number}")));
     old.chain([log.to_owned()]).collect()
@@ -203,7 +209,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     Some(digits.chunks(2).map(byte).collect())
 }
 
-/// The open log, and the key of its hashes.
+/// The open log, with the key of its hashes.
 #[derive(Debug)]
 pub struct Audit {
     key: AuditKey,
@@ -211,8 +217,8 @@ pub struct Audit {
     refusals: Refusals,
 }
 
-/// A log of JSON objects, one a line, in a file of the user's alone that is rotated when it is full. Dropping it
-/// writes what waits.
+/// A log with one JSON object per line, in a file that only the user can access and that is rotated
+/// when it is full. Dropping the log writes its queued lines.
 #[derive(Debug)]
 pub struct LineLog {
     queue: Option<mpsc::SyncSender<Vec<u8>>>,
@@ -220,20 +226,20 @@ pub struct LineLog {
 }
 
 impl Audit {
-    /// Opens the log and its key, or creates them. Errors: `CONFLICT` where one of the files is open to
-    /// others or cannot be written; `UNAUTHORIZED` where somebody else put one there.
+    /// Opens the log and its key, or creates them. Errors: `CONFLICT` if one of the files is
+    /// accessible to others or cannot be written; `UNAUTHORIZED` if one is another user's.
     pub fn open(path: &Path, most: u64) -> Result<Self> {
         let log = LineLog::open(path, most)?;
-        // Behind the log's lock: no two processes make a key.
+        // The log's lock is held by now, so no two processes create a key.
         Ok(Self { key: AuditKey::of_or_new(path)?, log, refusals: Refusals::default() })
     }
 
-    /// Returns the key of its hashes.
+    /// Returns the key of the log's hashes.
     pub fn key(&self) -> &AuditKey {
         &self.key
     }
 
-    /// Adds an entry. Of many refused actions it counts most, instead of recording each.
+    /// Adds an entry. Beyond a limit, refused actions are counted instead of recorded.
     pub fn record(&self, entry: &Entry<'_>) {
         let is_refused = Refusals::is_refusal(entry.result);
         let Some(omitted) = (if is_refused { self.refusals.record() } else { Some(0) }) else {
@@ -249,21 +255,22 @@ impl Audit {
     }
 }
 
-/// Returns a text, cut to so many bytes at the end of a character.
+/// Returns a text cut to at most this many bytes, at the end of a character.
 pub(crate) fn shortened(text: &str, most: usize) -> &str {
     let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).filter(|end| *end < text.len());
     end.and_then(|end| text.get(..end)).unwrap_or(text)
 }
 
-/// Returns the time of day as the log has it.
+/// Returns the current time in the log's format.
 pub fn timestamp() -> String {
     let at = OffsetDateTime::now_utc();
     at.replace_millisecond(at.millisecond()).unwrap_or(at).format(&Rfc3339).unwrap_or_default()
 }
 
 impl LineLog {
-    /// Opens the log, or creates it; at `most` bytes it is rotated. Errors: `CONFLICT` where it is open to others or
-    /// cannot be written; `UNAUTHORIZED` where somebody else put it, or a rotated one, there.
+    /// Opens or creates the log, which is rotated at `most` bytes. Errors: `CONFLICT` if the log is
+    /// accessible to others or cannot be written; `UNAUTHORIZED` if it or a rotated file is another
+    /// user's.
     pub fn open(path: &Path, most: u64) -> Result<Self> {
         let file = LogFile::check_rotated(path).and_then(|()| LogFile::open(path, most)).map_err(|error| {
             let code =
@@ -282,7 +289,7 @@ impl LineLog {
         Ok(Self { queue: Some(queue), written: Mutex::new(written) })
     }
 
-    /// Adds a line. It waits for nothing: a line for which there is no place is lost, and counted.
+    /// Adds a line without waiting. If the queue is full, the line is lost and counted.
     pub fn write(&self, entry: &impl Serialize) {
         let Ok(mut line) = serde_json::to_vec(entry) else { return };
         line.push(b'\n');
@@ -300,8 +307,8 @@ impl Drop for LineLog {
     }
 }
 
-/// Writes lines, all that wait at once: a program that asks a thousand times a second costs no write and no wake-up
-/// for each.
+/// Writes lines, all queued ones at once: a program with a thousand requests per second does not
+/// cost a write and a wake-up for each.
 fn write_all(mut file: LogFile, lines: &mpsc::Receiver<Vec<u8>>) {
     let (mut failing, mut next) = (false, None);
     while let Some(first) = next.take().or_else(|| lines.recv().ok()) {
@@ -317,7 +324,7 @@ fn write_all(mut file: LogFile, lines: &mpsc::Receiver<Vec<u8>>) {
             batch.push(line);
         }
         let written = file.write(&batch.concat());
-        // Of a disk that is nearly full each line has what is left.
+        // On a nearly full disk, each line may use the space that is left.
         let each = if written.is_err() { &batch[..] } else { &[] };
         for line in each {
             match file.write(line) {
@@ -332,7 +339,7 @@ fn write_all(mut file: LogFile, lines: &mpsc::Receiver<Vec<u8>>) {
         }
         failing &= written.is_err();
         if next.is_none() {
-            // Senders wake nobody meanwhile: what they send gathers.
+            // Senders cause no wake-ups meanwhile: their lines are gathered.
             std::thread::sleep(GATHER);
         }
     }
@@ -357,25 +364,25 @@ impl LogFile {
             FileError::Io(error) => FileError::Io(error),
         })?;
         let found = file.metadata().map_err(FileError::Io)?;
-        // Two processes that rotate one file would throw away each other's lines.
+        // Two processes that rotate one file would destroy each other's lines.
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| FileError::Open("another muxtap writes it: audit_file names another place".into()))?;
         Ok(Self { path: path.to_owned(), length: found.len(), file, most })
     }
 
-    /// Checks that nobody else's file is in the place of a rotated one.
+    /// Checks that no other user's file takes the place of a rotated one.
     fn check_rotated(path: &Path) -> Result<(), FileError> {
         for old in log_files(path).into_iter().filter(|old| old != path) {
             match files::open_private(&old, OFlags::RDONLY, OpenToOthers::Kept) {
                 Err(FileError::Foreign(why)) => return Err(FileError::Foreign(format!("{} {why}", old.display()))),
-                // One that is missing, or that cannot be read, is in nobody's way.
+                // A missing or unreadable file does not prevent rotation.
                 Ok(_) | Err(FileError::Open(_) | FileError::Io(_)) => {}
             }
         }
         Ok(())
     }
 
-    /// Returns whether so many bytes can be added before it is rotated.
+    /// Returns whether this many bytes fit before the file is rotated.
     fn has_room(&self, bytes: usize) -> bool {
         self.length + bytes as u64 <= self.most
     }
@@ -384,13 +391,13 @@ impl LogFile {
         let full = self.length > 0 && !self.has_room(line.len());
         if full && let Err(error) = self.turn() {
             tracing::warn!("cannot turn the audit log {}: {error}; it grows on", self.path.display());
-            // Rotation is tried again when as much has been written once more.
+            // Rotation is tried again once `most` more bytes have been written.
             self.length = 0;
         }
         let before = self.file.metadata()?.len();
         let written = self.file.write_all(line);
         if written.is_err() {
-            // A full disk takes half a line: that half must not spoil the next one.
+            // A full disk accepts half a line, which must not corrupt the next one.
             let _ = self.file.set_len(before);
         } else {
             self.length += line.len() as u64;
@@ -398,7 +405,7 @@ impl LogFile {
         written
     }
 
-    /// Rotates the files: this one becomes the youngest old one, the oldest goes.
+    /// Rotates the files: the current one becomes the newest old one, and the oldest is removed.
     fn turn(&mut self) -> io::Result<()> {
         Self::check_rotated(&self.path)?;
         let old = |number: usize| with_suffix(&self.path, &format!(".{number}"));
@@ -464,7 +471,7 @@ mod tests {
         assert!(fs::metadata(&path).unwrap().len() <= 4096);
     }
 
-    /// S4: whoever is refused again and again pushes out no record of a change.
+    /// S4: repeatedly refused callers displace no record of a change.
     #[test]
     fn refused_actions_do_not_rotate_the_log_and_a_long_target_is_cut() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What callers are allowed to do, and the record of what they did.
+//! Permissions of callers, and the record of their actions.
 
 use std::{sync::OnceLock, time::Instant};
 
@@ -19,18 +19,18 @@ pub(super) struct AuditScope<'a> {
 }
 
 impl Engine {
-    /// Returns a handle of the same engine for a caller who may only look, whatever this muxtap allows.
+    /// Returns a read-only handle of the same engine, whatever this muxtap allows.
     pub fn reading_only(&self) -> Self {
         Self { reads_only: true, ..self.clone() }
     }
 
-    /// Returns the tiers that this handle's caller has.
+    /// Returns the tiers that the handle's caller has.
     pub fn tiers(&self) -> impl Iterator<Item = Tier> {
         Tier::ALL.into_iter().filter(|tier| self.check_tier(*tier).is_ok())
     }
 
-    /// Authorizes an action of this tier. Error: `READ_ONLY` where it is not allowed, which is
-    /// recorded.
+    /// Authorizes an action of this tier. Error: `READ_ONLY` if the tier is not allowed; the
+    /// refusal is recorded.
     pub fn authorize(&self, tier: Tier) -> Result<()> {
         self.check_tier(tier).inspect_err(|refused| self.record(tier.as_str(), refused.code.as_str()))
     }
@@ -40,7 +40,7 @@ impl Engine {
         self.record_about(action, "", result);
     }
 
-    /// Records an action on something that is no part of a tmux server.
+    /// Records an action on something outside a tmux server.
     pub fn record_about(&self, action: &str, target: &str, result: &str) {
         let Some(audit) = &self.shared.options.audit else { return };
         let Caller { face, who, principal } = self.caller();
@@ -49,8 +49,8 @@ impl Engine {
         audit.record(&Entry { face, who, by, server, target, pane, action, result, bytes, hmac, ms: 0 });
     }
 
-    /// Begins the record of a change that another host's muxtap is asked for. Where the caller goes away before it is
-    /// answered the record says `abandoned`.
+    /// Begins the record of a change that is requested from another host's muxtap. If the caller
+    /// disconnects before the response, the record says `abandoned`.
     pub fn record_elsewhere(&self, action: &str, host: &str) -> RecordElsewhere {
         RecordElsewhere { engine: self.clone(), action: action.into(), host: host.into(), finished: false }
     }
@@ -69,7 +69,8 @@ impl Engine {
         ))
     }
 
-    /// Authorizes a change to tmux and begins its record. Error: `READ_ONLY`, which is recorded.
+    /// Authorizes a change to tmux and begins its record. Error: `READ_ONLY`; the refusal is
+    /// recorded.
     pub(super) fn audit<'a>(&'a self, operation: Operation, host: &'a Host, target: &'a str) -> Result<AuditScope<'a>> {
         let resolved = OnceLock::new();
         let audit = AuditScope {
@@ -98,7 +99,7 @@ pub struct RecordElsewhere {
 }
 
 impl RecordElsewhere {
-    /// Writes the record with this result.
+    /// Writes the record with this result: `ok` or an error's code.
     pub fn finish(&mut self, result: &str) {
         self.finished = true;
         self.engine.record_about(&self.action, &format!("{}/", self.host), result);
@@ -125,7 +126,7 @@ impl AuditScope<'_> {
 
     /// Adds the id of the pane, window or session that the target resolved to.
     pub(super) fn resolved(&self, id: impl std::fmt::Display) {
-        // The first one counts: it is what the caller named.
+        // The first id counts: the one that the caller named.
         let _ = self.resolved.set(id.to_string());
     }
 
@@ -157,7 +158,7 @@ impl AuditScope<'_> {
 }
 
 impl Drop for AuditScope<'_> {
-    /// Records a change whose caller has gone. It may have been done.
+    /// Records a change whose caller has disconnected. The change may have been made.
     fn drop(&mut self) {
         if !self.finished {
             self.record("abandoned");

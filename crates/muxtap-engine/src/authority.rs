@@ -1,12 +1,12 @@
-//! Callers, and what each may choose for the user whose daemon this is.
+//! Callers, and what each may choose for the user who owns the daemon.
 //!
-//! Whoever may choose what muxtap connects to, starts, reads or remembers, chooses for the user: a
-//! server that is named by its socket's path is sent messages, a host that is added by its command
-//! runs it. So only the user may: on the daemon's own Unix socket, or in the configuration. All other
-//! callers name what is known already ([`Engine::check_server`], [`Engine::check_user`]).
+//! The choice of what muxtap connects to, starts, reads or remembers is the user's: a server named
+//! by its socket's path receives messages, and a host added by its command runs that command. So
+//! only the user may make it, on the daemon's own Unix socket or in the configuration. All other
+//! callers can only name what is already known ([`Engine::check_server`], [`Engine::check_user`]).
 //!
-//! What a caller made is its own ([`Principal`]): another caller may end it with the tier `kill` alone
-//! ([`Engine::check_owner`]).
+//! What a caller created is its own ([`Principal`]): another caller may end it only with the tier
+//! `kill` ([`Engine::check_owner`]).
 
 use std::{
     path::Path,
@@ -25,48 +25,48 @@ use super::{Engine, handles::socket_dir};
 /// A caller of the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Caller {
-    /// The face the caller came by: `unix`, `http`, `mcp` and so on.
+    /// The interface through which the caller came: `unix`, `http`, `mcp` and so on.
     pub face: &'static str,
-    /// The process or address behind the face, as far as it is known.
+    /// The caller's process or address, as far as it is known.
     pub who: String,
-    /// For whom the caller speaks.
+    /// The principal for which the caller speaks.
     pub principal: Principal,
 }
 
-/// For whom a caller speaks.
+/// The party for which a caller speaks, and which owns what the caller creates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {
-    /// The program that the engine is part of.
+    /// The program that contains the engine.
     Engine,
-    /// The user with this id, on the daemon's Unix socket: the daemon's own, or root.
+    /// The user with this id, on the daemon's Unix socket: the daemon's own user, or root.
     User(u32),
-    /// Whoever has the daemon's token, over TCP.
+    /// A holder of the daemon's token, over TCP.
     Token,
-    /// A browser, by the hash of its cookie.
+    /// A browser, identified by the hash of its cookie.
     Page(Arc<str>),
-    /// A device that has logged in, by its id.
+    /// A logged-in device, identified by its id.
     Device(Arc<str>),
-    /// A session of MCP, by its number.
+    /// An MCP session, identified by its number.
     Agent {
-        /// Its number; no two sessions have one.
+        /// The session's number, which no other session has.
         session: u64,
-        /// The server that the user chose for it when it began.
+        /// The server that the user chose for the session when it began.
         server: Option<Arc<Path>>,
     },
-    /// A client of an interface that lets in who it likes: the bridge, another program's router.
+    /// A client of an interface with its own admission: the bridge, or another program's router.
     Guest,
 }
 
 impl Default for Caller {
-    /// Returns the engine's owner.
+    /// Returns the program that contains the engine.
     fn default() -> Self {
         Self { face: "engine", who: String::new(), principal: Principal::Engine }
     }
 }
 
 impl Caller {
-    /// Returns the caller for which this one counts in limits: addresses of one machine are one, and so are
-    /// all sessions of MCP of one client.
+    /// Returns the caller to which limits count this one: the addresses of one machine count as one
+    /// caller, as do all MCP sessions of one client.
     pub(super) fn counted(&self) -> Self {
         let principal = match &self.principal {
             Principal::Agent { .. } => Principal::Agent { session: 0, server: None },
@@ -77,13 +77,13 @@ impl Caller {
 }
 
 impl Principal {
-    /// Returns a session of MCP that was not there before. `server`: the one that the user chose for it.
+    /// Creates the principal of a new MCP session. `server`: the server that the user chose for it.
     pub fn agent(server: Option<&Path>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self::Agent { session: NEXT.fetch_add(1, Ordering::Relaxed), server: server.map(Arc::from) }
     }
 
-    /// Returns what let a caller over TCP in.
+    /// Returns the credential of a caller over TCP: `token`, `page` or `device`.
     pub fn login(&self) -> Option<&'static str> {
         match self {
             Self::Token => Some("token"),
@@ -93,31 +93,31 @@ impl Principal {
         }
     }
 
-    /// Whether this is the user, and not somebody whom the user lets in.
+    /// Returns whether this is the user, not a party that the user admits.
     pub fn is_user(&self) -> bool {
         matches!(self, Self::Engine | Self::User(_))
     }
 }
 
 impl Engine {
-    /// Returns a handle of the same engine for this caller. Its requests are counted and recorded
-    /// as the caller's own.
+    /// Returns a handle of the same engine for this caller. The handle's requests are counted and
+    /// recorded as the caller's own.
     pub fn with_caller(&self, caller: Caller) -> Self {
         Self { shared: self.shared.clone(), caller: Arc::new(caller), reads_only: self.reads_only }
     }
 
-    /// Returns a handle of the same engine for the same caller, by another face.
+    /// Returns a handle of the same engine for the same caller, through another interface.
     pub fn by_face(&self, face: &'static str) -> Self {
         self.with_caller(Caller { face, ..self.caller().clone() })
     }
 
-    /// Returns the caller of this handle.
+    /// Returns the handle's caller.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// Checks that the caller is the user. `what`: what only the user does, as in `adding a host`.
-    /// Error: `UNAUTHORIZED`.
+    /// Checks that the caller is the user. `what`: the action reserved for the user, such as
+    /// `adding a host`. `instead`: the way out for other callers. Error: `UNAUTHORIZED`.
     pub fn check_user(&self, what: &str, instead: &str) -> Result<()> {
         if self.caller.principal.is_user() {
             return Ok(());
@@ -125,9 +125,9 @@ impl Engine {
         Err(Error::new(ErrorCode::Unauthorized, format!("{what} is for callers on the daemon's own socket; {instead}")))
     }
 
-    /// Checks that the caller may name the server with this address. The user names any. Others name
-    /// servers that are known: followed, configured, or in the folder of the user's tmux. Error:
-    /// `UNAUTHORIZED`.
+    /// Checks that the caller may name the server with this address. The user may name any server.
+    /// Others may name known servers (followed, configured, or in the directory of the user's
+    /// tmux), and an MCP session also the server that the user chose for it. Error: `UNAUTHORIZED`.
     pub(super) fn check_server(&self, address: &Path) -> Result<()> {
         if self.caller.principal.is_user() || self.knows_server(address) {
             return Ok(());
@@ -152,7 +152,7 @@ impl Engine {
             return true;
         }
         match Address::parse(address) {
-            // On another host a name leads into the folder of its user's tmux, too.
+            // On another host, too, a name refers to the directory of the user's tmux.
             Ok(Address::Elsewhere(_, socket)) => !socket.contains('/'),
             Ok(Address::Here(path)) => {
                 let foreign = &self.shared.options.program.foreign;
@@ -164,8 +164,8 @@ impl Engine {
         }
     }
 
-    /// Checks that the caller may end what `owner` has made: the owner, the user, and those who may kill. Error:
-    /// `READ_ONLY`, which is recorded.
+    /// Checks that the caller may end what `owner` created: as the owner, as the user, or with the
+    /// tier `kill`. Error: `READ_ONLY`; the refusal is recorded.
     pub fn check_owner(&self, owner: &Principal, what: &str) -> Result<()> {
         if self.owns(owner) || self.caller.principal.is_user() {
             return Ok(());
@@ -175,7 +175,7 @@ impl Engine {
         })
     }
 
-    /// Whether the caller is the one who has made what belongs to `owner`.
+    /// Returns whether the caller is this owner.
     pub(crate) fn owns(&self, owner: &Principal) -> bool {
         self.caller.principal == *owner
     }

@@ -21,7 +21,8 @@ impl Server {
         self.kill_pane_as(Operation::KillPane, target).await
     }
 
-    /// Kills a pane that the caller itself has made: who may make it may close it.
+    /// Kills a pane that the caller itself created: the permission to create a pane includes
+    /// closing it.
     pub(crate) async fn kill_own_pane(&self, target: &str) -> Result<()> {
         self.kill_pane_as(Operation::KillOwnPane, target).await
     }
@@ -39,7 +40,7 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Kills a window, in every session that links it, and what runs in its panes.
+    /// Kills a window, in every session that links it, and the programs in its panes.
     ///
     /// Errors: `NOT_FOUND`, `AMBIGUOUS_TARGET`, `READ_ONLY`, `TMUX_UNAVAILABLE`.
     ///
@@ -122,7 +123,8 @@ impl Server {
                 commands.push(Command::new("rename-window").opt("-t", &window).end_of_flags().arg(literal(name)));
             }
             if patch.width.is_some() || patch.height.is_some() {
-                // Never by the global option `window-size manual` (F31).
+                // The size is set per window, never by the global option `window-size manual`
+                // (F31).
                 commands.push(sized(Command::new("resize-window").opt("-t", &window), patch));
             }
             if let Some(layout) = &patch.layout {
@@ -130,7 +132,7 @@ impl Server {
                 commands.push(Command::new("select-layout").opt("-t", &window).end_of_flags().arg(layout));
             }
             if patch.select {
-                // In this session: others may link the window.
+                // In this session, since others may link the window.
                 commands.push(Command::new("select-window").opt("-t", format!("{}:{window}", row.session)));
             }
             if commands.is_empty() {
@@ -142,7 +144,7 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Changes a pane: its title, size, program and mode, and whether it is active or fills its window.
+    /// Changes a pane: its title, size, program and mode, and whether it is active or zoomed.
     pub async fn patch_pane(&self, target: &str, patch: &PatchRequest) -> Result<()> {
         let host = &self.host;
         let audit = self.engine.audit(Operation::of_pane_patch(patch), host, target)?;
@@ -165,7 +167,8 @@ impl Server {
                 commands.push(Command::new("select-pane").opt("-t", &id));
             }
             if let Some(zoom) = patch.zoom {
-                // The command toggles. Of a window that another pane fills it makes one with all its panes.
+                // The command toggles: in a window that another pane fills, a first run only
+                // unzooms that pane.
                 let conditions: &[&str] = if zoom {
                     &["#{?window_zoomed_flag,#{?pane_active,,1},}", "#{?window_zoomed_flag,,1}"]
                 } else {
@@ -202,7 +205,7 @@ impl Server {
 }
 
 impl Server {
-    /// Returns the server's version, as far as it is known.
+    /// Returns the server's version, or [`Version::UNKNOWN`] without a connection.
     fn version(&self) -> Version {
         match self.host.server().state() {
             LinkState::Connected(identity) => identity.version,
@@ -210,7 +213,8 @@ impl Server {
         }
     }
 
-    /// Returns the commands that end the zoom of these windows, where the server would die with it (N89).
+    /// Returns the commands that unzoom these windows, if the server would crash at their end while
+    /// zoomed (N89).
     fn unzoomed(&self, windows: impl IntoIterator<Item = WindowId>) -> Vec<Command> {
         if !self.version().dies_with_zoomed_windows() {
             return Vec::new();
@@ -223,10 +227,11 @@ impl Server {
         windows.into_iter().map(unzoom).collect()
     }
 
-    /// Error: `INVALID_ARGUMENT` for what is no layout. 3.3a would crash at it (N90).
+    /// Checks a layout, at which 3.3a would crash if it is invalid (N90). Error:
+    /// `INVALID_ARGUMENT`.
     fn check_layout(&self, layout: &str) -> Result<()> {
         let version = self.version();
-        // 3.8 writes layouts as JSON.
+        // tmux 3.8 writes layouts as JSON.
         let is_json =
             layout.starts_with('{') && version >= Version { major: 3, minor: 8, suffix: None, is_preview: false };
         if version.knows_layout(layout) || is_json || Layout::parse(layout.as_bytes()).is_ok() {
@@ -246,7 +251,7 @@ fn sized(command: Command, patch: &PatchRequest) -> Command {
     })
 }
 
-/// Refuses fields that do not apply.
+/// Rejects fields that do not apply.
 fn only(patch: &PatchRequest, what: &str, fields: &[&str]) -> Result<()> {
     for (given, field) in [
         (patch.name.is_some(), "name"),

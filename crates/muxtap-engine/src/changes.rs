@@ -1,25 +1,26 @@
-//! Changes of what an engine follows, and of who waits.
+//! Notifications of changes to what an engine follows, and to its open waits.
 
 use muxtap_api::Event;
 use tokio::sync::{broadcast, watch};
 
 use super::Engine;
 
-/// Notifies of what [`Engine::servers`] and [`Engine::waits`] show: servers that come and go, their
-/// sessions, windows and panes, and waits that begin and end.
+/// Notifies of changes to what [`Engine::servers`] and [`Engine::waits`] return: servers that
+/// appear and disappear, their sessions, windows and panes, and waits that begin and end.
 pub struct Changes {
     engine: Engine,
     events: broadcast::Receiver<(std::sync::Arc<std::path::Path>, Event)>,
     waits: watch::Receiver<u64>,
 }
 
-/// Notifies of what a list of panes shows: panes, their titles, and agents in them.
+/// Notifies of changes to what a list of panes shows: panes, their titles, and agents in them.
 pub struct PaneChanges {
     events: broadcast::Receiver<(std::sync::Arc<std::path::Path>, Event)>,
 }
 
 impl PaneChanges {
-    /// Resolves when something has changed since the last call. `None`: the engine has gone. Cancel safe.
+    /// Resolves when something has changed since the last call; `None` once the engine has gone.
+    /// Cancel safe.
     pub async fn next(&mut self) -> Option<()> {
         loop {
             match self.events.recv().await {
@@ -29,7 +30,7 @@ impl PaneChanges {
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
         }
-        // One look shows all of what came together.
+        // One call covers all changes that arrived together.
         while !matches!(
             self.events.try_recv(),
             Err(broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed)
@@ -39,12 +40,12 @@ impl PaneChanges {
 }
 
 impl Engine {
-    /// Returns the changes from now on.
+    /// Returns a receiver of all later changes.
     pub fn changes(&self) -> Changes {
         Changes { engine: self.clone(), events: self.shared.events.subscribe(), waits: self.shared.waits.changes() }
     }
 
-    /// Returns the changes of panes from now on.
+    /// Returns a receiver of all later changes to panes.
     pub fn pane_changes(&self) -> PaneChanges {
         PaneChanges { events: self.shared.events.subscribe() }
     }
@@ -56,7 +57,7 @@ impl Engine {
 }
 
 impl Changes {
-    /// Resolves when something has changed since the last call. `None`: the engine stops.
+    /// Resolves when something has changed since the last call; `None` when the engine stops.
     /// Cancel safe.
     pub async fn next(&mut self) -> Option<()> {
         loop {
@@ -74,7 +75,7 @@ impl Changes {
         Some(())
     }
 
-    /// Forgets what has changed until now: the caller looks at all of it next.
+    /// Forgets all changes so far, for a caller that looks at everything next.
     pub fn forget(&mut self) {
         while !matches!(
             self.events.try_recv(),
@@ -84,7 +85,7 @@ impl Changes {
     }
 }
 
-/// Whether an event changes what is told of a server.
+/// Returns whether an event changes what is shown of a server.
 fn is_shown(event: &Event) -> bool {
     matches!(event, Event::Topology { .. } | Event::Server { .. } | Event::PaneOpened { .. } | Event::PaneExited { .. })
 }

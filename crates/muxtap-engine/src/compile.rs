@@ -1,4 +1,4 @@
-//! Compiling patterns on other threads: a set may take a second.
+//! Compiles patterns on other threads: a set may take a second.
 
 use std::{
     collections::HashMap,
@@ -10,18 +10,18 @@ use tokio::sync::Semaphore;
 
 use super::{Caller, Engine, limits};
 
-/// Bytes of patterns that are compiled on the calling thread.
+/// Bytes of patterns up to which they are compiled on the calling thread.
 const AT_ONCE: usize = 512;
 
-/// Permits to compile, and to wait for that.
+/// Permits to compile pattern sets and to wait for that.
 #[derive(Debug)]
 pub struct CompileQueue {
     /// One permit for each set that is being compiled.
     running: Arc<Semaphore>,
-    /// One permit for each set that is being compiled or waits for it.
+    /// One permit for each set that is being compiled or waits for its turn.
     queued: Arc<Semaphore>,
-    /// A permit of each caller who compiles or waits for it: one who has many large sets keeps one thread busy, and the
-    /// others have the rest.
+    /// One permit for each caller that compiles or waits for its turn: a caller with many large
+    /// sets keeps one thread busy, and other callers have the rest.
     of_callers: Mutex<HashMap<Caller, Weak<Semaphore>>>,
 }
 
@@ -49,7 +49,7 @@ impl CompileQueue {
 }
 
 impl Engine {
-    /// Compiles patterns with these texts, on another thread unless that cannot take long.
+    /// Compiles patterns with these texts, on another thread unless it is certain to be quick.
     pub async fn compile<'a, T: Send + 'static>(
         &self,
         texts: impl IntoIterator<Item = &'a str>,
@@ -69,7 +69,7 @@ impl Engine {
         let own = queue.of(self.caller()).acquire_owned().await.map_err(stopping)?;
         let running = running.clone().acquire_owned().await.map_err(stopping)?;
         let compiled = tokio::task::spawn_blocking(move || {
-            // A blocking task goes on when its caller has left: the permits belong to the task.
+            // A blocking task continues when its caller has gone, so the task holds the permits.
             let _permits = (queued, own, running);
             compile()
         });
@@ -78,8 +78,8 @@ impl Engine {
     }
 }
 
-/// Returns whether these are a few words without an operator. They compile in the time that it
-/// takes to ask another thread.
+/// Returns whether the patterns are a few words without an operator, which compile about as quickly
+/// as a request to another thread takes.
 fn are_words<'a>(texts: impl IntoIterator<Item = &'a str>) -> bool {
     let mut left = AT_ONCE;
     texts.into_iter().all(|text| {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::Options;
 
-    /// Ends a test that would hang.
+    /// Ends a test that would hang otherwise.
     const LONG: Duration = Duration::from_secs(20);
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
                 Ok(others)
             })
         });
-        // Each set ends only after this thread has done something else meanwhile.
+        // Each set ends only after this thread has done other work meanwhile.
         let others = async {
             for _ in 0..8 {
                 tokio::task::yield_now().await;
@@ -135,7 +135,7 @@ mod tests {
         };
         let (most, ()) = tokio::join!(futures_util::future::join_all(sets), others);
         assert!(most.iter().all(|others| *others.as_ref().unwrap() < limits::COMPILING));
-        // A panic is an error of this one only.
+        // A panic is an error of this set only.
         assert!(engine.compile(["a+"], || -> Result<()> { panic!("as it never should") }).await.is_err());
         assert!(engine.compile(["a+"], || Ok(())).await.is_ok());
     }
@@ -166,7 +166,7 @@ mod tests {
         assert!(engine.compile(["a+"], || Ok(())).await.is_ok());
     }
 
-    /// S7: whoever has large sets to compile keeps one thread busy, and others have theirs compiled.
+    /// S7: a caller with large sets keeps one thread busy, and other callers' sets are compiled.
     #[tokio::test]
     async fn one_caller_leaves_a_thread_to_others() {
         let engine = Engine::new(Options::default());
@@ -200,7 +200,7 @@ mod tests {
     #[tokio::test]
     async fn the_queue_is_bounded() {
         let engine = Engine::new(Options::default());
-        // All are held until this is dropped.
+        // All sets are held until this is dropped.
         let (release, released) = std::sync::mpsc::channel::<()>();
         let released = Arc::new(std::sync::Mutex::new(released));
         let sets = (0..limits::COMPILING_QUEUE + 9).map(|_| {

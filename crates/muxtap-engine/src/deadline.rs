@@ -6,7 +6,7 @@ use muxtap_api::{Error, Result};
 
 use super::limits;
 
-/// The deadline of a request, counted from when it arrived: finding the target is part of it.
+/// The deadline of a request, counted from its arrival: finding the target is part of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     begun: Instant,
@@ -18,24 +18,24 @@ impl Deadline {
         Self { begun, given }
     }
 
-    /// Returns how long the request may take in all.
+    /// Returns the time that the request may take in all.
     pub(super) fn given(self) -> Duration {
         self.given
     }
 
-    /// Returns how much of the time is left.
+    /// Returns the time that is left.
     pub(super) fn remaining(self) -> Duration {
         self.given.saturating_sub(self.begun.elapsed())
     }
 
-    /// Returns when the time is up. However short it is, tmux has [`limits::ANSWER_GRACE`] to
-    /// answer.
+    /// Returns the time of the deadline. However short the timeout, tmux has
+    /// [`limits::ANSWER_GRACE`] to reply.
     pub(super) fn at(self) -> Instant {
         self.begun + self.given.max(limits::ANSWER_GRACE)
     }
 
-    /// Awaits a reply of tmux until the deadline. Then the error says that tmux does not answer,
-    /// and `so`. However short the time, tmux has [`limits::ANSWER_GRACE`] to answer.
+    /// Awaits a reply of tmux until the deadline. After that, the error says that tmux does not
+    /// answer, and `so`. However short the timeout, tmux has [`limits::ANSWER_GRACE`] to reply.
     pub(super) async fn before<T>(self, so: &str, answer: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::time::timeout_at(self.at().into(), answer).await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
@@ -63,7 +63,7 @@ mod tests {
         let error = deadline.before("nothing was done", std::future::pending::<Result<()>>()).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::TmuxUnavailable);
         assert!(error.message.contains("does not answer") && error.message.contains("nothing was done"));
-        // The clock has gone on to that time and, but for the timer's steps, no further.
+        // The clock has advanced to that time and, apart from the timer's steps, no further.
         let late = tokio::time::Instant::now().checked_duration_since(deadline.at().into()).unwrap();
         assert!(late < Duration::from_millis(5), "{late:?}");
     }

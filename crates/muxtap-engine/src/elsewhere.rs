@@ -1,4 +1,4 @@
-//! Servers on other hosts: by which command each host is reached, and which of them a target names.
+//! Servers on other hosts: the command that reaches each host, and the hosts that targets name.
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +21,10 @@ use super::{Engine, Host, Server};
 #[derive(Debug, Default)]
 pub(crate) struct Transports(Mutex<BTreeMap<String, Arc<Transport>>>);
 
-/// Other hosts that are known at most.
+/// The most other hosts that can be known.
 const MOST_HOSTS: usize = 256;
 
-/// How long a list of all hosts waits for one of them.
+/// How long a list over all hosts waits for one of them.
 const LIST_LIMIT: Duration = Duration::from_secs(3);
 
 /// Fields of a request that hold targets.
@@ -35,13 +35,13 @@ impl Transports {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the hosts that were configured.
+    /// Creates the set of configured hosts.
     pub(super) fn of(transports: &[Arc<Transport>]) -> Self {
         let named = transports.iter().map(|transport| (transport.name().to_owned(), transport.clone()));
         Self(Mutex::new(named.collect()))
     }
 
-    /// Adds a host. Error: `CONFLICT` where the name leads elsewhere already.
+    /// Adds a host. Error: `CONFLICT` if the name belongs to another host.
     fn add(&self, transport: Transport) -> Result<()> {
         let mut hosts = self.lock();
         match hosts.get(transport.name()) {
@@ -75,8 +75,8 @@ impl Transports {
         self.lock().get(name).cloned()
     }
 
-    /// Splits `HOST/TARGET` where the host is known. tmux allows a `/` in names, so another word before it is part of
-    /// the target.
+    /// Splits `HOST/TARGET` if the host is known. tmux allows a `/` in names, so any other word
+    /// before a `/` is part of the target.
     fn split<'t>(&self, target: &'t str) -> Option<(String, &'t str)> {
         let (host, rest) = target.split_once('/')?;
         self.lock().contains_key(host).then(|| (host.to_owned(), rest))
@@ -84,12 +84,14 @@ impl Transports {
 }
 
 impl Engine {
-    /// Makes the tmux servers of another host reachable, by a command such as `["ssh", "box"]` or
-    /// `["docker", "exec", "-i", "web"]` which runs programs there. Nothing is run yet. Its default server is
-    /// `server_at("box/")`, others are `box/NAME` (`tmux -L`) and `box//PATH` (`tmux -S`).
+    /// Makes the tmux servers of another host reachable, by a command that runs programs there,
+    /// such as `["ssh", "box"]` or `["docker", "exec", "-i", "web"]`.
     ///
-    /// Errors: `INVALID_ARGUMENT` for a name or a command that cannot be used, `CONFLICT` where the name is another
-    /// host's.
+    /// Nothing is run yet. The host's default server is `server_at("box/")`; others are `box/NAME`
+    /// (`tmux -L`) and `box//PATH` (`tmux -S`).
+    ///
+    /// Errors: `INVALID_ARGUMENT` for an unusable name or command, `CONFLICT` if the name belongs
+    /// to another host.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -109,7 +111,7 @@ impl Engine {
         self.shared.transports.add(transport)
     }
 
-    /// Returns the program that speaks to the server with this address.
+    /// Returns the program that connects to the server with this address.
     pub(super) fn program_for(&self, address: Address<'_>) -> Result<Program> {
         let options = &self.shared.options;
         let Address::Elsewhere(host, _) = address else { return Ok(options.program.clone()) };
@@ -118,7 +120,7 @@ impl Engine {
         Ok(Program { transport: Some(transport), own: false, config: None, limit, ..options.program.clone() })
     }
 
-    /// Returns the way to a host. Error: `INVALID_ARGUMENT` where none is called so.
+    /// Returns the transport to a host. Error: `INVALID_ARGUMENT` if no host has this name.
     pub fn transport(&self, host: &str) -> Result<Arc<Transport>> {
         self.shared.transports.get(host).ok_or_else(|| {
             let known: Vec<_> = self.shared.transports.lock().keys().cloned().collect();
@@ -131,10 +133,10 @@ impl Engine {
         })
     }
 
-    /// Takes the host from all targets of a request, `NAME/%3`, and returns it. `fields`: the request as JSON. `None`:
-    /// they name none, and nothing was changed.
+    /// Removes the host from all targets of a request, such as `NAME/%3`, and returns it. `fields`:
+    /// the request as JSON. `None` if the targets name no host; then nothing was changed.
     ///
-    /// Error: `INVALID_ARGUMENT` where they name several places.
+    /// Error: `INVALID_ARGUMENT` if the targets name several places.
     pub fn take_host(&self, fields: &mut Map<String, Value>) -> Result<Option<String>> {
         if self.shared.transports.is_empty() {
             return Ok(None);
@@ -144,7 +146,8 @@ impl Engine {
         taken.one()
     }
 
-    /// Takes the hosts from all targets of a request. Returns whether there was any.
+    /// Removes the hosts from all targets of a request and adds them to `taken`. Returns whether
+    /// there were any.
     pub fn take_hosts_of(&self, fields: &mut Map<String, Value>, taken: &mut TakenHost) -> bool {
         let before = taken.hosts.len();
         for (_, value) in fields.iter_mut().filter(|(name, _)| TARGETS.contains(&name.as_str())) {
@@ -163,7 +166,7 @@ impl Engine {
         taken.hosts.len() > before
     }
 
-    /// Takes the host from a target, or from targets with commas between them.
+    /// Removes the host from a target, or from comma-separated targets, and adds it to `taken`.
     pub fn take_from(&self, targets: &mut String, taken: &mut TakenHost) {
         if !targets.contains('/') {
             taken.local |= !targets.is_empty();
@@ -182,13 +185,13 @@ impl Engine {
         *targets = items.join(",");
     }
 
-    /// Whether a host is known by this name.
+    /// Returns whether a host with this name is known.
     pub fn reaches(&self, host: &str) -> bool {
         self.shared.transports.get(host).is_some()
     }
 
-    /// Returns whether the host that is known by this name is the container of that name. Error: `CONFLICT` where it is
-    /// something else.
+    /// Returns whether a host with this name is known and is the container of that name. Error:
+    /// `CONFLICT` if the name belongs to another host.
     pub fn reaches_container(&self, container: &str) -> Result<bool> {
         let Some(transport) = self.shared.transports.get(container) else { return Ok(false) };
         if transport.is_container(container) {
@@ -202,12 +205,13 @@ impl Engine {
         Err(Error::new(ErrorCode::Conflict, message))
     }
 
-    /// Whether any host is known besides this one.
+    /// Returns whether any other host is known.
     pub fn knows_hosts(&self) -> bool {
         !self.shared.transports.is_empty()
     }
 
-    /// Looks at each host that is not reached, without attaching to it; returns all, with what was found.
+    /// Examines each host that is not connected, without attaching to it. Returns all hosts with
+    /// what was found.
     pub async fn look_elsewhere(&self) -> Vec<HostInfo> {
         let looks = self.hosts_elsewhere().into_iter().map(|host| async {
             if host.state == HostState::Connected {
@@ -223,10 +227,11 @@ impl Engine {
         join_all(looks).await
     }
 
-    /// Lists something here, and on the default servers of all other hosts; also returns the hosts that gave nothing.
+    /// Lists items of the local machine and of the default servers of all other hosts. Also returns
+    /// the hosts that gave no list.
     ///
-    /// `named`: the server that `here` lists, where it was named: it is not listed twice. `there`: lists a host's
-    /// default server.
+    /// `here`: the local list. `named`: the server that `here` lists, if the request named one; it
+    /// is not listed twice. `there`: lists a host's default server.
     pub async fn list_everywhere<T, F>(
         &self,
         named: Option<&str>,
@@ -240,7 +245,8 @@ impl Engine {
         hosts.retain(|host| !named.is_some_and(|socket| is_on(socket.as_ref(), &host.name)));
         let there = join_all(hosts.into_iter().map(|mut host| async {
             let listed = async {
-                // A host that was not reached lately is tried by itself, and when a request names it.
+                // A host that was unreachable lately is retried by itself, and when a request names
+                // it.
                 if host.state == HostState::Down {
                     return Err(Error::unavailable(host.error.clone().unwrap_or_default()));
                 }
@@ -269,13 +275,13 @@ impl Engine {
                 listed.extend(items);
                 Ok((listed, unreachable))
             }
-            // No server runs here, but elsewhere.
+            // Servers run on other hosts, but not on this one.
             Err(error) if !items.is_empty() && is_absent(&error) => Ok((items, unreachable)),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns each host that is known, and what is known of it.
+    /// Returns each known host with its state.
     pub fn hosts_elsewhere(&self) -> Vec<HostInfo> {
         let transports: Vec<_> = self.shared.transports.lock().values().cloned().collect();
         let followed: Vec<_> = self.hosts().values().cloned().collect();
@@ -283,7 +289,7 @@ impl Engine {
     }
 }
 
-/// Returns what is found of a host.
+/// Examines a host and returns what was found.
 async fn look_at(mut host: HostInfo, program: Program, address: PathBuf) -> HostInfo {
     let (file, own) = (SocketFile::default(), OwnProgram::default());
     let (coverage, floods) = (CoverageMode::default(), Floods::default());
@@ -305,7 +311,7 @@ async fn look_at(mut host: HostInfo, program: Program, address: PathBuf) -> Host
     host
 }
 
-/// Looks at hosts for a process without an engine.
+/// Examines hosts, for a process without an engine.
 pub async fn look_at_hosts(transports: Vec<Transport>) -> Vec<HostInfo> {
     let looks = transports.into_iter().map(|transport| {
         let transport = Arc::new(transport);
@@ -321,16 +327,16 @@ fn reason_of(error: &Error) -> Option<Unreachable> {
     reason.and_then(|reason| serde_json::from_value(reason.clone()).ok())
 }
 
-/// The hosts that targets of one request named.
+/// The hosts that the targets of one request named.
 #[derive(Default)]
 pub struct TakenHost {
     hosts: Vec<String>,
-    /// Whether one of them named none.
+    /// Whether one of the targets named no host.
     local: bool,
 }
 
 impl TakenHost {
-    /// Returns the one host. Error: `INVALID_ARGUMENT` where several places were named.
+    /// Returns the only host. Error: `INVALID_ARGUMENT` if the targets named several places.
     pub fn one(mut self) -> Result<Option<String>> {
         let Some(host) = self.hosts.pop() else { return Ok(None) };
         if self.local || self.hosts.iter().any(|other| *other != host) {
@@ -340,7 +346,7 @@ impl TakenHost {
     }
 }
 
-/// Returns whether an address names a server on this host.
+/// Returns whether an address names a server on `host`.
 pub fn is_on(address: &Path, host: &str) -> bool {
     matches!(Address::parse(address), Ok(Address::Elsewhere(other, _)) if other == host)
 }
@@ -378,7 +384,7 @@ fn host_info(transport: &Transport, followed: &[Arc<Host>]) -> HostInfo {
 }
 
 impl Server {
-    /// Returns the name of the host on which the server runs; `None`: this one.
+    /// Returns the name of the host on which the server runs, or `None` for this machine.
     pub fn host_name(&self) -> Option<&str> {
         match Address::parse(self.socket()) {
             Ok(Address::Elsewhere(host, _)) => Some(host),

@@ -1,4 +1,5 @@
-//! The surroundings of a process that follows tmux servers, as it sees them itself: what `muxtap doctor` reports.
+//! The environment of a process that follows tmux servers, seen by the process: the report of
+//! `muxtap doctor`.
 
 use std::{env, path::Path, sync::Arc};
 
@@ -10,7 +11,8 @@ use muxtap_tmux::{
 
 use super::{Engine, Host, handles::socket_dir};
 
-/// Returns what this process sees of its surroundings. Of the servers only the one on `socket` is looked at.
+/// Returns this process's view of its environment. Of the servers, only the one on `socket` is
+/// examined.
 pub async fn environment(program: &Program, socket: Option<&Path>) -> EnvironmentAnswer {
     let text = |name| env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     EnvironmentAnswer {
@@ -39,8 +41,8 @@ async fn examine(program: &Program, socket: &Path) -> Option<ServerProgram> {
 }
 
 impl Engine {
-    /// Returns what this process sees of its surroundings: the tmux program, the servers that are followed, and the
-    /// one that `named` calls by its path or name. Nothing is followed that was not before.
+    /// Returns this process's view of its environment: the tmux program, the followed servers, and
+    /// the server that `named` gives by path or name. No further server is followed for it.
     pub async fn environment(&self, named: Option<&str>) -> Result<EnvironmentAnswer> {
         let named = named.map(|named| self.socket_named(named)).transpose()?;
         let hosts: Vec<Arc<Host>> = self.hosts().values().cloned().collect();
@@ -53,7 +55,7 @@ impl Engine {
     }
 }
 
-/// Returns the program that speaks to a server that is followed, or was to be. `None`: it does not run.
+/// Returns the program that connects to a followed or requested server; `None` if no server runs.
 async fn examine_followed(host: &Host) -> Option<ServerProgram> {
     let spec = host.server().spec();
     match host.server().state() {
@@ -65,7 +67,7 @@ async fn examine_followed(host: &Host) -> Option<ServerProgram> {
         LinkState::Connecting => spec.examine().await,
         LinkState::Down { error, ended, .. } => {
             let mut found = spec.examine().await?;
-            // It lets a question in, but no control client.
+            // The server accepts plain clients, but no control client.
             let refused = !ended && !is_absent(&error);
             found.error = found.error.or(refused.then_some(error.message));
             Some(found)

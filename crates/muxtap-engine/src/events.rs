@@ -1,8 +1,8 @@
 //! Events of many panes, for readers of any speed.
 //!
-//! A subscription holds an offset into each pane's ring and reads on when its reader has time.
-//! Nothing is queued for it: a reader that is too slow meets a gap, not a full queue. What is read
-//! is shared by all subscriptions at the same offset.
+//! A subscription holds an offset into each pane's ring and reads on when its reader has time. No
+//! queue is kept for it: a reader that is too slow meets a gap, not a full queue. All subscriptions
+//! at the same offset share what is read.
 
 #[cfg(test)]
 mod orders;
@@ -45,14 +45,14 @@ pub struct Subscription {
     filter: Filter,
     notifier: Arc<Notifier>,
     broadcast: broadcast::Receiver<(Arc<Path>, Event)>,
-    /// The readers of the panes that are followed, by the numbers under which the panes notify.
+    /// The readers of the followed panes, by the numbers under which the panes notify.
     readers: BTreeMap<u32, Reader>,
     last_number: u32,
-    /// Numbers of readers whose panes have news, in the order in which they are read.
+    /// Numbers of the readers whose panes have changed, in the order in which they are read.
     queue: VecDeque<u32>,
-    /// Numbers of readers that read again at a set time, the next one first.
+    /// Numbers of the readers that read again at a set time, the next one first.
     scheduled: VecDeque<(Instant, u32)>,
-    /// Events that one read gave and that are still to be delivered.
+    /// Events of the last read that are still to be delivered.
     ready: VecDeque<Arc<EncodedEvent>>,
     rate: RateLimiter,
     /// The resume token that was delivered last.
@@ -62,19 +62,19 @@ pub struct Subscription {
     trail: Option<Trail>,
     /// Readers that may have moved since the last resume token.
     moved: BTreeSet<u32>,
-    /// Why the subscription cannot go on.
+    /// The error that ends the subscription.
     failed: Option<Error>,
-    /// What it counts for among what the caller has open.
+    /// The subscription's share of what the caller may have open.
     charge: Option<Charge>,
-    /// The use of the whole server.
+    /// The use of the whole server, for as long as the subscription lasts.
     _following: Option<FollowAll>,
 }
 
-/// About how many bytes a subscription takes, and each of its panes in it.
+/// Approximate bytes of a subscription; [`PANE_STATE`] is added for each of its panes.
 const SUBSCRIPTION_STATE: usize = 4096;
 const PANE_STATE: usize = 512;
 
-/// The events that a subscription wants.
+/// The events that a subscription delivers.
 struct Filter {
     /// Targets whose panes are followed. Empty: all panes.
     patterns: Vec<String>,
@@ -84,7 +84,7 @@ struct Filter {
     screen: ScreenFormat,
 }
 
-/// An event as it is delivered to one subscriber.
+/// An event as delivered to one subscriber.
 pub struct Delivery {
     /// The event.
     pub event: Arc<EncodedEvent>,
@@ -93,7 +93,7 @@ pub struct Delivery {
 }
 
 impl Server {
-    /// Subscribes to events of one server, whose panes are followed for it.
+    /// Subscribes to events of one server. Its panes are followed for the subscription.
     pub async fn subscribe(&self, request: &SubscribeRequest) -> Result<Subscription> {
         self.engine.authorize(Tier::Read)?;
         let filter = Filter::of(request, self.scopes(&request.panes).await?)?;
@@ -101,18 +101,21 @@ impl Server {
         Ok(Subscription { _following: following, ..self.subscribe_to(request, filter).await? })
     }
 
-    /// Subscribes to what is known of one server: nothing is followed for it.
+    /// Subscribes to the events of what is already followed. No pane is followed for the
+    /// subscription.
     pub async fn overhear(&self, request: &SubscribeRequest) -> Result<Subscription> {
         self.engine.authorize(Tier::Read)?;
         let filter = Filter::of(request, self.scopes(&request.panes).await?)?;
         self.subscribe_to(request, filter).await
     }
 
-    /// Has the panes followed that a subscription wants: those that its targets fit now, or all of the server.
+    /// Follows the panes that a subscription needs: those that match its targets now, or all of the
+    /// server.
     async fn follow_for(&self, filter: &Filter) -> Result<Option<FollowAll>> {
         let link = self.host.server();
         if !filter.patterns.is_empty() {
-            // Panes that come later beside them are announced to the client that is there.
+            // Panes that appear later beside them are announced to the client that is already
+            // attached.
             let listed = self.panes().await?;
             let fitting = listed.iter().filter(|info| !info.window_id.is_empty() && filter.matches(*info));
             let fitting: Vec<_> = fitting.map(|info| info.id).collect();
@@ -162,7 +165,8 @@ impl Server {
     }
 }
 
-/// Checks where a subscription begins. A cursor is one pane's: that pane alone can begin there.
+/// Checks where a subscription begins. A cursor belongs to one pane, so only a subscription to that
+/// pane alone can begin there.
 fn check_since(since: Since, panes: &[String]) -> Result<()> {
     let only = |pane: PaneId| matches!(panes, [one] if *one == pane.to_string());
     match since {
@@ -182,12 +186,12 @@ fn check_since(since: Since, panes: &[String]) -> Result<()> {
 enum StartFrom {
     /// At the `since` of the request.
     Since,
-    /// At the positions where each pane was left. The reason, if something is missing there because
-    /// the reader has seen less.
+    /// At the positions where each pane was left. The reason is set if output is missing there
+    /// because the reader has seen less.
     Places(HashMap<PaneId, Place>, Option<GapReason>),
-    /// At the start of what is retained: the resume token is of another run of muxtap.
+    /// At the start of the retained output: the resume token is of another run of muxtap.
     OtherRun,
-    /// At the `since` of the request, with a gap: the positions are not known any more.
+    /// At the `since` of the request, with a gap: the positions are no longer known.
     Forgotten,
 }
 
@@ -216,7 +220,8 @@ impl StartFrom {
         places.into_iter().flat_map(HashMap::values)
     }
 
-    /// Returns where a pane begins, and whether it has opened since the reader was last connected.
+    /// Returns where a pane begins, and whether the pane has opened since the reader was last
+    /// connected.
     fn of(&self, pane: PaneId, ended: bool, since: Since) -> (StartPoint, bool) {
         let start = StartPoint { since, ..StartPoint::default() };
         match self {
@@ -235,7 +240,7 @@ impl StartFrom {
 }
 
 impl Filter {
-    /// Reads a request whose targets mean these.
+    /// Creates the filter of a request whose targets were resolved to `scopes`.
     fn of(request: &SubscribeRequest, scopes: Scopes) -> Result<Self> {
         let SubscribeRequest { panes, types, format, binary, screen, .. } = request;
         if *binary && *format != ReadFormat::Raw {
@@ -260,12 +265,12 @@ impl Filter {
 
 impl Subscription {
     /// Follows the panes that exist when the subscription begins. A target without `*` must match
-    /// one pane; it is looked up as everywhere.
+    /// one pane; it is resolved like any other target.
     async fn find_panes(&mut self, since: Since, from: StartFrom) -> Result<()> {
         let mut named = HashSet::new();
         for (pattern, scope) in self.filter.patterns.iter().zip(self.filter.scopes.each()) {
-            // A target of a session or window follows all of its panes; a target of a pane must be
-            // found.
+            // A target of a session or window follows all of its panes. A target of a pane must
+            // exist.
             let pane = match scope {
                 Scope::Pane(id) => id.to_string(),
                 Scope::Named { pane: Some(_), .. } => pattern.clone(),
@@ -278,7 +283,7 @@ impl Subscription {
             let id = info.id;
             let ended = info.window_id.is_empty();
             let (start, opened) = from.of(id, ended, since);
-            // The window's name of an ended pane is not known any more.
+            // The window's name of an ended pane is unknown by now.
             let follow = named.contains(&id)
                 || if ended { start.place.is_some_and(|place| !place.ended) } else { self.filter.matches(info) };
             if !follow {
@@ -330,13 +335,13 @@ impl Subscription {
             return;
         }
         self.last_number += 1;
-        // The title may be set, and the screen reset, by commands.
+        // Commands may set the title and reset the screen.
         let in_use = [EventKind::Title, EventKind::Screen].into_iter().any(|kind| self.filter.includes(kind));
         let in_use = in_use.then(|| self.server.host.use_values(&pane));
         let mut reader = Reader::new(pane, &self.notifier, self.last_number, start);
         reader.in_use = in_use;
         if self.filter.includes(EventKind::Screen) && self.filter.screen == ScreenFormat::Rows {
-            // A subscriber that receives only row numbers has seen the screen.
+            // A subscriber that receives only row numbers has already seen the screen.
             reader.skip_current_screen();
         }
         self.readers.insert(self.last_number, reader);
@@ -348,7 +353,7 @@ impl Subscription {
         self.readers.values_mut().find(|reader| Arc::ptr_eq(reader.pane(), pane))
     }
 
-    /// Sends `pane-opened` for a pane, once.
+    /// Queues `pane-opened` for a pane, once.
     fn announce(&mut self, info: &PaneInfo) {
         let pane = self.server.host.pane(info.id);
         if let Some(reader) = pane.and_then(|pane| self.reader_of(&pane))
@@ -359,7 +364,7 @@ impl Subscription {
         }
     }
 
-    /// Returns the ids of the panes that are followed.
+    /// Returns the ids of the followed panes.
     pub fn panes(&self) -> Vec<String> {
         let mut panes: Vec<_> = self.readers.values().map(|reader| reader.pane().id()).collect();
         panes.sort_unstable();
@@ -389,16 +394,17 @@ impl Subscription {
         self.last_resume.clone()
     }
 
-    /// Returns the next event. `None`: the engine stops. An error: the subscription cannot go on,
-    /// and this is the last item. Cancel safe: nothing is lost when the future is dropped while it
-    /// waits.
+    /// Returns the next event. `None` means that the engine stops; an error ends the subscription
+    /// and is its last item.
+    ///
+    /// Cancel safe: dropping the future while it waits loses nothing.
     pub async fn next(&mut self) -> Option<Result<Delivery>> {
         loop {
             if self.server.engine.is_stopping() {
                 return None;
             }
             if let Some(event) = self.ready.pop_front() {
-                // Only the last of several events of one read has a token: it speaks for all of
+                // Of several events of one read only the last has a token, which covers all of
                 // them.
                 let resume = if self.ready.is_empty() { self.new_resume_token() } else { None };
                 return Some(Ok(Delivery { event, resume }));
@@ -443,7 +449,7 @@ impl Subscription {
         loop {
             match self.broadcast.try_recv() {
                 Ok((socket, event)) => self.on_broadcast(&socket, &event),
-                // The state of the panes has what was missed, except for panes that are new.
+                // The panes' state contains what was missed, except for new panes.
                 Err(broadcast::error::TryRecvError::Lagged(_)) => self.on_lagged(),
                 Err(_) => return,
             }
@@ -471,7 +477,7 @@ impl Subscription {
         Some(self.resume_token()).filter(|place| *place != last)
     }
 
-    /// Reads what is new in a pane.
+    /// Reads what is new in a pane, and queues or schedules its reader again if necessary.
     fn read_pane(&mut self, number: u32) {
         let Some(reader) = self.readers.get_mut(&number) else { return };
         reader.queued = false;
@@ -486,7 +492,7 @@ impl Subscription {
             }
             Next::Idle => {
                 let there = self.server.host.live_pane(reader.pane().id());
-                // A pane that has gone and whose end was sent has no more events.
+                // A pane that has gone has no more events once its end was sent.
                 if reader.is_end_sent() && !there.is_some_and(|there| Arc::ptr_eq(&there, reader.pane())) {
                     self.readers.remove(&number);
                     self.moved.remove(&number);
@@ -498,10 +504,10 @@ impl Subscription {
         }
     }
 
-    /// Follows panes whose opening was missed, and sends the states of agents.
+    /// Follows panes whose opening was missed, and queues the current states of agents.
     fn add_new_panes(&mut self) {
         if self.filter.includes(EventKind::Agent) {
-            // What was missed of agents is in what they do now.
+            // An agent's current state covers the missed events.
             for agent in self.server.host.known_agents() {
                 let socket = self.server.host.socket().to_owned();
                 self.on_broadcast(&socket, &Event::Agent(Box::new(agent)));
@@ -516,15 +522,15 @@ impl Subscription {
         }
     }
 
-    /// Returns whether an agent is in a pane that is followed. A pane that has gone is not followed
-    /// any more, and its agent's end comes after its own.
+    /// Returns whether an agent is in a followed pane. A pane that has gone is no longer followed,
+    /// and its agent's end comes after the pane's end.
     fn wants_agent(&self, agent: &AgentInfo) -> bool {
         let followed = || self.readers.values().any(|reader| reader.pane().id() == agent.pane);
         agent.socket == self.server.host.socket().display().to_string() && (followed() || self.filter.matches(agent))
     }
 
     /// Handles a lag: the broadcast dropped events before this subscriber received them. Finds new
-    /// panes, and sends what may have changed.
+    /// panes, and queues events for what may have changed.
     fn on_lagged(&mut self) {
         self.add_new_panes();
         if self.filter.includes(EventKind::Topology) {
@@ -571,7 +577,7 @@ impl Subscription {
     }
 }
 
-/// Resolves at this time; never without one.
+/// Resolves at this time, or never without one.
 async fn until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due.into()).await,

@@ -31,19 +31,19 @@ use super::{
     pane::{MemoryDelta, PaneMetadata, PushOutcome},
 };
 
-/// Callbacks for what happens in a pane. The host calls them and knows none of them: they ask it
-/// for more.
+/// Callbacks for what happens in a pane. The host calls them without knowing the parts behind them,
+/// which query the host for more.
 #[derive(Clone, Copy)]
 pub(super) struct PaneHooks {
-    /// The pane is followed: it was seeded for the first time.
+    /// Called when the pane was seeded for the first time and is followed.
     pub(super) followed: fn(&Arc<Host>, &Arc<PaneState>),
-    /// Its wrapped command has ended, and all of its output has arrived.
+    /// Called when the pane's wrapped command has ended and all of its output has arrived.
     pub(super) command_ended: fn(&Arc<Host>, &Arc<PaneState>, Exit),
-    /// Its process has ended.
+    /// Called when the pane's process has ended.
     pub(super) process_ended: fn(&Arc<Host>, &Arc<PaneState>, Exit),
 }
 
-/// A followed server.
+/// A followed tmux server.
 pub struct Host {
     socket: PathBuf,
     server: OnceLock<ServerLink>,
@@ -54,13 +54,13 @@ pub struct Host {
     /// The agents in the server's panes.
     pub(super) agents: AgentRegistry,
     hooks: PaneHooks,
-    /// How the running version of tmux draws.
+    /// The drawing rules of the running version of tmux.
     rules: Mutex<Option<Rules>>,
     /// The fingerprint of the topology that subscribers know.
     published: AtomicU64,
-    /// When a caller last asked for this server.
+    /// When a caller last requested this server.
     asked: Mutex<Instant>,
-    /// Panes that are not followed and were captured, and when.
+    /// Panes that were captured without being followed, and when.
     looks: Mutex<HashMap<PaneId, Instant>>,
     /// Ends the link to the server.
     cancel: CancellationToken,
@@ -116,7 +116,7 @@ impl Host {
         &self.cancel
     }
 
-    /// Records that a caller asks for this server.
+    /// Records a caller's request for this server.
     pub(super) fn touch(&self) {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
@@ -125,9 +125,9 @@ impl Host {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the host can be dropped without losing anything: no server runs there, no
-    /// pane is readable any more, and only the caller holds it (requests, waits and subscriptions
-    /// each do).
+    /// Returns whether the host can be dropped without losing anything: no server runs on its
+    /// socket, no pane is readable any more, and only the caller holds the host (requests, waits
+    /// and subscriptions each do).
     pub(super) fn is_idle(self: &Arc<Self>) -> bool {
         let down = matches!(self.server().state(), LinkState::Down { .. });
         down && Arc::strong_count(self) == 1 && self.panes.is_empty() && self.ended().is_empty()
@@ -148,17 +148,18 @@ impl Host {
         *self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how the running version of tmux draws; `None` before it was reached.
+    /// Returns the drawing rules of the running version of tmux; `None` before the server was
+    /// reached.
     pub(super) fn rules(&self) -> Option<Rules> {
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how many panes are followed, or were until they were left alone.
+    /// Returns the number of panes that are followed, or were until they went unused.
     pub fn pane_count(&self) -> usize {
         self.panes.len()
     }
 
-    /// Returns how many bytes the rings hold.
+    /// Returns the number of bytes in the rings.
     pub fn ring_bytes(&self) -> u64 {
         self.panes.iter().map(|pane| pane.ring_len() as u64).sum()
     }
@@ -168,23 +169,23 @@ impl Host {
         self.panes.get(&id).map(|pane| pane.clone())
     }
 
-    /// Returns a pane that is live, or has ended and is still readable. Panes of an earlier server
-    /// are excluded: ids begin anew with each server.
+    /// Returns a pane that is live, or has ended and is still readable. Excludes panes of an
+    /// earlier server, since ids begin anew with each server.
     pub fn pane(&self, id: PaneId) -> Option<Arc<PaneState>> {
         self.live_pane(id).or_else(|| self.find_ended(|pane| pane.id() == id && !self.is_earlier(pane)))
     }
 
-    /// Returns the last pane with this id of a server that ran there before.
+    /// Returns the last pane with this id of an earlier server on this socket.
     pub(super) fn earlier_pane(&self, id: PaneId) -> Option<Arc<PaneState>> {
         self.find_ended(|pane| pane.id() == id && self.is_earlier(pane))
     }
 
-    /// Returns the ended pane of an earlier server in whose stream a cursor stands.
+    /// Returns the ended pane of an earlier server to whose stream a cursor points.
     pub(super) fn earlier_pane_of(&self, cursor: &Cursor) -> Option<Arc<PaneState>> {
         self.find_ended(|pane| pane.id() == cursor.pane && pane.epoch() == cursor.epoch && self.is_earlier(pane))
     }
 
-    /// Returns whether a pane belongs to a server that ran there before.
+    /// Returns whether a pane belongs to an earlier server on this socket.
     pub(super) fn is_earlier(&self, pane: &PaneState) -> bool {
         pane.epoch().server != self.epoch().server
     }
@@ -210,29 +211,31 @@ impl Host {
         ended.iter().filter_map(|pane| pane.ended_at()).min().map(|at| at + limits::KEEP)
     }
 
-    /// Has a pane's output followed, until nobody has used the pane for a while. Returns the pane as soon as it is
-    /// seeded.
+    /// Follows a pane's output until the pane has been unused for a while. Returns the pane as soon
+    /// as it is seeded.
     ///
-    /// Error: `NOT_FOUND` for a pane that is not there.
+    /// Error: `NOT_FOUND` if there is no such pane.
     pub(super) async fn follow(&self, link: &ServerLink, id: PaneId) -> Result<Option<Arc<PaneState>>> {
         if let Some(pane) = self.live_pane(id).filter(|pane| pane.exit().is_some() || link.touch(id)) {
             return Ok(Some(pane));
         }
         link.cover(id).await?;
         if let Some(shared) = self.shared() {
-            // The end of this use is due some time.
+            // The janitor learns that this use will end.
             shared.retired.notify_one();
         }
         Ok(self.pane(id))
     }
 
-    /// Leaves the sessions of panes whose last use was so long ago. Returns when the next is due.
+    /// Leaves the sessions of panes whose last use was `keep` ago. Returns when the next one is
+    /// due.
     pub(super) fn leave_unused(&self, keep: Duration) -> Option<Instant> {
         let in_use = |id: PaneId| self.live_pane(id).is_some_and(|pane| pane.is_in_use());
         self.server().leave_unused(keep, &in_use)
     }
 
-    /// Whether a look at this pane is the first one for a while, which needs no client in its session.
+    /// Returns whether this capture of a pane is the first for a while, which needs no client in
+    /// its session.
     pub(super) fn looks_once(&self, id: PaneId) -> bool {
         let Some(keep) = self.shared().map(|shared| shared.options.follow_for) else { return false };
         if self.server().is_following(id) {
@@ -325,12 +328,12 @@ impl Host {
         }
     }
 
-    /// Returns where the output of a pane goes.
+    /// Returns the sink for the output of a pane.
     fn sink(self: &Arc<Self>, pane: &Arc<PaneState>, generation: u64) -> Arc<dyn OutputSink> {
         Arc::new(PaneOutput { host: Arc::downgrade(self), pane: pane.clone(), generation })
     }
 
-    /// Does what follows from output that was appended to a pane.
+    /// Does the follow-up work after output was appended to a pane.
     fn pushed(self: &Arc<Self>, pane: &Arc<PaneState>, pushed: PushOutcome) {
         self.charge(pushed.memory);
         if pushed.staleness.is_some() {
@@ -356,8 +359,8 @@ impl Host {
         }
     }
 
-    /// Applies a pane's seed. Returns where its output goes; `None` while the engine is shutting
-    /// down.
+    /// Applies a pane's seed. Returns the sink for the pane's output, or `None` while the engine is
+    /// shutting down.
     fn seeded(self: &Arc<Self>, id: PaneId, seed: &Seed, why: Seeding) -> Option<Arc<dyn OutputSink>> {
         let known = self.panes.get(&id).map(|pane| pane.clone());
         let generation = known.as_ref().map(|pane| pane.begin_generation());
@@ -388,7 +391,7 @@ impl Host {
                 self.panes.insert(id, pane.clone());
                 (self.hooks.followed)(self, &pane);
                 metrics::PANES.increment(1.0);
-                // Describing a pane costs more than following it, and mostly there is no
+                // Describing a pane costs more than following it, and there is usually no
                 // subscriber.
                 if shared.events.receiver_count() > 0 {
                     self.publish(Event::PaneOpened { pane: Box::new(self.info_of(id)) });
@@ -411,8 +414,8 @@ impl Host {
                 self.publish(Event::Title { pane: row.id, title: row.title.clone() });
             }
         }
-        // Every listing comes here. One who lists whenever something has changed would go on for
-        // ever.
+        // Called after every listing. Without this comparison, a subscriber that lists after each
+        // change would go on forever.
         let fingerprint = topology.fingerprint();
         if self.published.swap(fingerprint, Ordering::Relaxed) != fingerprint {
             self.publish(Event::Topology { socket: self.socket.display().to_string() });
@@ -480,8 +483,8 @@ impl Host {
     }
 }
 
-/// Receives a pane's output. The link to the server holds it, and the host holds the link: no
-/// strong reference leads from here to the host.
+/// Receives a pane's output. The link to the server holds this sink, and the host holds the link,
+/// so the sink has no strong reference to the host.
 struct PaneOutput {
     host: Weak<Host>,
     pane: Arc<PaneState>,
@@ -502,7 +505,7 @@ impl OutputSink for PaneOutput {
     }
 }
 
-/// Receives the events of the server's link. The link holds no strong reference.
+/// Receives the events of the server's link. The link must hold no strong reference to the host.
 pub(super) struct Reports(pub(super) Weak<Host>);
 
 impl Observer for Reports {
@@ -568,7 +571,7 @@ mod tests {
         pane::managed::{ExitWrapper, ManagedPane, OnExit},
     };
 
-    /// The budget counts bytes whatever way they come into a ring.
+    /// The budget counts bytes by whatever way they enter a ring.
     #[tokio::test]
     async fn the_budget_counts_every_byte_that_is_kept() {
         let engine = Engine::new(Options::default());
@@ -586,7 +589,7 @@ mod tests {
         assert_eq!(counted(), (17, 17));
         host.seeded(PaneId(1), &seed("one\r\ntwo\r\nthree\r\nfour\r\n"), Seeding::Last);
         assert_eq!(counted(), (23, 23));
-        // A pane that has gone takes nothing more: what it holds is only subtracted from now on.
+        // A pane that has gone accepts no more output: its memory is only subtracted from now on.
         let pane = host.live_pane(PaneId(1)).unwrap();
         host.closed(PaneId(1));
         sink.output(b"late\r\n");
@@ -610,7 +613,7 @@ mod tests {
         assert_eq!((ends(host.earlier_pane(PaneId(1)).unwrap()), ends(host.live_pane(PaneId(1)).unwrap())), (5, 10));
     }
 
-    /// Another connection's seed has what is under way, or its own output does.
+    /// Output under way is part of the other connection's seed or of that connection's own output.
     #[tokio::test]
     async fn output_that_was_under_way_before_a_seed_is_dropped() {
         let engine = Engine::new(Options::default());
@@ -638,7 +641,7 @@ mod tests {
         assert!(observer.moved(PaneId(1), &Seed::default(), b"").is_none());
     }
 
-    /// tmux shows a pane as dead before it has asked how the process ended.
+    /// tmux shows a pane as dead before it knows how the process ended.
     #[tokio::test]
     async fn a_pane_that_is_first_seen_dead_ends_when_its_status_is_known() {
         let engine = Engine::new(Options::default());
@@ -649,7 +652,7 @@ mod tests {
         assert_eq!(pane.exit(), None);
         host.exited(PaneId(1), Exit { status: Some(3), signal: None });
         assert_eq!(pane.exit().unwrap().status, Some(3));
-        // One that had died before is told at once.
+        // A pane that had died before is reported as ended at once.
         host.seeded(PaneId(2), &Seed { exit_status: Some(4), ..dead }, Seeding::First);
         assert_eq!(host.live_pane(PaneId(2)).unwrap().exit().unwrap().status, Some(4));
     }

@@ -1,4 +1,4 @@
-//! Input: keys, text, bytes, pastes. What is typed cannot become a tmux command (F27, F28).
+//! Input: keys, text, bytes, pastes. Typed input can never become a tmux command (F27, F28).
 
 pub(super) mod command_line;
 mod key_names;
@@ -31,23 +31,23 @@ fn audited_input(request: &InputRequest) -> Vec<u8> {
     keys.chain(text.as_deref()).chain(hex.as_deref()).collect::<Vec<_>>().join(" ").into_bytes()
 }
 
-/// Keys of one command; more are split over several commands.
+/// Keys of one command; more are split into several commands.
 const KEYS_A_LINE: usize = 256;
 
-/// A command that tmux does not know. Where tmux reaches it, the rest of the line is not run (N40).
+/// A command that tmux does not know. If tmux reaches it, the rest of the line does not run (N40).
 const REFUSAL: &str = "muxtap-refuses-a-pane-in-a-mode";
 
-/// A second unknown command, for lines that are only sent while the cursor has not moved.
+/// A second unknown command, for lines that may run only while the cursor has not moved.
 const MOVED: &str = "muxtap-refuses-a-moved-cursor";
 
-/// Input that is ready to be sent, and how much of it a terminal may echo.
+/// Input that is ready to be sent, and the text that a terminal may echo for it.
 pub(super) struct PreparedInput {
     lines: Vec<InputLine>,
     echo: String,
 }
 
 impl PreparedInput {
-    /// Returns the bytes that the program reads, as far as they are known; else the text.
+    /// Returns the bytes that the program reads, if they are known; otherwise the text.
     fn bytes(&self) -> Vec<u8> {
         let keys = self.lines.iter().map(|line| match &line.kind {
             InputKind::Keys(Ok(bytes)) => Some(bytes.as_slice()),
@@ -58,7 +58,7 @@ impl PreparedInput {
     }
 }
 
-/// One command line to tmux.
+/// One command line for tmux.
 struct InputLine {
     commands: Vec<Command>,
     kind: InputKind,
@@ -66,16 +66,16 @@ struct InputLine {
 
 /// How a line reaches the program while a user views the pane in one of tmux's modes.
 enum InputKind {
-    /// Keys, which a mode would read. tmux runs the line outside of modes only; in a mode these
-    /// bytes are pasted instead.
+    /// Keys, which a mode would read. tmux runs the line only outside modes; in a mode these bytes
+    /// are pasted instead.
     Keys(Result<Vec<u8>, UnknownBytes>),
-    /// A buffer of this name that is pasted as it is: modes do not see it (N41).
+    /// A buffer of this name that is pasted unchanged: modes do not see it (N41).
     Buffer(String),
-    /// A bracketed paste, which is refused in a mode: tmux leaves its marks out there (N41).
+    /// A bracketed paste, which is rejected in a mode: tmux omits the paste's marks there (N41).
     Bracketed(String),
 }
 
-/// A key whose bytes depend on what the program asked of its terminal, or on tmux's options.
+/// A key whose bytes depend on what the program requested from its terminal, or on tmux's options.
 struct UnknownBytes(String);
 
 impl InputLine {
@@ -84,7 +84,7 @@ impl InputLine {
         Self { commands: commands.into_iter().collect(), kind: InputKind::Keys(bytes) }
     }
 
-    /// Returns the buffer that the line creates, and deletes if all goes well.
+    /// Returns the name of the buffer that the line creates, and deletes if it succeeds.
     fn buffer(&self) -> Option<&str> {
         match &self.kind {
             InputKind::Keys(_) => None,
@@ -92,8 +92,8 @@ impl InputLine {
         }
     }
 
-    /// Returns the commands for tmux: one line, which tmux runs without a break, and of which it
-    /// runs nothing while the pane is in a mode that would take it.
+    /// Returns the commands for tmux as one line. tmux runs it without a break, and runs none of it
+    /// while the pane is in a mode that would take the input.
     fn commands(&self, pane: PaneId, version: Version, only_at: Option<CursorPosition>) -> CommandLine {
         let mut commands = self.commands.clone();
         match &self.kind {
@@ -109,14 +109,14 @@ impl InputLine {
     }
 }
 
-/// Returns a command that ends its line where the pane is in a mode. tmux reads the unknown command
-/// only when it comes to run it, and a command that it cannot read ends the line (N40). With `-F`
-/// nothing blocks (F15).
+/// Returns a command that ends its line if the pane is in a mode. tmux parses the unknown command
+/// only when it is about to run it, and a command that it cannot parse ends the line (N40). With
+/// `-F` nothing blocks (F15).
 fn outside_of_modes(pane: PaneId) -> Command {
     Command::new("if-shell").flag("-F").opt("-t", pane.to_string()).format("#{pane_in_mode}").arg(REFUSAL)
 }
 
-/// Returns a command that ends its line where the pane's cursor has moved: a user has typed, or the
+/// Returns a command that ends its line if the pane's cursor has moved: a user has typed, or the
 /// program has printed.
 fn unmoved(pane: PaneId, CursorPosition { x, y, .. }: CursorPosition) -> Command {
     let elsewhere = format!("#{{||:#{{!=:#{{cursor_x}},{x}}},#{{!=:#{{cursor_y}},{y}}}}}");
@@ -124,7 +124,7 @@ fn unmoved(pane: PaneId, CursorPosition { x, y, .. }: CursorPosition) -> Command
 }
 
 impl PreparedInput {
-    /// Appends other input: as one line where both are keys.
+    /// Appends other input, in one line if both are keys.
     fn then(mut self, other: Self) -> Self {
         self.echo.push_str(&other.echo);
         for line in other.lines {
@@ -148,7 +148,8 @@ impl PreparedInput {
 }
 
 impl Server {
-    /// Sends input to a pane. The answer's cursor is the end of the output just before it arrived.
+    /// Sends input to a pane. The cursor in the response is the end of the output just before the
+    /// input arrived.
     pub async fn input(&self, target: &str, request: &InputRequest) -> Result<InputAnswer> {
         let host = &self.host;
         let audit = self.engine.audit(Operation::Input, host, target)?.input(|| audited_input(request));
@@ -182,7 +183,7 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Sends text and then keys, with no other caller's input between them.
+    /// Sends text and then keys, without other callers' input between them.
     pub async fn text_and_keys(&self, target: &str, text: &str, keys: &[String]) -> Result<InputAnswer> {
         let host = &self.host;
         let audit = self.engine.audit(Operation::Input, host, target)?;
@@ -201,15 +202,13 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Sends input. Returns the cursor just before it: the program's reaction comes behind that
-    /// cursor.
+    /// Sends input. Returns the cursor just before it; the program's reaction follows that cursor.
     pub(super) async fn send(&self, pane: &Arc<PaneState>, typed: PreparedInput) -> Result<Cursor> {
         let sent = self.send_if(pane, typed, None).await?;
         sent.ok_or_else(|| Error::internal("input that could not be refused was refused"))
     }
 
-    /// Sends input if the cursor still stands at `only_at`. Returns `None` if it does not; then
-    /// nothing was sent.
+    /// Sends input if the cursor is still at `only_at`. Otherwise sends nothing and returns `None`.
     pub(super) async fn send_if(
         &self,
         pane: &Arc<PaneState>,
@@ -218,7 +217,7 @@ impl Server {
     ) -> Result<Option<Cursor>> {
         let host = &self.host;
         let version = host.server_of(pane).connected().await?.version;
-        // Only printable input is looked for as an echo.
+        // Only printable input can be found as an echo.
         let is_printable = typed.echo.chars().any(|c| !c.is_control() && c != ' ');
         let terminal = if host.server().spec().is_local() && is_printable {
             host.probe(pane.metadata(), |proc, metadata| proc.foreground(metadata.pid, &metadata.tty)).await.flatten()
@@ -232,13 +231,13 @@ impl Server {
             ));
         }
         let tty_echo = terminal.as_ref().is_some_and(|terminal| terminal.echo);
-        // Of a terminal that is not seen nobody knows whether a password is typed there.
+        // Without a view of the terminal it is unknown whether a password is being typed.
         let is_unseen = is_printable && terminal.is_none();
-        // A terminal that collects lines and echoes nothing: what looks like an echo there is the
-        // program's output.
+        // A terminal that collects lines and echoes nothing: output that looks like an echo is the
+        // program's.
         let silent = terminal.is_some_and(|terminal| terminal.canonical && !terminal.echo);
         if only_at.is_some() && typed.lines.len() > 1 {
-            // The cursor has moved once the first line was typed.
+            // The first line would move the cursor.
             return Err(Error::new(
                 ErrorCode::InvalidArgument,
                 "the input is too long to be sent as one; nothing was sent",
@@ -247,14 +246,14 @@ impl Server {
         // Recorded before it is sent: while other panes flood, tmux may send this pane's output
         // ahead of its reply (N27).
         let before = pane.record_input(if silent { "" } else { &typed.echo }, tty_echo);
-        // Noted when it has arrived: a recording says what was typed, not what was meant to be.
+        // Noted once it has arrived: a recording contains what was typed, not what was meant to be.
         let mut begun = self.engine.begin_input(pane);
         let deed = self.engine.notes_activities().then(|| Deed::Input((!silent && !is_unseen).then(|| typed.bytes())));
         let mut some_arrived = false;
         let arrived = send_lines(host, pane, typed.lines, version, only_at, &mut some_arrived).await;
         let refused = match &arrived {
             Ok(arrived) => !arrived,
-            // After any other error it is not known whether the input was typed.
+            // After any other error it is unknown whether the input was typed.
             Err(error) => !some_arrived && error.code == ErrorCode::Conflict,
         };
         if refused {
@@ -266,7 +265,8 @@ impl Server {
         Ok(arrived?.then(|| pane.cursor(before.mark)))
     }
 
-    /// Presses keys of a line editor. This is no input of a caller: no read or wait begins with it.
+    /// Presses keys of a line editor. They are not a caller's input: no read or wait begins with
+    /// them.
     pub(super) async fn press(&self, pane: &PaneState, keys: &[u8]) -> Result<()> {
         let host = &self.host;
         let version = host.server_of(pane).connected().await?.version;
@@ -275,7 +275,7 @@ impl Server {
     }
 }
 
-/// Sends lines, one right after the other. Returns whether the cursor stood at `only_at`. Sets
+/// Sends lines in direct succession. Returns whether the cursor was at `only_at`. Sets
 /// `some_arrived` once a line was typed.
 async fn send_lines(
     host: &Host,
@@ -303,7 +303,7 @@ async fn send_lines(
     Ok(true)
 }
 
-/// Sends a line to tmux. The reply comes on the channel.
+/// Sends a line to tmux. The reply comes over the channel.
 fn send_line(
     host: &Host,
     pane: &PaneState,
@@ -317,7 +317,7 @@ fn send_line(
     let request = Request::Plain(line.commands(pane.id(), version, only_at));
     server.clone().submit(Some(pane.id()), request, move |answer| {
         if let (Ok(Err(_)) | Err(_), Some(buffer)) = (&answer, buffer) {
-            // The buffer may hold a secret, so it must not stay.
+            // The buffer may contain a secret, so it must not remain.
             let delete = CommandLine::of([Command::new("delete-buffer").opt("-b", buffer)]);
             server.submit_at_last(None, Request::Plain(delete));
         }
@@ -327,8 +327,9 @@ fn send_line(
     receiver
 }
 
-/// Sends input that tmux refused because a user views the pane in a mode. It is pasted, which
-/// reaches the program and leaves the mode and its scroll position alone; or refused.
+/// Sends input that tmux refused because a user views the pane in a mode. The input is pasted,
+/// which reaches the program without a change to the mode or its scroll position, or it is
+/// rejected.
 async fn send_in_mode(
     host: &Host,
     pane: &PaneState,
@@ -340,7 +341,7 @@ async fn send_in_mode(
     let (what, hint) = match line.kind {
         InputKind::Keys(Ok(bytes)) if !bytes.contains(&0) => {
             for (index, line) in raw_paste(pane, &bytes).into_iter().enumerate() {
-                // The first line moves the cursor.
+                // The first line moves the cursor, so only that line can depend on its position.
                 let only_at = only_at.filter(|_| index == 0);
                 match send_line(host, pane, &line, version, only_at).await.unwrap_or(Err(Lost::Ended)) {
                     Ok(Ok(_)) => {}
@@ -371,7 +372,7 @@ async fn send_in_mode(
     .with_details(serde_json::json!({ "mode": mode })))
 }
 
-/// Returns the name of the mode that a pane is in, as tmux calls it (`copy-mode`, `tree-mode` …).
+/// Returns tmux's name of the mode that a pane is in (`copy-mode`, `tree-mode` …).
 async fn mode_of(host: &Host, pane: &PaneState) -> Result<String> {
     let question = || {
         let ask = Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
@@ -390,7 +391,7 @@ fn refused_by_tmux(pane: &PaneState, message: &str) -> Error {
     Error::invalid(format!("tmux: {message}"))
 }
 
-/// Prepares keys by tmux's names. What is no name is text, as for `tmux send-keys`.
+/// Prepares keys by tmux's names. A word that is not a key name is text, as in `tmux send-keys`.
 pub(super) fn prepare_keys(pane: &PaneState, keys: &[String]) -> Result<PreparedInput> {
     check_size(keys.iter().map(String::len).sum())?;
     if keys.iter().any(|key| key.contains('\0')) {
@@ -426,7 +427,7 @@ pub(super) fn prepare_text(pane: &PaneState, bytes: &[u8]) -> Result<PreparedInp
     if bytes.len() > limits::KEYS_BYTES && !bytes.contains(&0) {
         return Ok(PreparedInput { lines: raw_paste(pane, bytes), echo });
     }
-    // One line: tmux runs it without a break, so that no mode begins in the middle of it.
+    // One line: tmux runs it without a break, so no mode can begin in the middle.
     let lines = if bytes.is_empty() {
         Vec::new()
     } else {
@@ -435,7 +436,7 @@ pub(super) fn prepare_text(pane: &PaneState, bytes: &[u8]) -> Result<PreparedInp
     Ok(PreparedInput { lines, echo })
 }
 
-/// Returns lines that paste these bytes as they are.
+/// Returns lines that paste these bytes unchanged.
 fn raw_paste(pane: &PaneState, bytes: &[u8]) -> Vec<InputLine> {
     let pieces = bytes.chunks(limits::BUFFER_BYTES).enumerate();
     let line = |(index, bytes)| {
@@ -445,14 +446,14 @@ fn raw_paste(pane: &PaneState, bytes: &[u8]) -> Vec<InputLine> {
     pieces.map(line).collect()
 }
 
-/// Prepares text as one paste: with its marks where the program asked for them, and line ends as
-/// Enter.
+/// Prepares text as one paste: with paste marks if the program requested them, and with line ends
+/// as Enter.
 fn prepare_paste(pane: &PaneState, bytes: &[u8]) -> Result<PreparedInput> {
     check_size(bytes.len())?;
     if bytes.contains(&0) {
         return Err(Error::invalid("text: a paste cannot hold a NUL byte; send it as hex"));
     }
-    // One paste is one buffer: in pieces, each would have marks of its own.
+    // One paste is one buffer: each piece of a split paste would have its own marks.
     let (name, set) = buffer(pane, 0, bytes);
     let paste = Command::new("paste-buffer").flag("-d").flag("-p").opt("-b", &name).opt("-t", pane.id().to_string());
     let line = InputLine { commands: vec![set, paste], kind: InputKind::Bracketed(name) };
@@ -476,7 +477,7 @@ fn check_size(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether tmux takes this as a key and not as text.
+/// Returns whether tmux takes this as a key, not as text.
 fn is_key_name(key: &str) -> bool {
     const NAMES: [&str; 24] = [
         "Up", "Down", "Left", "Right", "Home", "End", "PageUp", "PgUp", "PageDown", "PgDn", "PPage", "NPage", "Insert",
@@ -492,8 +493,8 @@ fn is_key_name(key: &str) -> bool {
         || is_function("User")
 }
 
-/// Returns the bytes that a key sends whatever the program asked of its terminal; `None` where that
-/// depends, or is not known.
+/// Returns the bytes that a key sends regardless of what the program requested from its terminal;
+/// `None` if the bytes depend on that, or are unknown.
 fn key_bytes(key: &str) -> Option<Vec<u8>> {
     let mut characters = key.chars();
     if let (Some(_), None) = (characters.next(), characters.next()) {
@@ -510,7 +511,7 @@ fn key_bytes(key: &str) -> Option<Vec<u8>> {
     if let Some([letter @ (b'a'..=b'z' | b'A'..=b'Z')]) = control.map(str::as_bytes) {
         return Some(vec![letter.to_ascii_lowercase() - b'a' + 1]);
     }
-    // Names that tmux may know though they are not listed here: `0x1b`, `MouseDown1Pane`.
+    // Names that tmux may know although they are not listed above: `0x1b`, `MouseDown1Pane`.
     let is_name = is_key_name(key)
         || key.starts_with("0x")
         || ["Mouse", "Wheel", "Double", "Triple", "Second", "Focus", "Paste", "Drag"]
@@ -546,7 +547,7 @@ pub(super) fn prepare_enter(pane: &PaneState) -> PreparedInput {
 }
 
 impl std::fmt::Debug for PreparedInput {
-    /// Leaves out what is typed: it may be a secret.
+    /// Omits the input itself, which may be a secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Typed(")?;
         write!(f, "{} bytes", self.echo.len())?;
@@ -572,8 +573,8 @@ mod tests {
         for text in ["f", "ü", "make all", "F", "C", "^", "Pasted text", "--"] {
             assert_eq!(key_bytes(text).as_deref(), Some(text.as_bytes()), "{text}");
         }
-        // Depend on the mode of the cursor keys, on options, or on an encoding that the program
-        // asked for.
+        // These depend on the cursor key mode, on options, or on an encoding that the program
+        // requested.
         for key in
             ["Up", "Home", "F1", "BSpace", "M-x", "C-Up", "C-Space", "S-Tab", "0x1b", "WheelUpPane", "PasteStart"]
         {

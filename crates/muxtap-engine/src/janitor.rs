@@ -1,5 +1,5 @@
-//! The janitor drops expired panes and results, leaves the sessions that nobody uses any more, and keeps output and screens
-//! within the memory budget. It sleeps until something is due.
+//! The janitor drops expired panes and results, leaves sessions that are no longer in use, and
+//! keeps output and screens within the memory budget. It sleeps until something is due.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -10,10 +10,10 @@ use muxtap_base::metrics;
 
 use super::{PaneState, Shared};
 
-/// Rings up to this size are not worth trimming.
+/// Rings up to this size, which are not worth trimming.
 const SMALL_RING: usize = 64 * 1024;
 
-/// Runs as long as the engine.
+/// Runs the janitor for as long as the engine runs.
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut due: Option<Instant> = None;
     loop {
@@ -36,8 +36,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
             due = due.into_iter().chain(host.drop_ended(now)).min();
             due = due.into_iter().chain(host.leave_unused(shared.options.follow_for)).min();
         }
-        // The loop also runs whenever a wait ends. Only a drop or an exceeded budget is a reason to
-        // look at every pane.
+        // The loop also runs whenever a wait ends. Only something due, or an exceeded budget, is a
+        // reason to look at every pane.
         if !dropping && shared.held_bytes.load(Ordering::Relaxed) <= shared.options.budget_bytes {
             continue;
         }
@@ -49,8 +49,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Halves the largest ring until all fit. When rings are small, drops the largest screens, first
-/// those of panes that tmux still has. Returns how many bytes are held then.
+/// Halves the largest ring until all fit. Once rings are small, drops the largest screens, first
+/// those of panes that tmux still has. Returns the number of bytes held afterwards.
 fn trim(panes: &mut [Arc<PaneState>], budget: usize) -> usize {
     let mut total: usize = panes.iter().map(|pane| pane.held_bytes()).sum();
     while total > budget {

@@ -1,8 +1,8 @@
-//! The engine: the one API that rooms and faces call.
+//! The engine: the one API that feature crates and interfaces call.
 //!
-//! An [`Engine`] follows any number of tmux servers. It is a cheap handle; clones are the same
+//! An [`Engine`] follows any number of tmux servers. It is a cheap handle; all clones are the same
 //! engine. Requests are served from memory wherever that is exact, and over the open connection
-//! otherwise. No lock is held across an await anywhere in here.
+//! otherwise. No lock is held across an await anywhere in this crate.
 
 pub mod activity;
 pub mod agents;
@@ -59,7 +59,7 @@ pub use input::{
 };
 #[doc(no_inline)]
 pub use muxtap_api as api;
-// What rooms need of tmux: they do not know its crate.
+// Feature crates do not depend on muxtap-tmux: what they need of it is re-exported.
 pub use muxtap_tmux::{
     AGENT_MARK, CoverageMode, DEFAULT_SOCKET, Exit, HUB_MARK, HUB_NAME, Lineage, ProcessId, Program, Request, Subject,
     Transport, agent_marks, is_absent, is_secret,
@@ -74,15 +74,15 @@ pub use wait::Charge;
 use wait::Waits;
 pub use wait::{OwnedWait, id_of_key};
 
-/// A handle on an engine: the first thing a program makes.
+/// A handle on an engine, the first thing that a program creates.
 ///
-/// Clones are the same engine. An engine follows any number of tmux servers, each from the first
-/// time it is asked for ([`Engine::server`]).
+/// All clones are the same engine. An engine follows any number of tmux servers, each from the
+/// first request for it ([`Engine::server`]).
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
     caller: Arc<Caller>,
-    /// Whether this handle is a caller's who may only look.
+    /// Whether this handle belongs to a read-only caller.
     reads_only: bool,
 }
 
@@ -90,26 +90,26 @@ pub struct Engine {
 pub(crate) struct Shared {
     pub(crate) options: Options,
     hosts: Mutex<HashMap<PathBuf, Arc<Host>>>,
-    /// The ways to other hosts.
+    /// The transports to other hosts.
     transports: elsewhere::Transports,
     pub(crate) waits: Waits,
-    /// Runs that outlive the call that asked for them.
+    /// Runs that outlive the call that started them.
     runs: input::runs::Runs,
     /// Events of all servers, each with its server's socket.
     pub(crate) events: broadcast::Sender<(Arc<Path>, Event)>,
-    /// How often a server was connected to, whichever.
+    /// How many connections to servers were made so far, on all servers together.
     links: tokio::sync::watch::Sender<u64>,
-    /// Notes of what muxtap does with panes.
+    /// Sends notes of muxtap's activity in panes.
     activity: broadcast::Sender<Arc<activity::Activity>>,
     pub(crate) cancel: CancellationToken,
     pub(crate) tasks: TaskTracker,
-    /// Cancelled before `cancel`: what must not be left half-done comes to its end.
+    /// Cancelled before `cancel`: work that must not be left half done finishes first.
     leaving: CancellationToken,
     works: TaskTracker,
-    /// Notified when a pane or result was retired, to be dropped later, or when the memory budget
-    /// is exceeded.
+    /// Wakes the janitor: a pane or result was retired and is dropped later, a use began and ends
+    /// later, or the memory budget is exceeded.
     pub(crate) retired: tokio::sync::Notify,
-    /// Permit to search the output from before a wait that timed out.
+    /// The permit to search the output from before a wait that timed out.
     pub(crate) earlier_search: Arc<tokio::sync::Semaphore>,
     /// Reads processes and terminals, which may hang.
     pub(crate) probe: ProcessProbe,
@@ -135,10 +135,10 @@ const HOOKS: PaneHooks = PaneHooks {
 };
 
 impl Engine {
-    /// Starts an engine, which follows nothing yet. It runs until [`Engine::stop`], or until its
-    /// runtime ends: dropping the handles does not end it.
+    /// Starts an engine that follows nothing yet. It runs until [`Engine::stop`] or the end of its
+    /// runtime; dropping the handles does not stop it.
     ///
-    /// The runtime needs I/O and time (`enable_all`). Error: `CONFLICT` outside of one.
+    /// The runtime needs I/O and time (`enable_all`). Error: `CONFLICT` outside a tokio runtime.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -194,12 +194,12 @@ impl Engine {
         Self::of(shared)
     }
 
-    /// Returns a handle for what the engine does by itself.
+    /// Returns a handle for the engine's own work.
     fn of(shared: Arc<Shared>) -> Self {
         Self { shared, caller: Arc::default(), reads_only: false }
     }
 
-    /// Returns the server with this address. It is followed from now on.
+    /// Returns the server with this address, which is followed from now on.
     fn host(&self, socket: &Path) -> Result<Arc<Host>> {
         let address = Address::parse(socket)?;
         let socket = &*address.path();
@@ -233,7 +233,7 @@ impl Engine {
         Ok(host)
     }
 
-    /// Returns the servers that run and are followed, in the order of their sockets.
+    /// Returns the followed servers that run, in the order of their sockets.
     fn followed(&self) -> Vec<Arc<Host>> {
         let hosts = self.hosts();
         let runs = |host: &&Arc<Host>| !matches!(host.server().state(), LinkState::Down { .. });
@@ -257,24 +257,24 @@ impl Engine {
         self.shared.cancel.clone()
     }
 
-    /// Spawns a task that ends by itself when the engine does.
+    /// Spawns a task that ends by itself when the engine ends.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.shared.tasks.spawn(task);
     }
 
-    /// Spawns what must not be left half-done on a server: the engine ends behind it, though not much later. The task
-    /// watches [`Engine::leaving`].
+    /// Spawns work that must not be left half done on a server. [`Engine::stop`] waits for the
+    /// task, up to [`limits::WORKS`]; the task watches [`Engine::leaving`].
     pub fn spawn_work(&self, task: impl Future<Output = ()> + Send + 'static) {
         let task = self.shared.works.track_future(task);
         self.shared.tasks.spawn(task);
     }
 
-    /// Resolves when the engine is to stop, but servers are followed still.
+    /// Resolves when the engine begins to stop. Servers are still followed then.
     pub async fn leaving(&self) {
         self.shared.leaving.cancelled().await;
     }
 
-    /// Returns whether the engine is to stop. Error: `TMUX_UNAVAILABLE`.
+    /// Checks that the engine is not about to stop. Error: `TMUX_UNAVAILABLE`.
     pub fn check_staying(&self) -> Result<()> {
         if self.shared.leaving.is_cancelled() { Err(Error::unavailable("muxtap is stopping")) } else { Ok(()) }
     }
@@ -288,8 +288,8 @@ impl Engine {
         self.shared.probe.run(subject, look).await
     }
 
-    /// Returns the process of this id, and those that it descends from, the roots of followed panes among them. `None`:
-    /// not known.
+    /// Returns the process with this id and its ancestors, with the root processes of followed
+    /// panes marked among them. `None` if the process is unknown.
     pub async fn lineage(&self, pid: Option<i32>) -> Option<Lineage> {
         let pid = u32::try_from(pid?).ok().filter(|pid| *pid > 0)?;
         let local = self.followed().into_iter().filter(|host| host.server().spec().is_local());
@@ -304,7 +304,7 @@ impl Engine {
         self.shared.started.elapsed().as_secs()
     }
 
-    /// Returns how many waits are open.
+    /// Returns the number of open waits.
     pub fn open_waits(&self) -> u64 {
         self.shared.waits.open() as u64
     }
@@ -326,13 +326,13 @@ impl Engine {
         servers
     }
 
-    /// Whether nothing would be lost without this engine: no server is followed, no pane is readable,
-    /// and nobody waits or listens.
+    /// Returns whether nothing would be lost without this engine: no server is followed, no pane is
+    /// readable, and no wait or subscription is open.
     pub fn is_idle(&self) -> bool {
         self.hosts().values().all(Host::is_idle)
     }
 
-    /// Returns each open wait: what it waits for, where, and until when.
+    /// Returns each open wait: its condition, its panes and its deadline.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -346,13 +346,15 @@ impl Engine {
         self.shared.waits.list()
     }
 
-    /// Leaves every server, and waits until nothing of muxtap is left on them. Open waits end as
-    /// cancelled. What needs tmux is `TMUX_UNAVAILABLE` afterwards; what was printed can still be read.
+    /// Stops the engine: leaves every server, and waits until nothing of muxtap is left there.
+    ///
+    /// Open waits end as cancelled. Afterwards, requests that need tmux fail with
+    /// `TMUX_UNAVAILABLE`; output that was printed can still be read.
     pub async fn stop(&self) {
         self.shared.waits.cancel_all();
         self.shared.leaving.cancel();
         self.shared.works.close();
-        // A server that does not reply delays the end by as much.
+        // A server that does not reply delays the end by `limits::WORKS` at most.
         let _ = tokio::time::timeout(limits::WORKS, self.shared.works.wait()).await;
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
         let released = hosts.iter().map(|host| host.release_panes());
@@ -374,23 +376,23 @@ impl Engine {
     }
 }
 
-/// Finds the host of a socket by any of its paths: one server is followed once. Paths on another machine (`local` is
-/// false) are known by their letters alone.
+/// Finds the host of a socket by any of its paths, since one server is followed once. Paths on
+/// another machine (`local` is false) are compared as text.
 fn find_host<'a>(hosts: &'a HashMap<PathBuf, Arc<Host>>, socket: &Path, local: bool) -> Option<&'a Arc<Host>> {
     let named = hosts.get(socket);
     let is_followed = |host: &Host| !matches!(host.server().state(), LinkState::Down { .. });
-    // No file is looked at for the path that callers use all the time.
+    // The path that callers use all the time costs no look at the file system.
     if !local || named.is_some_and(|host| is_followed(host)) {
         return named;
     }
     let same = |host: &&Arc<Host>| host.socket().is_absolute() && same_socket(host.socket(), socket);
-    // Where nothing ran on this path so far, it may have become a link since.
+    // A path on which no server ran so far may have become a link meanwhile.
     let followed = hosts.values().filter(|host| is_followed(host)).find(same);
     followed.or(named).or_else(|| hosts.values().find(same))
 }
 
-/// Forgets sockets on which no server runs, but for those that were asked for last: a mistyped one
-/// costs a watch of its folder.
+/// Forgets sockets without a server, except the ones requested last: a mistyped socket costs a
+/// watch of its directory.
 fn forget_idle(hosts: &mut HashMap<PathBuf, Arc<Host>>) {
     let idle = hosts.values().filter(|host| host.is_idle());
     let mut idle: Vec<_> = idle.map(|host| (host.last_asked(), host.socket().to_owned())).collect();

@@ -12,23 +12,23 @@ use super::{agents, audit, limits};
 pub struct Options {
     /// The tmux program, with any words that precede it.
     pub program: Program,
-    /// The ways to other hosts.
+    /// The transports to other hosts.
     pub transports: Vec<Arc<Transport>>,
     /// Which control clients follow a server.
     pub coverage: CoverageMode,
-    /// How long a pane that nobody uses is followed ([`CoverageMode::Used`]).
+    /// How long an unused pane is followed ([`CoverageMode::Used`]).
     pub follow_for: Duration,
-    /// How panes that flood are treated, before tmux 3.8.
+    /// How flooding panes are treated before tmux 3.8.
     pub floods: Floods,
-    /// Bytes that a pane's ring keeps.
+    /// Bytes of output that a pane's ring keeps.
     pub ring_bytes: usize,
     /// Memory budget: bytes of output and screens of all panes together.
     pub budget_bytes: usize,
-    /// Tiers of actions that callers are allowed.
+    /// The tiers of actions that callers may perform.
     pub allowed: Tiers,
-    /// Where their actions are recorded.
+    /// The audit log, if actions are recorded.
     pub audit: Option<Arc<audit::Audit>>,
-    /// Rules by which agents are recognised.
+    /// The rules that recognize agents.
     pub agents: Arc<agents::Rules>,
 }
 
@@ -50,7 +50,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Uses this tmux program: a name in `PATH`, or a path. Default: `tmux`.
+    /// Sets the tmux program: a name in `PATH`, or a path. Default: `tmux`.
     ///
     /// ```
     /// # use muxtap_engine as muxtap;
@@ -61,45 +61,47 @@ impl Options {
         self
     }
 
-    /// Starts servers with this configuration file (`tmux -f`). Default: tmux's own choice.
+    /// Sets the configuration file with which servers are started (`tmux -f`). Default: tmux's own
+    /// choice.
     pub fn tmux_config(mut self, file: impl Into<PathBuf>) -> Self {
         self.program.config = Some(file.into());
         self
     }
 
-    /// Sets which control clients follow a server.
+    /// Sets which control clients follow a server. Default: [`CoverageMode::Used`].
     pub fn coverage(mut self, coverage: CoverageMode) -> Self {
         self.coverage = coverage;
         self
     }
 
-    /// Follows a pane for so long after its last use. Default: ten minutes. It matters to
-    /// [`CoverageMode::Used`] alone.
+    /// Sets how long a pane is followed after its last use. Default: ten minutes. Applies to
+    /// [`CoverageMode::Used`] only.
     pub fn follow_for(mut self, time: Duration) -> Self {
         self.follow_for = time;
         self
     }
 
-    /// Sets how panes that flood are treated, on servers before tmux 3.8. Default: [`Floods::Hold`].
+    /// Sets how flooding panes are treated on servers before tmux 3.8. Default: [`Floods::Hold`].
     pub fn floods(mut self, floods: Floods) -> Self {
         self.floods = floods;
         self
     }
 
-    /// Keeps so many bytes of each pane's output. Default: 1 MiB.
+    /// Sets how many bytes of each pane's output are kept. Default: 1 MiB.
     pub fn ring_bytes(mut self, bytes: usize) -> Self {
         self.ring_bytes = bytes;
         self
     }
 
-    /// Bounds the output and screens of all panes together, in bytes: above it the largest rings
-    /// are halved first. Default: 512 MiB.
+    /// Sets the memory budget for the output and screens of all panes together, in bytes. Above it
+    /// the largest rings are halved first. Default: 512 MiB.
     pub fn budget_bytes(mut self, bytes: usize) -> Self {
         self.budget_bytes = bytes;
         self
     }
 
-    /// Allows these kinds of requests; others are refused with `READ_ONLY`. Default: all.
+    /// Sets the tiers of requests that callers may make; others are rejected with `READ_ONLY`.
+    /// Default: all.
     ///
     /// ```
     /// # use muxtap_engine as muxtap;

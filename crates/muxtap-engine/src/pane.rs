@@ -66,21 +66,22 @@ pub struct PaneState {
     id: PaneId,
     epoch: Epoch,
     locked: Mutex<LockedPane>,
-    /// The end of the pane's stream. Sent at every change, also when only the state changed.
+    /// The end of the pane's stream. Sent at every change, even one of the state alone, while there
+    /// are receivers.
     changed: Sender<u64>,
     published: published::PublishedState,
     /// Events of the pane, encoded once for all of its subscribers.
     pub(super) event_cache: EventCache,
 }
 
-/// A pane under its lock: all of it that changes. Each part has its own file; outside of this folder the parts are only
-/// read, and changed by methods.
+/// A pane under its lock: all that changes. Each part has its own file; code outside this folder
+/// only reads the parts, and changes them by methods.
 pub(super) struct LockedPane {
     output: Output,
     input: Input,
     process: Process,
     metadata: PaneMetadata,
-    /// The use that is made of what tmux alone knows of the pane.
+    /// Use of the facts about the pane that only tmux knows.
     usage: Usage,
     watchers: Watchers,
 }
@@ -104,7 +105,7 @@ impl PaneState {
         })
     }
 
-    /// Returns its id on its server.
+    /// Returns the pane's id on its server.
     pub fn id(&self) -> PaneId {
         self.id
     }
@@ -138,7 +139,7 @@ impl PaneState {
         (self.cursor(locked.output.ring.start()), self.cursor(locked.output.ring.end()))
     }
 
-    /// Resolves when the pane printed something after `offset`, or ended.
+    /// Resolves when the pane has printed something after `offset`, or has ended.
     pub(super) async fn until_output(&self, offset: u64) {
         let mut changes = self.changes();
         loop {
@@ -157,10 +158,11 @@ impl PaneState {
 
     /// Returns a channel that is notified of every change; its value is the stream's end.
     pub fn changes(&self) -> Receiver<u64> {
-        // Under the lock: a change from before is seen by a look from now on, and a later one finds the receiver.
+        // Under the lock: an earlier change is seen by a look from now on, and a later one finds
+        // the receiver.
         let locked = self.lock();
         let receiver = self.changed.subscribe();
-        // Changes without a receiver were not sent.
+        // Earlier changes had no receiver, so they were not sent.
         self.changed.send_if_modified(|end| {
             *end = locked.output.ring.end();
             false
@@ -168,8 +170,8 @@ impl PaneState {
         receiver
     }
 
-    /// Whether something needs the pane's output to be followed: a wait, a subscription, a recording, a reader that sleeps,
-    /// or the end of a command that muxtap started.
+    /// Returns whether something needs the pane's output to be followed: a wait, a subscription, a
+    /// recording, a sleeping reader, or the end of a command that muxtap started.
     pub(super) fn is_in_use(&self) -> bool {
         let LockedPane { watchers, input, process, .. } = &*self.lock();
         self.changed.receiver_count() > 0
@@ -179,12 +181,12 @@ impl PaneState {
             || process.awaits_exit()
     }
 
-    /// Bytes held for the pane: output and screen.
+    /// Returns the number of bytes held for the pane: output and screen.
     pub(super) fn held_bytes(&self) -> usize {
         self.lock().held_bytes()
     }
 
-    /// Bytes of output in the ring.
+    /// Returns the number of bytes of output in the ring.
     pub(super) fn ring_len(&self) -> usize {
         self.lock().output.ring.len()
     }
@@ -197,7 +199,7 @@ impl PaneState {
         before - ring.len()
     }
 
-    /// Drops output so that this many bytes stay.
+    /// Drops the oldest output until this many bytes are left.
     #[cfg(test)]
     pub(super) fn trim_output(&self, bytes: usize) {
         self.lock().output.ring.trim_to(bytes);
@@ -223,9 +225,9 @@ impl PaneState {
         self.lock().metadata.title.clone()
     }
 
-    /// Appends output. Returns `None` for a pane that has gone: its memory is accounted for.
-    /// Output of an earlier generation is dropped too: another connection took the pane over while it
-    /// was under way, and its seed or its own output has those bytes.
+    /// Appends output. Returns `None` for a pane that has gone, whose memory is already accounted
+    /// for, and for output of an earlier generation: another connection took over the pane while
+    /// that output was under way, and the connection's seed or own output contains its bytes.
     pub(super) fn push(&self, generation: u64, data: &[u8]) -> Option<PushOutcome> {
         let mut locked = self.lock();
         if locked.process.is_retired() || !locked.output.takes(generation) {
@@ -234,7 +236,7 @@ impl PaneState {
         let before = locked.held_bytes();
         let quiet = locked.output.arrive(Instant::now());
         let staleness = locked.take(data, quiet);
-        // By a wait, a view or a recording. Who reads output and events needs no screen.
+        // Watched by a wait, a view or a recording. Readers of output and events need no screen.
         let is_watched = !locked.watchers.is_empty() || self.changed.receiver_count() > 0;
         let is_unsure = is_watched && locked.output.screen.is_unsure();
         let memory = locked.memory_since(before);
@@ -249,8 +251,8 @@ impl PaneState {
         self.lock().output.begin_generation()
     }
 
-    /// Returns the stream's end and the screen's generation. A resync is valid only if neither
-    /// changed.
+    /// Returns the stream's end and the screen's generation. A resync's reply proves something by
+    /// itself only if neither has changed since the request.
     pub fn revision(&self) -> Revision {
         self.lock().revision()
     }
@@ -272,7 +274,7 @@ impl PaneState {
         let end = locked.output.ring.end();
         let has_readers = self.changed.receiver_count() > 0;
         drop(locked);
-        // To send, the channel takes locks of its own, whether anything receives or not.
+        // Sending takes locks of the channel's own, even without a receiver.
         if has_readers {
             self.changed.send_replace(end);
         }
@@ -287,7 +289,7 @@ pub struct Revision {
 }
 
 impl Revision {
-    /// The stream's end in this revision.
+    /// Returns the stream's end in this revision.
     pub(super) fn end(self) -> u64 {
         self.end
     }
@@ -314,7 +316,7 @@ pub(super) struct PushOutcome {
     pub(super) staleness: Option<Staleness>,
     /// When to give up the string that began ([`PaneState::give_up_string`]).
     pub(super) string_due: Option<Instant>,
-    /// Whether the screen is watched and another seed would tell more of it.
+    /// Whether the screen is watched and another seed would reveal more of it.
     pub(super) is_unsure: bool,
 }
 
@@ -327,7 +329,7 @@ impl LockedPane {
         self.output.revision()
     }
 
-    /// Bytes held: output and screen.
+    /// Returns the number of bytes held: output and screen.
     pub(super) fn held_bytes(&self) -> usize {
         self.output.held_bytes()
     }
@@ -337,7 +339,7 @@ impl LockedPane {
         &self.output.ring
     }
 
-    /// Returns what is known of echoes in the output.
+    /// Returns the echo filter of the output.
     pub(super) fn echo(&self) -> &EchoFilter {
         &self.output.echo
     }
@@ -359,7 +361,7 @@ impl LockedPane {
         &self.metadata
     }
 
-    /// Returns the use that is made of what tmux alone knows of the pane.
+    /// Returns the use of the facts about the pane that only tmux knows.
     pub(super) fn usage(&mut self) -> &mut Usage {
         &mut self.usage
     }

@@ -1,4 +1,5 @@
-//! Starts sessions, windows, panes and the programs in them, and keeps what was promised of those.
+//! Starts sessions, windows, panes and their programs, and keeps what was promised of the programs'
+//! ends.
 
 pub(super) mod create;
 pub(super) mod managed;

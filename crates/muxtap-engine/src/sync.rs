@@ -1,8 +1,8 @@
-//! Primitives that threads share where the order in which they meet matters: panes with their
+//! Primitives that threads share where the order of their meetings matters: panes with their
 //! readers, and waits.
 //!
 //! They are those of `std` and tokio. In this crate's own tests they can also be loom's, which
-//! tries out every order (`model.rs`).
+//! tries every order (`model.rs`).
 
 #[cfg(not(test))]
 pub(super) use std::sync::{

@@ -1,4 +1,4 @@
-//! Every order in which a pane's output and the readers of its events can meet.
+//! Tests of every order in which a pane's output and the readers of its events can meet.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -26,11 +26,11 @@ struct Follower {
     filter: Filter,
 }
 
-/// The things that a follower was sent: output as text, gaps as `[reason bytes]`, the end as `.`.
+/// What a follower was sent: output as text, gaps as `[reason bytes]`, the end as `.`.
 #[derive(Default)]
 struct Sent {
     text: String,
-    /// How far each event says that the stream has come.
+    /// The stream offset of each output event.
     offsets: Vec<u64>,
 }
 
@@ -51,7 +51,8 @@ impl Follower {
         }
     }
 
-    /// Reads until the pane's end was sent. Loom finds a wake-up that is lost: nobody goes on then.
+    /// Reads until the pane's end was sent. Loom detects a lost wake-up, because no thread can
+    /// continue then.
     fn until_end(mut self) -> Sent {
         let mut sent = Sent::default();
         while !self.reader.is_end_sent() {
@@ -84,8 +85,8 @@ impl Sent {
     }
 }
 
-/// A wake-up that is lost leaves the reader asleep for ever; a flag that is cleared too late leaves
-/// it with less than the pane has.
+/// A lost wake-up leaves the reader asleep forever. A flag that is cleared too late leaves the
+/// reader with less than the pane has.
 #[test]
 fn a_reader_that_sleeps_is_woken_for_all_there_is() {
     check(2, || {
@@ -101,7 +102,7 @@ fn a_reader_that_sleeps_is_woken_for_all_there_is() {
     });
 }
 
-/// Both take from one cache what the other one has put there.
+/// Both readers take from one cache what the other has put into it.
 #[test]
 fn readers_that_share_their_events_miss_nothing() {
     check(1, || {
@@ -130,7 +131,7 @@ fn a_gap_is_sent_once_at_its_place() {
     });
 }
 
-/// The janitor takes output away while it is read: all bytes are sent or counted as missing.
+/// The janitor drops output while it is read: all bytes are sent or counted as missing.
 #[test]
 fn what_is_trimmed_meanwhile_is_sent_or_counted() {
     check(2, || {

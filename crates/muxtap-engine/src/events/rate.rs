@@ -6,8 +6,9 @@ use tokio::time::Instant;
 
 use crate::limits;
 
-/// A token bucket for a subscriber's wake-ups. A few come at once, then one per step, so that what
-/// a pane prints bit by bit is sent in fewer, larger events. One token comes back after each step.
+/// A token bucket for a subscriber's wake-ups. A few come at once, then one per step, so output
+/// that a pane prints in small pieces is sent in fewer, larger events. One token returns after each
+/// step.
 #[derive(Debug)]
 pub(super) struct RateLimiter {
     /// When the bucket will be full again.
@@ -21,7 +22,7 @@ impl Default for RateLimiter {
 }
 
 impl RateLimiter {
-    /// Waits until there is a token. Only [`RateLimiter::consume`] uses it up.
+    /// Waits until there is a token. Only [`RateLimiter::consume`] takes it.
     pub(super) async fn ready(&self) {
         let delay = self.delay(Instant::now());
         if !delay.is_zero() {
@@ -29,13 +30,13 @@ impl RateLimiter {
         }
     }
 
-    /// Uses a token up.
+    /// Takes a token.
     pub(super) fn consume(&mut self) {
         self.full = self.full.max(Instant::now()) + limits::PACE;
     }
 
     fn delay(&self, now: Instant) -> Duration {
-        // With an empty bucket the first token comes back after one step.
+        // With an empty bucket the first token returns after one step.
         let used_up = limits::PACE * (limits::PACE_BURST - 1);
         self.full.saturating_duration_since(now).saturating_sub(used_up)
     }

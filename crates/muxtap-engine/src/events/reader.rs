@@ -21,8 +21,8 @@ use crate::{
     query::read,
 };
 
-/// How many bytes after the middle of a ring a slow reader searches for a line's end to go on
-/// after.
+/// How many bytes after the middle of a ring a slow reader searches for the end of a line, to
+/// continue after it.
 const LINE_BYTES: u64 = 4 * 1024;
 
 /// A subscriber's position in one pane, and what it has been sent of the pane.
@@ -31,35 +31,35 @@ pub(super) struct Reader {
     dirty_flag: Arc<DirtyFlag>,
     /// The stream's offset up to which output was sent.
     offset: u64,
-    /// The gap before what is sent next.
+    /// The gap before the next output.
     gap: Option<Gap>,
     /// Whether the pane's end was sent.
     end_sent: bool,
     /// The offset of the last bell that was sent.
     bell: Option<u64>,
-    /// The pane's state when all of it had been sent.
+    /// The pane's state when all of its events had been sent.
     last_state: Option<Snapshot>,
     /// The frame that was sent last.
     frame: Option<Arc<Frame>>,
-    /// The point of the stream for which the screen was last looked at.
+    /// The point of the stream at which the screen was last read.
     frame_point: Option<(u64, u64)>,
-    /// The offset of the last gap that was sent with nothing behind it.
+    /// The offset of the last gap that was sent without output after it.
     last_gap: Option<u64>,
     /// Whether `pane-opened` was sent.
     pub(super) announced: bool,
     /// Whether the reader is queued in its subscription.
     pub(super) queued: bool,
-    /// Held where the subscriber is sent what tmux alone knows of the pane.
+    /// Held if the subscriber is sent facts about the pane that only tmux knows.
     pub(super) in_use: Option<PaneUse>,
 }
 
-/// Where the reading of a pane begins.
+/// Where reading of a pane begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StartPoint {
     pub(super) since: Since,
-    /// The position where the pane was left; it takes precedence over `since`.
+    /// The position at which the pane was left. It takes precedence over `since`.
     pub(super) place: Option<Place>,
-    /// Why something is missing there, if it is.
+    /// The reason, if output is missing at the beginning.
     pub(super) missing: Option<GapReason>,
 }
 
@@ -77,7 +77,7 @@ pub(super) enum Next {
 enum Read {
     Nothing,
     Output(CachedOutput),
-    /// A gap, and the offset behind it at which reading goes on.
+    /// A gap, and the offset after it at which reading continues.
     Missing(Gap, u64),
 }
 
@@ -91,9 +91,9 @@ impl Reader {
         let since = resume.map_or(since, |place| Since::At(place.cursor));
         let (at, gap, bell) = {
             let locked = pane.lock();
-            // A cursor that is refused points behind the end: it was not made here.
+            // A rejected cursor points beyond the end, so muxtap did not create it.
             let (at, gap) = pane.resolve_since(&locked, &since).unwrap_or((locked.ring().end(), None));
-            // A bell since then is new to a subscriber that resumes.
+            // To a subscriber that resumes, a bell since then is new.
             let gap = gap.or(missing.map(|reason| Gap::new(reason, None)));
             (at, gap, locked.shell_marks().bell.filter(|bell| resume.is_none() || *bell < at))
         };
@@ -116,7 +116,7 @@ impl Reader {
         }
     }
 
-    /// Counts what the screen shows as sent.
+    /// Counts the current screen as sent.
     pub(super) fn skip_current_screen(&mut self) {
         if let FrameResult::Ready(frame) = self.pane.frame(ScreenFormat::Rows, true) {
             self.frame = Some(frame);
@@ -127,7 +127,7 @@ impl Reader {
         &self.pane
     }
 
-    /// Returns how far the pane was sent.
+    /// Returns the position up to which the pane was sent.
     pub(super) fn position(&self) -> Place {
         Place { cursor: self.pane.cursor(self.offset), ended: self.end_sent }
     }
@@ -137,13 +137,13 @@ impl Reader {
         self.end_sent
     }
 
-    /// Appends what is to be sent next to `out`: a bell, a screen, one piece of output with the gap
-    /// before it, or the end.
+    /// Appends the next events to `out`: a bell, a screen, one piece of output with the gap before
+    /// it, or the end.
     pub(super) fn next(&mut self, filter: &Filter, out: &mut VecDeque<Arc<EncodedEvent>>) -> Next {
-        // Cleared first, so that what changes from here on notifies again.
+        // Cleared first, so later changes notify again.
         self.dirty_flag.clear();
         let snapshot = self.pane.snapshot();
-        // The program may have been started anew.
+        // The program may have been restarted.
         self.end_sent &= snapshot.ended;
         if snapshot.bell != self.bell {
             self.bell = snapshot.bell;
@@ -168,7 +168,7 @@ impl Reader {
         later.map_or(Next::Idle, Next::At)
     }
 
-    /// Sends what is new on the screen. Returns when to look again, if it is too early.
+    /// Sends what is new on the screen. Returns when to try again if it is too early.
     fn read_screen(
         &mut self,
         filter: &Filter,
@@ -218,7 +218,7 @@ impl Reader {
                 if filter.includes(EventKind::Gap) {
                     out.push_back(self.gap_event(gap));
                 }
-                // The gap is this reader's alone; what follows it is sent to others too.
+                // The gap belongs to this reader only; the output after it is sent to others too.
                 out.push_back(output_event(&self.pane, filter.format, None, to, Some(gap)));
                 true
             }
@@ -229,7 +229,7 @@ impl Reader {
         EncodedEvent::new(&Event::Gap { pane: self.pane.id(), gap })
     }
 
-    /// Passes over output that is not wanted, and sends only the gaps in it.
+    /// Skips output that the filter excludes, and sends only the gaps in it.
     fn skip_output(&mut self, filter: &Filter, snapshot: Snapshot, out: &mut VecDeque<Arc<EncodedEvent>>) {
         let own = self.gap.take();
         let gaps = {
@@ -264,7 +264,7 @@ impl Reader {
                 return Read::Nothing;
             }
         }
-        // Up to where other readers stand, so that this reader is among them from there on.
+        // Reads up to an offset of other readers, to be in step with them from there on.
         let far = self.offset.saturating_add(limits::EVENT_BYTES);
         let place = self.pane.event_cache.boundaries(format, self.offset + 1, far).map_or(far, |(_, last)| last);
         let chunk = {
@@ -288,8 +288,8 @@ impl Reader {
         last.map_or(Read::Nothing, |gap| Read::Missing(gap, chunk.end))
     }
 
-    /// Returns where a reader goes on whose output has left the ring. One that has read already
-    /// would be overtaken again at the ring's start.
+    /// Returns where a reader continues after its output has left the ring. At the ring's start, a
+    /// reader that has read before would be overtaken again.
     fn catch_up_offset(&self, locked: &LockedPane, format: ReadFormat) -> u64 {
         let (start, end) = (locked.ring().start(), locked.ring().end());
         if self.gap.is_some() {
@@ -310,7 +310,7 @@ impl Drop for Reader {
     }
 }
 
-/// Returns the gap for `bytes` that were passed over, joined with a gap that was known already.
+/// Returns the gap for `bytes` that were skipped, joined with a gap that was already known.
 fn skipped_gap(known: Option<Gap>, bytes: u64) -> Gap {
     match known {
         None => Gap::new(GapReason::SlowReader, Some(bytes)),
@@ -318,7 +318,7 @@ fn skipped_gap(known: Option<Gap>, bytes: u64) -> Gap {
     }
 }
 
-/// Makes an output event, an empty one where there is no chunk. Never called under a pane's lock.
+/// Creates an output event; without a chunk, an empty one. Never called under a pane's lock.
 fn output_event(
     pane: &PaneState,
     format: ReadFormat,

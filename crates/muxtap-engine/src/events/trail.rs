@@ -1,9 +1,9 @@
-//! Records where the readers of many panes have come, so that an event's `id` is short.
+//! Records the positions of the readers of many panes, which keeps an event's `id` short.
 //!
-//! A token that names the position in each of 600 panes is 3.5 KB long. So the positions are kept
-//! here. Each stream of events has a *trail*: the positions where it began and each step after
-//! that. An event's `id` is the number of steps so far. It is exact for each event that a reader
-//! may have seen last, as long as the trail reaches back to there.
+//! A token that names the position in each of 600 panes is 3.5 KB long, so the positions are stored
+//! here instead. Each stream of events has a *trail*: the positions at its beginning, and each step
+//! after that. An event's `id` is the number of steps so far. It is exact for each event that a
+//! reader may have seen last, for as long as the trail reaches back to that event.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -30,7 +30,7 @@ pub(crate) struct Trails {
 struct Table {
     trails: HashMap<u64, Arc<Mutex<StepLog>>>,
     last: u64,
-    /// The numbers of streams that have ended, in that order.
+    /// The numbers of ended streams, in the order of their ends.
     ended: VecDeque<u64>,
 }
 
@@ -39,9 +39,10 @@ struct Table {
 pub(super) enum Lookup {
     /// The position of every pane at that point.
     Exact(Vec<Place>),
-    /// The trail does not reach back to there: the position of every pane where the trail begins.
+    /// The trail does not reach back to that point: the position of every pane at the trail's
+    /// beginning.
     Since(Vec<Place>),
-    /// The stream or the point is not known.
+    /// The stream or the point is unknown.
     Unknown,
 }
 
@@ -77,7 +78,7 @@ struct Step {
     to: Position,
 }
 
-/// A reader's offset and state. [`Self::ABSENT`]: there is no reader yet, or no longer.
+/// A reader's offset and state. [`Self::ABSENT`] means that there is no reader yet, or no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Position {
     offset: u64,
@@ -94,7 +95,7 @@ enum ReaderState {
 
 /// The weight of a reader, in steps.
 const READER_WEIGHT: usize = 4;
-/// The steps that a trail keeps at least when it is truncated.
+/// The minimum number of steps that a truncated trail keeps.
 const MIN_STEPS: usize = 64;
 
 impl Trails {
@@ -107,7 +108,7 @@ impl Trails {
         Trail { trails: self.clone(), number, steps }
     }
 
-    /// Looks up where every pane was at a point of a stream.
+    /// Looks up the position of every pane at a point of a stream.
     pub(super) fn look_up(&self, stream: u64, at: u64) -> Lookup {
         let steps = self.table().trails.get(&stream).cloned();
         steps.map_or(Lookup::Unknown, |steps| lock(&steps).at(at))
@@ -117,7 +118,7 @@ impl Trails {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the weight of all trails by what one of them grew or shrank.
+    /// Adjusts the weight of all trails by the change of one of them.
     fn adjust_weight(&self, before: usize, after: usize) {
         if after >= before {
             self.weight.fetch_add(after - before, Ordering::Relaxed);
@@ -130,7 +131,7 @@ impl Trails {
         self.weight.load(Ordering::Relaxed) > limits::TRAIL_STEPS_ALL
     }
 
-    /// Drops trails of streams that have ended, the oldest first, until all fit.
+    /// Drops trails of ended streams, the oldest first, until all fit.
     fn drop_ended(&self) {
         let mut table = self.table();
         while table.ended.len() > limits::ENDED_TRAILS || self.is_full() {
@@ -150,7 +151,7 @@ impl Trail {
         self.number
     }
 
-    /// Records where these readers are now. Returns the number of steps so far.
+    /// Records the current positions of these readers. Returns the number of steps so far.
     pub(super) fn record(&self, readers: impl IntoIterator<Item = (u32, Option<Place>)>) -> u64 {
         let taken = {
             let mut steps = lock(&self.steps);
@@ -341,7 +342,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is noted and cut, each point that is still known is what it was.
+        /// After any records and truncations, each point that is still known is unchanged.
         #[test]
         fn points_stay_what_they_were(
             moves in proptest::collection::vec((0_u32..4, proptest::option::of((0_u64..9, any::<bool>()))), 0..60),

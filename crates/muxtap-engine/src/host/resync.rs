@@ -14,8 +14,9 @@ use crate::{
 };
 
 impl Host {
-    /// Compares a pane's screen with tmux's and corrects it: now, and, if the pane prints meanwhile,
-    /// again and again until two replies agree or it rests. Until then its captures come from tmux.
+    /// Compares a pane's screen with tmux's and corrects it: now, and, if the pane prints
+    /// meanwhile, repeatedly until two replies agree or the pane rests. Until then the pane's
+    /// captures come from tmux.
     pub(crate) fn resync(self: &Arc<Self>, pane: &Arc<PaneState>) {
         self.resync_when(pane, Resync::Now);
     }
@@ -36,8 +37,8 @@ impl Host {
         });
     }
 
-    /// Reads a pane's screen anew when the pane rests, if there is something on it that another seed
-    /// tells. A long history is work for tmux, so that takes a small part of its time.
+    /// Reads a pane's screen again when the pane rests, if another seed would reveal more of it. A
+    /// long history is work for tmux, so these resyncs take a small part of tmux's time.
     pub(crate) fn resync_unsure(self: &Arc<Self>, pane: &Arc<PaneState>) {
         let Some(shared) = self.shared() else { return };
         if !pane.begin_await_rest() {
@@ -75,8 +76,8 @@ impl Host {
             let begun = Instant::now();
             let outcome = self.resync_once(pane).await;
             if outcome == ResyncOutcome::Moving {
-                // A long history is work for tmux: while a user drags a border, resyncs take half
-                // of its time at most; of a pane that prints on, less and less.
+                // A long history is work for tmux: while a user drags a border, resyncs take at
+                // most half of tmux's time; for a pane that keeps printing, less and less.
                 let took = begun.elapsed();
                 tokio::time::sleep(took).await;
                 let _ = tokio::time::timeout(took.max(limits::REST) * pause, until_rest(pane)).await;
@@ -89,9 +90,12 @@ impl Host {
         }
     }
 
-    /// Asks tmux for the screen now. The reply is valid if the pane printed nothing between the
-    /// question and the reply: everything that it had printed before tmux was asked comes ahead of
-    /// the reply, so then there was nothing.
+    /// Requests the screen from tmux now.
+    ///
+    /// The reply is proof by itself if the pane printed nothing between request and reply: all
+    /// output from before the request comes ahead of the reply, so there was none. Otherwise the
+    /// screen, or the last reply with the output since, must agree with it
+    /// ([`PaneState::reconcile`]).
     pub(crate) async fn resync_once(self: &Arc<Self>, pane: &Arc<PaneState>) -> ResyncOutcome {
         let Some(rules) = self.rules() else { return ResyncOutcome::Nothing };
         let since = pane.revision();
@@ -106,7 +110,7 @@ impl Host {
                 host.watch_string(&at);
                 outcome
             });
-            // The caller may be gone.
+            // The caller may have gone.
             let _ = sender.send(outcome);
         });
         receiver.await.unwrap_or(ResyncOutcome::Nothing)

@@ -1,4 +1,4 @@
-//! The task that gives up a pane's unterminated string when its time is over (N57).
+//! The task that gives up a pane's unterminated string at its timeout (N57).
 
 use std::{
     sync::{Arc, Weak},
@@ -10,14 +10,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{Host, PaneState};
 
 impl Host {
-    /// Schedules giving up a string that may have come open with a seed.
+    /// Schedules giving up a string that a seed may have left open.
     pub(crate) fn watch_string(self: &Arc<Self>, pane: &Arc<PaneState>) {
         if let Some(due) = pane.watch_string() {
             self.give_up_string_at(pane, due);
         }
     }
 
-    /// Schedules giving up an open string when its time is over.
+    /// Schedules giving up an open string at its timeout.
     pub(super) fn give_up_string_at(self: &Arc<Self>, pane: &Arc<PaneState>, due: Instant) {
         if let Some(shared) = self.shared() {
             let watching = give_up_strings(Arc::downgrade(self), pane.clone(), due, self.cancel.clone());
@@ -26,7 +26,7 @@ impl Host {
     }
 }
 
-/// Waits for the timeout of a pane's open string and gives it up, as long as there are such
+/// Waits for the timeout of a pane's open string and gives it up, for as long as there are open
 /// strings.
 async fn give_up_strings(host: Weak<Host>, pane: Arc<PaneState>, mut due: Instant, cancel: CancellationToken) {
     loop {

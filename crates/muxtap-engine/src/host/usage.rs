@@ -1,8 +1,8 @@
-//! Facts that tmux alone knows of a pane: asked for when a use begins, pushed while it lasts.
+//! Facts about a pane that only tmux knows: requested when a use begins, pushed while it lasts.
 //!
-//! A title set by `select-pane -T`, a history cleared by `clear-history` and a terminal reset by
-//! `send-keys -R` are in nobody's output. tmux tells of them if it looks once a second, which it
-//! does for each subscription whether anything happens or not. So it only does for panes in use.
+//! No output contains a title set by `select-pane -T`, a history cleared by `clear-history` or a
+//! terminal reset by `send-keys -R`. tmux reports them if it checks once a second, which it does
+//! for each subscription whether anything happens or not. So it does this only for panes in use.
 
 use std::{
     sync::{Arc, Weak},
@@ -15,16 +15,17 @@ use tokio_util::sync::CancellationToken;
 use crate::{Host, PaneState, limits, pane::PaneUse};
 
 impl Host {
-    /// Begins a use of what tmux alone knows of a pane. What it knows differently is applied as
-    /// soon as it replies, and within a second of each change as long as the use lasts.
+    /// Begins a use of the facts about a pane that only tmux knows. Facts that differ are applied
+    /// as soon as tmux replies, and within a second of each change for as long as the use lasts.
     pub(crate) fn use_values(self: &Arc<Self>, pane: &Arc<PaneState>) -> PaneUse {
         let held = PaneUse::begin(pane);
         drop(self.ask_first(pane));
         held
     }
 
-    /// Waits until what is known of a pane is what tmux knows: at once in use, and by one question
-    /// after it was left alone. Where tmux does not reply nobody changes anything either.
+    /// Waits until the known facts about a pane are tmux's: at once if the pane is in use, and
+    /// after one request if it was unused. If tmux does not reply, no command changes the facts
+    /// either.
     pub(crate) async fn confirm_values(self: &Arc<Self>, pane: &Arc<PaneState>) {
         pane.lock().usage().touch();
         if let Some(confirmed) = self.ask_first(pane) {
@@ -33,8 +34,8 @@ impl Host {
         }
     }
 
-    /// Asks tmux unless it has told what it knows since the use began. Returns what resolves with
-    /// the reply.
+    /// Queries tmux unless it has reported the facts since the use began. Returns a receiver that
+    /// resolves with the reply.
     fn ask_first(self: &Arc<Self>, pane: &Arc<PaneState>) -> Option<oneshot::Receiver<()>> {
         if !self.server().asks_for_values() {
             return None;
@@ -55,14 +56,14 @@ impl Host {
             if let Some(pane) = asked.upgrade().filter(|_| known) {
                 pane.lock().usage().confirm();
             }
-            // The caller may not wait for it.
+            // The caller may not wait for the reply.
             let _ = sender.send(());
         });
         Some(receiver)
     }
 }
 
-/// Ends the pushing once nobody has used the pane for [`limits::IN_USE`].
+/// Ends the pushing once the pane has been unused for [`limits::IN_USE`].
 async fn leave_when_unused(host: Weak<Host>, pane: Arc<PaneState>, cancel: CancellationToken) {
     let released = pane.lock().usage().released();
     loop {
@@ -72,7 +73,7 @@ async fn leave_when_unused(host: Weak<Host>, pane: Arc<PaneState>, cancel: Cance
             let due = locked.usage().idle_since().map(|since| since + limits::IN_USE);
             if due.is_some_and(|due| due <= Instant::now()) {
                 locked.usage().end_watch();
-                // Under the lock: what a use asks for that begins now stands behind it.
+                // Under the lock: the request of a use that begins now comes after this.
                 host.server().leave_values(pane.id());
                 return;
             }

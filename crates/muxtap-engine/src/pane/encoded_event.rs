@@ -1,4 +1,4 @@
-//! An event in the form in which it is sent, made once for all subscribers.
+//! An event in the form in which it is sent, encoded once for all subscribers.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,12 +6,11 @@ use base64::Engine as _;
 use bytes::Bytes;
 use muxtap_api::{Event, EventKind};
 
-/// An event as JSON. Raw output also has the bytes themselves. Each form is made once, on first
-/// use.
+/// An event as JSON. Raw output also has its bytes. Each form is made once, on first use.
 #[derive(Debug)]
 pub struct EncodedEvent {
     kind: EventKind,
-    /// The JSON; of raw output without `data`.
+    /// The JSON; for raw output without `data`.
     head: Bytes,
     raw: Option<Raw>,
     framed: OnceLock<Bytes>,
@@ -30,7 +29,7 @@ impl EncodedEvent {
         Arc::new(Self { kind: event.kind(), head: json(event), raw: None, framed: OnceLock::new() })
     }
 
-    /// Encodes raw output: an event without `data`, and the bytes that belong there.
+    /// Encodes raw output: an event without `data`, and the bytes that belong in `data`.
     pub(crate) fn raw(event: Event, bytes: Bytes) -> Arc<Self> {
         let (kind, head) = (event.kind(), json(&event));
         Arc::new(Self { kind, head, raw: Some(Raw { event, bytes, whole: OnceLock::new() }), framed: OnceLock::new() })
@@ -55,18 +54,18 @@ impl EncodedEvent {
         }
     }
 
-    /// Returns the JSON without `data`, and the bytes, of raw output; else `None`.
+    /// Returns the JSON without `data` and the bytes of raw output; `None` for other events.
     pub fn binary(&self) -> Option<(&Bytes, &Bytes)> {
         self.raw.as_ref().map(|raw| (&self.head, &raw.bytes))
     }
 
-    /// Returns the event in a face's framing, made by `frame` from kind and JSON at the first call.
-    /// There is one such face.
+    /// Returns the event in an interface's framing, which `frame` makes from kind and JSON at the
+    /// first call. Only one interface has a framing.
     pub fn framed(&self, frame: impl FnOnce(EventKind, &[u8]) -> Bytes) -> &Bytes {
         self.framed.get_or_init(|| frame(self.kind, self.json()))
     }
 
-    /// Returns about how many bytes the event holds.
+    /// Returns the approximate number of bytes that the event holds.
     pub(crate) fn len(&self) -> usize {
         self.head.len() + self.raw.as_ref().map_or(0, |raw| raw.bytes.len())
     }

@@ -1,9 +1,9 @@
-//! Caches the events of one pane's output, made once for all of its subscribers.
+//! Caches the events of one pane's output, made once for all of the pane's subscribers.
 //!
-//! Readers that follow a pane stand at the same offsets again and again: where one's event ended,
-//! the next one's begins. The first reader at an offset reads the ring there and makes text and
-//! JSON of it; the others find it here. A reader that fell behind ends its event where a cached one
-//! begins, so that it is among the others from then on.
+//! Readers that follow a pane meet at the same offsets again and again: where one's event ended,
+//! the next one's begins. The first reader at an offset reads the ring and makes text and JSON of
+//! the output; the others find both in this cache. A reader that fell behind ends its event where a
+//! cached one begins, and is in step with the others from then on.
 
 use std::{
     collections::VecDeque,
@@ -19,22 +19,22 @@ use crate::{
     sync::{Mutex, MutexGuard},
 };
 
-/// The most outputs that are kept, whatever their size: a lookup scans them.
+/// The most outputs that are kept, whatever their size, because a lookup scans them.
 const MAX_OUTPUTS: usize = 64;
 
 /// A part of a pane's output as an event.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedOutput {
     pub(crate) format: ReadFormat,
-    /// The stream's offsets from and to which the output goes.
+    /// The stream's offsets at which the output begins and ends.
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// The gap before the output, the same for all subscribers.
+    /// The gap before the output, which is the same for all subscribers.
     pub(crate) gap: Option<Gap>,
     pub(crate) event: Arc<EncodedEvent>,
 }
 
-/// The events and frames that were made for subscribers of a pane.
+/// The events and frames made for subscribers of a pane.
 #[derive(Debug, Default)]
 pub(crate) struct EventCache {
     outputs: Mutex<Outputs>,
@@ -43,7 +43,7 @@ pub(crate) struct EventCache {
 
 #[derive(Debug, Default)]
 struct Outputs {
-    /// How many readers there are.
+    /// The number of readers.
     readers: usize,
     list: VecDeque<CachedOutput>,
     bytes: usize,
@@ -55,7 +55,7 @@ impl EventCache {
         self.outputs().readers += 1;
     }
 
-    /// Counts one reader less. The last one clears the cache.
+    /// Counts one reader less. The cache is cleared with the last one.
     pub(crate) fn remove_reader(&self) {
         let mut outputs = self.outputs();
         outputs.readers = outputs.readers.saturating_sub(1);
@@ -67,7 +67,7 @@ impl EventCache {
 
     /// Returns the output that begins at this offset.
     pub(crate) fn find(&self, format: ReadFormat, start: u64) -> Option<CachedOutput> {
-        // Mostly one of the last is wanted.
+        // Usually one of the last outputs is wanted.
         self.outputs().list.iter().rev().find(|output| output.start == start && output.format == format).cloned()
     }
 
@@ -80,7 +80,7 @@ impl EventCache {
         places.map(|place| (place, place)).reduce(|(first, last), (place, _)| (first.min(place), last.max(place)))
     }
 
-    /// Caches an output for readers that come to its offset next.
+    /// Caches an output for readers that reach its offset later.
     pub(crate) fn insert(&self, output: CachedOutput) {
         let mut outputs = self.outputs();
         outputs.bytes += output.event.len();

@@ -1,4 +1,4 @@
-//! The way of output through a pane: ring, echo filter, watchers, screen.
+//! The path of output through a pane: ring, echo filter, watchers, screen.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ impl LockedPane {
     }
 
     /// Feeds output to the ring, the screen, the echo filter and the watchers. `quiet`: the pane
-    /// had rested before. Returns why the screen became stale, if it did.
+    /// had rested before. Returns the reason if the screen became stale.
     pub(super) fn feed(&mut self, data: &[u8], quiet: bool) -> Option<Staleness> {
         if data.is_empty() {
             return None;
@@ -36,8 +36,8 @@ impl LockedPane {
         over.or(staleness)
     }
 
-    /// Takes output of the pane: feeds it, unless it begins with the end of a character of which the
-    /// beginning came before the seed. That is held back until tmux has shown the character.
+    /// Takes output of the pane. Feeds it, unless it begins with the end of a character whose
+    /// beginning came before the seed; such output is held back until tmux has shown the character.
     pub(super) fn take(&mut self, data: &[u8], quiet: bool) -> Option<Staleness> {
         if let Some(is_too_much) = self.output.hold_back_more(data) {
             if is_too_much {
@@ -51,8 +51,8 @@ impl LockedPane {
         self.feed(data, quiet)
     }
 
-    /// Completes what is held back with the beginning that tmux's screen shows, or gives it up after some
-    /// tries. Returns whether something was held back.
+    /// Completes the held-back output with the beginning that tmux's screen shows, or gives up
+    /// after some tries. Returns whether output was held back.
     pub(super) fn complete(&mut self, seed: &screen::Seed, rules: Rules) -> bool {
         match self.output.complete(seed, rules) {
             Completed::Nothing => return false,
@@ -62,7 +62,7 @@ impl LockedPane {
         true
     }
 
-    /// Feeds what is held back, behind this.
+    /// Feeds the held-back output behind `beginning`.
     pub(super) fn release(&mut self, beginning: &[u8]) {
         if let Some(held_back) = self.output.take_held_back() {
             self.feed(&[beginning, &held_back].concat(), false);

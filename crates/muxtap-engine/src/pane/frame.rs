@@ -1,4 +1,4 @@
-//! Frames of a pane's screen, shared by all subscribers that show it, and their differences.
+//! Frames of a pane's screen and their differences, shared by all subscribers that show the screen.
 
 use std::{
     sync::{Arc, PoisonError},
@@ -12,7 +12,7 @@ use super::{PaneState, Revision, encoded_event::EncodedEvent};
 
 use crate::{limits, sync::Mutex};
 
-/// The most differences kept for a frame; readers at one rate ask for the same one.
+/// The most differences kept for a frame; readers at the same rate request the same one.
 const MAX_DIFFS: usize = 8;
 
 /// The content of a screen at one point of its stream.
@@ -29,7 +29,7 @@ pub(crate) struct Frame {
     diffs: Mutex<Vec<FrameDiff>>,
 }
 
-/// The event with what is new since the frame `since` (0: everything), or `None` if nothing is.
+/// The event with the changes since the frame `since` (0: everything); `None` if there are none.
 #[derive(Debug)]
 struct FrameDiff {
     since: u64,
@@ -45,17 +45,17 @@ pub(crate) struct FrameCache(Mutex<Newest>);
 struct Newest {
     plain: Option<Arc<Frame>>,
     styled: Option<Arc<Frame>>,
-    /// How many frames were made.
+    /// The number of frames made so far.
     made: u64,
 }
 
-/// The result of [`Pane::frame`].
+/// The result of [`PaneState::frame`].
 pub(crate) enum FrameResult {
-    /// The frame of the screen as it is now.
+    /// The frame of the current screen.
     Ready(Arc<Frame>),
-    /// A new frame is due then: the last one is too recent.
+    /// The last frame is too recent; a new one is due at this time.
     TooEarly(Instant),
-    /// The screen is not known for certain at present.
+    /// The screen is not known for certain now.
     Unknown,
 }
 
@@ -67,8 +67,7 @@ impl FrameCache {
 }
 
 impl PaneState {
-    /// Returns a frame of the screen as it is now. `hurry` makes one however recent the last one
-    /// is.
+    /// Returns a frame of the current screen. `hurry` makes one even if the last one is recent.
     pub(crate) fn frame(&self, format: ScreenFormat, hurry: bool) -> FrameResult {
         let mut newest = self.event_cache.frames.0.lock().unwrap_or_else(PoisonError::into_inner);
         // The event that names changed rows covers changes of style too.
@@ -109,8 +108,8 @@ impl Frame {
         }
     }
 
-    /// Returns the event with what is new since an earlier frame, or with everything; `None` if
-    /// nothing is new.
+    /// Returns the event with the changes since an earlier frame, or with everything; `None` if
+    /// nothing changed.
     pub(crate) fn diff_since(
         &self,
         last: Option<&Self>,

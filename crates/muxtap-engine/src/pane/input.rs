@@ -1,4 +1,4 @@
-//! What muxtap types in a pane: records of it, and the requests that have a pane to themselves.
+//! Input that muxtap types in a pane: its records, and the requests that have a pane to themselves.
 
 use std::time::Instant;
 
@@ -7,12 +7,13 @@ use muxtap_core::{protocol::ids::PaneId, stream::render};
 
 use super::{LockedPane, PaneState};
 
-/// What muxtap typed in a pane, and what it knows of the prompt there.
+/// Records of what muxtap typed in a pane, and what it knows of the pane's prompt.
 #[derive(Default)]
 pub(super) struct Input {
-    /// The stream's end when muxtap last sent input, and the time of that.
+    /// The stream's end when muxtap last sent input, and the time.
     last: Option<(u64, Instant)>,
-    /// The request that types several keys in the pane and looks in between; one at a time.
+    /// The request that types several keys in the pane and reads the pane in between; one at a
+    /// time.
     typing: Option<Typing>,
     /// A prompt known to be the shell's primary prompt, not its prompt for the rest of a command.
     prompt: Option<String>,
@@ -42,7 +43,7 @@ pub(crate) enum Typing {
 }
 
 impl Typing {
-    /// Returns why another one is refused.
+    /// Returns the error for another request that wants the pane.
     fn refusal(self, pane: PaneId) -> Error {
         let message = match self {
             Self::Run => format!("another run is under way in pane {pane}"),
@@ -55,17 +56,17 @@ impl Typing {
 /// An input that was recorded before it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InputRecord {
-    /// The stream's end at that time.
+    /// The stream's end at that time, before the input.
     pub(crate) mark: u64,
     at: Instant,
     /// The input before this one.
     before: Option<(u64, Instant)>,
-    /// Number of this input in the echo filter.
+    /// The number of this input in the echo filter.
     input: u64,
 }
 
 impl PaneState {
-    /// Records an input that is about to be sent. The echo and the program's reaction lie behind
+    /// Records an input that is about to be sent. The echo and the program's reaction come after
     /// the returned mark (the stream's end).
     pub(crate) fn record_input(&self, text: &str, tty_echo: bool) -> InputRecord {
         let mut locked = self.lock();
@@ -88,9 +89,10 @@ impl PaneState {
         locked.output.echo.not_typed(record.input);
     }
 
-    /// Claims the pane for a request that types several keys and looks in between, until [`LockedPane::end_typing`].
+    /// Claims the pane for a request that types several keys and reads the pane in between, until
+    /// [`LockedPane::end_typing`].
     ///
-    /// Error: `CONFLICT` while another request has it.
+    /// Error: `CONFLICT` while another request has the pane.
     pub(crate) fn begin_typing(&self, what: Typing) -> Result<()> {
         let typing = &mut self.lock().input.typing;
         if let Some(other) = typing {
@@ -100,8 +102,8 @@ impl PaneState {
         Ok(())
     }
 
-    /// Records that a command line is typed from here on; a mark with this nonce begins its output. Returns the stream's
-    /// end.
+    /// Records that a command line is being typed from now on. A mark with this nonce begins its
+    /// output. Returns the stream's end.
     pub(crate) fn begin_command_line(&self, nonce: &str) -> u64 {
         let mut locked = self.lock();
         let mark = locked.output.ring.end();
@@ -122,7 +124,7 @@ impl PaneState {
 }
 
 impl LockedPane {
-    /// Gives the pane back that a request had claimed.
+    /// Releases the pane that a request had claimed.
     pub(crate) fn end_typing(&mut self) {
         self.input.typing = None;
     }
@@ -132,7 +134,7 @@ impl LockedPane {
         self.output.echo.command_line_ends(None);
     }
 
-    /// Returns where `since: input` begins, and since when: at muxtap's last input, or where muxtap
+    /// Returns where `since: input` begins and the time: at muxtap's last input, or where muxtap
     /// created or respawned the pane, whichever is later.
     pub(crate) fn since_input(&self) -> Option<(u64, Instant)> {
         self.input.last.max(self.process.started())

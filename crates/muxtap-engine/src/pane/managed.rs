@@ -1,5 +1,5 @@
-//! State of a pane in which muxtap started something: the exit policy, and the exit wrapper that
-//! holds the pane until all output has arrived (`engine/spawn/managed.rs`).
+//! State of a pane in which muxtap started a program: the exit policy, and the exit wrapper that
+//! keeps the pane until all output has arrived (`engine/spawn/managed.rs`).
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use muxtap_api::SpawnRequest;
 
 use super::{LockedPane, PaneState};
 
-/// State of a pane in which muxtap started something.
+/// State of a pane in which muxtap started a program.
 #[derive(Clone, Debug)]
 pub(crate) struct ManagedPane {
     pub(crate) on_exit: OnExit,
@@ -15,7 +15,7 @@ pub(crate) struct ManagedPane {
     pub(crate) before: Option<PaneOptions>,
     /// The exit wrapper of the pane's command.
     pub(crate) wrapper: Option<ExitWrapper>,
-    /// The command, so that it can be started again.
+    /// The command, which allows it to be started again.
     pub(crate) launch: Option<Launch>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct ManagedPane {
 pub(crate) enum OnExit {
     /// Keep the pane.
     Keep,
-    /// Restore the pane's options, and do what tmux would do by them and the user's.
+    /// Restore the pane's options, and do what tmux would do with them and the user's options.
     Restore,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum OnExit {
 pub(crate) struct ExitWrapper {
     /// The nonce of the mark that the wrapper prints when its command ends.
     pub(crate) nonce: String,
-    /// Whether the mark has not come yet.
+    /// Whether the mark is still awaited.
     pub(crate) is_awaited: bool,
 }
 
@@ -43,7 +43,7 @@ impl ExitWrapper {
     }
 }
 
-/// A command, with the directory and environment in which it is started.
+/// A command with the directory and environment in which it is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) command: Vec<String>,
@@ -52,13 +52,13 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Returns the command of a request; `None` without one.
+    /// Returns the command of a request; `None` if the request has none.
     pub(crate) fn of(spawn: &SpawnRequest) -> Option<Self> {
         Some(Self { command: spawn.command.clone()?, cwd: spawn.cwd.clone(), env: spawn.env.clone() })
     }
 
-    /// Returns this command for another start, with the directory and variables of the request
-    /// where it gives any.
+    /// Returns this command for another start, with the request's directory and variables in place
+    /// of its own.
     pub(crate) fn with_changes(&self, spawn: &SpawnRequest) -> Self {
         let mut env = self.env.clone();
         env.extend(spawn.env.clone());
@@ -74,7 +74,7 @@ pub(crate) struct PaneOptions {
 }
 
 impl PaneState {
-    /// The exit policy and wrapper of a pane in which muxtap started something.
+    /// Returns the exit policy and wrapper of a pane in which muxtap started a program.
     pub(crate) fn managed(&self) -> Option<ManagedPane> {
         self.lock().process.managed.clone()
     }
@@ -91,13 +91,14 @@ impl PaneState {
         locked.take_wrapper_exit()
     }
 
-    /// Takes the options that the pane had before muxtap changed them, so that they are restored once.
+    /// Takes the options that the pane had before muxtap changed them, so they are restored only
+    /// once.
     pub(crate) fn take_original_options(&self) -> Option<PaneOptions> {
         self.lock().process.managed.as_mut().and_then(|managed| managed.before.take())
     }
 
-    /// Keeps a pane's original options for a later attempt, after restoring them failed. Those of a
-    /// program started meanwhile take precedence.
+    /// Keeps a pane's original options for a later attempt after restoring them failed. Options of
+    /// a program that was started meanwhile take precedence.
     pub(crate) fn restore_options_later(&self, options: Option<PaneOptions>) {
         if let Some(managed) = self.lock().process.managed.as_mut().filter(|managed| managed.on_exit == OnExit::Restore)
         {
@@ -105,13 +106,13 @@ impl PaneState {
         }
     }
 
-    /// Registers the nonce of an exit wrapper that is about to start here.
+    /// Registers the nonce of an exit wrapper that is about to start in the pane.
     pub(crate) fn register_nonce(&self, nonce: &str) {
         self.lock().output.shell_marks.register_nonce(nonce);
     }
 
-    /// Returns whether a `run` awaits its marks, which appear only in the output. (tmux also reports the end of a
-    /// wrapped command, so its mark does not count.)
+    /// Returns whether a `run` awaits its marks, which only the output contains. (An exit wrapper's
+    /// mark does not count, since tmux also reports the end of a wrapped command.)
     pub(crate) fn awaits_marks(&self) -> bool {
         let locked = self.lock();
         let wrapper = locked.process.managed.as_ref().and_then(|managed| managed.wrapper.as_ref());
@@ -125,7 +126,7 @@ impl PaneState {
 }
 
 impl LockedPane {
-    /// Returns the exit status that the pane's exit wrapper reported, once.
+    /// Returns the exit status that the pane's exit wrapper reported; only once.
     pub(super) fn take_wrapper_exit(&mut self) -> Option<i32> {
         let wrapper = self.process.managed.as_mut()?.wrapper.as_mut().filter(|wrapper| wrapper.is_awaited)?;
         let (_, status) = self.output.shell_marks.marks(&wrapper.nonce)?.end?;

@@ -1,4 +1,5 @@
-//! Pane metadata that tmux reports besides the output: title, command, directory, process and size.
+//! Metadata of a pane that tmux reports besides the output: title, command, directory, process and
+//! size.
 
 use muxtap_api::Size;
 use muxtap_tmux::{PaneRow, Value};
@@ -44,7 +45,7 @@ pub(crate) struct MetadataUpdate {
     pub(crate) memory: MemoryDelta,
 }
 
-/// When to resync a screen with tmux.
+/// The time for a resync of a screen with tmux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resync {
     /// Now, and again when the pane rests if it prints meanwhile.
@@ -58,7 +59,7 @@ impl PaneState {
     pub(crate) fn update_metadata(&self, row: &PaneRow) -> MetadataUpdate {
         let mut locked = self.lock();
         let before = locked.held_bytes();
-        // A process that has just ended has no pid any more, and is still the same one (N62).
+        // A process that has just ended no longer has a pid, and is still the same process (N62).
         let pid = if row.pid == 0 { locked.metadata.pid } else { row.pid };
         let is_other = locked.metadata.size.width != 0 && locked.metadata.pid != pid;
         let screen = &mut locked.output.screen;
@@ -105,7 +106,7 @@ impl PaneState {
         match value {
             Value::Place(value) => {
                 if locked.is_elsewhere(&value) {
-                    // While the pane prints, tmux is ahead of the output that has arrived here: the
+                    // While the pane prints, tmux is ahead of the output that has arrived. The
                     // position proves nothing now, but may when the pane rests.
                     let rests = locked.output.last().elapsed() >= limits::REST;
                     resync = Some(if rests { Resync::Now } else { Resync::AtRest });
@@ -115,8 +116,8 @@ impl PaneState {
                 }
             }
             Value::PlaceHere(value) => {
-                // All that the pane printed before is here. What it printed after may be too, while
-                // other panes flood (N27): then tmux is asked once too often.
+                // All output from before the report has arrived. While other panes flood, later
+                // output may have arrived too (N27); then tmux is queried once too often.
                 if locked.is_elsewhere(&value) && locked.output.screen.mark_stale(Staleness::Moved) {
                     resync = Some(Resync::Now);
                 }

@@ -1,4 +1,4 @@
-//! Notification of which panes changed, for a reader that looks at them when it has time.
+//! Notification of which panes changed, for a reader that handles them when it has time.
 
 use std::sync::{Arc, PoisonError, atomic::Ordering};
 
@@ -7,8 +7,9 @@ use crate::sync::{AtomicBool, Mutex, Notify};
 /// Collects which panes changed, until their reader takes them.
 #[derive(Default)]
 pub struct Notifier {
-    /// Numbers of the flags that are set, in the order they were set. Each once, or twice if its
-    /// reader cleared it between the setting and the noting; a reader takes that as one.
+    /// Numbers of the flags that were set, in the order in which they were set. A number occurs
+    /// once, or twice if the reader cleared the flag between its setting and the entry; a reader
+    /// takes both as one.
     dirty: Mutex<Vec<u32>>,
     wake: Notify,
 }
@@ -16,14 +17,14 @@ pub struct Notifier {
 /// A flag that one pane sets when it changes. Dropping the flag removes it from the pane.
 pub struct DirtyFlag {
     number: u32,
-    /// Whether this flag is in the notifier's list.
+    /// Whether the flag was set since its reader last cleared it.
     is_set: AtomicBool,
     notifier: Arc<Notifier>,
 }
 
 impl Notifier {
-    /// Waits until panes changed, and takes the numbers of their flags. Cancel-safe: dropping the
-    /// future loses nothing.
+    /// Waits until panes have changed, and takes the numbers of their flags. Cancel safe: dropping
+    /// the future loses nothing.
     pub(crate) async fn changed(&self) -> Vec<u32> {
         loop {
             let dirty = self.take();
@@ -47,7 +48,7 @@ impl DirtyFlag {
 
     /// Sets the flag and wakes the reader.
     pub(super) fn notify(&self) {
-        // Mostly the flag is set already: the reader is slower than the pane.
+        // The flag is usually set already: the reader is slower than the pane.
         if self.is_set.swap(true, Ordering::AcqRel) {
             return;
         }

@@ -1,4 +1,4 @@
-//! What a pane printed, and what follows from it alone: ring, echo filter, marks, screen and times.
+//! A pane's output and what follows from it alone: ring, echo filter, marks, screen and times.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ use super::{
 
 use crate::limits;
 
-/// What a pane printed, and the screen that follows from it.
+/// A pane's output, and the screen that follows from it.
 pub(super) struct Output {
     pub(super) ring: Ring,
     pub(super) echo: EchoFilter,
@@ -30,29 +30,29 @@ pub(super) struct Output {
     pub(super) string: StringTimeout,
     /// When the last output arrived (or when the pane was first seen).
     last: Instant,
-    /// When the pane printed what.
+    /// The times at which the pane printed its output.
     times: OutputTimes,
     /// The generation of the sink whose output is taken. Each seed begins a new one.
     sink_generation: u64,
-    /// Output that is held back: it begins with the end of a character.
+    /// Output that is held back because it begins with the end of a character.
     cut: Option<CutOutput>,
 }
 
 /// Output that begins with the end of a character.
 struct CutOutput {
-    /// All that came since the seed.
+    /// All output since the seed.
     bytes: Vec<u8>,
-    /// Replies of tmux that may still show the character.
+    /// The number of tmux's replies that may still show the character.
     left: u8,
 }
 
-/// The result of comparing what is held back with tmux's screen.
+/// The result of comparing held-back output with tmux's screen.
 pub(super) enum Completed {
-    /// Nothing was held back.
+    /// No output was held back.
     Nothing,
-    /// What is held back may be completed by a later reply.
+    /// A later reply may complete the held-back output.
     Later,
-    /// This completes what is held back: its beginning and the rest.
+    /// This beginning completes the held-back output; it is empty after the last try.
     Now(Vec<u8>),
 }
 
@@ -71,7 +71,7 @@ impl Output {
         }
     }
 
-    /// Bytes held: output and screen.
+    /// Returns the number of bytes held: output and screen.
     pub(super) fn held_bytes(&self) -> usize {
         self.ring.len() + self.screen.memory() + self.cut.as_ref().map_or(0, |cut| cut.bytes.len())
     }
@@ -86,7 +86,7 @@ impl Output {
         self.sink_generation
     }
 
-    /// Returns whether output of this generation is taken.
+    /// Returns whether output of this generation is accepted.
     pub(super) fn takes(&self, generation: u64) -> bool {
         self.sink_generation == generation
     }
@@ -96,7 +96,7 @@ impl Output {
         self.last
     }
 
-    /// Notes that what is appended next arrives now. Returns whether the pane had rested before.
+    /// Notes that the output appended next arrives now. Returns whether the pane had rested before.
     pub(super) fn arrive(&mut self, now: Instant) -> bool {
         let quiet = now.duration_since(self.last) >= limits::REST;
         self.last = now;
@@ -104,23 +104,25 @@ impl Output {
         quiet
     }
 
-    /// Notes that what stands before the stream's end was printed by now.
+    /// Notes that all output up to the stream's end was printed by now.
     pub(super) fn note_time(&mut self, now: Instant) {
         let (start, end) = (self.ring.start(), self.ring.end());
         self.times.note(now, end, start);
     }
 
-    /// Returns when what stands from this offset on was printed: offsets, and milliseconds since 1970.
+    /// Returns when the output from this offset on was printed: offsets, and milliseconds since
+    /// 1970.
     pub(super) fn times_from(&self, from: u64) -> Vec<(u64, u64)> {
         self.times.from(from)
     }
 
-    /// Returns where what was printed at a time or later begins; milliseconds since 1970.
+    /// Returns where the output printed at a time or later begins; the time in milliseconds since
+    /// 1970.
     pub(super) fn printed_since(&self, at_ms: u64) -> u64 {
         self.times.begin(at_ms, self.ring.end()).unwrap_or(0).max(self.ring.start())
     }
 
-    /// Returns where what was printed until a time ends; milliseconds since 1970.
+    /// Returns where the output printed until a time ends; the time in milliseconds since 1970.
     pub(super) fn printed_until(&self, at_ms: u64) -> u64 {
         self.times.end(at_ms, self.ring.end())
     }
@@ -154,7 +156,8 @@ impl Output {
         drawn
     }
 
-    /// Ends the typing of a command line once the mark that begins its output has come. `nonce` is that of the mark.
+    /// Ends the typing of a command line once the mark with `nonce`, which begins the command's
+    /// output, has come.
     pub(super) fn end_command_line(&mut self, nonce: &str) {
         if self.echo.command_line().is_none() {
             return;
@@ -165,16 +168,16 @@ impl Output {
         }
     }
 
-    /// Holds output back behind what is held back already, and returns whether that is too much now; `None` if nothing is
-    /// held back.
+    /// Appends output to the held-back output. Returns whether that is too much now; `None` if no
+    /// output is held back.
     pub(super) fn hold_back_more(&mut self, data: &[u8]) -> Option<bool> {
         let cut = self.cut.as_mut()?;
         cut.bytes.extend_from_slice(data);
         Some(cut.bytes.len() > limits::CUT_BYTES)
     }
 
-    /// Holds output back that begins with the end of a character of which the beginning came before the seed. Returns
-    /// whether it does.
+    /// Holds output back if it begins with the end of a character whose beginning came before the
+    /// seed. Returns whether it does.
     pub(super) fn hold_back_if_cut(&mut self, data: &[u8]) -> bool {
         let is_cut = self.screen.begins_within_character(data);
         if is_cut {
@@ -183,7 +186,7 @@ impl Output {
         is_cut
     }
 
-    /// Compares what is held back with tmux's screen.
+    /// Compares the held-back output with tmux's screen.
     pub(super) fn complete(&mut self, seed: &screen::Seed, rules: Rules) -> Completed {
         let Some(cut) = &mut self.cut else { return Completed::Nothing };
         cut.left = cut.left.saturating_sub(1);
@@ -194,13 +197,13 @@ impl Output {
         }
     }
 
-    /// Takes what is held back.
+    /// Takes the held-back output.
     pub(super) fn take_held_back(&mut self) -> Option<Vec<u8>> {
         self.cut.take().map(|cut| cut.bytes)
     }
 }
 
-/// Passes the decoder's events on to echo filter, watchers and shell marks.
+/// Passes the decoder's events to echo filter, watchers and shell marks.
 struct Tee<'a> {
     echo: Option<&'a mut EchoFilter>,
     watchers: &'a mut Watchers,

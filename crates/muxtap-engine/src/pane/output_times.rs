@@ -1,5 +1,5 @@
-//! When a pane printed what: marks in its stream, some a second at most, by which `since: 10m` finds its
-//! place.
+//! The times at which a pane printed its output: marks in its stream, at most one per second, by
+//! which `since: 10m` finds its offset.
 
 use std::{
     collections::VecDeque,
@@ -12,33 +12,34 @@ use crate::limits;
 
 /// The shortest time between two marks.
 const EVERY: Duration = Duration::from_secs(1);
-/// Two marks become one that spans at most this part of its age.
+/// The precision of merged marks: each spans at most its age divided by this number.
 const PRECISION: u64 = 60;
 
-/// A stretch of a stream, from `offset` to the next mark, and when it was printed: within `span_ms` of
-/// `at_ms`.
+/// A part of a stream, from `offset` to the next mark, and when it was printed: within `span_ms`
+/// after `at_ms`.
 #[derive(Clone, Copy, Debug)]
 struct TimeMark {
     offset: u64,
-    /// Milliseconds since 1970: people count the time in which a machine sleeps.
+    /// Milliseconds since 1970, because people also count the time in which a machine sleeps.
     at_ms: u64,
     span_ms: u64,
 }
 
-/// Marks of the time in a stream: to a second of what is new, to a sixtieth of its age of what is old.
+/// Time marks in a stream: precise to a second for new output, and to a sixtieth of its age for old
+/// output.
 #[derive(Debug, Default)]
 pub(super) struct OutputTimes {
     marks: VecDeque<TimeMark>,
-    /// When the last one was made.
+    /// When the last mark was made.
     last: Option<Instant>,
 }
 
 impl OutputTimes {
-    /// Notes that output at `offset` arrives `now`, unless a mark close before says so. What stands
-    /// before `start` is not kept any more.
+    /// Notes that output at `offset` arrives `now`, unless a recent mark covers it. Output before
+    /// `start` is no longer kept.
     pub(super) fn note(&mut self, now: Instant, offset: u64, start: u64) {
         let now_ms = clock::now_ms();
-        // One clock can be set, the other one stands still while a machine sleeps.
+        // One clock can be set, and the other stops while a machine sleeps.
         let is_close = self.last.is_some_and(|last| now.saturating_duration_since(last) < EVERY)
             && self.marks.back().is_some_and(|last| now_ms < last.at_ms + EVERY.as_millis() as u64);
         if is_close {
@@ -52,7 +53,7 @@ impl OutputTimes {
         while self.marks.get(1).is_some_and(|next| next.offset <= start) {
             self.marks.pop_front();
         }
-        // A clock that was set back does not bring the stream into disorder.
+        // A clock that was set back must not disorder the marks.
         let at_ms = now_ms.max(self.marks.back().map_or(0, |last| last.at_ms));
         if self.marks.len() >= limits::OUTPUT_TIMES {
             self.thin_out(at_ms);
@@ -60,8 +61,8 @@ impl OutputTimes {
         self.marks.push_back(TimeMark { offset, at_ms, span_ms: EVERY.as_millis() as u64 });
     }
 
-    /// Makes one of two marks where that is precise enough for their age. Where too few are, the oldest
-    /// go: the pane printed now and then, for a very long time.
+    /// Merges pairs of marks where one is precise enough for their age. If too few can be merged,
+    /// the oldest are dropped: the pane printed now and then, for a very long time.
     fn thin_out(&mut self, now_ms: u64) {
         let mut kept: VecDeque<TimeMark> = VecDeque::with_capacity(self.marks.len());
         for mark in self.marks.drain(..) {
@@ -79,14 +80,15 @@ impl OutputTimes {
         self.marks = kept;
     }
 
-    /// Returns the marks from the one that covers this offset on: offsets, and milliseconds since 1970.
+    /// Returns the marks from the one that covers this offset on: offsets, and milliseconds since
+    /// 1970.
     pub(super) fn from(&self, offset: u64) -> Vec<(u64, u64)> {
         let first = self.marks.partition_point(|mark| mark.offset <= offset).saturating_sub(1);
         self.marks.iter().skip(first).map(|mark| (mark.offset, mark.at_ms)).collect()
     }
 
-    /// Returns where what was printed at this time or later begins, in a stream that ends at `end`.
-    /// `None`: from its start on, all of it may be later.
+    /// Returns where the output printed at this time or later begins, in a stream that ends at
+    /// `end`. `None` for the stream's start: all of the output may be later.
     pub(super) fn begin(&self, at_ms: u64, end: u64) -> Option<u64> {
         let later = self.marks.partition_point(|mark| mark.at_ms <= at_ms);
         let last = self.marks.get(later.checked_sub(1)?)?;
@@ -94,7 +96,7 @@ impl OutputTimes {
         Some(if last.at_ms + last.span_ms > at_ms { last.offset } else { next })
     }
 
-    /// Returns where what was printed until this time ends, in a stream that ends at `end`.
+    /// Returns where the output printed until this time ends, in a stream that ends at `end`.
     pub(super) fn end(&self, at_ms: u64, end: u64) -> u64 {
         let later = self.marks.partition_point(|mark| mark.at_ms <= at_ms);
         self.marks.get(later).map_or(end, |mark| mark.offset)
@@ -105,7 +107,7 @@ impl OutputTimes {
 mod tests {
     use super::*;
 
-    /// Marks at these times and offsets.
+    /// Returns marks with these times and offsets.
     fn times(marks: &[(u64, u64)]) -> OutputTimes {
         let mut times = OutputTimes::default();
         for (at_ms, offset) in marks {
@@ -145,7 +147,7 @@ mod tests {
 
     #[test]
     fn marks_are_bounded_and_stay_true() {
-        // Printing all the time for days, every ten minutes for months, and at odd times.
+        // Output all the time for days, every ten minutes for months, and at odd times.
         for pause in [|_| 1_000, |_| 600_000, |number: u64| number * number % 90_000 + 1_000] {
             let mut times = OutputTimes::default();
             let mut printed = vec![0];

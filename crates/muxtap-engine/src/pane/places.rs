@@ -1,4 +1,4 @@
-//! Places in a pane's stream: where a cursor, a time or a number of lines points to.
+//! Places in a pane's stream: the offset of a cursor, a time or a number of lines.
 
 use muxtap_api::{Cursor, Error, Gap, GapReason, ReadFormat, Result, Since};
 use muxtap_base::clock;
@@ -9,7 +9,7 @@ use super::{LockedPane, PaneState};
 use crate::limits;
 
 impl PaneState {
-    /// Returns the offset at which a read begins, and what is missing before it.
+    /// Returns the offset at which a read begins, and the gap before it.
     pub(crate) fn resolve_since(&self, locked: &LockedPane, since: &Since) -> Result<(u64, Option<Gap>)> {
         let start = locked.output.ring.start();
         Ok(match since {
@@ -44,7 +44,7 @@ impl PaneState {
         }
     }
 
-    /// Returns where a cursor points in this stream. For a cursor of another epoch, or one whose
+    /// Returns the offset of a cursor in this stream. For a cursor of another epoch, or one whose
     /// bytes were dropped, returns the start of the remaining output and the gap before it.
     pub(crate) fn locate(&self, locked: &LockedPane, cursor: &Cursor) -> Result<(u64, Option<Gap>)> {
         let start = locked.output.ring.start();
@@ -75,17 +75,19 @@ impl PaneState {
 }
 
 impl LockedPane {
-    /// Returns how a reader of this format reads.
+    /// Returns the way in which a reader of this format reads.
     pub(crate) fn reading(&self, most: u64, format: ReadFormat) -> Reading {
         Reading { most, whole_sequences: format != ReadFormat::Raw, at_end: self.process.has_ended() }
     }
 
-    /// Returns when what stands from this offset on was printed: offsets, and milliseconds since 1970.
+    /// Returns when the output from this offset on was printed: offsets, and milliseconds since
+    /// 1970.
     pub(crate) fn output_times(&self, from: u64) -> Vec<(u64, u64)> {
         self.output.times_from(from)
     }
 
-    /// Returns where what was printed at a time or later begins; milliseconds since 1970.
+    /// Returns where the output printed at a time or later begins; the time in milliseconds since
+    /// 1970.
     pub(crate) fn printed_since(&self, at_ms: u64) -> u64 {
         self.output.printed_since(at_ms)
     }
@@ -100,15 +102,15 @@ impl LockedPane {
         let (start, end) = (self.output.ring.start(), self.output.ring.end());
         let mut from = end;
         let mut left = lines;
-        // Searches from the end in pieces, until there are enough line ends.
+        // Searches backward from the end in pieces, until there are enough line ends.
         let mut last = true;
         while from > start {
             let to = from;
             from = from.saturating_sub(4096).max(start);
             let bytes = self.output.ring.bytes(from, to);
             for (index, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
-                // A line end behind which nothing is shown belongs to the last line: the mark of an
-                // exit wrapper, colours put back.
+                // A line end followed by nothing visible (the mark of an exit wrapper, a reset of
+                // colors) belongs to the last line.
                 if std::mem::take(&mut last) && self.shows_nothing(from + index as u64 + 1) {
                     continue;
                 }
@@ -121,14 +123,14 @@ impl LockedPane {
         if lines == 0 { end } else { start }
     }
 
-    /// Returns whether what stands from here to the end shows no character.
+    /// Returns whether the output from this offset to the end shows no character.
     fn shows_nothing(&self, from: u64) -> bool {
         let end = self.output.ring.end();
         end - from <= limits::LAST_LINE_BYTES && render::render_text(&self.output.ring, from, end).is_empty()
     }
 }
 
-/// Makes an error about `since` one about `until`, which takes the same.
+/// Turns an error about `since` into one about `until`, which takes the same values.
 pub(crate) fn of_until(mut error: Error) -> Error {
     error.message = error.message.replacen("since:", "until:", 1);
     error

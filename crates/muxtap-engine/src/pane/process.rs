@@ -6,18 +6,18 @@ use muxtap_tmux::Exit;
 
 use super::{LockedPane, MemoryDelta, PaneState, managed::ManagedPane};
 
-/// The process in a pane, the last one of a pane that has ended.
+/// The process in a pane; for a pane that has ended, its last process.
 #[derive(Default)]
 pub(super) struct Process {
-    /// The stream's end when muxtap created or respawned the pane, and the time of that.
+    /// The stream's end when muxtap created or respawned the pane, and the time.
     started: Option<(u64, Instant)>,
-    /// How the process ended, and when that was known.
+    /// How the process ended, and when muxtap learned of it.
     exit: Option<(Exit, Instant)>,
-    /// The pid of the process that ended, once tmux has named it.
+    /// The pid of the ended process, once tmux has reported it.
     exit_pid: Option<u32>,
     /// Whether the pane has gone: nothing is appended any more.
     is_retired: bool,
-    /// Set if muxtap started something in the pane.
+    /// The state of the program that muxtap started in the pane, if it did.
     pub(super) managed: Option<ManagedPane>,
 }
 
@@ -44,17 +44,17 @@ impl Process {
         (self.exit, self.exit_pid) = (None, None);
     }
 
-    /// Records which process has ended, where tmux still knows (N62).
+    /// Records the pid of the ended process, if tmux still knows it (N62).
     pub(super) fn note_ended(&mut self, pid: u32) {
         self.exit_pid = Some(pid).filter(|pid| *pid != 0).or(self.exit_pid);
     }
 
-    /// Returns whether this is another process than the one that ended.
+    /// Returns whether this is another process than the ended one.
     pub(super) fn is_another(&self, pid: u32) -> bool {
         self.exit_pid.is_some_and(|ended| ended != pid)
     }
 
-    /// Whether the end of a command that muxtap started is awaited.
+    /// Returns whether the end of a command that muxtap started is awaited.
     pub(super) fn awaits_exit(&self) -> bool {
         let wrapper = self.managed.as_ref().and_then(|managed| managed.wrapper.as_ref());
         self.exit.is_none() && wrapper.is_some_and(|wrapper| wrapper.is_awaited)
@@ -62,7 +62,7 @@ impl Process {
 }
 
 impl PaneState {
-    /// Returns how its process ended, once it has.
+    /// Returns how the pane's process ended; `None` before that.
     pub fn exit(&self) -> Option<Exit> {
         self.lock().exit()
     }
@@ -71,26 +71,26 @@ impl PaneState {
         self.lock().process.exit.map(|(_, at)| at)
     }
 
-    /// Records that muxtap has started the pane's program. Its output follows this offset.
+    /// Records that muxtap has started the pane's program, whose output follows this offset.
     pub(crate) fn mark_started(&self, offset: u64) {
         self.lock().process.started = Some((offset, Instant::now()));
     }
 
-    /// Records that the pane has gone. Output of it that is still under way is dropped.
+    /// Records that the pane has gone. Its output that is still under way is dropped.
     pub(crate) fn mark_retired(&self) {
         let mut locked = self.lock();
         locked.process.is_retired = true;
         locked.watchers.agent_signals.program_changed();
     }
 
-    /// Records that the process has ended. tmux may have dropped the last of its output (F9, N10):
-    /// the stream ends with a gap. Returns `None` if the end was known.
+    /// Records that the process has ended. tmux may have dropped the last of its output (F9, N10),
+    /// so the stream ends with a gap. Returns `None` if the end was already known.
     pub(crate) fn mark_exited(&self, exit: Exit) -> Option<MemoryDelta> {
         self.mark_ended(exit, LockedPane::mark_possible_loss)
     }
 
-    /// Records that the wrapped command has ended. Its mark stands behind all of its output.
-    /// Returns whether that was new.
+    /// Records that the wrapped command has ended. The wrapper's mark comes after all of the
+    /// command's output. Returns whether the end was new.
     pub(crate) fn mark_command_ended(&self, exit: Exit) -> bool {
         self.mark_ended(exit, |_| {}).is_some()
     }
@@ -112,13 +112,13 @@ impl PaneState {
 }
 
 impl LockedPane {
-    /// Returns how the pane's process ended, once it has.
+    /// Returns how the pane's process ended; `None` before that.
     pub(crate) fn exit(&self) -> Option<Exit> {
         self.process.exit.map(|(exit, _)| exit)
     }
 
-    /// Returns whether the pane was made without a process. Commands of tmux put text there, of
-    /// which no output tells (N100).
+    /// Returns whether the pane was created without a process. Commands of tmux write text into
+    /// such a pane, and tmux sends no output for it (N100).
     pub(crate) fn has_no_process(&self) -> bool {
         self.metadata.pid == 0 && self.metadata.size.width != 0 && !self.process.has_ended()
     }

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use super::LockedPane;
 use crate::sync::{AtomicBool, AtomicU64};
 
-/// A pane's newest state in numbers. Each number is published after the data that it describes can
-/// be read.
+/// A pane's newest state in numbers. Each number is published only after the data that it describes
+/// can be read.
 #[derive(Debug, Default)]
 pub(super) struct PublishedState {
     end: AtomicU64,
     generation: AtomicU64,
-    /// One more than the offset of the last bell. 0: no bell rang.
+    /// One more than the offset of the last bell; 0 before the first bell.
     bell: AtomicU64,
     ended: AtomicBool,
 }

@@ -1,4 +1,4 @@
-//! A pane's side of a resync of its screen: what came of it, and when the pane rests.
+//! A pane's side of a resync of its screen: the outcome, and the wait for the pane's rest.
 
 use std::time::Instant;
 
@@ -8,11 +8,11 @@ use crate::limits;
 /// Result of a resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResyncOutcome {
-    /// tmux's screen was the same.
+    /// The screen equaled tmux's.
     Same,
-    /// tmux's screen was another one, which has been adopted.
+    /// The screen differed from tmux's, which has been adopted.
     Different,
-    /// The pane printed meanwhile, or became stale once more.
+    /// The pane printed meanwhile, or its screen became stale again.
     Moving,
     /// tmux did not reply, or there is nothing to compare.
     Nothing,
@@ -24,14 +24,15 @@ impl PaneState {
         self.lock().output.screen.begin_resync()
     }
 
-    /// Ends a resync with this outcome. Returns `false` if the screen has become stale again, and the resync goes on.
+    /// Ends a resync with this outcome. Returns `false` if the screen has become stale again; then
+    /// the resync goes on.
     pub(crate) fn end_resync(&self, outcome: ResyncOutcome) -> bool {
         let mut locked = self.lock();
         let is_hopeless = outcome == ResyncOutcome::Nothing;
         if is_hopeless {
             locked.release(&[]);
         }
-        // It may have become stale again just now. Where tmux does not reply the next seed
+        // The screen may have become stale again just now. If tmux does not reply, the next seed
         // corrects it.
         let is_over = is_hopeless || !locked.output.screen.is_stale();
         if is_over {
@@ -40,23 +41,23 @@ impl PaneState {
         is_over
     }
 
-    /// Begins to await the pane's rest for a resync, if another seed would tell more of the screen. Returns `false` if
-    /// not, or if the rest is awaited already.
+    /// Begins to await the pane's rest for a resync, if another seed would reveal more of the
+    /// screen. Returns `false` if it would not, or if the rest is already awaited.
     pub(crate) fn begin_await_rest(&self) -> bool {
         self.lock().output.screen.begin_await_rest()
     }
 
-    /// Ends that. Returns whether a resync is due and has begun.
+    /// Ends the wait for the pane's rest. Returns whether a resync is due and has begun.
     pub(crate) fn end_await_rest(&self) -> bool {
         self.lock().output.screen.end_await_rest()
     }
 
-    /// Returns when tmux may be asked next to know more of the screen.
+    /// Returns when tmux may be queried next to reveal more of the screen.
     pub(crate) fn may_ask_at(&self) -> Option<Instant> {
         self.lock().output.screen.may_ask_at()
     }
 
-    /// Sets when tmux may be asked next to know more of the screen.
+    /// Sets when tmux may be queried next to reveal more of the screen.
     pub(crate) fn ask_not_before(&self, at: Instant) {
         self.lock().output.screen.ask_not_before(at);
     }

@@ -1,8 +1,8 @@
-//! A pane's screen, as far as it is known, and why it may be stale.
+//! The known part of a pane's screen, and why it may be stale.
 //!
-//! The stream says nearly everything that happens to a screen. What it does not say (a resize, a
-//! history that was cleared, output that was lost) makes the screen *stale*: until a resync with
-//! tmux, captures come from tmux. `docs/screen.md` lists the cases.
+//! The stream contains nearly everything that happens to a screen. What it does not contain (a
+//! resize, a cleared history, lost output) makes the screen *stale*: until a resync with tmux,
+//! captures come from tmux. `docs/screen.md` lists the cases.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -19,36 +19,37 @@ pub(crate) enum Staleness {
     /// Another program was started in the pane.
     Restarted,
     /// tmux reports another cursor position or history size: the history was cleared, or the pane
-    /// reset.
+    /// was reset.
     Moved,
     /// A comparison with tmux's screen found a difference.
     Different,
-    /// A string went on, or ended, so near to when tmux gave it up that tmux may have done it in
-    /// the other order.
+    /// A string continued or ended so close to its timeout that the two may have been in the other
+    /// order for tmux.
     OpenString,
     /// A resize left the cursor where it cannot be computed.
     CursorLost,
-    /// A sixel image, which moves the cursor by the size of the client's characters.
+    /// A sixel image, which moves the cursor by the size of the client's character cells.
     Image,
-    /// Output that builds of the same version draw differently.
+    /// Output that builds of the same tmux version draw differently.
     Build,
-    /// A joiner joined a character, unless tmux's read ended between the two.
+    /// A joiner before a character: tmux joins them only if its read did not end between the two.
     Reads,
-    /// The program went on from what a seed does not tell.
+    /// The program continued from a state that a seed does not report.
     Untold,
-    /// A wide character whose cursor depends on the panes beside this one.
+    /// A wide character after which the cursor depends on the panes beside this one.
     Layout,
-    /// The pane's output is not followed now: it has no connection, or its seed has not come.
+    /// The pane's output is not followed now: the pane has no connection, or its seed has not
+    /// arrived.
     Unfollowed,
-    /// The program left an alternate screen that came from a seed: tmux does not report all that
-    /// comes back.
+    /// The program left an alternate screen that came from a seed. tmux does not report all of the
+    /// screen that reappears.
     Uncovered,
-    /// The screen was dropped, to stay within the memory budget.
+    /// The screen was dropped to stay within the memory budget.
     Dropped,
 }
 
 impl Staleness {
-    /// Returns whether the pen is what the stream told: nothing else reset it.
+    /// Returns whether the pen follows from the stream alone: nothing else reset it.
     fn keeps_pen(self) -> bool {
         use Staleness as S;
         matches!(
@@ -80,49 +81,51 @@ impl Staleness {
 /// Result of comparing a screen with tmux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reconciled {
-    /// The screen was right.
+    /// The screen equaled tmux's.
     Same,
-    /// The screen was wrong.
+    /// The screen differed from tmux's.
     Different,
-    /// The screen was known not to be followed (an image, a lost cursor, an open string), or had
-    /// been dropped.
+    /// The screen was known to be uncertain (an image, a lost cursor, an open string), or had been
+    /// dropped.
     Unknown,
-    /// The pane printed meanwhile, and nothing agrees with what tmux said: the next reply will.
+    /// The pane printed meanwhile, and nothing agrees with tmux's reply yet; a later reply will.
     Unsettled,
 }
 
-/// A pane's screen and how far it can be trusted.
+/// A pane's screen, and how far it can be trusted.
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one thing that was noted of the screen")]
 pub(crate) struct ScreenModel {
     screen: Option<Box<Screen>>,
-    /// How the running version of tmux draws.
+    /// The drawing rules of the running version of tmux.
     rules: Option<Rules>,
     staleness: Option<Staleness>,
-    /// Whether the screen was stale before its output was no longer followed.
+    /// Whether the screen was already stale when its output ceased to be followed.
     was_stale: bool,
     /// How often the screen became stale or was replaced. A resync that began in an earlier
     /// generation proves nothing.
     generation: u64,
-    /// How often the screen was replaced by another one.
+    /// How often the screen was replaced by a different one.
     made: u64,
-    /// How often the same screen was refreshed from tmux, which knew more about it.
+    /// How often the same screen was refreshed from tmux, which knew more of it.
     refreshed: u64,
     /// Whether the screen came from a seed taken while the alternate screen was shown.
     covered: bool,
-    /// Whether the screen is the program's last one, and tmux draws a row of its own below it (N65).
+    /// Whether the screen is the program's last one, below which tmux draws a row of its own (N65).
     kept: bool,
     /// Whether the pane floods and is held. The screen is then that of the last reading.
     held: bool,
-    /// The screen of tmux's last reply, fed since, where the pane printed between question and reply.
+    /// The screen of tmux's last reply with all output since, if the pane printed between request
+    /// and reply.
     candidate: Option<Box<Screen>>,
     /// Whether a resync is in progress.
     resyncing: bool,
-    /// Whether the pane's rest is awaited, for a resync that tells what the last seed did not.
+    /// Whether the pane's rest is awaited for a resync that reveals what the last seed did not
+    /// report.
     awaits_rest: bool,
-    /// When tmux may be asked next because of that.
+    /// When tmux may be queried next for that resync.
     may_ask: Option<Instant>,
-    /// The string that has not ended, or the last one that was given up.
+    /// The open string, or the last one that was given up.
     string: Option<OpenString>,
 }
 
@@ -131,10 +134,10 @@ pub(crate) struct ScreenModel {
 struct OpenString {
     number: u64,
     since: Instant,
-    /// Whether the string came with a seed: then it may have begun earlier, and tmux may have given
+    /// Whether the string came with a seed. Then it may have begun earlier, and tmux may have given
     /// it up already.
     seeded: bool,
-    /// Whether output came since.
+    /// Whether output has arrived since.
     fed: bool,
     given_up: bool,
 }
@@ -146,7 +149,7 @@ impl OpenString {
 }
 
 impl ScreenModel {
-    /// Replaces the screen with tmux's. `live`: the pane will be followed. In a version of tmux
+    /// Replaces the screen with tmux's. `live`: the pane will be followed. For a version of tmux
     /// whose screens are not proven, only a last screen is kept.
     pub(crate) fn adopt(&mut self, seed: Option<&screen::Seed>, rules: Option<Rules>, live: bool) {
         self.rules = rules;
@@ -220,7 +223,8 @@ impl ScreenModel {
             Some(Trouble::Build) => Some(Staleness::Build),
             Some(Trouble::Layout) => Some(Staleness::Layout),
             Some(Trouble::Reads) => Some(Staleness::Reads),
-            // Even if the program came back to it in the same piece, as with a new size.
+            // This holds even if the program returned to the alternate screen in the same chunk, as
+            // after a resize.
             _ if self.covered && changes.alternate => Some(Staleness::Uncovered),
             Some(Trouble::Untold) => Some(Staleness::Untold),
             Some(Trouble::OpenString) | None => None,
@@ -234,15 +238,15 @@ impl ScreenModel {
         self.string.filter(|string| !string.given_up).map(|string| string.since + limits::STRING)
     }
 
-    /// Gives up a string whose time is over. Returns why the screen became stale, if it did.
+    /// Gives up a string whose timeout has passed. Returns the reason if the screen became stale.
     pub(crate) fn give_up_string(&mut self, now: Instant) -> Option<Staleness> {
         let due = self.string_due()?;
         let string = self.string.as_mut().filter(|_| now >= due)?;
         string.given_up = true;
         self.candidate = None;
         self.screen.as_mut()?.give_up();
-        // When a string from a seed began is not known: what came meanwhile may have been text for
-        // tmux.
+        // It is unknown when a string from a seed began: tmux may have drawn output since then as
+        // text.
         let unsure = string.seeded && string.fed;
         (unsure && self.staleness.is_none() && self.mark_stale(Staleness::OpenString)).then_some(Staleness::OpenString)
     }
@@ -259,7 +263,7 @@ impl ScreenModel {
         true
     }
 
-    /// Keeps the screen as it is: its program has ended, and what tmux itself draws at that is not
+    /// Keeps the screen unchanged: its program has ended, and what tmux itself draws then is not
     /// the program's.
     pub(crate) fn keep(&mut self) {
         self.kept = self.screen.is_some();
@@ -275,7 +279,7 @@ impl ScreenModel {
         self.held
     }
 
-    /// Returns whether the screen is a program's last one, and tmux shows another.
+    /// Returns whether the screen is a program's last one, while tmux shows another.
     pub(crate) fn is_kept(&self) -> bool {
         self.kept
     }
@@ -286,13 +290,13 @@ impl ScreenModel {
         self.mark_stale(Staleness::Restarted)
     }
 
-    /// Suspends the screen: the pane's output is not followed until it is seeded.
+    /// Suspends the screen: the pane's output is no longer followed until it is seeded again.
     pub(crate) fn suspend(&mut self) {
         self.was_stale = self.staleness.is_some_and(|staleness| staleness != Staleness::Unfollowed || self.was_stale);
         self.mark_stale(Staleness::Unfollowed);
     }
 
-    /// Returns whether the screen would equal tmux's after this output; `None` where that cannot be
+    /// Returns whether the screen would equal tmux's after this output; `None` if that cannot be
     /// decided.
     pub(crate) fn agrees_after(&self, output: &[u8], seed: &screen::Seed, rules: Rules) -> Option<bool> {
         let knows = self.is_proven() && self.staleness == Some(Staleness::Unfollowed) && !self.was_stale;
@@ -315,19 +319,19 @@ impl ScreenModel {
         self.resyncing = false;
     }
 
-    /// Begins to await the pane's rest, if another seed would tell more. Returns `false` if not, or if it is awaited
-    /// already.
+    /// Begins to await the pane's rest, if another seed would reveal more. Returns `false` if it
+    /// would not, or if the rest is already awaited.
     pub(super) fn begin_await_rest(&mut self) -> bool {
         self.is_unsure() && !std::mem::replace(&mut self.awaits_rest, true)
     }
 
-    /// Ends that. Returns whether a resync is due and has begun.
+    /// Ends the wait for the pane's rest. Returns whether a resync is due and has begun.
     pub(super) fn end_await_rest(&mut self) -> bool {
         self.awaits_rest = false;
         self.is_unsure() && self.begin_resync()
     }
 
-    /// Returns whether a resync is in progress, or the pane's rest is awaited for one.
+    /// Returns whether a resync is in progress, or the pane's rest is awaited for a resync.
     pub(crate) fn awaits_resync(&self) -> bool {
         self.resyncing || self.awaits_rest
     }
@@ -361,24 +365,25 @@ impl ScreenModel {
         report != CursorReport { history: screen.history_size(), column: cursor.column, row: cursor.row }
     }
 
-    /// Returns the screen if it is certain to be what tmux shows.
+    /// Returns the screen if it certainly equals tmux's.
     pub(crate) fn followed(&self) -> Option<&Screen> {
         self.screen.as_deref().filter(|screen| self.is_proven() && self.staleness.is_none() && screen.trusted().is_ok())
     }
 
-    /// Returns the screen if tmux certainly shows it now. The screen of a held pane is older: it is that of the last
-    /// reading.
+    /// Returns the screen if tmux certainly shows it now. The screen of a held pane does not
+    /// qualify: it is that of the last reading.
     pub(crate) fn current(&self) -> Option<&Screen> {
         self.followed().filter(|_| !self.held)
     }
 
-    /// Returns the screen if it is what tmux shows. While a string is open nothing is drawn by either.
+    /// Returns the screen if it equals tmux's, even while a string is open, since neither screen is
+    /// drawn on then.
     pub(crate) fn shown(&self) -> Option<&Screen> {
         let is_right = |screen: &&Screen| matches!(screen.trusted(), Ok(()) | Err(Trouble::OpenString));
         self.screen.as_deref().filter(|_| self.is_proven() && self.staleness.is_none()).filter(is_right)
     }
 
-    /// Returns what `capture-pane` would print, where that is certain.
+    /// Returns the output that `capture-pane` would print, if it is certain.
     pub(crate) fn capture(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
         self.current()?.known(options)
     }
@@ -388,7 +393,7 @@ impl ScreenModel {
         self.screen.as_deref()
     }
 
-    /// Returns why captures are not served from memory, if they are not.
+    /// Returns the reason if captures are not served from memory.
     pub(crate) fn why_not_followed(&self) -> Option<&'static str> {
         match (&self.screen, self.staleness) {
             _ if !self.is_proven() => Some("the screens of this version of tmux are not followed in memory"),
@@ -399,7 +404,7 @@ impl ScreenModel {
         }
     }
 
-    /// Returns whether captures with every flag are right as long as the screen is not stale.
+    /// Returns whether captures with any flags are right for as long as the screen is not stale.
     pub(crate) fn is_proven(&self) -> bool {
         self.rules.is_some_and(|rules| rules.proven())
     }
@@ -409,20 +414,21 @@ impl ScreenModel {
         self.staleness.is_some()
     }
 
-    /// Returns whether there is something on the screen that another seed would tell.
+    /// Returns whether another seed would reveal more of the screen.
     pub(crate) fn is_unsure(&self) -> bool {
         self.followed().is_some_and(Screen::is_unsure)
     }
 
-    /// Returns whether this output begins in the middle of a character: its beginning came before the
-    /// seed. The screen is stale then.
+    /// Returns whether this output begins in the middle of a character whose beginning came before
+    /// the seed. If so, the screen becomes stale.
     pub(crate) fn begins_within_character(&mut self, output: &[u8]) -> bool {
         self.followed().is_some_and(|screen| screen.begins_within_character(output))
             && self.mark_stale(Staleness::Untold)
     }
 
-    /// Returns the beginning of a character that came before the seed, where `output`, all that came since,
-    /// begins with its end: the one with which this screen becomes what tmux reports now.
+    /// Returns the beginning of a character that came before the seed, if `output`, which is all
+    /// output since the seed, begins with the character's end: the beginning with which this screen
+    /// becomes what tmux reports now.
     pub(crate) fn beginning_of(&self, output: &[u8], seed: &screen::Seed, rules: Rules) -> Option<Vec<u8>> {
         let ours = self.screen.as_deref()?;
         let theirs = Screen::from_seed(seed, rules, Settings::default())?;
@@ -445,23 +451,23 @@ impl ScreenModel {
         self.generation
     }
 
-    /// Returns how often the screen was replaced by another one so far: the numbers of its history's lines are
-    /// those of this screen.
+    /// Returns how often the screen was replaced by a different one so far. Line numbers of its
+    /// history are valid for this screen only.
     pub(crate) fn made(&self) -> u64 {
         self.made
     }
 
-    /// Returns how often the same screen was refreshed from tmux so far: line numbers stay valid, though a line may
-    /// look different.
+    /// Returns how often the same screen was refreshed from tmux so far. Line numbers stay valid,
+    /// though a line may look different.
     pub(crate) fn refreshed(&self) -> u64 {
         self.refreshed
     }
 
-    /// Reconciles the screen with tmux's. Keeps a screen that is the same, with all that tmux does
-    /// not report.
+    /// Reconciles the screen with tmux's. A screen that is the same is kept, with all that tmux
+    /// does not report.
     pub(crate) fn reconcile(&mut self, seed: &screen::Seed, rules: Rules) -> Reconciled {
         if self.kept {
-            // What was asked for before the program ended may show tmux's row.
+            // A reply to a request from before the program's end may show tmux's row.
             return Reconciled::Same;
         }
         let mut theirs = self.seeded(seed, rules);
@@ -471,7 +477,7 @@ impl ScreenModel {
             (Some(ours), Some(theirs)) if is_same(ours, theirs, rules) => Reconciled::Same,
             _ => Reconciled::Different,
         };
-        // A screen that is right as far as it goes may not know all that this one tells.
+        // A screen that is right in all it knows may know less than this one.
         let knows_less = ours.is_some_and(Screen::is_unsure);
         if outcome == Reconciled::Same
             && let Some((ours, theirs)) = ours.zip(theirs.as_mut())
@@ -489,10 +495,11 @@ impl ScreenModel {
         outcome
     }
 
-    /// Reconciles the screen with tmux's, where the pane printed between question and reply. Where
-    /// other panes print as well the reply may come late, behind output that tmux read after it
-    /// (N93): so what it shows proves nothing by itself. The screen, or the last reply with what was
-    /// printed since, proves it by being the same.
+    /// Reconciles the screen with tmux's if the pane printed between request and reply.
+    ///
+    /// If other panes print too, the reply may come late, behind output that tmux read after it
+    /// (N93), so a reply proves nothing by itself. The screen is proven if the reply equals it, or
+    /// equals the last reply with the output since.
     pub(crate) fn reconcile_moving(&mut self, seed: &screen::Seed, rules: Rules) -> Reconciled {
         if self.kept {
             return Reconciled::Same;
@@ -513,11 +520,11 @@ impl ScreenModel {
         Reconciled::Unsettled
     }
 
-    /// Makes a screen from what tmux reported, with what only the stream told. The screen in memory
-    /// takes the modes that were reported.
+    /// Creates a screen from tmux's reply and from what only the stream contains. The screen in
+    /// memory takes the reported modes.
     fn seeded(&mut self, seed: &screen::Seed, rules: Rules) -> Option<Screen> {
         let mut theirs = Screen::from_seed(seed, rules, Settings::default());
-        // What is started anew begins with the modes of a new pane.
+        // A restarted program begins with the modes of a new pane.
         let restarted = self.staleness == Some(Staleness::Restarted);
         let modes = self.screen.as_deref().filter(|_| !restarted).map(Screen::kept_modes);
         for screen in self.screen.as_deref_mut().into_iter().chain(&mut theirs) {
@@ -543,7 +550,7 @@ impl ScreenModel {
         self.string = None;
     }
 
-    /// Bytes held.
+    /// Returns the number of bytes held.
     pub(crate) fn memory(&self) -> usize {
         self.screen.iter().chain(&self.candidate).map(|screen| screen.memory()).sum()
     }
@@ -565,7 +572,7 @@ impl CursorReport {
     }
 }
 
-/// Returns whether tmux would print the same for both.
+/// Returns whether tmux would print the same for both screens.
 fn is_same(one: &Screen, other: &Screen, rules: Rules) -> bool {
     let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
     let trailing = CaptureOptions { trailing: true, ..all };
@@ -574,14 +581,14 @@ fn is_same(one: &Screen, other: &Screen, rules: Rules) -> bool {
         && one.history_size() == other.history_size()
         && (cursor.column, cursor.row) == (theirs.column, theirs.row)
         && joins_same(one, other, rules)
-        // Where one of them does not know, there is nothing to compare.
+        // If one of the screens is unsure, there is nothing to compare.
         && [all, trailing].iter().all(|options| {
             one.known(options).zip(other.known(options)).is_none_or(|(one, other)| one == other)
         })
 }
 
-/// Returns whether the same lines go on in the next ones. Where `-J` prints cells that may not
-/// exist, blanks at the ends of lines, and the styles that end there, say nothing.
+/// Returns whether the same lines continue in the next ones. If `-J` prints cells that may not
+/// exist, blanks at the ends of lines and the styles that end in them are not compared.
 fn joins_same(one: &Screen, other: &Screen, rules: Rules) -> bool {
     let padded = rules.pads_joined_lines();
     let options = CaptureOptions { start: Line::Edge, join: true, escapes: !padded, ..CaptureOptions::default() };
@@ -711,7 +718,7 @@ mod tests {
     fn what_cannot_be_followed_is_no_difference() {
         let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
         let fields = "2|0|0|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n";
-        // A quarter of the line exists where something was written.
+        // tmux allocates a quarter of a line in which something was written.
         let parts = ["ab\n\n", "\n", fields, "ab\n\n", "\n", "ab   \n\n", "\n"]
             .map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
         let seed = screen::seed::parse(&parts).unwrap();
@@ -732,7 +739,7 @@ mod tests {
     #[test]
     fn a_reply_in_the_middle_of_output_counts_once_another_agrees_with_it() {
         let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
-        // Two rows of twenty columns, and the history above them; no mode, no region of its own.
+        // Two rows of twenty columns, and the history above them; no modes, no scroll region.
         let seed = |history: usize, lines: &str| {
             let fields = format!("0|1|{history}|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n");
             let parts = [lines, "\n", &fields, lines, "\n"].map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
@@ -742,7 +749,7 @@ mod tests {
         model.set(Some(Screen::new(screen::Size { columns: 20, rows: 2 }, rules, Settings::default())));
         model.feed(b"of before\r\n1\r\n", false);
         assert!(model.restart());
-        // Late: `2` had come ahead of it.
+        // This reply is late: `2` came ahead of it.
         model.feed(b"2\r\n", false);
         assert_eq!(model.reconcile_moving(&seed(0, "1\n\n"), rules), Reconciled::Unsettled);
         model.feed(b"3\r\n", false);
@@ -751,11 +758,11 @@ mod tests {
         model.feed(b"4\r\n", false);
         assert_eq!(model.reconcile_moving(&seed(3, "1\n2\n3\n4\n\n"), rules), Reconciled::Different);
         assert_eq!((shown(&model).as_deref(), model.is_stale()), (Some("4"), false));
-        // One that was right all the time needs no second.
+        // A screen that was right all the time needs no second reply.
         assert!(model.mark_stale(Staleness::Moved));
         model.feed(b"5\r\n", false);
         assert_eq!(model.reconcile_moving(&seed(4, "1\n2\n3\n4\n5\n\n"), rules), Reconciled::Same);
-        // A doubt in between makes the last reply worth nothing.
+        // A new staleness in between invalidates the last reply.
         assert!(model.restart());
         let of_before = seed(0, "x\n\n");
         assert_eq!(model.reconcile_moving(&of_before, rules), Reconciled::Unsettled);
@@ -771,7 +778,7 @@ mod tests {
         let seed = screen::seed::parse(&parts).unwrap();
         let coloured = |doubt: Staleness| {
             let mut model = model();
-            // The last byte is half a character.
+            // The last byte is the first half of a character.
             model.feed(b"xx\x1b[31m\xc3", false);
             model.mark_stale(doubt);
             assert_eq!(model.reconcile(&seed, rules), Reconciled::Different);
@@ -781,12 +788,13 @@ mod tests {
         };
         let kept = coloured(Staleness::Resized);
         assert!(kept.as_ref().is_some_and(|kept| kept.starts_with("ab\x1b[31mé")), "{kept:?}");
-        // `send-keys -R` resets it, clearing the history does not; and a new program begins without one.
+        // `send-keys -R` resets the pen, although clearing the history does not; a new program
+        // begins without one.
         assert_eq!(coloured(Staleness::Moved), None);
         assert_eq!(coloured(Staleness::Restarted), None);
     }
 
-    /// The replies of tmux 3.3a about a pane of twenty columns with one row of text.
+    /// Returns the replies of tmux 3.3a for a pane of twenty columns with one row of text.
     fn told(column: u16, row: &str) -> screen::Seed {
         let fields = format!("{column}|0|0|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n");
         let lines = format!("{row}\n\n");
@@ -813,7 +821,7 @@ mod tests {
         assert_eq!(model.reconcile(&told(3, "ab\x1b[31mc"), rules), Reconciled::Same);
         assert!(!model.is_unsure());
         assert_eq!((model.made(), model.refreshed()), (made, 1), "its lines have their numbers");
-        // The pen is that of what was printed with it.
+        // The pen is that of the output that was printed with it.
         model.feed(b"d\x1b[1me", false);
         assert!(!model.is_unsure());
         assert_eq!(model.capture(&styled).as_deref(), Some(&b"ab\x1b[31mcd\x1b[1me\n\n"[..]));

@@ -1,4 +1,4 @@
-//! Seeds applied to a pane: the first one, one after a gap, the last one, and one that resyncs a
+//! Applies seeds to a pane: the first one, one after a gap, the last one, and one that resyncs a
 //! stale screen.
 
 use std::time::Instant;
@@ -16,16 +16,17 @@ use super::{LockedPane, MemoryDelta, PaneState, PushOutcome, Revision, output::O
 use crate::pane::{managed::OnExit, resync::ResyncOutcome, screen_model::Reconciled};
 
 impl PaneState {
-    /// Applies the first seed: what the pane showed before muxtap came.
+    /// Applies the first seed: what the pane showed before muxtap followed it.
     pub(crate) fn seed_first(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
         let mut locked = self.lock();
         let before = locked.held_bytes();
         locked.feed(&seed.text, false);
         locked.feed(&seed.pending, false);
-        // Of what stood there it is only known that it is older.
+        // The time of this content is unknown; it is only known to be older.
         locked.output.note_time(Instant::now());
         locked.adopt(seed, rules, !seed.dead);
-        // How a process ended tmux may learn a turn later than that it did (N16): that is told then.
+        // tmux may learn how a process ended a turn after it learned that it did (N16); the end is
+        // recorded then.
         if seed.dead && (seed.exit_status.is_some() || seed.exit_signal.is_some()) {
             locked.process.end(Exit { status: seed.exit_status, signal: seed.exit_signal });
         }
@@ -34,8 +35,8 @@ impl PaneState {
         memory
     }
 
-    /// Applies a seed after output may have been lost. Adds what the seed shows and the stream
-    /// lacks, and marks the gap.
+    /// Applies a seed after output may have been lost. Marks the gap, and adds what the seed shows
+    /// and the stream lacks.
     pub(crate) fn seed_after_gap(&self, seed: &Seed, rules: Option<Rules>, reason: GapReason) -> MemoryDelta {
         let mut locked = self.lock();
         let before = locked.held_bytes();
@@ -43,9 +44,10 @@ impl PaneState {
         let joined = locked.join(seed);
         locked.output.arrive(Instant::now());
         locked.push_gap(reason);
-        // The missing output may have held further marks.
+        // The missing output may have contained further marks.
         locked.output.shell_marks.forget_prompts();
-        // The seed also holds the screen: what is added to the stream must not be drawn as well.
+        // The seed also contains the screen: output that is added to the stream must not be drawn
+        // as well.
         locked.output.screen.adopt(None, None, true);
         match joined {
             Joined::Missing(text) => {
@@ -53,7 +55,7 @@ impl PaneState {
                 locked.feed(&seed.pending, false);
             }
             Joined::Unrelated => {
-                // Nothing of the known text stands there any more: all of it is new.
+                // Nothing of the known text is shown any more, so all of the seed is new.
                 locked.feed(b"\r\n", false);
                 locked.feed(&seed.text, false);
                 locked.feed(&seed.pending, false);
@@ -65,12 +67,12 @@ impl PaneState {
         memory
     }
 
-    /// Resumes the stream where another connection carries the pane.
+    /// Resumes the stream when another connection carries the pane.
     ///
     /// Continues with `output`, which came over that connection, if it is exactly what the stream
     /// lacks of the seed. A pane that came back to a client may have printed before its output
-    /// flowed there again (N60): then continues with the lines that tmux shows in addition, if they
-    /// explain all that it shows. Returns `None` if neither holds.
+    /// flowed on that client again (N60). Then the stream continues with the lines that tmux shows
+    /// in addition, if they explain everything that tmux shows. Returns `None` if neither applies.
     pub(crate) fn resume(&self, seed: &Seed, rules: Option<Rules>, output: &[u8]) -> Option<PushOutcome> {
         let mut locked = self.lock();
         locked.release(&[]);
@@ -84,7 +86,7 @@ impl PaneState {
             locked.feed(output, false);
         }
         match screens.filter(|_| locked.output.screen.is_proven()) {
-            // The screen keeps what it knows beyond what tmux reports.
+            // The screen keeps its knowledge beyond what tmux reports.
             Some((seed, rules)) => {
                 locked.output.screen.reconcile(seed, rules);
                 locked.notify_redrawn();
@@ -99,9 +101,9 @@ impl PaneState {
         Some(PushOutcome { memory, wrapper_exit, staleness: None, string_due, is_unsure: false })
     }
 
-    /// Restarts the stream for another program: closes whatever the last one left open. Returns
-    /// whether the screen needs a resync. `ran`: the last program was killed for the new one, and
-    /// its last output may be missing.
+    /// Restarts the stream for another program, and closes whatever the last program left open.
+    /// Returns whether the screen needs a resync. `ran`: the last program was killed for the new
+    /// one, and its last output may be missing.
     pub(crate) fn restart(&self, ran: bool) -> (bool, MemoryDelta) {
         let mut locked = self.lock();
         let before = locked.held_bytes();
@@ -116,7 +118,7 @@ impl PaneState {
             locked.push_gap(GapReason::Paused);
         }
         locked.process.begin_anew();
-        // Plain tmux respawns the previous command line, with its exit wrapper.
+        // Plain tmux respawns the previous command line, including its exit wrapper.
         let LockedPane { process, output: Output { shell_marks, .. }, .. } = &mut *locked;
         if let Some(wrapper) = process.managed.as_mut().and_then(|managed| managed.wrapper.as_mut()) {
             shell_marks.unregister_nonce(&wrapper.nonce);
@@ -129,8 +131,8 @@ impl PaneState {
         (needs_resync, memory)
     }
 
-    /// Stores the last screen of a pane whose wrapped command has ended. Where tmux cannot be kept
-    /// from drawing a row into a pane that stays, this remains its screen.
+    /// Stores the last screen of a pane whose wrapped command has ended. If tmux cannot be kept
+    /// from drawing a row of its own into a pane that remains, this stays the pane's screen.
     pub(crate) fn keep_screen(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
         let mut locked = self.lock();
         let before = locked.held_bytes();
@@ -143,8 +145,9 @@ impl PaneState {
         locked.memory_since(before)
     }
 
-    /// Applies the last seed: the process has ended and this is all of its output that tmux kept
-    /// (F9, N10). Adds what tmux did not send. The end is recorded next ([`PaneState::mark_exited`]).
+    /// Applies the last seed: the process has ended, and this is all of its output that tmux kept
+    /// (F9, N10). Adds what tmux did not send. The end is recorded next
+    /// ([`PaneState::mark_exited`]).
     pub(crate) fn seed_last(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
         let mut locked = self.lock();
         let before = locked.held_bytes();
@@ -158,7 +161,8 @@ impl PaneState {
             return locked.memory_since(before);
         }
         locked.output.screen.adopt(None, None, true);
-        // Where the program draws its screen the two do not join, and nothing is added.
+        // If the program draws its screen, the stream and the seed do not join, and nothing is
+        // added.
         if let Joined::Missing(text) = locked.join(seed) {
             locked.feed(&text, false);
         }
@@ -170,12 +174,13 @@ impl PaneState {
     }
 
     /// Reconciles the screen with a seed that was requested at revision `since`. Returns `Moving`
-    /// if the pane became stale since then, or printed and nothing proves yet where the seed belongs.
+    /// if the screen became stale since then, or if the pane printed and nothing proves yet where
+    /// the seed belongs.
     pub(crate) fn reconcile(&self, since: Revision, seed: &Seed, rules: Rules) -> (ResyncOutcome, MemoryDelta) {
         let mut locked = self.lock();
         let before = locked.held_bytes();
         let outcome = match &seed.screen {
-            // Then it is compared with the next reply.
+            // There was held-back output: the screen is compared with the next reply.
             Some(seed) if locked.complete(seed, rules) => ResyncOutcome::Moving,
             Some(_) if locked.output.screen.generation() != since.generation => ResyncOutcome::Moving,
             Some(seed) if locked.output.screen.can_reconcile() => {
@@ -204,7 +209,7 @@ impl PaneState {
         (outcome, memory)
     }
 
-    /// Suspends the screen: the pane's output is not followed until it is seeded.
+    /// Suspends the screen: the pane's output is no longer followed until it is seeded again.
     pub(crate) fn suspend_screen(&self) {
         self.lock().output.screen.suspend();
     }
@@ -216,7 +221,7 @@ impl PaneState {
 }
 
 impl LockedPane {
-    /// Returns since when the pane has been quiet. A held pane counts as printing.
+    /// Returns the time since which the pane has been quiet. A held pane counts as printing.
     pub(crate) fn quiet_since(&self) -> Instant {
         if self.output.screen.is_held() { Instant::now() } else { self.output.last() }
     }
@@ -241,16 +246,16 @@ impl LockedPane {
         self.notify_redrawn();
     }
 
-    /// Returns whether the stream followed by this output is what tmux shows: the whole screen
-    /// where it is followed, else the text.
+    /// Returns whether the stream followed by `output` equals what tmux shows: the whole screen if
+    /// it is followed, otherwise the text.
     fn is_whole_with(&self, output: &[u8], seed: &Seed, rules: Option<Rules>) -> bool {
         let screens = seed.screen.as_ref().zip(rules);
         let agrees = screens.and_then(|(seed, rules)| self.output.screen.agrees_after(output, seed, rules));
         agrees.unwrap_or_else(|| join::is_whole_with(&self.output.ring, output, &seed.text, &seed.pending))
     }
 
-    /// Returns the lines that tmux shows and the stream lacks, if they explain all that it shows.
-    /// Lines with styles do not: what was printed for them is not known.
+    /// Returns the lines that tmux shows and the stream lacks, if they explain everything that tmux
+    /// shows. Lines with styles do not, because the output that made them is unknown.
     fn shown_more(&self, seed: &Seed, rules: Option<Rules>) -> Option<Vec<u8>> {
         let Joined::Missing(mut lines) = self.join(seed) else { return None };
         if seed.alternate || !join::ends_plainly(&seed.text, &lines) {
@@ -293,7 +298,7 @@ mod tests {
         pane.hold_screen();
         let held = Instant::now();
         assert!(pane.lock().quiet_since() >= held);
-        // The next reading ends it.
+        // The next reading ends the hold.
         let _ = pane.seed_after_gap(&Seed::default(), None, GapReason::Paused);
         let read = pane.lock().output.last();
         assert_eq!(pane.lock().quiet_since(), read);

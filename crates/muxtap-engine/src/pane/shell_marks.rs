@@ -1,10 +1,9 @@
-//! Signs in a pane's stream besides text: bells, titles, prompts, and the marks that muxtap
-//! makes shells print.
+//! Signs in a pane's stream besides text: bells, titles, prompts, and the marks that muxtap makes
+//! shells print.
 
 use muxtap_core::stream::text::Mark;
 
-/// The OSC number of the marks that muxtap makes a shell print. Terminals ignore numbers they do
-/// not know.
+/// The OSC number of the marks that muxtap makes a shell print. Terminals ignore unknown numbers.
 pub(crate) const RUN_OSC: &str = "7717";
 
 /// Bells, titles, prompts and marks of a pane's stream.
@@ -15,30 +14,30 @@ pub(crate) struct ShellMarks {
     /// The last OSC 133 mark that begins or ends a prompt: its offset, and whether the prompt is
     /// shown (`A`, `B`) or over (`C`, `D`).
     pub(crate) prompt: Option<(u64, bool)>,
-    /// Where a command's output began by OSC 133.
+    /// The offset at which a command's output began, by OSC 133.
     pub(crate) output_began: Option<u64>,
-    /// Where a command's output ended by OSC 133, with the exit status.
+    /// The offset at which a command's output ended, by OSC 133, with the exit status.
     pub(crate) output_ended: Option<(u64, Option<i32>)>,
     /// The registered nonces (of a `run` and of an exit wrapper), each with its marks. Marks with
-    /// other nonces, which a pane prints by itself, are ignored.
+    /// other nonces, which a pane's program may print, are ignored.
     registered: Vec<(String, RunMarks)>,
-    /// The title that came with this chunk.
+    /// The title that came with the current chunk.
     title: Option<String>,
 }
 
-/// The marks that came with one nonce. Each is printed once; the first of each kind counts.
+/// The marks that came with one nonce. Each is printed once; of each kind the first counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunMarks {
-    /// Where the command's output begins.
+    /// The offset at which the command's output begins.
     pub(crate) begin: Option<u64>,
-    /// Length of the command that the shell is about to run, as the shell reports it.
+    /// The length of the command that the shell is about to run, as the shell reports it.
     pub(crate) length: Option<usize>,
-    /// Where the command's output ended, with the exit status.
+    /// The offset at which the command's output ended, with the exit status.
     pub(crate) end: Option<(u64, Option<i32>)>,
 }
 
 impl ShellMarks {
-    /// Registers a nonce: marks with it are stored from now on.
+    /// Registers a nonce, whose marks are stored from now on.
     pub(crate) fn register_nonce(&mut self, nonce: &str) {
         self.registered.push((nonce.to_owned(), RunMarks::default()));
     }
@@ -47,12 +46,12 @@ impl ShellMarks {
         self.registered.retain(|(registered, _)| registered != nonce);
     }
 
-    /// Forgets where prompts and outputs began and ended: marks may be missing behind them.
+    /// Forgets where prompts and outputs began and ended, because later marks may be missing.
     pub(crate) fn forget_prompts(&mut self) {
         (self.prompt, self.output_began, self.output_ended) = (None, None, None);
     }
 
-    /// Whether marks with another nonce than this are awaited.
+    /// Returns whether marks with another nonce than this are awaited.
     pub(crate) fn awaits_others_than(&self, nonce: Option<&str>) -> bool {
         self.registered.iter().any(|(registered, _)| Some(registered.as_str()) != nonce)
     }
@@ -98,7 +97,7 @@ impl ShellMarks {
                 marks.begin = Some(end);
                 marks.length = length.and_then(|length| length.parse().ok());
             }
-            // `x`: of a command in an exit wrapper.
+            // `x` is the mark of a command in an exit wrapper.
             ("e" | "x", Some(status)) => marks.end = marks.end.or(Some((start, status.parse().ok()))),
             _ => {}
         }

@@ -1,19 +1,19 @@
-//! Timeout of unterminated strings: tmux gives one up five seconds after it began (N57), and so
-//! does muxtap.
+//! Timeout of unterminated strings: tmux gives up a string five seconds after it began (N57), and
+//! so does muxtap.
 //!
-//! The floors below have no clock. A string's time begins with its first bytes. It is over when the
-//! next bytes come after the timeout, or when the task that waits for it wakes, so that what the
-//! string held back is shown.
+//! The layers below have no clock. A string's time begins with its first bytes. The string is given
+//! up when the next bytes come after the timeout, or when the task that waits for the timeout
+//! wakes; what the string held back is then shown.
 
 use std::time::Instant;
 
 use super::{MemoryDelta, PaneState, output::Output, screen_model::Staleness};
 use crate::limits;
 
-/// The time of the unterminated string at the stream's end.
+/// The timeout of the unterminated string at the stream's end.
 #[derive(Debug, Default)]
 pub(super) struct StringTimeout {
-    /// Where the string began, and when.
+    /// The offset at which the string began, and the time.
     open: Option<(u64, Instant)>,
     /// Whether a task waits for the timeout.
     is_watched: bool,
@@ -46,7 +46,7 @@ impl PaneState {
         self.lock().output.watch_string()
     }
 
-    /// Gives up the open string if its time is over. The next bytes are text.
+    /// Gives up the open string if its timeout has passed. The next bytes are text.
     pub(crate) fn give_up_string(&self) -> GiveUpOutcome {
         let mut locked = self.lock();
         let before = locked.held_bytes();
@@ -55,7 +55,7 @@ impl PaneState {
         let next = locked.output.watch_string();
         let memory = locked.memory_since(before);
         if given_up {
-            // Readers can continue behind it.
+            // Readers can continue behind the string.
             self.notify_changed(locked);
         }
         GiveUpOutcome { memory, needs_resync: staleness.is_some(), next }
@@ -63,23 +63,23 @@ impl PaneState {
 }
 
 impl Output {
-    /// Returns when to give up the open string, if no task waits for that yet. The caller starts
-    /// one.
+    /// Returns when to give up the open string, if no task waits for that yet. The caller starts a
+    /// task.
     pub(super) fn watch_string(&mut self) -> Option<Instant> {
         let due = self.string_due().filter(|_| !self.string.is_watched)?;
         self.string.is_watched = true;
         Some(due)
     }
 
-    /// Returns when to give up the open string. The text's and the screen's strings differ after a
-    /// seed that only the screen was built from.
+    /// Returns when to give up the open string. The text's and the screen's open strings differ
+    /// after a seed from which only the screen was built.
     pub(super) fn string_due(&self) -> Option<Instant> {
         let text = self.string.open.map(|(_, since)| since + limits::STRING);
         text.into_iter().chain(self.screen.string_due()).min()
     }
 
-    /// Gives up an open string whose time is over. Returns whether the text had one, and why the
-    /// screen became stale, if it did.
+    /// Gives up an open string whose timeout has passed. Returns whether the text had one, and the
+    /// reason if the screen became stale.
     pub(super) fn give_up_string(&mut self, now: Instant) -> (bool, Option<Staleness>) {
         let over = self.string.open.is_some_and(|(_, since)| now >= since + limits::STRING);
         if over {

@@ -1,4 +1,4 @@
-//! Whether somebody uses what tmux alone knows of a pane.
+//! Use of the facts about a pane that only tmux knows.
 
 use std::{
     sync::{Arc, Weak},
@@ -9,60 +9,60 @@ use tokio::sync::Notify;
 
 use super::PaneState;
 
-/// The use that is made of what tmux alone knows of a pane: its title as commands set it, and a
+/// The use of the facts about a pane that only tmux knows: the title that a command set, and a
 /// screen that a command cleared or reset.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     /// The number of [`PaneUse`]s.
     holders: usize,
-    /// The end of the last use.
+    /// When the last use began or ended.
     last: Option<Instant>,
-    /// Whether tmux pushes it.
+    /// Whether tmux pushes the facts.
     watched: bool,
-    /// Whether tmux has told it since.
+    /// Whether tmux has reported the facts since it pushes them.
     confirmed: bool,
-    /// Notified when the last holder has gone.
+    /// Notified when the last holder is dropped.
     released: Arc<Notify>,
 }
 
 impl Usage {
-    /// Records a use that is over at once.
+    /// Records a use that ends at once.
     pub(crate) fn touch(&mut self) {
         self.last = Some(Instant::now());
     }
 
-    /// Returns whether tmux pushes it and has told it since.
+    /// Returns whether tmux pushes the facts and has reported them since.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.watched && self.confirmed
     }
 
-    /// Records that tmux is asked to push it. Returns `false` if tmux does.
+    /// Records that tmux is requested to push the facts. Returns `false` if it was already.
     pub(crate) fn begin_watch(&mut self) -> bool {
         !std::mem::replace(&mut self.watched, true)
     }
 
-    /// Records that tmux has told it.
+    /// Records that tmux has reported the facts.
     pub(crate) fn confirm(&mut self) {
         self.confirmed = true;
     }
 
-    /// Records that tmux pushes it no longer.
+    /// Records that tmux no longer pushes the facts.
     pub(crate) fn end_watch(&mut self) {
         (self.watched, self.confirmed) = (false, false);
     }
 
-    /// Returns what is notified when the last holder has gone.
+    /// Returns the notification of the last holder's end.
     pub(crate) fn released(&self) -> Arc<Notify> {
         self.released.clone()
     }
 
-    /// Returns when the last use ended; `None` while there is one.
+    /// Returns when the last use ended; `None` during a use.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         self.last.filter(|_| self.holders == 0)
     }
 }
 
-/// A use that lasts until this is dropped.
+/// A use that lasts until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct PaneUse {
     pane: Weak<PaneState>,

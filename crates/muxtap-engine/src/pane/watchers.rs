@@ -1,4 +1,5 @@
-//! What follows a pane: the watchers of waits, the flags of subscribers, and the task that follows its agent.
+//! What follows a pane: the watchers of waits, the flags of subscribers, and the task that follows
+//! the pane's agent.
 
 use std::{
     collections::HashMap,
@@ -16,35 +17,36 @@ use super::{LockedPane, PaneState, notifier::DirtyFlag, screen_model::ScreenMode
 
 use crate::{agents::AgentSignals, limits};
 
-/// Watches a pane. Every call is made under the pane's lock, in the order of the stream, and must
-/// not ask the pane for anything. The text and the controls of a chunk come first ([`TextSink`]).
+/// A watcher of a pane. Every call is made under the pane's lock, in the order of the stream, and
+/// must not call back into the pane. The text and controls of a chunk come first ([`TextSink`]).
 pub(crate) trait Watch: TextSink + Send {
-    /// Names what the watcher belongs to; by this it is taken out of the pane.
+    /// Returns the name of the watcher's owner, by which the watcher is removed from the pane.
     fn owner(&self) -> &str;
-    /// All of a chunk was fed.
+    /// Notifies that all of a chunk was fed.
     fn end_of_chunk(&mut self, echo: &EchoFilter, shell_marks: &ShellMarks);
-    /// The stream rests: some matches are only certain now.
+    /// Notifies that the stream rests: some matches are certain only then.
     fn stream_rested(&mut self, echo: &EchoFilter);
-    /// The screen changed: in these rows, or anywhere. `end`: of the stream at that time.
+    /// Notifies that the screen changed: in these rows, or anywhere. `end`: the stream's end at
+    /// that time.
     fn screen_changed(&mut self, screen: &ScreenModel, changes: Option<&Changes>, end: u64);
-    /// The title is this one from here on.
+    /// Notifies of the title from this point of the stream on.
     fn title_changed(&mut self, title: &str);
-    /// Output is missing here.
+    /// Notifies that output is missing at this point of the stream.
     fn record_gap(&self, gap: Gap);
-    /// The pane's process has ended. Nothing follows.
+    /// Notifies that the pane's process has ended. No call follows.
     fn pane_ended(&self, exit: Exit);
 }
 
-/// All that is notified of what happens in a pane, and the matches that its waits were answered with.
+/// All parties that are notified of events in a pane, and the last matches of finished waits.
 #[derive(Default)]
 pub(super) struct Watchers {
-    /// Watchers of a decided wait stay until its driver removes them. Dropping one frees many
-    /// small objects, and the result comes first.
+    /// The watchers. Those of a decided wait stay until its driver removes them: dropping a watcher
+    /// frees many small objects, and the result comes first.
     list: Vec<Box<dyn Watch>>,
     dirty_flags: Vec<Weak<DirtyFlag>>,
     /// Signals for the task that follows the agent in the pane.
     pub(super) agent_signals: AgentSignals,
-    /// For each pattern of a finished wait: the offset at which its last match ended.
+    /// The offset at which the last match ended, for each pattern of a finished wait.
     last_matches: HashMap<String, u64>,
 }
 
@@ -75,7 +77,7 @@ impl Watchers {
         }
     }
 
-    /// Notifies of a new title, the agent's task too.
+    /// Notifies watchers and the agent's task of a new title.
     pub(super) fn title_changed(&mut self, title: &str) {
         self.agent_signals.title_changed(title);
         for watcher in &mut self.list {
@@ -89,7 +91,7 @@ impl Watchers {
         }
     }
 
-    /// Notifies that the pane's process has ended. Returns the watchers, which watch no longer.
+    /// Notifies that the pane's process has ended. Returns the watchers, which no longer watch.
     #[must_use = "dropping them takes time, which is not to be spent under the pane's lock"]
     pub(super) fn pane_ended(&mut self, exit: Exit) -> Vec<Box<dyn Watch>> {
         let watchers = std::mem::take(&mut self.list);
@@ -123,7 +125,7 @@ impl Watchers {
 
     fn record_match(&mut self, pattern: String, end: u64) {
         if self.last_matches.len() >= limits::ANSWERED_PATTERNS && !self.last_matches.contains_key(&pattern) {
-            // The oldest match is the one furthest back in the stream.
+            // The oldest match is the one farthest back in the stream.
             let oldest = self.last_matches.iter().min_by_key(|(_, end)| **end).map(|(pattern, _)| pattern.clone());
             if let Some(oldest) = oldest {
                 self.last_matches.remove(&oldest);
@@ -135,7 +137,7 @@ impl Watchers {
 }
 
 impl PaneState {
-    /// Adds a flag that is set at every change of the pane, as long as the flag lives.
+    /// Adds a flag that is set at every change of the pane for as long as the flag exists.
     pub(crate) fn add_dirty_flag(&self, flag: &Arc<DirtyFlag>) {
         let mut locked = self.lock();
         locked.watchers.add_dirty_flag(flag);
@@ -143,7 +145,7 @@ impl PaneState {
     }
 
     /// Records where patterns of a finished wait matched. The next wait for the same pattern
-    /// continues behind the match.
+    /// continues after the match.
     pub(crate) fn record_matches(&self, patterns: impl IntoIterator<Item = (String, u64)>) {
         let mut locked = self.lock();
         for (pattern, end) in patterns {
@@ -153,7 +155,7 @@ impl PaneState {
 }
 
 impl LockedPane {
-    /// Adds a watcher. What came before was shown to it already.
+    /// Adds a watcher, which was already shown the earlier output.
     pub(crate) fn add_watcher(&mut self, watcher: Box<dyn Watch>) {
         self.watchers.list.push(watcher);
     }
@@ -163,7 +165,7 @@ impl LockedPane {
         self.watchers.list.retain(|watcher| watcher.owner() != owner);
     }
 
-    /// Notifies watchers that the stream rests: some matches are only certain then.
+    /// Notifies watchers that the stream rests: some matches are certain only then.
     pub(crate) fn rest_watchers(&mut self) {
         let Self { watchers, output, .. } = self;
         watchers.stream_rested(&output.echo);

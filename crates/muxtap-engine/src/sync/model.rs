@@ -1,10 +1,10 @@
 //! Primitives for tests: loom's within [`check`], those of `std` elsewhere.
 //!
-//! A test binary holds both kinds of tests, so which one a value is made of is decided when it is
-//! made. Notifications and watch channels are tokio's in either case, and each call of one is a
-//! single step to loom: tokio checks their inside with loom itself. One thing of theirs is left out,
-//! for a model must do the same each time: which of its waiters a watch channel wakes first is
-//! random.
+//! A test binary contains both kinds of tests, so a value's kind is decided when the value is
+//! created. Notifications and watch channels are tokio's in both cases, and each call of one is a
+//! single step to loom: tokio checks their internals with loom itself. One thing of theirs is left
+//! out, because a model must behave the same each time: a watch channel wakes its waiters in random
+//! order.
 
 use std::{
     cell::Cell,
@@ -16,14 +16,14 @@ use std::{
 };
 
 thread_local! {
-    /// Whether the code that runs is checked. Loom runs all threads of a model on one thread.
+    /// Whether the running code is checked. Loom runs all threads of a model on one thread.
     static IN_MODEL: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs `scenario` once for every order in which its threads can meet, as far as one execution
 /// needs at most `preemptions` switches away from a thread that could go on.
 ///
-/// `LOOM_MAX_PREEMPTIONS` in the environment takes the place of that number.
+/// The environment variable `LOOM_MAX_PREEMPTIONS` overrides that number.
 pub fn check(preemptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
     struct InModel;
     impl Drop for InModel {
@@ -144,7 +144,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Shows loom that what follows depends on what other threads do with the same thing.
+/// Shows loom that the following code depends on other threads' use of the same object.
 #[derive(Debug, Default)]
 struct Step(AtomicBool);
 
@@ -168,7 +168,7 @@ impl Step {
     }
 }
 
-/// Notification of one task, as tokio's.
+/// Notifies one task, like tokio's.
 #[derive(Debug, Default)]
 pub struct Notify {
     inner: tokio::sync::Notify,
@@ -190,7 +190,7 @@ impl Notify {
     }
 }
 
-/// Channels that keep the last value, as tokio's.
+/// Channels that keep the last value, like tokio's.
 pub mod watch {
     use std::sync::Arc;
 
@@ -292,7 +292,8 @@ mod tests {
 
     use super::*;
 
-    /// A flag that is cleared by a store and not by a swap: what is read next may be older.
+    /// A flag that is cleared by a store instead of a swap: the next read may return an older
+    /// value.
     #[test]
     #[should_panic(expected = "news were missed")]
     fn an_order_that_loses_news_is_found() {
