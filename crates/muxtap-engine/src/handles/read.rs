@@ -55,7 +55,7 @@ impl Read {
         self
     }
 
-    /// Sets how long to wait for output if there is none yet.
+    /// Sets how long to wait for output if nothing new was printed.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.spec.wait = wait;
         self

@@ -26,7 +26,7 @@ pub struct IdleShell {
     pub pid: Option<u32>,
     /// Whether the terminal collects lines because the shell has no line editor.
     pub canonical: bool,
-    /// The character that erases the line in the terminal; 0 if there is none.
+    /// The character that erases the line in the terminal; 0 if it has no such character.
     pub kill: u8,
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct FormattedChunk {
 }
 
 impl Server {
-    /// Returns a pane's output since a cursor. With `wait_ms`, waits for output if there is none.
+    /// Returns a pane's output since a cursor. With `wait_ms`, waits if nothing new was printed.
     pub async fn read(&self, target: &str, request: &ReadRequest) -> Result<ReadAnswer> {
         let (mut answer, chunk, pane) = self.read_unformatted(target, request).await?;
         tell_last_gap(&mut answer, &pane);
