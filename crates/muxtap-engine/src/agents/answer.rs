@@ -1,4 +1,4 @@
-//! Answers an agent's question: the one that its caller was shown, and no other.
+//! Answering an agent's question: only the question that the caller was shown.
 
 use std::{
     sync::Arc,
@@ -10,25 +10,25 @@ use muxtap_core::{protocol::ids::PaneId, stream::render};
 
 use crate::{PaneState, Server, limits, pane::Typing};
 
-/// How long an agent may take to show that it took a key.
+/// How long an agent may take to show that it received a key.
 const REACTION: Duration = Duration::from_secs(2);
-/// Keys that are pressed at most to get to an answer and give it.
+/// The most keys pressed to select an answer and give it.
 const MOST_KEYS: usize = 72;
 
-/// An answer that was given.
+/// The result of answering an agent's question.
 #[derive(Clone, Debug)]
 pub struct AgentAnswered {
-    /// The pane that asked.
+    /// The agent's pane.
     pub pane: PaneId,
     /// The text of the answer.
     pub label: String,
-    /// Whether the question has gone.
+    /// Whether the question is no longer shown.
     pub taken: bool,
     /// The end of the output before the first key.
     pub cursor: Cursor,
 }
 
-/// How an answer is chosen.
+/// How an answer is selected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Vertical,
@@ -37,8 +37,10 @@ enum Way {
 }
 
 impl Server {
-    /// Gives one of the answers that the agent in a pane offers, by its key or label. Error: `CONFLICT`
-    /// where it asks nothing, or another question than `question_id`; then no key was pressed.
+    /// Gives one of the answers that the agent in a pane offers, by its key or label.
+    ///
+    /// Error: `CONFLICT` if the agent asks nothing, or another question than `question_id`; then no
+    /// key was pressed.
     pub async fn answer(&self, target: &str, question_id: &str, answer: &str) -> Result<AgentAnswered> {
         let audit = self.engine.audit(Operation::Answer, &self.host, target)?;
         let audit = audit.input(|| answer.as_bytes().to_vec());
@@ -67,7 +69,8 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Moves the cursor to an answer and presses Enter; where there is no cursor, presses its key.
+    /// Moves the cursor to an answer and presses Enter, or presses the answer's key if there is no
+    /// cursor.
     async fn press_answer(&self, pane: &Arc<PaneState>, asked: AgentInfo, wanted: usize) -> Result<AgentAnswered> {
         let question_id = asked.question_id.clone();
         let option = asked.options.get(wanted).cloned().unwrap_or_default();
@@ -97,7 +100,7 @@ impl Server {
                     }
                 }
                 _ if entered => break,
-                // Behind a key that nothing showed, Enter could be for what comes next.
+                // After a key without visible effect, Enter could answer the next question.
                 _ if typed && !reacted => break,
                 _ if typed => {
                     entered = true;
@@ -115,15 +118,15 @@ impl Server {
             reacted = tokio::time::timeout(REACTION, pane.until_output(pressed.cursor.offset)).await.is_ok();
             let now = match self.agent_in(pane).await {
                 Ok(Some(now)) if now.question_id == question_id => now,
-                // The key stands in the line of the question, which is to be entered.
+                // The key appeared in the line of the question, which Enter must complete.
                 Ok(_) if typed && !entered && in_line(pane, asked.question.as_deref(), &option.key) => continue,
-                // The question, or the agent, has gone.
+                // The question, or the agent, is no longer there.
                 Ok(_) if typed || entered => {
                     taken = true;
                     break;
                 }
                 Ok(_) => return Err(changed_meanwhile(pane)),
-                // The answer is given; whether it was taken is not to be seen.
+                // The answer was given; whether the agent accepted it is not visible.
                 Err(_) if typed || entered => break,
                 Err(error) => return Err(error),
             };
@@ -140,8 +143,9 @@ impl Server {
         Ok(AgentAnswered { pane: pane.id(), label: option.label, taken, cursor })
     }
 
-    /// Returns the agent of a pane as its screen shows it now; `None`: there is none. Error: it is not
-    /// certain what the screen shows.
+    /// Returns the agent of a pane in the state that its screen shows now; `None` without an agent.
+    ///
+    /// Error: `CONFLICT` if the content of the screen is not certain.
     async fn agent_in(&self, pane: &Arc<PaneState>) -> Result<Option<AgentInfo>> {
         let limit = Instant::now() + limits::AGENT_LATEST * 2;
         loop {
@@ -163,13 +167,13 @@ impl Server {
                 );
                 return Err(Error::new(ErrorCode::Conflict, message));
             }
-            // A screen is judged when it rests.
+            // A screen is judged when it is quiet.
             tokio::time::sleep_until(rests_at.max(Instant::now() + limits::REST).min(limit).into()).await;
         }
     }
 }
 
-/// A pane's permit for one answer at a time: keys of two would mix.
+/// A pane's permit for one answer at a time: the keys of two answers would mix.
 struct ExclusiveAnswer<'a>(&'a PaneState);
 
 impl<'a> ExclusiveAnswer<'a> {
@@ -194,7 +198,7 @@ fn changed_meanwhile(pane: &PaneState) -> Error {
     Error::new(ErrorCode::Conflict, message)
 }
 
-/// Returns whether the line that has begun has the question and ends with the key.
+/// Returns whether the unfinished last line contains the question and ends with the key.
 fn in_line(pane: &PaneState, question: Option<&str>, key: &str) -> bool {
     let line = render::resting_line(pane.lock().ring()).text;
     line.trim_end().ends_with(key)
@@ -222,7 +226,8 @@ fn other_question(info: &AgentInfo) -> Error {
     Error::new(ErrorCode::Conflict, message).with_details(details)
 }
 
-/// Returns the index of the answer that a caller names by its key, its label, or the label's beginning.
+/// Returns the index of the answer that a caller names by its key, its label, or the beginning of
+/// its label.
 fn chosen(options: &[AgentOption], answer: &str) -> Result<usize> {
     let wanted = answer.trim().to_lowercase();
     let label = |option: &AgentOption| option.label.to_lowercase();

@@ -1,10 +1,10 @@
-//! Finds the dialog with which an agent's screen ends.
+//! Finds the dialog at the end of an agent's screen.
 //!
-//! What an agent prints may be anybody's text, such as a file with the words of a dialog. An agent
-//! draws its own dialogs in place of its prompt, as the last thing on the screen. So only the last
-//! list of answers can be one, and only where nothing but a dialog's own rows stands below it: its
-//! frame, blank rows, and hints on keys. Which rows belong to it is read from its frame or its
-//! indentation, which what it quotes cannot leave.
+//! An agent prints text of any origin, such as a file with the words of a dialog. An agent draws
+//! its own dialogs in place of its prompt, at the end of the screen. Therefore only the last list
+//! of answers can be a dialog, and only if nothing but a dialog's own rows is below it: its frame,
+//! blank rows, and key hints. The rows of the dialog are determined by its frame or its
+//! indentation, which quoted text cannot leave.
 
 use std::{ops::Range, sync::LazyLock};
 
@@ -16,36 +16,36 @@ use super::{
     rules::{Agent, Options},
 };
 
-/// Rows that are read above the answers of a dialog without a frame.
+/// The most rows read above the answers of a dialog without a frame.
 const BODY_ROWS: usize = 40;
-/// Rows that are not empty below the answers of a dialog, at most.
+/// The most rows with text below the answers of a dialog.
 const FOOTER_ROWS: usize = 6;
-/// Columns of a line that separates a dialog from what stands above.
+/// The least columns of a line that separates a dialog from the text above.
 const RULE_COLUMNS: usize = 10;
 
-/// Matches a row with an agent's prompt: where it waits for its user's next message.
+/// Matches a row with an agent's prompt, where it waits for its user's next message.
 static PROMPT: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^[\s│┃║▌|]*[>❯›→](\s.*)?$").ok());
-/// Matches a row that names keys …
+/// Matches a row that names keys.
 static KEYS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"(?i)\b(esc|escape|enter|return|tab|space|ctrl[-+ ]\w|(arrow|number) keys?)\b|[↑↓←→⇆↵⏎]").ok()
 });
-/// … and what they do.
+/// Matches a row that says what keys do.
 static KEY_USES: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"(?i)\b(to|select|confirm|cancel|navigate|continue|submit|amend|toggle|dismiss|exit|quit)\b").ok()
 });
-/// Matches a row by which an agent says that it works.
+/// Matches a row by which an agent shows that it works.
 static WORK: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?i)\binterrupt\b").ok());
 
-/// What stands at the end of a screen.
+/// What is at the end of a screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// No list of answers stands on the screen.
+    /// No list of answers is on the screen.
     Nothing,
-    /// A list of answers stands above the agent's prompt: it was printed, or was answered.
+    /// A list of answers is above the agent's prompt: it was printed, or answered.
     Past,
-    /// Something else stands below the last list of answers, or its frame is not closed.
+    /// Something else is below the last list of answers, or its frame is not closed.
     Unsure,
-    /// A dialog stands there as the last thing.
+    /// A dialog is at the end of the screen.
     Whole(Dialog),
 }
 
@@ -58,34 +58,37 @@ pub(super) struct Dialog {
     pub(super) block: OptionBlock,
     /// The other lists of answers on the screen.
     pub(super) others: Vec<OptionBlock>,
-    /// The character at both ends of its rows, where it stands in a frame.
+    /// The character at both ends of its rows, if it has a frame.
     bar: Option<char>,
-    /// Whether more of it may stand above what is shown.
+    /// Whether more of it may be above the visible screen.
     pub(super) is_cut: bool,
 }
 
 impl Dialog {
-    /// Returns the dialog's text above the row `end`: what it asks about, and the question, without
-    /// its frame, empty rows and lines. Without a frame it begins with what stands above it.
+    /// Returns the dialog's text above the row `end` (the subject and the question), without frame,
+    /// empty rows and lines. A dialog without a frame begins with the text above it.
     pub(super) fn body(&self, rows: &[&str], end: usize) -> Vec<String> {
         let rows = rows.get(self.rows.start..end).unwrap_or_default();
-        // A spinner that turns is no other question.
+        // A turning spinner does not make another question.
         let text = rows.iter().map(|row| inside(row, self.bar).trim_start_matches(is_spinner).trim_start());
         text.filter(|text| !text.is_empty() && !is_line(text)).map(str::to_owned).collect()
     }
 }
 
-/// What is known of the first and last row of a screen.
+/// Facts about the first and last row of a screen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edges {
-    /// Whether the last row that is not empty is the screen's last row: more may have stood above the first.
+    /// Whether the screen's last row has text: then more rows may have scrolled off above the
+    /// first.
     pub(super) is_full: bool,
-    /// Whether the first row goes on with a text that begins above the screen.
+    /// Whether the first row continues a line from above the screen.
     pub(super) starts_within_line: bool,
 }
 
-/// Finds the dialog of this kind of answers. `rows`: those of the screen, to the last that is not empty, each
-/// with the rows into which the terminal wrapped it. `state`: what the dialog would mean.
+/// Finds the dialog with this kind of answers.
+///
+/// `rows`: the rows of the screen up to the last with text, each joined with the rows into which
+/// the terminal wrapped it. `state`: the state that the dialog would mean.
 pub(super) fn find(rows: &[&str], edges: Edges, agent: &Agent, kind: &Options, state: AgentState) -> Standing {
     let mut blocks = match kind {
         Options::None => return Standing::Nothing,
@@ -104,27 +107,27 @@ pub(super) fn find(rows: &[&str], edges: Edges, agent: &Agent, kind: &Options, s
     }
     let first = rows.get(head.top..block.rows.start).and_then(|above| above.iter().find(|row| !is_blank(row)));
     if head.is_bounded && first.is_some_and(|row| is_prompt(row, agent)) {
-        // What is being typed into the agent's prompt.
+        // The list is being typed into the agent's prompt.
         return Standing::Past;
     }
     let rows = head.top..rows.len();
-    // The rest of a text is neither a border nor a title.
+    // The rest of a wrapped line is neither a border nor a title.
     let is_cut = head.is_cut || edges.starts_within_line && head.top <= 1;
     Standing::Whole(Dialog { rows, block, others: blocks, bar: head.bar.map(|bar| bar.letter), is_cut })
 }
 
-/// What stands below a row.
+/// What is below a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Below {
     /// The rest of a dialog, or nothing.
     Footer,
-    /// The agent's prompt, whatever else.
+    /// The agent's prompt, possibly with other rows.
     Prompt,
     /// Something else.
     Other,
 }
 
-/// Returns what stands in these rows, which follow a dialog's answers or question.
+/// Classifies the rows below a dialog's answers or question.
 pub(super) fn below(rows: &[&str], agent: &Agent) -> Below {
     if rows.iter().any(|row| is_prompt(row, agent)) {
         return Below::Prompt;
@@ -137,7 +140,7 @@ pub(super) fn below(rows: &[&str], agent: &Agent) -> Below {
 fn what_follows(rows: &[&str], block: &OptionBlock, agent: &Agent) -> Below {
     let between = block.rows.clone().filter(|at| !block.own_rows.contains(at));
     let belongs = |row: &str| is_blank(row) || is_line(row) || options::text_column(row) >= Some(block.indent);
-    // A label of several rows goes on at its own column.
+    // A label of several rows continues at its own column.
     let rest = rows.get(block.rows.end..).unwrap_or_default();
     let long = rest.iter().take_while(|row| !is_blank(row) && !is_line(row) && belongs(row)).count();
     let found = below(rest.get(long..).unwrap_or_default(), agent);
@@ -150,7 +153,7 @@ struct Head {
     /// Its first row.
     top: usize,
     bar: Option<Bar>,
-    /// Whether a border stands above it.
+    /// Whether there is a border above it.
     is_bounded: bool,
     is_cut: bool,
 }
@@ -171,7 +174,7 @@ impl Head {
         })
     }
 
-    /// A frame, or a bar on the left. What it quotes stands inside.
+    /// Finds a dialog with a frame, or with a bar on the left: quoted text is inside.
     fn framed(rows: &[&str], answers: usize, is_full: bool, bar: Bar) -> Option<Self> {
         let inside = rows.get(..answers)?.iter().rev().take_while(|row| Bar::of(row) == Some(bar)).count();
         let top = answers - inside;
@@ -184,20 +187,20 @@ impl Head {
         (is_bounded || is_open || is_thick).then_some(Self { top, bar: Some(bar), is_bounded, is_cut })
     }
 
-    /// Indented rows: what they quote is indented, too.
+    /// Finds a dialog of indented rows: quoted text is indented, too.
     fn indented(above: &[&str], is_full: bool) -> Self {
         let own = above.iter().rev().take(BODY_ROWS).take_while(|row| is_indented(row)).count();
         let top = above.len() - own;
         let border = top.checked_sub(1).and_then(|at| above.get(at));
         let is_bounded = border.is_some_and(|row| is_rule(row));
-        // The row that the others are indented below may be its title.
+        // The row above the indented rows may be their title.
         let has_title = !is_bounded && own < BODY_ROWS && border.is_some();
         let is_cut = !is_bounded && !has_title && (is_full || top > 0);
         Self { top: top - usize::from(has_title), bar: None, is_bounded, is_cut }
     }
 
-    /// Rows without any structure: what is quoted can look like each part of a dialog, so none is its
-    /// beginning. A question of an agent's own words begins below a line.
+    /// Finds a dialog without structure: quoted text can look like any part of a dialog, so no row
+    /// is certainly its beginning. A question in an agent's own words begins below a line.
     fn plain(above: &[&str], is_full: bool, state: AgentState) -> Self {
         let stops = |row: &str| state == AgentState::Question && is_rule(row);
         let own = above.iter().rev().take(BODY_ROWS).take_while(|row| !stops(row)).count();
@@ -243,27 +246,27 @@ fn is_blank(row: &str) -> bool {
     inside(row, Bar::of(row).map(|bar| bar.letter)).is_empty()
 }
 
-/// Returns whether a character is one of those that turn at a row's beginning while something runs.
+/// Returns whether a character belongs to a spinner that turns at a row's beginning.
 fn is_spinner(letter: char) -> bool {
     ('\u{2801}'..='\u{28ff}').contains(&letter) || "⬡⬢◐◓◑◒".contains(letter)
 }
 
-/// Returns whether a row is drawn lines alone.
+/// Returns whether a row consists of drawn lines only.
 fn is_line(row: &str) -> bool {
     row.chars().all(|letter| letter.is_whitespace() || ('\u{2500}'..='\u{257f}').contains(&letter))
 }
 
-/// Returns whether a row is a line from the first column on that is not broken.
+/// Returns whether a row is an unbroken line from the first column.
 fn is_rule(row: &str) -> bool {
     row.chars().count() >= RULE_COLUMNS && row.chars().all(|letter| "─━═".contains(letter))
 }
 
-/// Returns whether a row is empty, begins with a space, or is a broken line, which dialogs have inside.
+/// Returns whether a row is empty, begins with a space, or is a broken line, as inside dialogs.
 fn is_indented(row: &str) -> bool {
     row.is_empty() || row.starts_with(char::is_whitespace) || row.chars().all(|letter| "╌┄┈╍".contains(letter))
 }
 
-/// Returns a row's text, without the frame at both of its ends.
+/// Returns a row's text without the frame at both ends.
 fn inside(row: &str, bar: Option<char>) -> &str {
     let text = row.trim();
     let Some(bar) = bar else { return text };

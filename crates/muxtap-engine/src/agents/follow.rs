@@ -1,8 +1,8 @@
 //! Follows one pane from its beginning to its end: which agent runs in it, and what the agent does.
 //!
-//! Each pane has a task that sleeps until its [`AgentSignals`](super::AgentSignals) wake it. It
-//! looks at processes when another program may run, and at an agent's screen when the screen rests
-//! after a change. `docs/agents.md` says what is looked at when, and what it costs.
+//! Each pane has a task that sleeps until its [`AgentSignals`](super::AgentSignals) wake it. The
+//! task examines processes when another program may run, and an agent's screen when the screen is
+//! quiet after a change. `docs/agents.md` describes what is examined when, and the cost.
 
 use std::{
     sync::{Arc, Weak},
@@ -25,7 +25,8 @@ use super::{
 
 use crate::{Engine, Host, PaneState, Server, limits, pane::PaneUse};
 
-/// Follows a pane in a task of its own, until it has gone or its server is followed no longer.
+/// Follows a pane in a task of its own, until the pane no longer exists or its server is no longer
+/// followed.
 pub(crate) fn follow(host: &Arc<Host>, pane: &Arc<PaneState>) {
     let Some(shared) = host.shared() else { return };
     let rules = shared.options.agents.clone();
@@ -60,18 +61,18 @@ struct Follower {
     pane: Arc<PaneState>,
     rules: Arc<Rules>,
     running: Option<RunningAgent>,
-    /// How long to wait before looking at the processes again because of output.
+    /// How long to wait before output may cause another examination of the processes.
     pause: Duration,
     checked_at: Instant,
-    /// The foreground process group when the processes were last looked at.
+    /// The foreground process group at the last examination of the processes.
     foreground_group: Option<u32>,
-    /// When the oldest output was noticed that has not been looked at.
+    /// The time of the oldest output that has not been examined.
     changed_since: Option<Instant>,
-    /// When to look at the changed screen.
+    /// When to examine the changed screen.
     screen_due: Option<Instant>,
-    /// When to try again what was postponed: a look at the processes or a question to tmux.
+    /// When to retry a postponed step: an examination of the processes or a query to tmux.
     retry_at: Option<Instant>,
-    /// Whether the last look at the processes failed.
+    /// Whether the last examination of the processes failed.
     probe_missed: bool,
 }
 
@@ -80,20 +81,20 @@ struct RunningAgent {
     agent: Arc<Agent>,
     pid: Option<u32>,
     end: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// The judgement that was last published, and since when it holds.
+    /// The last published judgement, and the time since which it holds.
     reported: Option<(Judgement, u64)>,
     /// The inputs of the last judgement.
     observed: Option<Observed>,
     /// The offset of the last bell that does not count: it rang before the agent began or last
     /// worked.
     bell: Option<u64>,
-    /// When tmux was last asked for the screen.
+    /// The time of the last query to tmux for the screen.
     queried_at: Option<Instant>,
-    /// Held since titles set by commands count, too.
+    /// Held because titles set by commands count, too.
     _use: PaneUse,
 }
 
-/// A judgement's inputs: title, bell, and which rows are not empty.
+/// A judgement's inputs: the title, the bell, and the rows with text.
 #[derive(PartialEq)]
 struct Observed {
     title: String,
@@ -119,7 +120,7 @@ impl Follower {
         }
     }
 
-    /// Handles what is due. Returns `false` when the pane has gone for good.
+    /// Carries out the due steps. Returns `false` when the pane no longer exists.
     async fn step(&mut self, host: &Arc<Host>, ended: bool) -> bool {
         let (program, gone) = {
             let mut locked = self.pane.lock();
@@ -128,7 +129,8 @@ impl Follower {
         let there = host.live_pane(self.pane.id()).is_some_and(|pane| Arc::ptr_eq(&pane, &self.pane));
         if gone || !there {
             self.end_agent(host);
-            // A pane that stays without a process has nothing due: the next signal wakes this task.
+            // A pane that remains without a process has nothing due: the next signal wakes this
+            // task.
             (self.changed_since, self.screen_due, self.retry_at) = (None, None, None);
             let mut locked = self.pane.lock();
             locked.agent_signals().clear_screen_changed();
@@ -147,8 +149,7 @@ impl Follower {
         let later = self.retry_at.take_if(|later| *later <= now).is_some();
         if screen_changed {
             let since = *self.changed_since.get_or_insert(now);
-            // The screen rests, or has changed for so long without a rest that callers should not
-            // wait longer.
+            // The screen is quiet, or has changed for the longest time that callers should wait.
             let due = (last_output + limits::REST).min(since + limits::AGENT_LATEST);
             self.screen_due = Some(due).filter(|due| *due > now);
             if self.screen_due.is_none() {
@@ -165,8 +166,7 @@ impl Follower {
         true
     }
 
-    /// Looks at the pane after output: at its processes if they may have changed, then at its
-    /// screen.
+    /// Examines the pane after output: its processes if they may have changed, then its screen.
     async fn check(&mut self, host: &Arc<Host>) {
         self.retry_at = None;
         if self.probe_missed {
@@ -184,14 +184,14 @@ impl Follower {
             if group != self.foreground_group {
                 self.pause = limits::AGENT_LOOK;
             } else if self.running.is_some() {
-                // Nothing else came to the foreground.
+                // No other program came to the foreground.
                 self.judge(host).await;
                 return;
             } else if next > now {
                 self.retry_at = Some(next);
                 return;
             } else {
-                // A program that prints continuously is no agent that has only begun.
+                // A program that prints continuously is not a starting agent.
                 let quiet = now.duration_since(next) > self.pause;
                 self.pause = if quiet { limits::AGENT_LOOK } else { (self.pause * 2).min(limits::AGENT_LOOK_LATEST) };
             }
@@ -233,7 +233,7 @@ impl Follower {
         let in_use = host.use_values(&self.pane);
         let mut locked = self.pane.lock();
         locked.agent_signals().track_changes(true);
-        // What the screen shows already is looked at when it rests.
+        // The current screen is examined when it is quiet.
         locked.agent_signals().screen_changed(None);
         let bell = locked.shell_marks().bell;
         self.running = Some(RunningAgent {
@@ -248,7 +248,7 @@ impl Follower {
         });
     }
 
-    /// Schedules another look at the processes. What is known holds until one succeeds.
+    /// Schedules another examination of the processes. The known state holds until one succeeds.
     fn probe_failed(&mut self) {
         self.probe_missed = true;
         self.retry_at = Some(Instant::now() + self.pause);
@@ -266,7 +266,7 @@ impl Follower {
         self.publish(host, &running, true);
     }
 
-    /// Judges what the agent does by what the pane shows now, and publishes changes.
+    /// Judges the agent's state by the pane's current screen, and publishes changes.
     async fn judge(&mut self, host: &Arc<Host>) {
         let Some(running) = &mut self.running else { return };
         let Some(content) = read_content(host, &self.pane, running, &mut self.retry_at).await else { return };
@@ -330,7 +330,7 @@ impl Follower {
     }
 }
 
-/// Returns what the pane shows, unless nothing that the rules look at has changed since the last
+/// Returns the pane's content, unless none of the rules' inputs has changed since the last
 /// judgement.
 async fn read_content(
     host: &Arc<Host>,
@@ -371,7 +371,7 @@ async fn read_content(
     Some(content)
 }
 
-/// Returns the rows of a screen, those that the terminal wrapped as one, and the screen's height.
+/// Returns the rows of a screen, with wrapped rows joined, and the screen's height.
 fn shown_lines(screen: &Screen) -> (PaneContent, u16) {
     let (places, rows): (_, Vec<_>) = screen.joined_rows().into_iter().unzip();
     let rows = rows.iter().map(|row| normalize(row)).collect();
@@ -379,8 +379,8 @@ fn shown_lines(screen: &Screen) -> (PaneContent, u16) {
     (PaneContent { rows, places, starts_within_line, ..PaneContent::default() }, screen.size().rows)
 }
 
-/// Asks tmux for a screen that is not followed, at most once per [`limits::AGENT_ASK`]. Returns its rows, those
-/// that tmux wrapped as one, and their number.
+/// Queries tmux for a screen that is not followed, at most once per [`limits::AGENT_ASK`]. Returns
+/// its rows, with wrapped rows joined, and their number.
 async fn query_screen(
     host: &Arc<Host>,
     pane: &Arc<PaneState>,
@@ -400,7 +400,7 @@ async fn query_screen(
     Some((PaneContent { rows, starts_within_line, ..PaneContent::default() }, height))
 }
 
-/// Replaces the no-break spaces that some programs print, and trims the row's end.
+/// Replaces the no-break spaces that some programs print, and trims the end of the row.
 fn normalize(row: &str) -> String {
     row.replace('\u{a0}', " ").trim_end().to_owned()
 }
@@ -412,12 +412,12 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// Resolves when the agent's process has ended.
+/// Waits for the end of the agent's process.
 async fn ended(running: Option<&mut RunningAgent>) {
     match running {
         Some(running) => {
             running.end.as_mut().await;
-            // A future that has resolved must not be polled again.
+            // A resolved future must not be polled again.
             running.end = Box::pin(std::future::pending());
         }
         None => std::future::pending().await,

@@ -7,19 +7,20 @@ use muxtap_tmux::Process;
 use super::rules::{Agent, Rules};
 use crate::input::shell;
 
-/// Interpreters: the name of the script that they run counts instead of their own.
+/// Interpreters, whose script's name counts instead of their own.
 const INTERPRETERS: [&str; 13] =
     ["node", "nodejs", "bun", "deno", "python", "ruby", "sh", "bash", "dash", "zsh", "ksh", "env", "fish"];
 
-/// Returns the first process that is an agent, and which agent it is. Stopped processes are
-/// skipped: they do nothing. So is a shell that was given a command line (`sh -c …`): it is not
-/// what its arguments name.
+/// Returns the first process that is an agent, and which agent it is.
+///
+/// Stopped processes are skipped, because they do nothing. Shells with a given command line
+/// (`sh -c …`) are skipped, because they are not the program that their arguments name.
 pub(super) fn find_agent<'a>(rules: &'a Rules, processes: &[Process]) -> Option<(&'a Arc<Agent>, u32)> {
     let mut running = processes.iter().filter(|process| !process.stopped && !shell::runs_given_command(&process.args));
     running.find_map(|process| Some((rules.agents.iter().find(|agent| runs(agent, &process.args))?, process.pid)))
 }
 
-/// Returns the agent with a program of this name, for systems that tell no more than the name.
+/// Returns the agent with a program of this name, for systems that report only the name.
 pub(super) fn find_by_name<'a>(rules: &'a Rules, command: &str) -> Option<&'a Arc<Agent>> {
     let name = name_of(command);
     rules.agents.iter().find(|agent| agent.programs.contains(&name))
@@ -42,8 +43,8 @@ fn program(args: &[String]) -> Option<String> {
     Some(name_of(script))
 }
 
-/// Returns a path's file name in lower case without a script's extension: `/usr/bin/Codex.js` is
-/// `codex`.
+/// Returns a path's file name in lower case, without a script's extension: `codex` for
+/// `/usr/bin/Codex.js`.
 fn name_of(path: &str) -> String {
     let name = path.strip_prefix('-').unwrap_or(path).rsplit('/').next().unwrap_or(path).to_lowercase();
     let ending = [".js", ".mjs", ".cjs", ".py", ".exe"].into_iter().find_map(|ending| name.strip_suffix(ending));

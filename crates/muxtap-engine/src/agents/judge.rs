@@ -1,4 +1,4 @@
-//! Judges what an agent does by what its pane shows.
+//! Judges an agent's state by its pane's screen and title.
 
 use std::ops::Range;
 
@@ -15,12 +15,12 @@ use super::{
 /// The text and title of a pane's screen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PaneContent {
-    /// The rows of the screen, from the top. Rows that the terminal wrapped are one: what a wrapped part
-    /// looks like is chosen by the text, not by the agent.
+    /// The rows of the screen, from the top, with wrapped rows joined: the look of a wrapped part
+    /// depends on the text, not on the agent.
     pub(super) rows: Vec<String>,
-    /// The place of each of them on the screen; without it the first is 0 and so on.
+    /// The place of each row on the screen; if empty, the rows count from 0.
     pub(super) places: Vec<u16>,
-    /// Whether the first row goes on with a text that begins above the screen.
+    /// Whether the first row continues a line from above the screen.
     pub(super) starts_within_line: bool,
     pub(super) title: String,
     /// Whether the bell rang since the agent last worked.
@@ -28,7 +28,7 @@ pub(super) struct PaneContent {
 }
 
 impl PaneContent {
-    /// Returns the place on the screen of a row.
+    /// Returns the place of a row on the screen.
     fn place(&self, row: usize) -> u16 {
         self.places.get(row).copied().unwrap_or_else(|| u16::try_from(row).unwrap_or(u16::MAX))
     }
@@ -40,14 +40,14 @@ pub(super) struct Judgement {
     pub(super) state: AgentState,
     pub(super) question: Option<String>,
     pub(super) options: Vec<AgentOption>,
-    /// A digest of the whole question and its answers, where there are answers.
+    /// A digest of the whole question and its answers, if there are answers.
     pub(super) digest: Option<String>,
     pub(super) evidence: AgentEvidence,
 }
 
 impl Judgement {
-    /// Returns whether a subscriber who was sent `other` must be sent this one. The cursor's place
-    /// in a list does not count, and neither does what else the screen shows.
+    /// Returns whether a subscriber that received `other` must also receive this judgement. The
+    /// cursor's place in a list does not count, nor does other text on the screen.
     pub(super) fn differs(&self, other: &Self) -> bool {
         let answers = |judgement: &Self| {
             judgement.options.iter().map(|option| (option.key.clone(), option.label.clone())).collect::<Vec<_>>()
@@ -56,16 +56,16 @@ impl Judgement {
     }
 }
 
-/// What is asked where a dialog stands on the screen and no answer to it is certain to reach it.
+/// The question of a state in which a dialog is on the screen but an answer might not reach it.
 const UNCERTAIN: &str = "A dialog stands on the screen, but not alone or not at its end: look at the pane to see what \
     is asked";
-/// The name of that judgement's evidence.
+/// The rule's name in that state's evidence.
 const UNCERTAIN_RULE: &str = "uncertain";
 
-/// Judges by the first rule that applies. Where none does the agent is idle.
+/// Judges by the first rule that applies. If none applies, the agent is idle.
 ///
-/// What asks for a human is a dialog, and only the agent's own: see [`dialog`]. One that may be
-/// another's text is not judged, and where two stand there neither is.
+/// Only the agent's own dialog asks for a person: see [`dialog`]. A dialog that may be text of
+/// other origin is not judged, and of two dialogs neither is.
 pub(super) fn judge(agent: &Agent, content: &PaneContent) -> Judgement {
     let rows: Vec<&str> = content.rows.iter().map(String::as_str).collect();
     let end = rows.iter().rposition(|row| !row.trim().is_empty()).map_or(0, |last| last + 1);
@@ -95,14 +95,14 @@ pub(super) fn judge(agent: &Agent, content: &PaneContent) -> Judgement {
 /// Whether a rule applies.
 enum Outcome {
     Yes(Judgement),
-    /// A dialog stands there, and another one: a human has to look.
+    /// The screen has this dialog and another one: a person must look.
     Two(Judgement),
-    /// A dialog may stand there. What other rules say comes first.
+    /// The screen may have a dialog. Other rules take precedence.
     Uncertain(Judgement),
     No,
 }
 
-/// Tries a rule whose state asks for a human.
+/// Tries a rule whose state asks for a person.
 fn ask(rule: &Rule, agent: &Agent, rows: &[&str], content: &PaneContent) -> Outcome {
     let edges = Edges { is_full: rows.len() == content.rows.len(), starts_within_line: content.starts_within_line };
     let standing = dialog::find(rows, edges, agent, &rule.options, rule.state);
@@ -119,7 +119,7 @@ fn ask(rule: &Rule, agent: &Agent, rows: &[&str], content: &PaneContent) -> Outc
     }
     let Some(found) = RuleMatch::of(rule, content) else { return Outcome::No };
     if rule.screen.is_empty() {
-        // The title or the bell says so; nothing on the screen does.
+        // Only the title or the bell means the state, not the screen.
         return Outcome::Yes(found.judgement(rule, content, None, Vec::new()));
     }
     let last = found.rows.iter().map(|rows| rows.end).max().unwrap_or_default() + found.excerpt.first;
@@ -133,11 +133,12 @@ fn ask(rule: &Rule, agent: &Agent, rows: &[&str], content: &PaneContent) -> Outc
     }
 }
 
-/// Rows around a list of answers in which the words of its dialog stand.
+/// The rows around a list of answers that may have the words of its dialog.
 const ROWS_BEFORE: usize = 12;
 const ROWS_BEHIND: usize = 6;
 
-/// Returns whether another list of answers than the dialog's looks like one of the agent's own dialogs.
+/// Returns whether a list of answers other than the dialog's looks like one of the agent's own
+/// dialogs.
 fn is_dialog(other: &OptionBlock, dialog: &Dialog, agent: &Agent, rows: &[&str]) -> bool {
     if other.options.len() < 2 {
         return false;
@@ -155,7 +156,7 @@ fn is_dialog(other: &OptionBlock, dialog: &Dialog, agent: &Agent, rows: &[&str])
     })
 }
 
-/// The rows that a rule looks at, as one text.
+/// The rows that a rule examines, as one text.
 struct Excerpt<'a> {
     rows: &'a [String],
     /// The index of the first row on the screen.
@@ -164,7 +165,7 @@ struct Excerpt<'a> {
 }
 
 impl<'a> Excerpt<'a> {
-    /// Returns the last rows that are not empty, at most `most`.
+    /// Returns the last rows up to the last one with text, at most `most`.
     fn last(rows: &'a [String], most: u16) -> Self {
         let end = rows.iter().rposition(|row| !row.trim().is_empty()).map_or(0, |last| last + 1);
         let first = end.saturating_sub(usize::from(most));
@@ -175,7 +176,7 @@ impl<'a> Excerpt<'a> {
         Self { rows, first, text: rows.join("\n") }
     }
 
-    /// Returns what stands below the last row that matches.
+    /// Returns the rows below the last row that matches.
     fn below(self, regex: &Regex) -> Self {
         match self.rows.iter().rposition(|row| regex.is_match(row)).map(|at| at + 1) {
             Some(at) => Self::of(self.rows.get(at..).unwrap_or_default(), self.first + at),
@@ -183,7 +184,7 @@ impl<'a> Excerpt<'a> {
         }
     }
 
-    /// Returns the rows on which these bytes stand, counted within this excerpt.
+    /// Returns the rows of these bytes, counted within this excerpt.
     fn rows_of(&self, bytes: &Range<usize>) -> Range<usize> {
         let breaks = |to: usize| self.text.get(..to).map_or(0, |text| text.matches('\n').count());
         // An empty match at a row's end is in that row.
@@ -192,7 +193,7 @@ impl<'a> Excerpt<'a> {
     }
 }
 
-/// The match of a rule: why it applies.
+/// A rule's match: the reason why it applies.
 struct RuleMatch<'a> {
     content: &'a PaneContent,
     excerpt: Excerpt<'a>,
@@ -219,7 +220,7 @@ impl<'a> RuleMatch<'a> {
             Some(below) => excerpt.below(below),
             None => excerpt,
         };
-        // The last match counts: what stands lowest is newest.
+        // The last match counts: the lowest text is the newest.
         let found =
             rule.screen.iter().map(|regex| Some(excerpt.rows_of(&regex.find_iter(&excerpt.text).last()?.range())));
         let rows = found.collect::<Option<Vec<_>>>()?;
@@ -255,7 +256,7 @@ impl<'a> RuleMatch<'a> {
         }
     }
 
-    /// Returns the judgement that a human has to look.
+    /// Returns the judgement that a person must look.
     fn uncertain(&self) -> Judgement {
         Judgement {
             state: AgentState::Question,
@@ -277,10 +278,12 @@ impl<'a> RuleMatch<'a> {
         rows.into_iter().filter_map(row).collect()
     }
 
-    /// Returns what a dialog asks: all of its text above the answers, with the question that the rule's
-    /// expression finds. `fitting`: the row of the screen that the first expression matched.
+    /// Returns a dialog's question: all of its text above the answers, including the question that
+    /// the rule's expression finds.
+    ///
+    /// `fitting`: the row of the screen that the first expression matched.
     fn question_of(&self, rule: &Rule, dialog: &Dialog, rows: &[&str], fitting: usize) -> Option<String> {
-        // Where question and answers stand in one row, what is asked about stands above that.
+        // If question and answers share one row, the subject of the question is above that row.
         let is_one_row = dialog.block.rows.contains(&fitting) && rule.question.is_some();
         let mut text = dialog.body(rows, if is_one_row { fitting } else { dialog.block.rows.start });
         let asked = self.question(rule);
@@ -301,24 +304,24 @@ impl<'a> RuleMatch<'a> {
         self.excerpt.rows.get(self.first_row()).filter(|_| !self.rows.is_empty()).map(|row| unboxed(row).to_owned())
     }
 
-    /// Returns what the rule's own expression finds: its first group, or all of the match.
+    /// Returns the match of the rule's own expression: its first group, or the whole match.
     fn question(&self, rule: &Rule) -> Option<String> {
         let found = rule.question.as_ref()?.captures_iter(&self.excerpt.text).last()?;
         Some(unboxed(found.get(1).or_else(|| found.get(0))?.as_str()).to_owned())
     }
 }
 
-/// What stands in a question for rows above it that are not on the screen or may belong to it.
+/// Marks, in a question, rows above it that are not on the screen or may belong to it.
 const MORE: &str = "…";
-/// Bytes of a question; a longer one keeps its first quarter and its end.
+/// The most bytes of a question; a longer one keeps its first quarter and its end.
 const QUESTION_BYTES: usize = 4096;
 
-/// Returns a question of at most [`QUESTION_BYTES`] bytes and the words that say what is left out.
+/// Shortens a question to [`QUESTION_BYTES`] bytes, plus a note about the omission.
 fn shortened(question: &str) -> String {
     if question.len() <= QUESTION_BYTES {
         return question.to_owned();
     }
-    // A character has 4 bytes at most.
+    // A character has at most 4 bytes.
     let boundary = |from: usize| (from..from + 4).find(|at| question.is_char_boundary(*at)).unwrap_or(from);
     let head = boundary(QUESTION_BYTES / 4);
     let tail = boundary(question.len() - QUESTION_BYTES * 3 / 4);
@@ -327,7 +330,7 @@ fn shortened(question: &str) -> String {
     format!("{head}\n{MORE} {left_out} bytes are left out: look at the pane {MORE}\n{tail}")
 }
 
-/// Returns a digest of a question, wherever the cursor stands in its answers.
+/// Returns a digest of a question and its answers, independent of the cursor.
 fn digest(question: Option<&str>, options: &[AgentOption]) -> String {
     let mut hash = Sha256::new();
     let mut add = |text: &str| {

@@ -1,4 +1,4 @@
-//! Loads rules: those that are built in, and the user's own from a file.
+//! Loads rules: the built-in ones, and the user's own from a file.
 
 use std::{
     io,
@@ -23,8 +23,9 @@ impl Rules {
         }
     }
 
-    /// Returns the built-in rules and what `text` adds. Error: what is wrong, with line, agent and
-    /// rule.
+    /// Returns the built-in rules with the additions of `text`.
+    ///
+    /// The error names line, agent and rule.
     pub fn with_user_rules(text: &str) -> Result<Self> {
         parse::parse(text, &Self::built_in())
     }
@@ -35,21 +36,23 @@ impl Rules {
     }
 }
 
-/// The longest file that is read.
+/// The most bytes of a file of rules.
 const FILE_BYTES: u64 = 1 << 20;
 
-/// The file in which the user's rules are looked for.
+/// The file for the user's rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulesFile {
     /// The file's path.
     pub path: PathBuf,
-    /// Whether the user named the file: then it must exist and be right.
+    /// Whether the user named the file: then it must exist and be valid.
     pub named: bool,
 }
 
 impl RulesFile {
-    /// Reads the file and adds its rules to the built-in ones. Error, with the file, line, agent
-    /// and rule: the file cannot be read, other users can write or replace it, or it is wrong.
+    /// Reads the file and adds its rules to the built-in ones.
+    ///
+    /// The error names file, line, agent and rule. It occurs if the file cannot be read, other
+    /// users can write or replace it, or it is invalid.
     pub fn load(&self) -> Result<Rules> {
         let Some(text) = self.read().map_err(|error| unable(&self.path, &error))? else { return Ok(Rules::built_in()) };
         Rules::with_user_rules(&text)

@@ -1,4 +1,4 @@
-//! Agents in panes: which run where, and what they do.
+//! Agents in panes: which agents run where, and what they do.
 
 mod answer;
 mod dialog;
@@ -23,8 +23,8 @@ pub use rules::Rules;
 pub(super) use signals::AgentSignals;
 
 impl Server {
-    /// Returns the agents of a server. Every pane's processes are looked at first. What an agent
-    /// does is what its screen showed when it last rested.
+    /// Returns the agents of a server, after examining every pane's processes. An agent's state is
+    /// judged by its screen when it was last quiet.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -48,7 +48,7 @@ impl Server {
         }
         self.engine.shared.retired.notify_one();
         let asked: Vec<_> = host.panes().iter().map(|pane| pane.lock().agent_signals().request_check()).collect();
-        // A pane that goes meanwhile responds too. A pane whose screen stays uncertain does not.
+        // A pane that ends meanwhile responds too. A pane whose screen remains uncertain does not.
         let all = futures_util::future::join_all(asked);
         let _ = tokio::time::timeout(limits::AGENT_LATEST * 2, all).await;
         Ok(AgentList { agents: host.known_agents(), rules_error: self.engine.shared.options.agents.error.clone() })
@@ -56,7 +56,7 @@ impl Server {
 }
 
 impl Host {
-    /// Returns the registered agents with the present locations of their panes.
+    /// Returns the registered agents with the current locations of their panes.
     pub(super) fn known_agents(&self) -> Vec<AgentInfo> {
         let known = self.agents.all().into_iter();
         let placed = known.map(|(id, mut info)| {

@@ -11,15 +11,15 @@ static NUMBERED: LazyLock<Option<Regex>> =
 
 /// The most answers of one list.
 const MAX_OPTIONS: usize = 32;
-/// The most rows that may stand between two answers.
+/// The most rows between two answers.
 const MAX_ROWS_BETWEEN: usize = 8;
 
-/// Answers that stand together, and where.
+/// The answers of one list, and their place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OptionBlock {
-    /// The rows from the first answer to behind the last one.
+    /// The rows from the first answer to the last one.
     pub(super) rows: Range<usize>,
-    /// The row of each answer, and the rows of descriptions.
+    /// The rows of the answers and of their descriptions.
     pub(super) own_rows: Vec<usize>,
     /// The answers, each with its row.
     pub(super) options: Vec<(usize, AgentOption)>,
@@ -27,7 +27,7 @@ pub(super) struct OptionBlock {
     pub(super) indent: usize,
 }
 
-/// Returns the lists that count 1, 2, 3 … and have one cursor, from the top.
+/// Returns the lists that count 1, 2, 3 … and have exactly one cursor, from the top.
 pub(super) fn numbered(rows: &[&str]) -> Vec<OptionBlock> {
     let mut lists = Vec::new();
     let mut at = 0;
@@ -48,7 +48,7 @@ pub(super) fn numbered(rows: &[&str]) -> Vec<OptionBlock> {
 fn list_at(rows: &[&str], first: usize) -> Option<OptionBlock> {
     let mut list: Vec<(usize, AgentOption)> = Vec::new();
     let mut own_rows = Vec::new();
-    // The column of the labels. Text under a label at the same column belongs to it.
+    // The column of the labels. Text at the same column below a label belongs to it.
     let mut indent = 0;
     let mut end = first;
     for (at, row) in rows.iter().enumerate().skip(first) {
@@ -88,8 +88,8 @@ fn list_at(rows: &[&str], first: usize) -> Option<OptionBlock> {
     (!list.is_empty()).then_some(OptionBlock { rows: first..end, own_rows, options: list, indent })
 }
 
-/// Returns the matches of an expression with a group `label`, those in rows behind each other together,
-/// from the top.
+/// Returns the matches of an expression with a group `label`, from the top; matches in consecutive
+/// rows form one list.
 pub(super) fn matching(regex: &Regex, rows: &[&str]) -> Vec<OptionBlock> {
     let text = rows.join("\n");
     let mut blocks: Vec<OptionBlock> = Vec::new();
@@ -123,7 +123,8 @@ pub(super) fn matching(regex: &Regex, rows: &[&str]) -> Vec<OptionBlock> {
 }
 
 impl OptionBlock {
-    /// Returns the answers from this row on. One without a key of its own gets its place.
+    /// Returns the answers from this row on. An answer without a key of its own gets its position
+    /// as key.
     pub(super) fn options_from(&self, row: usize) -> Vec<AgentOption> {
         let own = self.options.iter().filter(|(at, _)| *at >= row).map(|(_, option)| option.clone());
         own.zip(1..)

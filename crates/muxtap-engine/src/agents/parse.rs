@@ -9,7 +9,7 @@ use toml::Spanned;
 
 use super::rules::{Agent, Options, Rule, Rules};
 
-/// The most agents in all.
+/// The most agents in total.
 const AGENTS: usize = 64;
 /// The most rules of one agent.
 const RULES: usize = 64;
@@ -17,11 +17,11 @@ const RULES: usize = 64;
 const EXPRESSIONS: usize = 16;
 /// The longest expression, in bytes.
 const EXPRESSION_BYTES: usize = 4096;
-/// The most bytes that one expression takes when compiled.
+/// The most bytes of one compiled expression.
 const COMPILED_BYTES: usize = 1 << 20;
-/// The most rows that one rule may look at.
+/// The most rows that one rule may examine.
 const ROWS: u16 = 200;
-/// The rows that are looked at where a rule does not say.
+/// The rows that a rule examines by default.
 const ROWS_PRESET: u16 = 20;
 
 #[derive(Deserialize)]
@@ -72,7 +72,7 @@ struct RuleEntry {
     options: Option<Spanned<String>>,
 }
 
-/// Parses `text`. What it says of agents in `known` is added to their rules, before these.
+/// Parses `text`. Its rules for agents in `known` are added before the known rules.
 pub(super) fn parse(text: &str, known: &Rules) -> Result<Rules> {
     // The message names line and column.
     let file: File = toml::from_str(text).map_err(|error| Error::invalid(error.to_string().trim_end()))?;
@@ -197,12 +197,13 @@ impl Reader<'_> {
         }
         RegexBuilder::new(text.get_ref())
             .multi_line(true)
-            // Command lines are compared in any case, as they always were, and so is what belongs to no rule.
+            // Expressions of an agent ignore case, as those for command lines always have;
+            // expressions of a rule do not.
             .case_insensitive(rule.is_none())
             .size_limit(COMPILED_BYTES)
             .dfa_size_limit(COMPILED_BYTES)
             .build()
-            // The first lines show the expression; the last one says what is wrong.
+            // The first lines show the expression; the last one has the reason.
             .map_err(|error| wrong(error.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ")))
     }
 
@@ -213,8 +214,8 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the default priority of a state: what waits for a human goes before what works. `None`:
-/// no rule may have this state.
+/// Returns the default priority of a state, highest for states that wait for a person. `None` for
+/// the state that no rule may have.
 const fn priority(state: AgentState) -> Option<i32> {
     match state {
         AgentState::Permission => Some(400),

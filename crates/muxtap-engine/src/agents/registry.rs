@@ -24,8 +24,7 @@ struct Entry {
 }
 
 impl AgentRegistry {
-    /// Stores a pane's agent. Drops entries that have expired, and the oldest ended ones over the
-    /// limit.
+    /// Stores a pane's agent. Drops expired entries, and the oldest ended ones beyond the limit.
     pub(super) fn set(&self, id: PaneId, info: AgentInfo) {
         let ended = (info.state == AgentState::Ended).then(Instant::now);
         let mut panes = self.lock();
@@ -42,8 +41,7 @@ impl AgentRegistry {
         self.lock().get(&id).map(|entry| entry.info.clone())
     }
 
-    /// Returns all entries: running agents by pane, then ended ones in the order in which they
-    /// ended.
+    /// Returns all entries: running agents by pane, then ended ones in the order of their ends.
     pub(super) fn all(&self) -> Vec<(PaneId, AgentInfo)> {
         let panes = self.lock();
         let mut all: Vec<_> = panes.iter().filter(|(_, entry)| !entry.is_old()).collect();
@@ -62,8 +60,8 @@ impl Entry {
     }
 }
 
-/// Copies a pane's present location into an agent's description. A pane that has gone keeps its
-/// last location.
+/// Copies a pane's current location into an agent's description. A pane that no longer exists keeps
+/// its last location.
 pub(super) fn update_location(info: &mut AgentInfo, pane: &PaneInfo) {
     if pane.window_id.is_empty() {
         return;

@@ -1,6 +1,6 @@
 //! Rules for agents: how to recognize them, and what their screens mean.
 //!
-//! Rules are data: `rules.toml` beside this file, and a file of the user's. `docs/agents.md`
+//! Rules are data: `rules.toml` beside this file, and a file of the user. `docs/agents.md`
 //! describes their form.
 
 use std::sync::Arc;
@@ -23,18 +23,18 @@ pub(super) struct Agent {
     pub(super) name: String,
     /// Names of its program, or of the script that an interpreter runs, in lower case.
     pub(super) programs: Vec<String>,
-    /// Command lines that any of these matches are the agent's too.
+    /// Expressions for command lines that are the agent's too.
     pub(super) process: Vec<Regex>,
-    /// Command lines that any of these matches are not the agent's.
+    /// Expressions for command lines that are not the agent's.
     pub(super) except: Vec<Regex>,
-    /// Rows in which the agent waits for its user's next message, besides those that begin with `>`,
-    /// `❯`, `›` or `→`.
+    /// Expressions for rows in which the agent waits for its user's next message, besides rows that
+    /// begin with `>`, `❯`, `›` or `→`.
     pub(super) prompt: Vec<Regex>,
-    /// Rows that may stand below the answers of a dialog, besides hints on keys.
+    /// Expressions for rows that may be below the answers of a dialog, besides key hints.
     pub(super) footer: Vec<Regex>,
-    /// Whether it prints line by line, so that questions that were answered stay on the screen.
+    /// Whether the agent prints line by line, so answered questions stay on the screen.
     pub(super) keeps_answered: bool,
-    /// The rules by falling priority: the first that applies decides.
+    /// The rules by descending priority: the first that applies decides.
     pub(super) rules: Vec<Rule>,
 }
 
@@ -44,9 +44,9 @@ pub(super) struct Rule {
     pub(super) name: String,
     pub(super) state: AgentState,
     pub(super) priority: i32,
-    /// How many of the last rows that are not empty are looked at.
+    /// How many rows are examined, counted up from the last row with text.
     pub(super) rows: u16,
-    /// Limits the rule to what stands below the last row that matches this.
+    /// Limits the rule to the rows below the last row that matches this.
     pub(super) below: Option<Regex>,
     /// Expressions that must all match the rows.
     pub(super) screen: Vec<Regex>,
@@ -66,15 +66,15 @@ pub(super) struct Rule {
 pub(super) enum Options {
     /// Not at all.
     None,
-    /// As a numbered list with a cursor, as `❯ 1. Yes`.
+    /// As a numbered list with a cursor, such as `❯ 1. Yes`.
     Numbered,
-    /// As every match of this, with its groups `label`, `key` and `cursor`, from the first matching
-    /// row on.
+    /// As all matches of this expression, with its groups `label`, `key` and `cursor`, from the
+    /// first matching row on.
     Pattern(Regex),
 }
 
 impl Rules {
-    /// Returns whether no agent is known, so that none is looked for.
+    /// Returns whether no agent is known; then none is searched for.
     pub fn is_empty(&self) -> bool {
         self.agents.is_empty()
     }

@@ -5,25 +5,25 @@ use std::sync::Arc;
 use muxtap_core::screen::Changes;
 use tokio::sync::{Notify, oneshot};
 
-/// Edge-triggered flags that wake the follower of a pane. A flag that is set already wakes nothing
-/// when it is set again.
+/// Edge-triggered flags that wake the follower of a pane. Setting a flag that is already set wakes
+/// nothing.
 #[derive(Debug, Default)]
 pub(crate) struct AgentSignals {
     wake: Arc<Notify>,
-    /// Whether the screen has changed, or is another one.
+    /// Whether the screen has changed, or was replaced.
     screen: bool,
     /// The rows that changed, kept only while an agent is known to run.
     changes: Option<Changes>,
     /// Whether another program may run in the pane.
     program: bool,
-    /// The title that the pane set last.
+    /// The title that the pane last set.
     title: Option<String>,
-    /// Callers that wait until the pane has been looked at.
+    /// Callers that wait until the pane has been examined.
     requests: Vec<oneshot::Sender<()>>,
 }
 
 impl AgentSignals {
-    /// Notes that the screen changed: in these rows, or in unknown ones.
+    /// Records that the screen changed: in these rows, or in unknown ones.
     pub(crate) fn screen_changed(&mut self, changes: Option<&Changes>) {
         if let Some(known) = &mut self.changes {
             match changes {
@@ -36,14 +36,14 @@ impl AgentSignals {
         }
     }
 
-    /// Notes that another program may run in the pane.
+    /// Records that another program may run in the pane.
     pub(crate) fn program_changed(&mut self) {
         if !std::mem::replace(&mut self.program, true) {
             self.wake.notify_one();
         }
     }
 
-    /// Notes the pane's title.
+    /// Records the pane's title.
     pub(crate) fn title_changed(&mut self, title: &str) {
         if self.title.as_deref() == Some(title) {
             return;
@@ -56,7 +56,7 @@ impl AgentSignals {
         self.screen_changed(Some(&Changes::default()));
     }
 
-    /// Requests a look at the pane. The receiver resolves when it has happened.
+    /// Requests an examination of the pane. The receiver resolves after it.
     pub(super) fn request_check(&mut self) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         self.requests.push(sender);
@@ -79,12 +79,12 @@ impl AgentSignals {
         std::mem::take(&mut self.program)
     }
 
-    /// Clears the flag of a changed screen: what it shows so far is being looked at.
+    /// Clears the flag of a changed screen: its current content is being examined.
     pub(super) fn clear_screen_changed(&mut self) {
         self.screen = false;
     }
 
-    /// Starts or stops keeping which rows change.
+    /// Starts or stops recording which rows change.
     pub(super) fn track_changes(&mut self, keep: bool) {
         self.changes = keep.then(Changes::everything);
     }
@@ -94,15 +94,15 @@ impl AgentSignals {
         self.changes.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Returns the title that the pane set last.
+    /// Returns the title that the pane last set.
     pub(super) fn last_title(&self) -> Option<&str> {
         self.title.as_deref()
     }
 
-    /// Notifies the callers of [`Self::request_check`] that the pane has been looked at.
+    /// Notifies the callers of [`Self::request_check`] that the pane has been examined.
     pub(super) fn notify_checked(&mut self) {
         for request in self.requests.drain(..) {
-            // The caller may have gone.
+            // The caller may have left.
             let _ = request.send(());
         }
     }

@@ -1,7 +1,7 @@
-//! The size of a window, for as long as somebody wants it.
+//! Resizing a window for as long as a client needs another size.
 //!
-//! What the window was before is also an option of the window ([`MARK`]): a daemon that is killed cannot give it back,
-//! and the next one that meets the server does.
+//! The window's previous size is also stored in an option of the window ([`MARK`]): a killed daemon
+//! cannot restore it, so the next daemon that connects to the server does.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,45 +17,46 @@ use super::{Pane, Server, ValueList};
 
 use crate::Engine;
 
-/// The window option that says what a window was before it was given a size: `NONCE CLIENT WIDTH HEIGHT [OPTION]`, with
-/// the nonce of the process that gave it, the process id of its tmux client, and the window's own `window-size`.
+/// The window option with the state before the resize: `NONCE CLIENT WIDTH HEIGHT [OPTION]`, the
+/// nonce of the process that resized the window, the process id of its tmux client, the size, and
+/// the window's own `window-size`.
 const MARK: &str = "@muxtap-fit";
-/// The values that `window-size` takes. What is read from a mark becomes part of a command.
+/// The values of `window-size`. A value read from a mark becomes part of a command, so only these
+/// are accepted.
 const OPTIONS: [&str; 4] = ["largest", "smallest", "manual", "latest"];
 
-/// Tells the marks of this process from those of others.
+/// Distinguishes marks of this process from those of others.
 static NONCE: LazyLock<String> = LazyLock::new(nonce::hex64);
 
-/// A window that was given a size, and what it was before.
+/// A window whose size can be set, and its state before.
 #[derive(Clone, Debug)]
 pub struct WindowFit {
     server: Server,
-    /// The number of the server's process: another one has other windows of these ids.
+    /// The process number of the server: in another server these ids mean other windows.
     epoch: u64,
-    /// The window's id.
     window: String,
     before: Before,
 }
 
-/// What a window was before it was given a size.
+/// A window's state before it was resized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Before {
     size: Size,
-    /// The window's own `window-size`; `None`: it had none.
+    /// The window's own `window-size`; `None` if it had none.
     option: Option<String>,
 }
 
-/// A window's mark, read.
+/// A parsed mark of a window.
 struct Mark {
-    /// Of the process that has made it.
+    /// The nonce of the process that wrote the mark.
     nonce: String,
-    /// The process id of the tmux client that has made it.
+    /// The process id of the tmux client that wrote the mark.
     client: String,
     before: Before,
 }
 
 impl Mark {
-    /// Reads a mark. `None`: there is none, or somebody else's text.
+    /// Parses a mark. Returns `None` for text in any other form.
     fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let (nonce, client) = (words.next()?.to_owned(), words.next()?.to_owned());
@@ -69,8 +70,8 @@ impl Mark {
 }
 
 impl Pane {
-    /// Returns the pane's window as it is, or as it was before another daemon fitted it, so that a size that it is given
-    /// can be taken back.
+    /// Returns the pane's window with its current state, or with the state before another daemon
+    /// resized it, so a later resize can be undone.
     pub async fn window_as_it_is(&self) -> Result<WindowFit> {
         let server = self.server().clone();
         if server.live_pane(self.id()).is_none_or(|live| live.key() != self.key()) {
@@ -98,27 +99,27 @@ impl Pane {
 }
 
 impl WindowFit {
-    /// Returns the window's name: its server's socket, and its id.
+    /// Returns a name for the window: its server's socket and its id.
     pub fn key(&self) -> String {
         format!("{} {}", self.server.socket().display(), self.window)
     }
 
-    /// Returns whether this is the window that the other is.
+    /// Returns whether both values mean the same window.
     pub fn is_of(&self, other: &Self) -> bool {
         self.epoch == other.epoch && self.window == other.window
     }
 
-    /// Gives the window this size. tmux keeps it, whatever clients attach.
+    /// Resizes the window. tmux keeps the size, whichever clients attach.
     pub async fn resize(&self, size: Size) -> Result<()> {
         let Before { size: before, option } = &self.before;
         let option = option.as_deref().unwrap_or_default();
         let mark = format!("{} #{{client_pid}} {} {} {option}", *NONCE, before.width, before.height);
         let mark = Command::new("set-option").flag("-w").flag("-F").opt("-t", &self.window).arg(MARK).format(mark);
-        // A daemon that ends between the two has changed nothing.
+        // If the daemon ends between the two commands, the size has not changed.
         self.order("fit-window", [mark, self.resized(size)]).await
     }
 
-    /// Gives the window what it had before. Error: also where it has gone.
+    /// Restores the window's previous state. Returns an error also if the window no longer exists.
     pub async fn undo(&self) -> Result<()> {
         let set = || Command::new("set-option").flag("-w");
         let option = match &self.before.option {
@@ -126,7 +127,8 @@ impl WindowFit {
             Some(own) => set().opt("-t", &self.window).arg("window-size").arg(own),
         };
         let mark = set().flag("-u").opt("-t", &self.window).arg(MARK);
-        // `resize-window` fixes the size (N20), so what was set comes last: with it tmux asks its clients again.
+        // `resize-window` fixes the size (N20), so the option is set last: tmux then computes the
+        // size from its clients again.
         self.order("unfit-window", [self.resized(self.before.size), option, mark]).await
     }
 
@@ -145,7 +147,7 @@ impl WindowFit {
 }
 
 impl Engine {
-    /// Gives windows what they had that a daemon fitted which was killed: on each server, when it is connected to.
+    /// Restores windows that a killed daemon left resized, on each server when it is connected.
     pub async fn give_back_orphaned_fits(self) {
         let mut links = self.shared.links.subscribe();
         let mut seen = HashMap::new();
@@ -159,7 +161,7 @@ impl Engine {
                 if seen.insert(server.socket().to_owned(), epoch) == Some(epoch) {
                     continue;
                 }
-                // One that does not answer keeps nobody waiting.
+                // In a task of its own: a server that does not respond delays no other.
                 self.spawn(async move {
                     if let Err(error) = server.give_back_orphaned().await {
                         tracing::debug!(
@@ -174,7 +176,8 @@ impl Engine {
 }
 
 impl Server {
-    /// Gives windows what they had whose mark is of a process that has no client here any more.
+    /// Restores windows whose mark was written by a process that no longer has a client on this
+    /// server.
     async fn give_back_orphaned(&self) -> Result<()> {
         let clients = ValueList { command: Command::new("list-clients"), fields: &["client_pid"] };
         let windows = Command::new("list-windows").flag("-a");
@@ -183,7 +186,7 @@ impl Server {
         let clients: HashSet<_> = clients.iter().flatten().map(String::as_str).collect();
         let marked = windows.iter().filter_map(|row| Some((row.first()?, row.get(1)?, Mark::read(row.get(1)?)?)));
         let orphaned = marked.filter(|(_, _, mark)| mark.nonce != *NONCE && !clients.contains(&*mark.client));
-        // A window that several sessions link is listed for each.
+        // A window that is linked to several sessions is listed for each.
         let orphaned: HashMap<_, _> = orphaned.map(|(window, text, mark)| (window, (text, mark))).collect();
         for (window, (text, mark)) in orphaned {
             let Before { size, option } = &mark.before;
@@ -193,7 +196,8 @@ impl Server {
                 "{resize} -t {window} -x {} -y {} ; {set} -w -t {window} {option} ; {set} -w -u -t {window} {MARK}",
                 size.width, size.height
             );
-            // A page may have fitted it meanwhile: then its mark is another one.
+            // A page may have resized the window since the list was read: its mark then differs,
+            // and the window is left alone.
             let is_so = format!("#{{==:#{{{MARK}}},{text}}}");
             let order = Command::new("if-shell").flag("-F").opt("-t", window).format(is_so).arg(given);
             self.orders("unfit-window", window, [order]).await?;
@@ -201,7 +205,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns the number of the process that is connected. `None`: none is.
+    /// Returns the process number of the connected server; `None` without a connection.
     fn epoch_now(&self) -> Option<u64> {
         match self.link().state() {
             LinkState::Connected(identity) => Some(identity.epoch()),

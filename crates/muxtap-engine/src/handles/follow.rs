@@ -1,4 +1,4 @@
-//! Output and events as they come.
+//! Following output and events.
 
 use muxtap_api::{Error, Event, Result, Since};
 
@@ -6,7 +6,7 @@ use super::{Output, Pane, Read};
 
 use crate::{Subscription, limits};
 
-/// A pane's output as it comes, each byte once, to the end of its program.
+/// A pane's output as it is printed, each byte once, until the pane's program ends.
 #[derive(Debug)]
 pub struct Follow {
     pane: Pane,
@@ -19,8 +19,8 @@ impl Follow {
         Self { pane, since, ended: false }
     }
 
-    /// Begins elsewhere than at the end of what is there: at the place that this means when the first
-    /// output is asked for.
+    /// Sets where to begin instead of the current end of the output. The position is resolved when
+    /// the first output is requested.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -34,14 +34,14 @@ impl Follow {
         self
     }
 
-    /// Returns the next output, as soon as there is some; `None` behind the last of it, when the
-    /// pane's program has ended. What is missing is said where it is missing ([`Output::gap`]). Can
-    /// be cancelled: nothing is lost.
+    /// Returns the next output when it arrives; `None` after the last output of a pane whose
+    /// program has ended. Missing output is reported at its place ([`Output::gap`]). Cancel safe:
+    /// no output is lost.
     ///
-    /// Errors: `INVALID_ARGUMENT` for [`Since::Screen`] or a cursor of another pane, `TMUX_UNAVAILABLE`
-    /// when the engine stops.
+    /// Errors: `INVALID_ARGUMENT` for [`Since::Screen`] or a cursor of another pane,
+    /// `TMUX_UNAVAILABLE` when the engine stops.
     pub async fn next(&mut self) -> Result<Option<Output>> {
-        // A place that moves is made fast once: what is printed while no call is open belongs to the
+        // A moving position is resolved once: output printed while no call is open belongs to the
         // next one.
         if !matches!(self.since, Since::At(_)) {
             let locked = self.pane.state().lock();
@@ -64,7 +64,7 @@ impl Follow {
     }
 }
 
-/// Events of a server, as they come.
+/// The events of a server as they happen.
 pub struct Events {
     subscription: Subscription,
 }
@@ -76,10 +76,10 @@ impl Events {
 
     /// Returns the next event; `None` when the engine stops.
     ///
-    /// Errors: `RESOURCE_LIMIT` where there are more panes than a subscription follows.
+    /// Error: `RESOURCE_LIMIT` for more panes than a subscription can follow.
     pub async fn next(&mut self) -> Result<Option<Event>> {
         let Some(delivery) = self.subscription.next().await else { return Ok(None) };
-        // An event is encoded once for all of its readers, so it is JSON that comes here.
+        // An event is encoded once for all its readers, so it arrives as JSON.
         serde_json::from_slice(delivery?.event.json())
             .map(Some)
             .map_err(|error| Error::internal(format!("an event that cannot be read: {error}")))

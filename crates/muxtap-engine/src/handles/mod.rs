@@ -1,7 +1,7 @@
-//! Handles for programs of one's own: on a server and on a pane, and what is asked of them.
+//! Handles for programs: on a server and on a pane, with the requests that each accepts.
 //!
-//! The faces ask in the words of their callers ([`muxtap_api`]'s requests, with targets as texts);
-//! a program has types instead. Both end in the same methods.
+//! Interfaces pass the requests of their callers ([`muxtap_api`]'s types, with targets as text); a
+//! program uses typed handles instead. Both call the same methods.
 
 mod fit;
 mod follow;

@@ -1,4 +1,4 @@
-//! Commands of tmux's own, for parts that are built on the handles.
+//! tmux's own commands, for features that are built on the handles.
 
 use muxtap_api::{Operation, Result, Tier};
 use muxtap_base::nonce;
@@ -14,16 +14,17 @@ use super::Server;
 
 use crate::{input::shell, pane::PaneMetadata, spawn::create::tmux_error};
 
-/// A list of tmux's: a command that takes `-F`, and the variables that are asked of each entry.
+/// A list that tmux prints: a command that takes `-F`, and the variables to read of each entry.
 pub struct ValueList {
     /// The command, without its format.
     pub command: Command,
-    /// The variables, by name.
+    /// The variables' names.
     pub fields: &'static [&'static str],
 }
 
 impl Server {
-    /// Has a control client there before layouts are read: to plain clients 3.8 writes them as JSON.
+    /// Attaches a control client before layouts are read: tmux 3.8 writes them as JSON for plain
+    /// clients.
     pub async fn follow_for_layouts(&self) -> Result<()> {
         let link = self.host.server();
         let identity = link.connected().await?;
@@ -33,11 +34,11 @@ impl Server {
         Ok(())
     }
 
-    /// Returns the values of variables, a row for each entry of each list. All lists are one line of
-    /// commands: nothing changes between them. Values are read as they are, whatever they hold.
+    /// Returns the values of variables, a row for each entry of each list. All lists are read by
+    /// one line of commands, so nothing changes between them. Values may contain any text.
     pub async fn values(&self, lists: &[ValueList]) -> Result<Vec<Vec<Vec<String>>>> {
         self.engine.authorize(Tier::Read)?;
-        // No value can hold it, since it is made anew each time.
+        // No value can contain the separator, since each call makes a new one.
         let separator = nonce::hex64();
         let question = || {
             let commands = lists.iter().map(|list| {
@@ -57,7 +58,7 @@ impl Server {
             let values = split(body, separator.as_bytes());
             let row = |row: &[&[u8]]| row.iter().map(|value| text(value, is_octal)).collect::<Vec<_>>();
             let rows: Vec<_> = values.chunks_exact(list.fields.len()).map(row).collect();
-            // Where nothing is listed nothing is printed.
+            // An empty list prints nothing.
             if rows.is_empty() && !body.is_empty() { Err(unreadable(list.command.name())) } else { Ok(rows) }
         };
         lists.iter().zip(&bodies).map(rows).collect()
@@ -71,8 +72,8 @@ impl Server {
         Ok(bodies.first().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default())
     }
 
-    /// Carries out commands as one line, and returns what each printed. They are recorded as one
-    /// action on `target`. The first that tmux refuses ends the line.
+    /// Runs commands as one line and returns what each printed. The audit log records them as one
+    /// action on `target`. The first command that tmux rejects ends the line.
     pub async fn orders(
         &self,
         action: &'static str,
@@ -90,24 +91,25 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Returns the whole argument list of the program in a pane's foreground. `None`: a shell rests
-    /// there, or it cannot be known (another system, another machine, a process that hangs).
+    /// Returns all arguments of the program in a pane's foreground. `None` if a shell is idle in
+    /// the pane, or the arguments cannot be read (another system, another machine, a process that
+    /// hangs).
     pub async fn foreground_args(&self, pane: PaneId) -> Option<Vec<String>> {
         if !self.host.server().spec().is_local() {
             return None;
         }
         let listed = || self.host.server().topology().pane(pane).map(PaneMetadata::from);
-        // A pane that is not followed is as tmux listed it last.
+        // For a pane that is not followed, tmux's last listing of it.
         let metadata = self.host.live_pane(pane).map(|pane| pane.metadata()).or_else(listed)?;
         self.host.probe(metadata, shell::program_args).await.flatten()
     }
 
-    /// Whether the server runs on this machine, so that its directories are this machine's.
+    /// Returns whether the server runs on this machine, where its directories exist too.
     pub fn is_local(&self) -> bool {
         self.host.server().spec().is_local()
     }
 
-    /// Whether the server belongs to the user of the daemon.
+    /// Returns whether the server belongs to the user of the daemon.
     pub fn is_of_this_user(&self) -> bool {
         self.host.server().spec().is_of_this_user()
     }
@@ -124,7 +126,7 @@ fn split<'a>(body: &'a [u8], separator: &[u8]) -> Vec<&'a [u8]> {
     pieces.collect()
 }
 
-/// Returns a value as text. The line end before the first value of a row belongs to the row before.
+/// Returns a value as text. A line end before the first value of a row belongs to the previous row.
 fn text(value: &[u8], is_octal: bool) -> String {
     let mut bytes = value.strip_prefix(b"\n").unwrap_or(value).to_vec();
     if is_octal {

@@ -15,13 +15,15 @@ use crate::{PaneState, sync::watch};
 
 /// A handle on a pane of a tmux server.
 ///
-/// It is cheap to clone. It stays with the pane it was made for: when the pane has ended, what it
-/// printed can still be read, and when its server has ended, no pane of another server is taken for
-/// it (tmux numbers them from `%0` again): what is typed or changed then is `NOT_FOUND`.
+/// The handle is cheap to clone and always means the pane that it was made for. After the pane has
+/// ended, its output can still be read. After its server has ended, the handle never means a pane
+/// of another server (tmux numbers panes from `%0` again): input and changes then return
+/// `NOT_FOUND`.
 ///
-/// An end that has come is known without tmux: reads, waits, captures and [`Pane::info`] go on then. Every
-/// other request but a read needs tmux and can be `NOT_FOUND`, `TMUX_UNAVAILABLE` or, by
-/// [`Options::allow`](crate::Options::allow), `READ_ONLY`; more is said where there is more.
+/// An end that muxtap has seen is known without tmux: reads, waits, captures and [`Pane::info`]
+/// still work. Every request except a read needs tmux and can return `NOT_FOUND`,
+/// `TMUX_UNAVAILABLE` or, because of [`Options::allow`](crate::Options::allow), `READ_ONLY`. Each
+/// method lists the errors that it adds.
 ///
 /// ```no_run
 /// # use muxtap_engine as muxtap;
@@ -49,17 +51,17 @@ impl Pane {
         &self.state
     }
 
-    /// Returns the pane's id, as `%3`.
+    /// Returns the pane's id, for example `%3`.
     pub fn id(&self) -> PaneId {
         self.state.id()
     }
 
-    /// Returns the server that has the pane.
+    /// Returns the pane's server.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Returns the cursor at the end of what the pane has printed so far.
+    /// Returns the cursor at the current end of the pane's output.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -75,7 +77,7 @@ impl Pane {
     }
 
     /// Returns the pane's entry in the list of panes, as tmux last reported it: title, command,
-    /// size, where it is.
+    /// size, location.
     pub fn info(&self) -> PaneInfo {
         let host = &self.server.host;
         let listed = if host.is_earlier(&self.state) { None } else { host.listed_info(self.id()) };
@@ -92,13 +94,13 @@ impl Pane {
         self.state.size()
     }
 
-    /// Returns how the pane's tmux draws; `None` before its server was reached.
+    /// Returns the drawing rules of the pane's tmux; `None` before the server was first connected.
     pub fn rules(&self) -> Option<Rules> {
         self.server.host.rules()
     }
 
-    /// Returns what the pane shows, and the end of the output that it shows. `None`: the screen is not
-    /// in memory.
+    /// Returns the pane's screen, and the end of the output that it shows. `None` if the screen is
+    /// not in memory.
     pub fn screen(&self) -> Option<(Screen, Cursor)> {
         let locked = self.state.lock();
         let screen =
@@ -106,7 +108,8 @@ impl Pane {
         screen.map(|screen| (screen.clone(), self.state.cursor(locked.ring().end())))
     }
 
-    /// Looks at the pane under its lock: `look` must be quick, and call nothing of the pane.
+    /// Calls `look` with the pane's state under the pane's lock. `look` must be quick and must not
+    /// call the pane.
     pub fn look<T>(&self, look: impl FnOnce(&PaneLook<'_>) -> T) -> T {
         let locked = self.state.lock();
         let followed = locked.screen().shown();
@@ -121,42 +124,43 @@ impl Pane {
         })
     }
 
-    /// Asks tmux what the pane shows: a screen without history, the end of output that it shows for
-    /// certain, and how many lines the history has.
+    /// Queries tmux for the pane's screen. Returns the screen without history, the end of the
+    /// output that it certainly shows, and the number of lines in the history.
     pub async fn shown(&self) -> Result<(Screen, Cursor, u32)> {
         let (screen, offset, history) = self.server.shown(&self.state).await?;
         Ok((screen, self.state.cursor(offset), history))
     }
 
-    /// Begins a use of what tmux alone knows of the pane: a title set, a history cleared by commands.
-    /// It lasts until the answer is dropped.
+    /// Keeps current those facts of the pane that only tmux knows, such as a title set or a history
+    /// cleared by a command, until the returned guard is dropped.
     pub fn keep_in_use(&self) -> impl Send + Sync + 'static {
         self.server.host.use_values(&self.state)
     }
 
-    /// Watches the pane: what changes from now on is news.
+    /// Watches the pane for changes from now on.
     pub fn watch(&self) -> PaneWatch {
         PaneWatch(self.state.changes())
     }
 
-    /// Returns the pane's name, which no other pane ever has.
+    /// Returns the pane's key, which no other pane ever has.
     pub fn key(&self) -> String {
         let epoch = self.state.epoch();
         format!("{:x}.{:x}.{}", epoch.server, epoch.engine, self.id().0)
     }
 
-    /// Returns the place that this means, and what is missing before it.
+    /// Resolves a position in the output to a cursor, with the gap just before it.
     pub fn place(&self, since: &Since) -> Result<(Cursor, Option<Gap>)> {
         let (offset, gap) = self.state.resolve_since(&self.state.lock(), since)?;
         Ok((self.state.cursor(offset), gap))
     }
 
-    /// Returns when the output from here on was printed: offsets, and milliseconds since 1970.
+    /// Returns when the output after a cursor was printed, as pairs of offset and milliseconds
+    /// since 1970.
     pub fn output_times(&self, from: &Cursor) -> Vec<(u64, u64)> {
         self.state.lock().output_times(from.offset)
     }
 
-    /// Returns how the pane's program has ended, if it has.
+    /// Returns how the pane's program ended; `None` while it runs.
     pub fn exit(&self) -> Option<Exit> {
         self.state.exit()
     }
@@ -171,11 +175,11 @@ impl Pane {
         self.server.bound_to([self.state.clone()])
     }
 
-    /// Presses keys by tmux's names (`C-c`, `Enter`, `Up`); what is no key's name is typed as text.
-    /// Returns the cursor just before: what the pane prints in answer stands behind it.
+    /// Presses keys by tmux's names (`C-c`, `Enter`, `Up`) and types any other word as text.
+    /// Returns the cursor just before the input: output printed in response follows it.
     ///
-    /// Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `CONFLICT` (the pane has ended, or shows tmux's
-    /// copy mode and a key would be taken by it), `TMUX_UNAVAILABLE`.
+    /// Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `CONFLICT` (the pane has ended, or is in tmux's
+    /// copy mode, which would take a key), `TMUX_UNAVAILABLE`.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -190,7 +194,7 @@ impl Pane {
         self.input(InputRequest { keys: Some(keys), ..InputRequest::default() }).await
     }
 
-    /// Types a text as it is, whatever keys are called.
+    /// Types a text literally, even if it contains names of keys.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -203,7 +207,7 @@ impl Pane {
         self.input(InputRequest { text: Some(text.into()), ..InputRequest::default() }).await
     }
 
-    /// Pastes a text: bracketed, where the program asked for that.
+    /// Pastes a text, bracketed if the program has enabled bracketed paste.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -216,9 +220,9 @@ impl Pane {
         self.input(InputRequest { text: Some(text.into()), paste: true, ..InputRequest::default() }).await
     }
 
-    /// Types a text and presses Enter once the text's echo was seen, in a way that programs with an
-    /// input box take as Enter. The answer says what was seen. If the future is dropped halfway, the
-    /// text may stand there without its Enter.
+    /// Types a text, waits for its echo, and presses Enter in a way that programs with an input box
+    /// accept as Enter. The response says whether the echo was seen. If the future is dropped
+    /// halfway, the text may remain without its Enter.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -232,7 +236,7 @@ impl Pane {
         self.input(InputRequest { text: Some(text.into()), submit: true, ..InputRequest::default() }).await
     }
 
-    /// Sends bytes to the pane's program as they are.
+    /// Sends bytes to the pane's program unchanged.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -253,7 +257,7 @@ impl Pane {
         self.asking().input(&self.target(), &request).await
     }
 
-    /// Begins to run a command in the pane's shell, which must rest at its prompt.
+    /// Prepares to run a command in the pane's shell, which must be idle at its prompt.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -267,7 +271,7 @@ impl Pane {
         Run::new(self.clone(), command.into())
     }
 
-    /// Begins a read of what the pane printed, from memory.
+    /// Prepares a read of the pane's output, from memory.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -283,7 +287,7 @@ impl Pane {
         Read::new(self.clone())
     }
 
-    /// Begins a capture of what the pane shows, as `tmux capture-pane -p` prints it.
+    /// Prepares a capture of the pane's screen, in the form of `tmux capture-pane -p`.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -297,7 +301,7 @@ impl Pane {
         Capture::new(self.clone())
     }
 
-    /// Begins a wait on this pane.
+    /// Prepares a wait on this pane.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -312,7 +316,7 @@ impl Pane {
         Wait::on(self.server.clone(), vec![self.clone()])
     }
 
-    /// Follows what the pane prints from now on, to its end.
+    /// Follows the pane's output from now on, until its program ends.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -328,7 +332,7 @@ impl Pane {
         Follow::new(self.clone(), self.cursor().into())
     }
 
-    /// Begins a new pane, for which this one gives half of its rows ([`Spawn::beside`]: columns).
+    /// Prepares a new pane that takes half of this pane's rows ([`Spawn::beside`]: columns).
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -341,9 +345,8 @@ impl Pane {
         Spawn::new(self.server.clone(), SpawnKind::Split(self.clone()))
     }
 
-    /// Ends what runs in the pane, and starts it again: the same program, in the same directory. The
-    /// pane goes on with it: an open wait for its exit does not end by this, nor does a
-    /// [`Follow`].
+    /// Ends the pane's program and starts it again, in the same directory. The pane continues:
+    /// neither an open wait for its exit nor a [`Follow`] ends by this.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -358,7 +361,7 @@ impl Pane {
         self.asking().patch_pane(&self.target(), &patch).await
     }
 
-    /// Ends the pane's program, and closes the pane.
+    /// Ends the pane's program and closes the pane.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -371,42 +374,44 @@ impl Pane {
         self.asking().kill_pane(&self.target()).await
     }
 
-    /// Kills the pane for the caller who has made it.
+    /// Kills the pane on behalf of the caller that created it.
     pub async fn kill_own(&self) -> Result<()> {
         self.asking().kill_own_pane(&self.target()).await
     }
 }
 
-/// A watch of a pane's changes: output, size, screen, title, end.
+/// A watch on a pane's changes: output, size, screen, title, end.
 pub struct PaneWatch(watch::Receiver<u64>);
 
 impl PaneWatch {
-    /// Takes what has changed so far as seen.
+    /// Marks all changes so far as seen.
     pub fn mark_seen(&mut self) {
         self.0.borrow_and_update();
     }
 
-    /// Resolves when something has changed; false when nothing will any more. Cancel safe.
+    /// Waits for a change. Returns false if no change can follow. Cancel safe.
     pub async fn changed(&mut self) -> bool {
         self.0.changed().await.is_ok()
     }
 }
 
-/// A pane at one place of its output.
+/// A pane's state at one position of its output.
 pub struct PaneLook<'a> {
     /// The last known screen.
     pub screen: Option<&'a Screen>,
-    /// Whether it is certain to be what tmux shows.
+    /// Whether the screen is certain to equal tmux's.
     pub is_followed: bool,
-    /// Which screen it is: another number is another screen, whose history's lines have other numbers.
+    /// The number of this screen: a different number means another screen, with other line numbers
+    /// in its history.
     pub made: u64,
-    /// How often this screen was refreshed from tmux: line numbers stay valid, though a line may look different.
+    /// How often this screen was refreshed from tmux: line numbers stay valid, but a line may look
+    /// different.
     pub refreshed: u64,
-    /// The title, as tmux has it.
+    /// The title in tmux.
     pub title: &'a str,
     /// The end of the output that the screen shows.
     pub cursor: Cursor,
-    /// How the program has ended, if it has.
+    /// How the program ended; `None` while it runs.
     pub exit: Option<Exit>,
 }
 

@@ -13,13 +13,14 @@ use super::{Pane, RequestFuture};
 
 use crate::query::read::ReadSpec;
 
-/// A read of what a pane printed. It is carried out when it is awaited, from memory.
+/// A read of a pane's output from memory, carried out when awaited.
 ///
-/// What a pane printed can be read for as long as there is a handle on it, when it has ended too. A
-/// cursor of another run of muxtap or tmux begins at the first byte that is kept, behind a gap.
+/// The output can be read for as long as a handle on the pane exists, also after the pane has
+/// ended. A cursor of another run of muxtap or tmux reads from the first retained byte, after a
+/// gap.
 ///
-/// Error: `INVALID_ARGUMENT` for a limit that is out of range, [`Since::Screen`], or a cursor of
-/// another pane.
+/// Error: `INVALID_ARGUMENT` for a limit out of range, [`Since::Screen`], or a cursor of another
+/// pane.
 #[derive(Clone, Debug)]
 #[must_use = "a read does nothing until it is awaited"]
 pub struct Read {
@@ -32,7 +33,7 @@ impl Read {
         Self { pane, spec: ReadSpec::default() }
     }
 
-    /// Begins here. Default: [`Since::Input`], the last input that muxtap sent to the pane.
+    /// Sets where to begin. Default: [`Since::Input`], the last input that muxtap sent to the pane.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -47,14 +48,14 @@ impl Read {
         self
     }
 
-    /// Returns at most this many raw bytes: 1 to 8 MiB, 256 KiB by default. What does not fit is
-    /// left for the next read ([`Output::more`]).
+    /// Limits the read to this many raw bytes: 1 to 8 MiB, 256 KiB by default. The rest is left for
+    /// the next read ([`Output::more`]).
     pub fn at_most(mut self, bytes: u64) -> Self {
         self.spec.most = bytes;
         self
     }
 
-    /// Waits this long for output where there is nothing new.
+    /// Sets how long to wait for output if nothing new was printed.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.spec.wait = wait;
         self
@@ -75,36 +76,36 @@ impl IntoFuture for Read {
     }
 }
 
-/// Output of a pane: a stretch of its stream without a gap.
+/// A part of a pane's output stream without a gap.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Output {
     /// The pane.
     pub pane: PaneId,
-    /// Where the next read goes on.
+    /// Where the next read continues.
     pub cursor: Cursor,
     /// The gap just before this output.
     pub gap: Option<Gap>,
-    /// How the pane's program ended, where this is the last of its output.
+    /// How the pane's program ended, if this is its last output.
     pub exit: Option<Exit>,
     chunk: Chunk,
 }
 
 impl Output {
-    /// Returns the bytes as the program wrote them. They end where no character and no escape
-    /// sequence is open, as far as that comes within 8 KiB.
+    /// Returns the bytes as the program wrote them. They end outside of characters and escape
+    /// sequences, if such a place is found within 8 KiB.
     pub fn bytes(&self) -> &[u8] {
         &self.chunk.bytes
     }
 
     /// Returns the text: without escape sequences, with carriage returns and backspaces applied,
-    /// and lines that end in `\n`.
+    /// each line ended by `\n`.
     pub fn text(&self) -> String {
         render::render_chunk(&self.chunk)
     }
 
-    /// Returns the offsets from the first byte to the last one's end, both included, at which tmux
-    /// gave up a string (N57). One at the end is returned again by the read that goes on there.
+    /// Returns the offsets, from the first byte to the end inclusive, at which tmux abandoned an
+    /// unterminated string (N57). The read that continues at the end returns an offset there again.
     pub fn given_up(&self) -> &[u64] {
         self.chunk.given_up()
     }
@@ -114,14 +115,14 @@ impl Output {
         self.chunk.start
     }
 
-    /// Returns whether there is more already: read again from [`Output::cursor`].
+    /// Returns whether more output is available: read again from [`Output::cursor`].
     pub fn more(&self) -> bool {
         self.chunk.more
     }
 }
 
-/// A capture of what a pane shows. It is carried out when it is awaited, from memory wherever that
-/// is exact, else by tmux.
+/// A capture of a pane's screen, carried out when awaited: from memory if that is exact, else by
+/// tmux.
 ///
 /// Errors: `NOT_FOUND`, `TMUX_UNAVAILABLE`.
 #[derive(Clone, Debug)]
@@ -136,7 +137,7 @@ impl Capture {
         Self { pane, request: CaptureRequest::default() }
     }
 
-    /// Begins so many lines above the screen, in the history.
+    /// Includes this many lines of the history above the screen.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -150,19 +151,19 @@ impl Capture {
         self
     }
 
-    /// Begins where the history does.
+    /// Includes the whole history.
     pub fn whole_history(mut self) -> Self {
         self.request.start = Some("-".to_owned());
         self
     }
 
-    /// Joins wrapped lines, and keeps trailing spaces (`-J`).
+    /// Joins wrapped lines and keeps trailing spaces (`-J`).
     pub fn joined(mut self) -> Self {
         self.request.join = true;
         self
     }
 
-    /// Keeps colours and attributes as escape sequences (`-e`).
+    /// Keeps colors and attributes as escape sequences (`-e`).
     pub fn escapes(mut self) -> Self {
         self.request.escapes = true;
         self

@@ -6,12 +6,14 @@ use muxtap_api::{Result, RunAnswer, RunRequest};
 
 use super::{Pane, RequestFuture, wait::millis};
 
-/// A command for the shell that rests at its prompt in a pane. It is typed when this is awaited.
+/// A command for the shell that is idle at its prompt in a pane, typed when awaited.
 ///
-/// Errors: `CONFLICT` where no shell rests there, or something is typed at its prompt; `TIMEOUT`: at
-/// the stage `running` the command goes on, and the details have its output so far, at the stage
-/// `prompt` nothing was run; `INCONSISTENT_STATE` where the command did not begin, or was interrupted
-/// before; `INVALID_ARGUMENT` for an empty command or one of more than 256 KiB.
+/// Errors:
+/// - `CONFLICT`: no shell is idle in the pane, or text is typed at its prompt.
+/// - `TIMEOUT`: at the stage `running` the command continues, and the details have its output so
+///   far; at the stage `prompt` nothing was run.
+/// - `INCONSISTENT_STATE`: the command did not begin, or was interrupted before it did.
+/// - `INVALID_ARGUMENT`: the command is empty or longer than 256 KiB.
 #[derive(Clone, Debug)]
 #[must_use = "a command is not typed until this is awaited"]
 pub struct Run {
@@ -24,7 +26,7 @@ impl Run {
         Self { pane, request: RunRequest { command, ..RunRequest::default() } }
     }
 
-    /// Gives up after this long: 30 s by default, at most a day. The command goes on.
+    /// Sets the timeout: 30 s by default, at most a day. After it, the command continues to run.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -38,7 +40,7 @@ impl Run {
         self
     }
 
-    /// Clears what is typed at the prompt; without this, that is a `CONFLICT`.
+    /// Clears text typed at the prompt; without this, such text is a `CONFLICT`.
     pub fn clear_line(mut self) -> Self {
         self.request.clear_line = true;
         self

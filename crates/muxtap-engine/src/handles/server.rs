@@ -19,10 +19,9 @@ use crate::{Caller, Engine, Host, PaneState};
 
 /// A handle on a tmux server that an engine follows.
 ///
-/// It is cheap to clone; clones are the same server. The server is followed for as long as the
-/// engine runs, whether there is a handle or not. It may end and another one may start on its
-/// socket meanwhile: what is asked of the handle concerns the server that runs there now, while a
-/// [`Pane`] belongs to the server that had it.
+/// The handle is cheap to clone; clones mean the same server. The engine follows the server for as
+/// long as it runs, with or without a handle. If the server ends and another one starts on its
+/// socket, requests go to the new server, whereas a [`Pane`] belongs to the server that had it.
 ///
 /// ```no_run
 /// # use muxtap_engine as muxtap;
@@ -39,18 +38,20 @@ use crate::{Caller, Engine, Host, PaneState};
 pub struct Server {
     pub(crate) engine: Engine,
     pub(crate) host: Arc<Host>,
-    /// The panes that ids mean where a handle asks, so that no id means another server's pane.
+    /// The panes that ids mean in a request of a handle, so that an id never means another server's
+    /// pane.
     pub(crate) bound: Option<Arc<[Arc<PaneState>]>>,
-    /// The caller's own pane, from which targets count.
+    /// The caller's own pane, to which targets are relative.
     pub(crate) from: Option<PaneId>,
 }
 
 impl Engine {
-    /// Returns the server on the socket at this absolute path, once it is followed: its panes can
-    /// be read and waited for from then on.
+    /// Returns the server on the socket at this absolute path, once it is followed: from then on
+    /// its panes can be read and waited for.
     ///
-    /// Errors: `INVALID_ARGUMENT` for a path that is not absolute, `TMUX_UNAVAILABLE` where no
-    /// server runs there, or none that is understood ([`Engine::server_at`] takes one that is not there).
+    /// Errors: `INVALID_ARGUMENT` for a path that is not absolute, `TMUX_UNAVAILABLE` if no server
+    /// runs on the socket, or one that muxtap does not support ([`Engine::server_at`] accepts a
+    /// server that does not run yet).
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -65,8 +66,8 @@ impl Engine {
         Ok(server)
     }
 
-    /// Returns the server on the socket at this absolute path, running or not. It is followed from
-    /// now on: for a server that is started by [`Server::new_session`].
+    /// Returns the server on the socket at this absolute path, running or not, and follows it from
+    /// now on. [`Server::new_session`] can then start it.
     ///
     /// Error: `INVALID_ARGUMENT` for a path that is not absolute.
     ///
@@ -82,12 +83,12 @@ impl Engine {
         Ok(Server::of(self.clone(), self.host(socket)?))
     }
 
-    /// Returns the servers that run and are followed, in the order of their sockets.
+    /// Returns the running servers that the engine follows, ordered by socket.
     pub fn followed_servers(&self) -> Vec<Server> {
         self.followed().into_iter().map(|host| Server::of(self.clone(), host)).collect()
     }
 
-    /// Returns the pane of this name ([`Pane::key`]), live or ended and still readable.
+    /// Returns the pane with this key ([`Pane::key`]), live or ended and still readable.
     pub fn pane_of_key(&self, key: &str) -> Option<Pane> {
         let id = PaneId(key.rsplit('.').next()?.parse().ok()?);
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
@@ -99,12 +100,13 @@ impl Engine {
         })
     }
 
-    /// Returns the server that a caller calls so: by the absolute path of its socket, or by its name as for `tmux -L`.
-    /// Without a word: the only server that is followed, where there is one; else the one named `default`, whatever
-    /// `$TMUX` says. It need not run yet, and is followed from now on.
+    /// Returns the server that a caller names, by the absolute path of its socket or by its name
+    /// for `tmux -L`. Without a name: the only followed server, if there is exactly one; else the
+    /// server named `default`, whatever `$TMUX` contains. The server need not run yet, and is
+    /// followed from now on.
     ///
-    /// Error: `INVALID_ARGUMENT` for what is neither, and where several servers are followed and none of them is the
-    /// default one.
+    /// Error: `INVALID_ARGUMENT` for any other word, and without a name if several servers are
+    /// followed and none of them is the default one.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -121,7 +123,7 @@ impl Engine {
         }
     }
 
-    /// Returns the path of the socket that a caller calls so. Nothing is followed.
+    /// Returns the path of the socket that a caller names. Follows nothing.
     pub fn socket_named(&self, word: &str) -> Result<PathBuf> {
         let invalid = |message: String| Err(Error::invalid(format!("socket: {message}")));
         if word.is_empty() {
@@ -143,7 +145,7 @@ impl Engine {
             }
             _ => socket_dir()?.join(word),
         };
-        // Elsewhere other systems decide.
+        // On remote hosts their own systems decide.
         let local = path.is_absolute();
         if path.as_os_str().as_bytes().contains(&0) || local && SocketAddrUnix::new(&path).is_err() {
             let length = path.as_os_str().len();
@@ -155,7 +157,7 @@ impl Engine {
         Ok(path)
     }
 
-    /// Returns the server that a caller means who names none.
+    /// Returns the server for a caller that names none.
     fn only_or_default_server(&self) -> Result<Server> {
         let followed = self.followed();
         if let [only] = followed.as_slice() {
@@ -183,11 +185,11 @@ fn environment(var: &dyn Fn(&str) -> Option<OsString>) -> Environment<'_> {
 }
 
 impl Server {
-    /// Returns the server that `tmux` without `-L` and `-S` would use here: that of `$TMUX`, else
-    /// the one named `default` in `$TMUX_TMPDIR` or `/tmp`. It need not run yet
-    /// ([`Server::new_session`]).
+    /// Returns the server that `tmux` without `-L` and `-S` would use in this process: the server
+    /// of `$TMUX`, else the one named `default` in `$TMUX_TMPDIR` or `/tmp`. The server need not
+    /// run yet ([`Server::new_session`]).
     ///
-    /// Errors: `INVALID_ARGUMENT` where there is no directory for tmux's sockets.
+    /// Error: `INVALID_ARGUMENT` if there is no directory for tmux's sockets.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -225,8 +227,8 @@ impl Server {
         self.host.socket()
     }
 
-    /// Returns the pane that a target names: an id or a text (`%3`, `work:1.0`, `work:build`, `work`).
-    /// A window or a session means its active pane.
+    /// Returns the pane that a target names: an id or a text (`%3`, `work:1.0`, `work:build`,
+    /// `work`). A window or a session means its active pane.
     ///
     /// Errors: `INVALID_TARGET`, `NOT_FOUND`, `AMBIGUOUS_TARGET`, `TMUX_UNAVAILABLE`.
     ///
@@ -243,13 +245,14 @@ impl Server {
         Ok(Pane::of(self.clone(), self.resolve_pane(&target).await?))
     }
 
-    /// Returns the events of all servers from now on, each with its server's socket, but for those that
-    /// only a pane's reader finds: output, screens, bells, gaps, ends.
+    /// Returns the events of all servers from now on, each with its server's socket. Events that
+    /// only a pane's reader can find are left out: output, screens, bells, gaps, ends.
     pub fn announcements(&self) -> broadcast::Receiver<(Arc<Path>, Event)> {
         self.engine.shared.events.subscribe()
     }
 
-    /// Returns this server for a caller in one of its panes: `:2`, `.1` and `+` count from there.
+    /// Returns this server for a caller in one of its panes: `:2`, `.1` and `+` are relative to
+    /// that pane.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -262,10 +265,10 @@ impl Server {
         Self { from: Some(pane), ..self.clone() }
     }
 
-    /// Follows all panes of the server, those to come included, until the guard is dropped.
+    /// Follows all panes of the server, including future ones, until the guard is dropped.
     pub fn follow_all(&self) -> FollowAll {
         let shared = Arc::downgrade(&self.engine.shared);
-        // From then on the end of their use is due some time.
+        // After that, the janitor has an end of use to schedule.
         self.link().follow_all(move || {
             if let Some(shared) = shared.upgrade() {
                 shared.retired.notify_one();
@@ -278,17 +281,18 @@ impl Server {
         self.host.live_pane(id).map(|pane| Pane::of(self.clone(), pane))
     }
 
-    /// Returns this server for a caller, as whose own its requests are counted and recorded.
+    /// Returns this server for a caller, to which its requests are attributed in limits and in the
+    /// audit log.
     pub fn called_by(&self, caller: Caller) -> Self {
         Self { engine: self.engine.with_caller(caller), ..self.clone() }
     }
 
-    /// Returns this server for what handles on these panes ask.
+    /// Returns this server for requests of handles on these panes.
     pub(super) fn bound_to(&self, panes: impl IntoIterator<Item = Arc<PaneState>>) -> Self {
         Self { bound: Some(panes.into_iter().collect()), ..self.clone() }
     }
 
-    /// Begins a wait on several panes of this server: for the first that satisfies it, or for all
+    /// Prepares a wait on several panes of this server: for the first that satisfies it, or for all
     /// ([`Wait::all_panes`]). A pane of another server is an `INVALID_ARGUMENT`.
     ///
     /// ```no_run
@@ -303,9 +307,9 @@ impl Server {
         Wait::on(self.clone(), panes.into_iter().cloned().collect())
     }
 
-    /// Subscribes to events of these kinds. No kinds: all except output and screens.
+    /// Subscribes to events of these kinds. Without kinds: to all except output and screens.
     ///
-    /// Errors: `TMUX_UNAVAILABLE`.
+    /// Error: `TMUX_UNAVAILABLE`.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -326,9 +330,9 @@ impl Server {
         Ok(Events::of(self.subscribe(&request).await?))
     }
 
-    /// Begins a new session. Where no server runs one is started, with this process's environment. Of
-    /// a running server's session only the variables of tmux's `update-environment` (`DISPLAY`,
-    /// `SSH_AUTH_SOCK` …) are this process's.
+    /// Prepares a new session. If no server runs, one is started, with this process's environment.
+    /// In a session of a running server, only the variables of tmux's `update-environment`
+    /// (`DISPLAY`, `SSH_AUTH_SOCK` …) come from this process.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -341,7 +345,7 @@ impl Server {
         Spawn::new(self.clone(), SpawnKind::Session)
     }
 
-    /// Begins a new window in a session. The session's current window stays current.
+    /// Prepares a new window in a session. The session's current window stays current.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;

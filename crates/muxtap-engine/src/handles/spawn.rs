@@ -7,7 +7,7 @@ use muxtap_base::quoting::shell_word;
 
 use super::{Pane, RequestFuture, Server};
 
-/// The session, window or split that is made.
+/// The kind of item to create: session, window or split.
 #[derive(Clone, Debug)]
 pub(super) enum SpawnKind {
     Session,
@@ -15,11 +15,11 @@ pub(super) enum SpawnKind {
     Split(Pane),
 }
 
-/// A session, window or pane that is to be made. It is made when this is awaited, which returns its
-/// pane, followed from the first byte on.
+/// A session, window or pane to create. Awaiting it creates it and returns its pane, followed from
+/// the first byte on.
 ///
-/// Errors: `INVALID_ARGUMENT` (also for an option that what is made does not take), `CONFLICT` (a
-/// session of that name is there), `NOT_FOUND`, `TMUX_UNAVAILABLE`.
+/// Errors: `INVALID_ARGUMENT` (also for an option that does not apply to the kind of item),
+/// `CONFLICT` (a session of that name exists), `NOT_FOUND`, `TMUX_UNAVAILABLE`.
 ///
 /// ```no_run
 /// # use muxtap_engine as muxtap;
@@ -48,7 +48,7 @@ impl Spawn {
         Self { server, what, name: None, runs, size: None, beside: false, select: false }
     }
 
-    /// Gives the session or window a name.
+    /// Names the session or window.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -57,7 +57,7 @@ impl Spawn {
     /// Runs a program with arguments. Default: the user's shell.
     pub fn command<W: Into<String>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
         let mut words: Vec<String> = words.into_iter().map(Into::into).collect();
-        // One word alone is a line of shell to tmux.
+        // tmux takes a single word as a line of shell.
         if let [only] = words.as_mut_slice() {
             *only = shell_word(only);
         }
@@ -71,7 +71,7 @@ impl Spawn {
         self
     }
 
-    /// Runs in this directory, an absolute path.
+    /// Sets the working directory, an absolute path.
     pub fn cwd(mut self, directory: impl Into<String>) -> Self {
         self.runs.cwd = Some(directory.into());
         self
@@ -83,26 +83,26 @@ impl Spawn {
         self
     }
 
-    /// Keeps the pane when its program has ended (`remain-on-exit`).
+    /// Keeps the pane after its program has ended (`remain-on-exit`).
     pub fn keep(mut self) -> Self {
         self.runs.keep = true;
         self
     }
 
-    /// Gives a new session so many columns and rows: 80 and 24 by default. A new pane takes the rows, or,
-    /// [`Spawn::beside`] another one, the columns.
+    /// Sets the columns and rows of a new session (default: 80 and 24). A new pane uses the rows
+    /// or, with [`Spawn::beside`], the columns.
     pub fn size(mut self, columns: u16, rows: u16) -> Self {
         self.size = Some((columns, rows));
         self
     }
 
-    /// Puts a new pane beside the one that is split, not below it.
+    /// Puts the new pane beside the pane that is split instead of below it.
     pub fn beside(mut self) -> Self {
         self.beside = true;
         self
     }
 
-    /// Makes the new window or pane the current one. By default the focus stays where it is.
+    /// Makes the new window or pane the current one. By default the focus does not move.
     pub fn select(mut self) -> Self {
         self.select = true;
         self
@@ -117,7 +117,7 @@ impl Spawn {
             SpawnKind::Session => {
                 takes_none(beside, "session", "beside")?;
                 takes_none(select, "session", "select")?;
-                // A server that must be started for it begins with this environment.
+                // If the server must be started for the session, it starts with this environment.
                 spawn.caller_env = Some(environment());
                 let (width, height) = size.unzip();
                 server
@@ -164,7 +164,7 @@ impl IntoFuture for Spawn {
     }
 }
 
-/// Returns this process's environment, as far as it is text, without what names a tmux server.
+/// Returns the UTF-8 variables of this process's environment, except those that name a tmux server.
 fn environment() -> BTreeMap<String, String> {
     let texts =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));

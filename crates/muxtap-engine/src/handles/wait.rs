@@ -9,17 +9,18 @@ use super::{Pane, RequestFuture, Server};
 
 use crate::Engine;
 
-/// A wait for something that is to happen in panes. It begins when it is awaited, or by
-/// [`Wait::start`].
+/// A wait for conditions in panes. It begins when awaited, or by [`Wait::start`].
 ///
-/// Several conditions are joined by *and*, and each is latched: once met it stays met. What the
-/// pane printed between its last input and the wait counts, unless [`Wait::since`] says otherwise,
-/// so no output is missed between sending a command and waiting for its result; what the terminal
-/// echoes of the input does not.
+/// Several conditions are joined by *and*, and each is latched: once met, it stays met. Output that
+/// the pane printed between its last input and the wait counts, unless [`Wait::since`] sets another
+/// place, so no output is missed between sending a command and waiting for its result. The
+/// terminal's echo of the input does not count.
 ///
-/// A wait that has begun and times out is no error: see [`WaitAnswer::outcome`]. One that is dropped
-/// ends; [`Wait::start`] leaves it to the engine. Errors: `INVALID_ARGUMENT` (no condition, a pattern
-/// that is no regex, a time of more than a day), `NOT_FOUND`, `RESOURCE_LIMIT`, `TMUX_UNAVAILABLE`.
+/// A wait that begins and times out is not an error: see [`WaitAnswer::outcome`]. A dropped wait
+/// ends; [`Wait::start`] leaves it to the engine.
+///
+/// Errors: `INVALID_ARGUMENT` (no condition, an invalid regex, a time of more than a day),
+/// `NOT_FOUND`, `RESOURCE_LIMIT`, `TMUX_UNAVAILABLE`.
 ///
 /// ```no_run
 /// # use muxtap_engine as muxtap;
@@ -54,9 +55,9 @@ impl Wait {
         Self { server, panes, request: WaitRequest::default() }
     }
 
-    /// Waits until the output matches a regex. `^` and `$` are the ends of lines.
+    /// Waits until the output matches a regex. `^` and `$` match at the ends of lines.
     ///
-    /// Error: `INVALID_ARGUMENT` for what is no regex.
+    /// Error: `INVALID_ARGUMENT` for an invalid regex.
     pub fn pattern(mut self, regex: impl Into<String>) -> Result<Self> {
         self.request.patterns.push(checked("pattern", regex)?);
         Ok(self)
@@ -64,23 +65,23 @@ impl Wait {
 
     /// Ends the wait as failed when the output matches a regex.
     ///
-    /// Error: `INVALID_ARGUMENT` for what is no regex.
+    /// Error: `INVALID_ARGUMENT` for an invalid regex.
     pub fn fail(mut self, regex: impl Into<String>) -> Result<Self> {
         self.request.fail.push(checked("fail", regex)?);
         Ok(self)
     }
 
-    /// Waits until what the pane shows matches a regex.
+    /// Waits until the pane's screen matches a regex.
     ///
-    /// Error: `INVALID_ARGUMENT` for what is no regex.
+    /// Error: `INVALID_ARGUMENT` for an invalid regex.
     pub fn screen(mut self, regex: impl Into<String>) -> Result<Self> {
         self.request.screen.push(checked("screen", regex)?);
         Ok(self)
     }
 
-    /// Waits until nothing that the pane shows matches a regex, or not any more.
+    /// Waits until the pane's screen does not, or no longer, match a regex.
     ///
-    /// Error: `INVALID_ARGUMENT` for what is no regex.
+    /// Error: `INVALID_ARGUMENT` for an invalid regex.
     pub fn gone(mut self, regex: impl Into<String>) -> Result<Self> {
         self.request.gone.push(checked("gone", regex)?);
         Ok(self)
@@ -88,7 +89,7 @@ impl Wait {
 
     /// Waits until the pane's title matches a regex.
     ///
-    /// Error: `INVALID_ARGUMENT` for what is no regex.
+    /// Error: `INVALID_ARGUMENT` for an invalid regex.
     pub fn title(mut self, regex: impl Into<String>) -> Result<Self> {
         self.request.title = Some(checked("title", regex)?);
         Ok(self)
@@ -106,7 +107,7 @@ impl Wait {
         self
     }
 
-    /// Waits until a shell's prompt rests.
+    /// Waits until a shell is idle at its prompt.
     pub fn prompt(mut self) -> Self {
         self.request.prompt = true;
         self
@@ -118,31 +119,31 @@ impl Wait {
         self
     }
 
-    /// Begins here. Default: [`Since::Input`].
+    /// Sets where to begin. Default: [`Since::Input`].
     pub fn since(mut self, since: impl Into<Since>) -> Self {
         self.request.since = Some(since.into().to_string());
         self
     }
 
-    /// Waits, when all conditions are met, until the pane is quiet for this long.
+    /// After all conditions are met, waits until the pane is quiet for this long.
     pub fn settle(mut self, quiet: Duration) -> Self {
         self.request.settle_ms = Some(millis(quiet));
         self
     }
 
-    /// Gives up after this long: 30 s by default, at most a day.
+    /// Sets the timeout: 30 s by default, at most a day.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.request.timeout_ms = Some(millis(timeout));
         self
     }
 
-    /// Waits for every pane, not for the first.
+    /// Waits for all panes instead of the first.
     pub fn all_panes(mut self) -> Self {
         self.request.mode = WaitMode::All;
         self
     }
 
-    /// Begins the wait, and leaves it to the engine. Returns when it has begun.
+    /// Begins the wait and leaves it to the engine. Returns once it has begun.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -191,9 +192,9 @@ pub struct WaitHandle {
 }
 
 impl WaitHandle {
-    /// Waits for the wait's end, and returns its result.
+    /// Waits for the end of the wait and returns its result.
     ///
-    /// Error: `NOT_FOUND` ten minutes after it ended.
+    /// Error: `NOT_FOUND` from ten minutes after the end.
     pub async fn result(&self) -> Result<WaitAnswer> {
         loop {
             let longest = millis(crate::limits::POLL_LONGEST);
@@ -204,7 +205,7 @@ impl WaitHandle {
         }
     }
 
-    /// Ends the wait as cancelled, unless it has ended.
+    /// Cancels the wait, unless it has ended.
     pub async fn cancel(&self) -> Result<WaitAnswer> {
         self.engine.cancel_wait(&self.id).await
     }
@@ -216,7 +217,7 @@ fn checked(name: &str, regex: impl Into<String>) -> Result<String> {
     Ok(regex)
 }
 
-/// Returns whole milliseconds, rounded up: a limit is not cut to nothing.
+/// Returns whole milliseconds, rounded up, so a positive limit never becomes zero.
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

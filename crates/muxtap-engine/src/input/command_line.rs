@@ -13,21 +13,21 @@ use crate::{
     pane::shell_marks::RUN_OSC,
 };
 
-/// Bytes of one line that a terminal in cooked mode takes (F28).
+/// The most bytes of one line in a terminal in cooked mode (F28).
 const COOKED_LINE: usize = 4095;
 
 /// A word that zsh's line editor expands to `xx`. The expansion sets the option by which zsh
-/// forgets a line that begins with a space, and stores its old value. An option that the line
-/// itself set would come too late.
+/// forgets a line that begins with a space, and stores its old value. If the line itself set the
+/// option, that would be too late.
 const ZSH_FORGET: &str = "${${_muxtap_h::=$options[histignorespace]}:+x}${${options[histignorespace]::=on}:+x}";
 const ZSH_FORGET_SHOWN: usize = 2;
 /// Expands the word before the cursor (`expand-word`).
 const ZSH_EXPAND: &str = "\x18*";
-/// Runs first: the shell may abandon the line, and has marked the line as one to forget by then.
+/// Runs first: the shell may abandon the line, but has marked it as one to forget by then.
 const ZSH_RESTORE: &str = "options[histignorespace]=$_muxtap_h;unset _muxtap_h;";
 const ZSH_END: &str = ";unset _muxtap";
 
-/// Words of zsh's prompt for the rest of a command (`%_`, zshmisc(1)).
+/// Words of zsh's continuation prompt (`%_`, zshmisc(1)).
 const ZSH_CONTINUES: [&str; 30] = [
     "for",
     "while",
@@ -62,20 +62,20 @@ const ZSH_CONTINUES: [&str; 30] = [
 ];
 
 impl Shell {
-    /// Returns what to type at an empty prompt, Enter included.
+    /// Returns the keys to type at an empty prompt, including Enter.
     ///
-    /// The line stores the command in a variable and takes itself off the screen and out of the
-    /// history. It prints the command in its own place, a mark with the command's length, and
-    /// behind the output a mark with its status. Only running the line can print the marks: in the
-    /// line, and so in its echo, the escape byte stands as characters. The line is printable ASCII
-    /// throughout: its width on the screen is known, and no line editor completes or expands
-    /// anything in it. The space in front keeps it out of most histories.
+    /// The line stores the command in a variable and removes itself from the screen and the
+    /// history. It prints the command in its own place, a mark with the command's length, and after
+    /// the output a mark with its status. Only running the line can print the marks: the line, and
+    /// so its echo, spells the escape byte as characters. The line is printable ASCII throughout:
+    /// its width on the screen is known, and no line editor completes or expands anything in it.
+    /// The leading space keeps it out of most histories.
     pub(crate) fn command_line(self, command: &str, nonce: &str, prompt: &EmptyPrompt) -> Result<Vec<u8>> {
         let kept = self.assignment(command);
         let forget = match self {
             // `-s` replaces the line if it is in the history; then the newest entry is dropped.
             Self::Bash => "history -s x;history -d -1 2>/dev/null;",
-            // A line that is to be forgotten goes as soon as another one follows.
+            // A line that is to be forgotten is removed as soon as another one follows.
             Self::Zsh if prompt.editor == Some(Keymap::Emacs) => "print -rs -- $_muxtap;",
             _ => "",
         };
@@ -87,7 +87,7 @@ impl Shell {
             Self::Zsh => ("\"$_muxtap\"", "${#_muxtap}", "eval \"$_muxtap\"", "$?", "unset _muxtap"),
             Self::Fish => ("$_muxtap", "(string length -- $_muxtap)", "eval $_muxtap", "$status", "set -e _muxtap"),
         };
-        // Control characters, which the terminal would obey, are not shown.
+        // Control characters are not shown, because the terminal would obey them.
         let tame = command.chars().all(|character| !character.is_control() || matches!(character, '\n' | '\t'));
         let shown = if tame { value } else { "'(a command with control characters)'" };
         let tail = if self == Self::Zsh && prompt.editor == Some(Keymap::Emacs) {
@@ -108,8 +108,8 @@ impl Shell {
         let (_, word, word_shown, expand, restore) = tail;
         let width = usize::from(prompt.cursor.width.max(1));
         let cells = usize::from(prompt.column) + line(0).len() + word_shown + restore.len();
-        // Where a line ends with its row the cursor is on that row or on the next one: a space
-        // decides.
+        // If the line ends at the end of a row, the cursor may be on that row or on the next one. A
+        // space makes it certain.
         let space = if cells.is_multiple_of(width) { " " } else { "" };
         let rows = usize::from(above) + (cells + space.len()) / width + 1;
         let typed = format!("{}{word}{expand}{restore}{space}\r", line(rows));
@@ -126,10 +126,10 @@ impl Shell {
         Ok([prompt.clear.as_slice(), typed.as_bytes()].concat())
     }
 
-    /// Returns whether a prompt is the one with which this shell asks for the rest of a command.
+    /// Returns whether a prompt is this shell's continuation prompt.
     pub(crate) fn is_continuation(self, prompt: &str) -> bool {
         let bare = prompt.trim();
-        // Prompts of configurations: dots (`...`) and what starship and others show.
+        // Prompts of common configurations: dots (`...`) and the signs of starship and others.
         let is_dot = |character| matches!(character, '.' | '…' | '∙' | '·' | '⋅' | '•');
         if self != Self::Fish && !bare.is_empty() && bare.chars().all(is_dot) {
             return true;
@@ -156,7 +156,7 @@ impl Shell {
     }
 }
 
-/// Returns a format with which printf prints this text: nothing in it is special to a quote, a
+/// Returns a format with which printf prints this text. Nothing in it is special to a quote, a
 /// history or a line editor.
 fn as_format(command: &str) -> String {
     command.bytes().fold(String::new(), |mut text, byte| {

@@ -1,4 +1,4 @@
-//! Names of keys as tmux reads them, and the nearest one to a name that another program uses.
+//! tmux's names of keys, and the nearest one to a name of another program.
 
 use std::fmt::Write as _;
 
@@ -12,10 +12,11 @@ const NAMES: [&str; 45] = [
     "Any",
 ];
 
-/// Other names that tmux takes for them.
+/// Other names that tmux accepts.
 const ALSO: [&str; 8] = ["IC", "DC", "NPage", "PgDn", "PPage", "PgUp", "FocusIn", "FocusOut"];
 
-/// Names that people and other programs use, in lower case without signs, and tmux's.
+/// Names that people and other programs use, in lower case without signs, and tmux's names for
+/// them.
 const FOREIGN: [(&str, &str); 27] = [
     ("return", "Enter"),
     ("ret", "Enter"),
@@ -46,11 +47,12 @@ const FOREIGN: [(&str, &str); 27] = [
     ("arrowright", "Right"),
 ];
 
-/// Longest name that is compared with the others: what is longer is text.
+/// The longest name that is compared with the others; longer text is not a name.
 const LONGEST: usize = 24;
 
-/// Checks that each item names a key. Error: which one does not, with the nearest name; what is text
-/// belongs into `text`.
+/// Checks that each item names a key.
+///
+/// The error shows the first item that does not, with the nearest name. Text belongs in `text`.
 pub fn check_keys(keys: &[String]) -> Result<()> {
     let Some(wrong) = keys.iter().find(|key| !is_key(key)) else { return Ok(()) };
     let mut message = format!("keys: {wrong:?} is no key");
@@ -68,7 +70,7 @@ pub fn check_keys(keys: &[String]) -> Result<()> {
     Err(Error::invalid(message))
 }
 
-/// Returns whether tmux takes this as one key, and not as text.
+/// Returns whether tmux takes this as one key instead of text.
 fn is_key(name: &str) -> bool {
     let hex = name.strip_prefix("0x").is_some_and(|digits| !digits.is_empty() && is_all(digits, u8::is_ascii_hexdigit));
     let user = name.strip_prefix("User").is_some_and(|digits| !digits.is_empty() && is_all(digits, u8::is_ascii_digit));
@@ -91,7 +93,7 @@ fn is_all(text: &str, holds: impl Fn(&u8) -> bool) -> bool {
     text.bytes().all(|byte| holds(&byte))
 }
 
-/// Returns whether this is a key of the mouse, as `MouseDown1Pane`.
+/// Returns whether this is a mouse key, such as `MouseDown1Pane`.
 fn is_mouse(name: &str) -> bool {
     const KINDS: [&str; 5] = ["Mouse", "Wheel", "DoubleClick", "TripleClick", "SecondClick"];
     const PLACES: [&str; 6] = ["Pane", "Status", "StatusLeft", "StatusRight", "StatusDefault", "Border"];
@@ -100,7 +102,7 @@ fn is_mouse(name: &str) -> bool {
         && is_all(name, u8::is_ascii_alphanumeric)
 }
 
-/// Returns tmux's own spelling of a key's name, which counts in any case.
+/// Returns tmux's own spelling of a key's name, ignoring case.
 fn canonical(name: &str) -> Option<&'static str> {
     NAMES.iter().chain(&ALSO).find(|known| known.eq_ignore_ascii_case(name)).copied()
 }
@@ -134,7 +136,7 @@ fn nearest(wrong: &str) -> Option<String> {
     let mut characters = rest.chars();
     let key = match (characters.next(), characters.next()) {
         (Some(only), None) if modifiers.is_empty() => only.to_string(),
-        // Ctrl+C is C-c: a capital letter would be Shift, too.
+        // Ctrl+C is C-c: a capital letter would add Shift.
         (Some(only), None) => only.to_ascii_lowercase().to_string(),
         _ => named(rest)?,
     };
@@ -144,7 +146,8 @@ fn nearest(wrong: &str) -> Option<String> {
     }
 }
 
-/// Returns the name of the key that a word means in another program, or that differs least from it.
+/// Returns the key that a word means in another program, or the key whose name differs least from
+/// the word.
 fn named(word: &str) -> Option<String> {
     let plain: String = word.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     if let Some((_, name)) = FOREIGN.iter().find(|(foreign, _)| *foreign == plain) {
@@ -153,7 +156,7 @@ fn named(word: &str) -> Option<String> {
     if let Some(name) = canonical(&plain) {
         return Some(name.to_owned());
     }
-    // tmux has F13 to F24 as the shifted ones.
+    // tmux has F13 to F24 as shifted keys.
     let function = plain.strip_prefix('f').and_then(|number| number.parse::<u8>().ok());
     if let Some(number @ 13..=24) = function {
         return Some(format!("S-F{}", number - 12));
@@ -164,7 +167,7 @@ fn named(word: &str) -> Option<String> {
     (far <= 1 + usize::from(plain.len() > 4)).then(|| name.to_owned())
 }
 
-/// Returns how many letters must be changed, added or left out to make one word the other.
+/// Returns the number of letters to change, add or remove to turn one word into the other.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (i, a) in one.bytes().enumerate() {

@@ -1,6 +1,8 @@
-//! Finding out what is typed at a shell's prompt, by asking the line editor. A character is typed
-//! and the cursor sent to both ends of the input: where it goes shows how much there is. Where the
-//! terminal itself collects the line, it is made to print that line again.
+//! Finding out what is typed at a shell's prompt, by querying the line editor.
+//!
+//! A probe character (the *question* in names here) is typed and the cursor is sent to both ends of
+//! the input: its positions show how much is typed. If the terminal itself collects the line, it is
+//! made to print that line again.
 
 use std::{
     sync::Arc,
@@ -19,15 +21,15 @@ use crate::{
     input::shell::{self, ForegroundState, IdleShell, Shell},
 };
 
-/// How long a line editor prints nothing when it has drawn everything.
+/// How long a line editor prints nothing after it has drawn everything.
 const CALM: Duration = Duration::from_millis(150);
 /// How long a shell may take to show that a key arrived.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often a line on which a user types is examined again.
+/// How often a line is examined again on which a user types.
 const ATTEMPTS: u32 = 3;
 
-/// The character that is typed to see where it goes (the question). In no shell does it expand what
-/// stands before it.
+/// The probe: the character that is typed to see where it appears. In no shell does it expand the
+/// text before it.
 const PROBE: &[u8] = b":";
 const BACKSPACE: &[u8] = b"\x7f";
 const ESCAPE: &[u8] = b"\x1b";
@@ -36,12 +38,12 @@ const LEFT: &[u8] = b"\x02";
 const RIGHT: &[u8] = b"\x06";
 /// Ctrl-A as shown by a line editor with vi keys.
 const SHOWN_CTRL_A: &str = "^A";
-/// Makes bash's line editor expand its prompt for the rest of a command (`shell-expand-line`). The
-/// text is an argument of the `:` before it: Enter, should a user press it meanwhile, does nothing.
+/// Makes bash's line editor expand its continuation prompt (`shell-expand-line`). The text is an
+/// argument of the `:` before it, so Enter does nothing if a user presses it meanwhile.
 const BASH_PS2: &[u8] = b" \"${PS2@P}\"\x1b\x05\x05";
-/// Goes up in zsh's line editor: at the start of a line to the start of the one above.
+/// Moves up in zsh's line editor: from the start of a line to the start of the line above.
 const ZSH_UP: &[u8] = &[0x01; 32];
-/// Goes down again, to the end of the last line.
+/// Moves down again, to the end of the last line.
 const ZSH_DOWN: &[u8] = &[0x05; 32];
 /// Makes a terminal in cooked mode print the typed line again (`VREPRINT`, termios(3)).
 const REPRINT: &[u8] = b"\x12";
@@ -75,16 +77,16 @@ impl CursorPosition {
 pub(crate) struct EmptyPrompt {
     /// The cursor's position.
     pub(crate) cursor: CursorPosition,
-    /// Keys that remove the question, and everything a user types in the moment in which the
-    /// terminal has their keys and tmux has not yet seen them.
+    /// Keys that remove the probe, and any text that a user types while the terminal has the keys
+    /// but tmux has not yet seen them.
     pub(crate) clear: Vec<u8>,
     /// The column at which a command line begins.
     pub(crate) column: u16,
     /// How many rows above that column the prompt ends, and in which column.
     pub(crate) above: (u16, u16),
-    /// The keymap of the line editor; `None`: the terminal collects the line.
+    /// The keymap of the line editor; `None` if the terminal collects the line.
     pub(crate) editor: Option<Keymap>,
-    /// The last row of the prompt as shown, where a line editor has the line.
+    /// The last row of the prompt as shown, if a line editor has the line.
     pub(crate) text: String,
 }
 
@@ -98,41 +100,41 @@ pub(crate) enum Keymap {
 }
 
 impl Keymap {
-    /// Returns the keys that remove the question, and what a user types behind it. The question
-    /// goes by Backspace, which keeps it out of what Ctrl-Y brings back; the rest is there for
-    /// Ctrl-Y.
+    /// Returns the keys that remove the probe and text that a user types after it. Backspace
+    /// removes the probe, which keeps it out of the text that Ctrl-Y restores; Ctrl-Y restores the
+    /// rest.
     fn clear(self) -> Vec<u8> {
         match self {
             Self::Emacs => b"\x7f\x01\x0b".to_vec(),
-            // zsh's vi mode deletes nothing that was there before it began to insert.
+            // zsh's vi mode deletes no text that was there before insert mode began.
             Self::Vi => b"\x1b0Di".to_vec(),
         }
     }
 }
 
-/// State of a prompt: empty, or why not.
+/// The state of a prompt: empty, or why not.
 enum PromptState {
     Empty(EmptyPrompt),
     /// This text is typed.
     Typed(String),
     /// The shell waits for the rest of a command, with this prompt.
     Continued(String),
-    /// A prompt that may be the shell's own, or one for the rest of a command.
+    /// The prompt may be the shell's primary prompt or a continuation prompt.
     Unsure(String),
     /// The line does not show what is typed.
     Unknown,
-    /// A user typed meanwhile, and the question was removed.
+    /// A user typed meanwhile, and the probe was removed.
     Disturbed,
 }
 
-/// Where the cursor went.
+/// The cursor's position after keys.
 struct CursorMove {
     spot: CursorPosition,
-    /// Whether that is where it was to go.
+    /// Whether this is the expected position.
     reached: bool,
 }
 
-/// A shell's prompt that is examined.
+/// A shell's prompt under examination.
 pub(crate) struct Prompt<'a> {
     pub(crate) server: &'a Server,
     pub(crate) pane: &'a Arc<PaneState>,
@@ -140,8 +142,8 @@ pub(crate) struct Prompt<'a> {
 }
 
 impl Prompt<'_> {
-    /// Returns the prompt if nothing is typed there; `clear` clears it first. The error says what
-    /// is typed.
+    /// Returns the prompt if nothing is typed at it; `clear` clears it first. The error shows the
+    /// typed text.
     pub(crate) async fn empty(&self, clear: bool) -> Result<EmptyPrompt> {
         for attempt in 0..ATTEMPTS {
             let found = if self.reader.canonical { self.ask_terminal().await? } else { self.ask_editor().await? };
@@ -164,7 +166,7 @@ impl Prompt<'_> {
             };
             let spot = self.press(keys, |_| false).await?.spot;
             if abandon && self.reader.canonical {
-                // The prompt that a shell shows then is its own.
+                // After an interrupt, the shell shows its primary prompt.
                 let prompt = self.row(spot.y, spot.x).await?;
                 self.pane.set_primary_prompt(prompt);
             }
@@ -172,9 +174,8 @@ impl Prompt<'_> {
         Err(self.refusal(&PromptState::Unknown))
     }
 
-    /// Removes what [`Prompt::empty`] typed, when a user has typed behind it. Nothing is deleted
-    /// but the question itself: the line may be another one by now, and Ctrl-D at an empty one
-    /// would end the shell.
+    /// Removes what [`Prompt::empty`] typed, if a user has typed after it. Deletes nothing but the
+    /// probe: the line may be another one by now, and Ctrl-D at an empty line would end the shell.
     pub(crate) async fn undo(&self, prompt: &EmptyPrompt) -> Result<()> {
         match prompt.editor {
             None => Ok(()),
@@ -182,7 +183,7 @@ impl Prompt<'_> {
         }
     }
 
-    /// Removes the question from the beginning or the end of the line, if it stands there.
+    /// Removes the probe from the beginning or the end of the line, if it is there.
     async fn remove_question(&self, keymap: Keymap) -> Result<()> {
         if !matches!(shell::foreground_state(&self.server.host, self.pane.metadata()).await, ForegroundState::Shell(_))
         {
@@ -210,8 +211,8 @@ impl Prompt<'_> {
         Ok(())
     }
 
-    /// Moves the cursor to a position on the line. Returns whether it is there. A key goes over one
-    /// character, which takes one cell, two or more: the position is read again after each.
+    /// Moves the cursor to a position on the line. Returns whether it arrived. A key moves over one
+    /// character, which takes one cell, two or more, so the position is read again after each key.
     async fn go_to(&self, target: CursorPosition, from: CursorPosition, left: &[u8], right: &[u8]) -> Result<bool> {
         let mut here = from;
         let most = 2 * here.cells_from(target).unsigned_abs() + 4;
@@ -279,7 +280,7 @@ impl Prompt<'_> {
         let cells = usize::try_from(end.cells_from(prompt.cursor)).unwrap_or_default();
         let shown = self.text_from(prompt.cursor, cells).await?;
         let continuation = parse_shown(&shown);
-        // Deletes forward, so that what a user types behind it stays.
+        // Deletes forward, so text that a user types after it stays.
         let delete = [b"\x01".as_slice(), RIGHT, &vec![0x04; continuation.typed], b"\x05"].concat();
         if !self.press(&delete, |spot| spot == prompt.cursor).await?.reached {
             self.remove_question(Keymap::Emacs).await?;
@@ -297,7 +298,7 @@ impl Prompt<'_> {
         let before = self.spot().await?;
         let typed = self.press(PROBE, |spot| spot.cells_from(before) == 1).await?.spot;
         if typed == before {
-            // The question may show later, or be read without being shown.
+            // The probe may be shown later, or be read without being shown.
             self.press(BACKSPACE, |_| false).await?;
             return Ok(PromptState::Unknown);
         }
@@ -309,29 +310,30 @@ impl Prompt<'_> {
                 self.remove_question(Keymap::Emacs).await?;
                 return Ok(PromptState::Disturbed);
             }
-            // Ctrl-A was taken as a character. That is vi's way.
+            // Ctrl-A was inserted as a character, as in vi mode.
             keymap = Keymap::Vi;
             self.press(BACKSPACE, |spot| spot == typed).await?;
-            // Escape goes one to the left by itself: wait until nothing moves any more.
+            // Escape moves one cell to the left by itself: wait until nothing moves any more.
             start = self.press(&[ESCAPE, b"0"].concat(), |_| false).await?;
             start.reached = typed.cells_from(start.spot) == 1;
             self.press(b"A", |spot| spot == typed).await?
         } else {
             let mut end = self.press(self.to_end(), |spot| spot == typed).await?;
             if self.reader.shell == Shell::Fish && end.spot == start.spot {
-                // Escape was a key of its own: fish's vi mode, which goes over all lines by other
-                // keys.
+                // Escape was a separate key: this is fish's vi mode, which has other keys to move
+                // over all lines.
                 keymap = Keymap::Vi;
                 start = self.press(b"gg0", |_| false).await?;
-                // Nothing is printed where the cursor stands there already.
+                // Nothing is printed if the cursor is there already.
                 start.reached = typed.cells_from(start.spot) == 1;
-                // Behind the last character. `A` and `a` would accept what fish suggests there.
+                // To the position after the last character. `A` and `a` would accept fish's
+                // suggestion there.
                 end = self.press(b"Gi", |spot| spot == typed).await?;
             }
             end
         };
         if self.reader.shell == Shell::Zsh && keymap == Keymap::Emacs && start.reached && start.spot.x == 0 {
-            // No prompt stands before the line: it may be one line of several.
+            // The line has no prompt before it: it may be one line of several.
             let up = self.press(ZSH_UP, |spot| spot != start.spot).await?.spot;
             if up != start.spot {
                 start = CursorMove { spot: up, reached: false };
@@ -378,8 +380,8 @@ impl Prompt<'_> {
         self.text_from(start.spot, left + right).await.map(PromptState::Typed)
     }
 
-    /// Asks a terminal that collects the line to show it again. Nothing else shows what was typed
-    /// while a program ran: its echo stands above the prompt.
+    /// Makes a terminal that collects the line show it again. This is the only way to see text that
+    /// was typed while a program ran: its echo is above the prompt.
     async fn ask_terminal(&self) -> Result<PromptState> {
         if self.reader.kill == 0 {
             return Ok(PromptState::Unknown);
@@ -389,7 +391,7 @@ impl Prompt<'_> {
             return Ok(PromptState::Continued(prompt));
         }
         if !self.is_own_prompt(&prompt) {
-            // The row is the prompt alone, or has typed text behind it: the reprint decides.
+            // The row is the prompt alone, or has typed text after it: the reprint decides.
             let (spot, reached) = self.reprint(before).await?;
             let text = self.row(spot.y, spot.x).await?;
             return Ok(if reached || text.is_empty() { PromptState::Unsure(prompt) } else { PromptState::Typed(text) });
@@ -411,24 +413,24 @@ impl Prompt<'_> {
         self.row(after.y, after.x).await.map(PromptState::Typed)
     }
 
-    /// Makes the terminal print the typed line again. Returns the cursor's position after that, and
-    /// whether nothing stands before it on a row of its own.
+    /// Makes the terminal print the typed line again. Returns the cursor's position afterwards, and
+    /// whether it is at the beginning of a row of its own.
     async fn reprint(&self, before: CursorPosition) -> Result<(CursorPosition, bool)> {
         let line_below = |spot: CursorPosition| spot.x == 0 && (spot.y == before.y + 1 || before.is_lowest());
         let after = self.press(REPRINT, line_below).await?;
         Ok((after.spot, after.reached))
     }
 
-    /// Whether this is the prompt of a shell without a line editor, and not one for the rest of a
-    /// command.
+    /// Returns whether this is the primary prompt of a shell without a line editor.
     fn is_own_prompt(&self, prompt: &str) -> bool {
         prompt.ends_with("$ ") || prompt.ends_with("# ") || self.pane.is_primary_prompt(prompt)
     }
 
-    /// Returns the cursor's position once a prompt stands before it, and the row up to there; after
-    /// a while also without one. A shell without a line editor gives no sign when it waits for a
-    /// line, and prints its prompt a moment after a command has ended, behind what that printed
-    /// last.
+    /// Returns the cursor's position once a prompt precedes it, and the row up to there; after a
+    /// timeout also without a prompt.
+    ///
+    /// A shell without a line editor gives no sign when it waits for a line. It prints its prompt a
+    /// moment after a command has ended, after the command's last output.
     async fn prompt_shown(&self) -> Result<(CursorPosition, String)> {
         let mut changes = self.pane.changes();
         let give_up = Instant::now() + PATIENCE;
@@ -447,7 +449,7 @@ impl Prompt<'_> {
         }
     }
 
-    /// Returns the key that goes to the start of the input: in fish that can be several lines.
+    /// Returns the key that moves to the start of the input, which in fish can be several lines.
     fn to_start(&self) -> &'static [u8] {
         if self.reader.shell == Shell::Fish { b"\x1b<" } else { b"\x01" }
     }
@@ -456,30 +458,30 @@ impl Prompt<'_> {
         if self.reader.shell == Shell::Fish { b"\x1b>" } else { b"\x05" }
     }
 
-    /// Presses Escape at the end of a line, which goes to the last character. Returns the cursor's
-    /// position once the shell has read it: a letter that follows too soon would be a key with it,
-    /// as Alt-h, by which fish shows a manual page.
+    /// Presses Escape at the end of a line, which moves to the last character. Returns the cursor's
+    /// position once the shell has read the key: a letter that follows too soon would form one key
+    /// with it, such as Alt-h, by which fish shows a manual page.
     async fn escape(&self, end: CursorPosition) -> Result<CursorPosition> {
         let spot = self.press(ESCAPE, |_| false).await?.spot;
         if spot != end {
             return Ok(spot);
         }
-        // What was printed was of the keys before it, or the last line is empty.
+        // The output belonged to the keys before it, or the last line is empty.
         let begin = self.pane.lock().ring().end();
         let moved = self.come_to(begin, |spot| spot != end).await?;
         if moved.reached { Ok(self.come_to(begin, |_| false).await?.spot) } else { Ok(moved.spot) }
     }
 
-    /// Presses keys. Returns the cursor's position as soon as it is where it was to go, or when
-    /// nothing moves any more.
+    /// Presses keys. Returns the cursor's position once it is as expected, or once nothing moves
+    /// any more.
     async fn press(&self, keys: &[u8], is_there: impl Fn(CursorPosition) -> bool) -> Result<CursorMove> {
         let begin = self.pane.lock().ring().end();
         self.server.press(self.pane, keys).await?;
         self.come_to(begin, is_there).await
     }
 
-    /// Returns the cursor's position as soon as it is where it was to go, or when nothing is printed
-    /// any more behind a cursor of the stream.
+    /// Returns the cursor's position once it is as expected, or once no more output follows a given
+    /// offset of the stream.
     async fn come_to(&self, begin: u64, is_there: impl Fn(CursorPosition) -> bool) -> Result<CursorMove> {
         let mut changes = self.pane.changes();
         let sent = Instant::now();
@@ -509,7 +511,7 @@ impl Prompt<'_> {
         }
     }
 
-    /// Returns whether this prompt stands where the cursor is, with nothing behind it.
+    /// Returns whether the cursor is directly after this prompt.
     pub(crate) async fn is_back(&self, prompt: &str) -> Result<bool> {
         let CursorPosition { x, y, .. } = self.spot().await?;
         Ok(!prompt.trim().is_empty() && self.row(y, x).await? == prompt)
@@ -519,8 +521,8 @@ impl Prompt<'_> {
         Error::new(ErrorCode::Conflict, format!("the process in pane {} has ended; nothing was run", self.pane.id()))
     }
 
-    /// Returns the cursor's position as tmux reports it, which is ahead of the output that has
-    /// arrived here.
+    /// Returns the cursor's position in tmux, which is ahead of the output that has arrived in
+    /// muxtap.
     async fn spot(&self) -> Result<CursorPosition> {
         let question = || {
             let ask = Command::new("display-message").flag("-p").opt("-t", self.pane.id().to_string());
@@ -542,7 +544,7 @@ impl Prompt<'_> {
         self.text_from(CursorPosition { x: 0, y, width: 0, height: 0 }, usize::from(cells)).await
     }
 
-    /// Returns the text of this many cells, beginning at a position, over the ends of rows.
+    /// Returns the text of this many cells from a position on, across the ends of rows.
     async fn text_from(&self, from: CursorPosition, cells: usize) -> Result<String> {
         let rows = if from.width == 0 { 0 } else { (usize::from(from.x) + cells) / usize::from(from.width) };
         let last = usize::from(from.y) + rows;
@@ -571,9 +573,9 @@ impl Prompt<'_> {
 
 /// A text as a line editor shows it.
 struct ShownText {
-    /// The text, without colours.
+    /// The text, without colors.
     text: String,
-    /// How many characters the line has.
+    /// The number of characters of the line.
     typed: usize,
 }
 
@@ -587,7 +589,7 @@ fn parse_shown(shown: &str) -> ShownText {
         let control = characters.next_if(|next| character == '^' && matches!(next, '@'..='_'));
         match control {
             None => text.push(character),
-            // Only the last row stands before the cursor.
+            // Only the last row precedes the cursor.
             Some('J') => text.clear(),
             Some('[') if characters.next_if_eq(&'[').is_some() => {
                 typed += 1;

@@ -1,4 +1,4 @@
-//! `run`: types a command into an idle shell. Returns exactly its output and its exit status.
+//! `run`: types a command into an idle shell, and returns exactly its output and its exit status.
 
 use std::{
     pin::pin,
@@ -33,28 +33,28 @@ use muxtap_base::nonce;
 use muxtap_tmux::{Request, death};
 use tokio_util::sync::CancellationToken;
 
-/// How long what runs in the pane may take to end, unless the request says otherwise.
+/// How long a program in the pane may take to end, unless the request says otherwise.
 const PROMPT_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a shell that has only begun may take to its first prompt.
+/// How long a new shell may take to print its first prompt.
 const SHELL_START: Duration = Duration::from_secs(5);
-/// How soon a shell that begins is examined again, if it printed nothing.
+/// How soon a starting shell is examined again if it printed nothing.
 const SHELL_LOOK: Duration = Duration::from_millis(20);
-/// How long a pane in which another program runs is examined that often after it printed something:
-/// a shell prints its prompt a moment before it waits for a line.
+/// How long a pane with another program is examined at that interval after output: a shell prints
+/// its prompt a moment before it waits for a line.
 const PROMPT_LOOKS: Duration = Duration::from_secs(1);
 
-/// How long an idle shell may take to begin what was typed.
+/// How long an idle shell may take to begin the typed command.
 const BEGINNING: Duration = Duration::from_secs(2);
 /// How long tmux may take to report the end of a pane whose shell has ended.
 const EXIT_KNOWN: Duration = Duration::from_secs(1);
-/// The shortest interval between checks of what changes without output.
+/// The shortest interval between checks for changes without output.
 const CALM: Duration = Duration::from_millis(100);
 /// Characters of a pane's output that an error shows.
 const SEEN: usize = 500;
-/// How often the command is typed anew because a user typed meanwhile.
+/// How often the command is typed again after a user typed meanwhile.
 const ATTEMPTS: u32 = 3;
 
-/// Why the wait for a command is over.
+/// Why the wait for a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunEnd {
     /// The command has ended.
@@ -65,33 +65,34 @@ pub(super) enum RunEnd {
     NotBegun,
     /// The shell has begun the command, and waits for a line without having ended it.
     Abandoned,
-    /// The timeout is over.
+    /// The timeout has expired.
     Timeout,
 }
 
-/// Error texts for a caller whose time was over before tmux replied.
+/// Error texts for a timeout before tmux replied.
 const NOT_TYPED: &str = "nothing was typed";
 const TYPED: &str = "the command was not seen to run, and whether it was or will be typed is not known";
 
-/// Returns when a run's time is over.
+/// Returns a run's deadline.
 pub(super) fn run_deadline(request: &RunRequest) -> Result<Deadline> {
     let timeout = duration("timeout_ms", request.timeout_ms, limits::WAIT_LONGEST)?.unwrap_or(limits::WAIT_DEFAULT);
     Ok(Deadline::new(Instant::now(), timeout))
 }
 
-/// Where a command's output lies, from the marks that the shell printed.
+/// The place of a command's output, from the marks that the shell printed.
 #[derive(Clone, Copy)]
 struct CommandMarks {
     begin: Option<u64>,
-    /// The command's length as the shell reports it.
+    /// The command's length, as the shell reports it.
     length: Option<usize>,
     end: Option<(u64, Option<i32>)>,
     exit: Option<muxtap_tmux::Exit>,
 }
 
 impl Server {
-    /// Runs a command in the idle shell of a pane. TIMEOUT: `details` holds `output` and `cursor`;
-    /// the command goes on.
+    /// Runs a command in the idle shell of a pane.
+    ///
+    /// Error: `TIMEOUT`, whose `details` have `output` and `cursor`; the command continues.
     pub async fn run(&self, target: &str, request: &RunRequest) -> Result<RunAnswer> {
         let host = &self.host;
         let audit = self.engine.audit(Operation::Run, host, target)?.input(|| request.command.as_bytes().to_vec());
@@ -142,9 +143,8 @@ impl Server {
         Ok(StartedRun { host: self.host.clone(), exclusive, reader, prompt, mark, lengths, begun, deadline })
     }
 
-    /// Types the command, in a task of its own: a caller that goes away must leave nothing of the
-    /// question on the line. Without a caller, or when its time is up, the command is not typed any
-    /// more.
+    /// Types the command in a task of its own: a caller that leaves must not leave a probe on the
+    /// line. Without a caller, or after its timeout, the command is no longer typed.
     async fn type_in_time(&self, pending: PendingCommand, deadline: Deadline) -> Result<(EmptyPrompt, u64)> {
         let host = &self.host;
         let pane = pending.exclusive.pane.clone();
@@ -214,8 +214,8 @@ impl Server {
         ))
     }
 
-    /// Returns the idle shell of the pane. Waits for a shell that has only begun, and for the end of
-    /// what runs in it, for as long as `patience`.
+    /// Returns the idle shell of the pane. Waits for a shell that is starting, and for at most
+    /// `patience` for the end of the program that runs in it.
     async fn wait_for_idle_shell(
         &self,
         pane: &Arc<PaneState>,
@@ -247,8 +247,8 @@ impl Server {
                         true
                     }
                 };
-                // A shell that begins may print its prompt before it takes the terminal over, and
-                // no event tells of that. What another program does is told by its output.
+                // A starting shell may print its prompt before it takes over the terminal, and no
+                // event announces that. Another program's changes show in its output.
                 let left = patience.saturating_sub(begun.elapsed());
                 let pause = if looks { SHELL_LOOK } else { left };
                 match tokio::time::timeout(pause, changes.changed()).await {
@@ -276,7 +276,7 @@ impl Server {
     }
 }
 
-/// A command that is to be typed.
+/// A command to type.
 struct PendingCommand {
     exclusive: Arc<ExclusiveRun>,
     reader: IdleShell,
@@ -294,7 +294,7 @@ fn too_late(pane: &PaneState) -> Error {
 struct ExclusiveRun {
     pane: Arc<PaneState>,
     nonce: String,
-    /// Whether the permit was given back: the command is watched, and another may be run.
+    /// Whether the permit was released: the command is watched, and another may be run.
     is_released: AtomicBool,
 }
 
@@ -306,7 +306,7 @@ impl ExclusiveRun {
         Ok(Self { pane: pane.clone(), nonce, is_released: AtomicBool::new(false) })
     }
 
-    /// Gives the permit back. The marks of the command go on being read.
+    /// Releases the permit. The command's marks are still read.
     fn release(&self) {
         let mut locked = self.pane.lock();
         if !self.is_released.swap(true, Ordering::Relaxed) {
@@ -323,7 +323,7 @@ impl Drop for ExclusiveRun {
     }
 }
 
-/// A command that was typed, and all that is known of it.
+/// A command that was typed, and the known facts about it.
 pub(super) struct StartedRun {
     host: Arc<Host>,
     exclusive: Arc<ExclusiveRun>,
@@ -347,20 +347,20 @@ impl StartedRun {
         command_marks(self.pane(), &self.exclusive.nonce)
     }
 
-    /// Lets others run a command in the pane: the time of this one is over, and it goes on being
-    /// watched.
+    /// Lets other callers run a command in the pane: the timeout of this one has expired, and it is
+    /// still watched.
     pub(super) fn release(&self) {
         self.exclusive.release();
     }
 
-    /// Resolves when the command is over, however it ended.
+    /// Waits for the command's end, however it ended.
     pub(super) async fn until_end(&self, server: &Server) -> RunEnd {
         let running = RunningCommand { server, pane: self.pane(), reader: self.reader, prompt: &self.prompt };
         running.until_end(&|| self.marks()).await
     }
 
-    /// Returns where the command's output begins, as far as it is kept, and where it ends, and whether
-    /// its beginning was dropped.
+    /// Returns where the retained part of the command's output begins, where the output ends, and
+    /// whether its beginning was dropped.
     pub(super) fn extent(&self) -> Option<(u64, u64, bool)> {
         let found = self.marks();
         let locked = self.pane().lock();
@@ -369,13 +369,13 @@ impl StartedRun {
         Some((from, end.max(from), from > begin))
     }
 
-    /// Returns how long ago the run was asked for.
+    /// Returns the time since the run was requested.
     pub(super) fn age(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Returns what stands in the way of a command that does not end, for an error message: the
-    /// program in the foreground, and the line at which it waits.
+    /// Describes why a command does not end, for an error message: the program in the foreground,
+    /// and the line at which it waits.
     pub(super) async fn what_waits(&self, output: &str) -> String {
         let runs = match shell::foreground_state(&self.host, self.pane().metadata()).await {
             ForegroundState::Other(what) if !what.is_empty() => format!(": `{what}` runs there"),
@@ -387,7 +387,7 @@ impl StartedRun {
         }
     }
 
-    /// Returns what a run that is over answers.
+    /// Returns the answer of an ended run.
     pub(super) async fn answer(&self, end: RunEnd) -> Result<RunAnswer> {
         let pane = self.pane();
         let found = self.marks();
@@ -398,7 +398,7 @@ impl StartedRun {
             let shell_ended = end == RunEnd::Shell;
             serde_json::json!({ "output": output, "cursor": cursor, "shell_ended": shell_ended, "exit_status": status })
         };
-        // The shell runs something else than the command.
+        // The shell runs something other than the command.
         let altered = found.length.is_some_and(|length| !self.lengths.contains(&length));
         if altered || found.begin.is_none() {
             let typed = recent_output(pane, self.mark);
@@ -453,15 +453,15 @@ struct RunningCommand<'a> {
 }
 
 impl RunningCommand<'_> {
-    /// Resolves when the command or its shell has ended, or when the shell waits for a line without
-    /// having begun.
+    /// Waits until the command or its shell has ended, or the shell waits for a line without having
+    /// begun the command.
     async fn until_end(&self, find: &impl Fn() -> CommandMarks) -> RunEnd {
         let mut changes = self.pane.changes();
         let sent = Instant::now();
         let mut shell = pin!(self.shell_ended());
         let mut shell_ended = None;
-        // A check can find the shell in the middle of something: the next one is after twice the
-        // quiet.
+        // A check can find the shell between two states: the next one follows after twice the quiet
+        // time.
         let mut quiet_since = sent;
         let mut quiet = BEGINNING;
         loop {
@@ -490,7 +490,7 @@ impl RunningCommand<'_> {
                 quiet = if unbegun { quiet } else { 2 * quiet };
             }
             if looks && self.is_idle().await {
-                // What has come meanwhile counts.
+                // Marks that arrived meanwhile count.
                 let is_back = abandonable && self.is_prompt_back().await;
                 let now = find();
                 if unbegun && now.begin.is_none() {
@@ -510,7 +510,7 @@ impl RunningCommand<'_> {
         }
     }
 
-    /// Resolves when the shell's process has ended, where that can be known.
+    /// Waits for the end of the shell's process, if that can be known.
     async fn shell_ended(&self) {
         let local = self.server.link().spec().is_local();
         match self.reader.pid.filter(|_| local).and_then(death::watch) {
@@ -534,7 +534,7 @@ impl RunningCommand<'_> {
     }
 }
 
-/// Returns the end of what the pane has printed since, for an error message.
+/// Returns the end of the pane's output since an offset, for an error message.
 fn recent_output(pane: &PaneState, since: u64) -> String {
     let locked = pane.lock();
     let text = render::render_text(locked.ring(), since.max(locked.ring().start()), locked.ring().end());

@@ -1,7 +1,7 @@
-//! Runs that outlive the call that asked for them: each is watched to its end, under an id.
+//! Runs that outlive the call that requested them: each is watched to its end, under an id.
 //!
-//! A caller that gives up, and a run's own time limit, end nothing but the caller's wait. What the
-//! command printed stays in its pane's stream; here is only where it lies there.
+//! A caller's timeout and the run's own end only the caller's wait. The command's output stays in
+//! its pane's stream; a run stores only its place there.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::RandomState},
@@ -26,7 +26,7 @@ use super::run::{StartedRun, run_deadline};
 
 use crate::{Engine, PaneState, Server, deadline::Deadline, limits};
 
-/// The runs whose end can be asked for.
+/// The runs whose end can be requested.
 #[derive(Default)]
 pub struct Runs {
     known: Mutex<Known>,
@@ -37,7 +37,7 @@ pub struct Runs {
 #[derive(Default)]
 struct Known {
     all: HashMap<String, Arc<WatchedRun>>,
-    /// Those that have ended, in the order of their ends.
+    /// The ended runs, in the order of their ends.
     ended: VecDeque<(Instant, String)>,
 }
 
@@ -45,13 +45,13 @@ struct Known {
 struct WatchedRun {
     phase: watch::Sender<Phase>,
     deadline: Deadline,
-    /// Whether a caller was answered that the time is over: it is said once.
+    /// Whether a caller was answered that the timeout has expired, which is reported once.
     timeout_told: AtomicBool,
-    /// Cancelled when its only caller has gone.
+    /// Cancelled when its only caller has left.
     unwanted: CancellationToken,
 }
 
-/// How far a run has come.
+/// The phase of a run.
 #[derive(Clone)]
 enum Phase {
     /// The command is not typed yet.
@@ -60,10 +60,10 @@ enum Phase {
     Ended(Arc<EndedRun>),
 }
 
-/// The remains of a run that is over.
+/// The remains of an ended run.
 struct EndedRun {
     pane: Weak<PaneState>,
-    /// Where the output lies in the pane's stream.
+    /// The place of the output in the pane's stream.
     extent: Option<(u64, u64, bool)>,
     result: std::result::Result<RunEndReport, Error>,
 }
@@ -78,52 +78,52 @@ struct RunEndReport {
     shell_ended: bool,
 }
 
-/// How far a run has come, and its output: both ends of it, where it is longer than was asked for.
+/// A run's state and its output: the beginning and the end of it, if it is longer than requested.
 #[derive(Clone, Debug, Default)]
 pub struct RunReport {
-    /// The command goes on.
+    /// Whether the command continues.
     pub pending: bool,
-    /// The pane; not known before the command was typed.
+    /// The pane; `None` before the command was typed.
     pub pane: Option<PaneId>,
-    /// Its output so far.
+    /// The output so far.
     pub text: RunText,
-    /// The exit status; `None`: not known, or not yet.
+    /// The exit status; `None` if it is unknown, or not known yet.
     pub exit_status: Option<i32>,
     /// Time since the command was typed, in milliseconds.
     pub duration_ms: u64,
-    /// The shell ended with the command.
+    /// Whether the shell ended with the command.
     pub shell_ended: bool,
 }
 
-/// A command's output, from its beginning on.
+/// A command's output, from its beginning.
 #[derive(Clone, Debug, Default)]
 pub struct RunText {
     /// The text, from the beginning.
     pub output: String,
-    /// Where `output` ends: a read from there gives the rest.
+    /// Where `output` ends: a read from this cursor returns the rest.
     pub cursor: Option<Cursor>,
-    /// The last lines, where `output` is not all of it.
+    /// The last lines, if `output` is not complete.
     pub tail: Option<String>,
-    /// The characters between `output` and `tail`.
+    /// The number of characters between `output` and `tail`.
     pub cut: usize,
-    /// The beginning was dropped.
+    /// Whether the beginning was dropped.
     pub truncated: bool,
 }
 
-/// A run that was asked for, and whose id its caller does not have yet. Dropping it ends the watch;
-/// a command that was typed goes on.
+/// A run whose id its caller does not have yet. Dropping the guard ends the watch; a command that
+/// was typed continues.
 pub struct RunGuard {
     engine: Engine,
     id: Option<String>,
 }
 
 impl RunGuard {
-    /// Returns the id by which the run is asked about.
+    /// Returns the id of the run, for later requests.
     pub fn id(&self) -> &str {
         self.id.as_deref().unwrap_or_default()
     }
 
-    /// Leaves the run to all who have its id.
+    /// Leaves the run to all callers that have its id.
     pub fn release(mut self) {
         self.id = None;
     }
@@ -143,13 +143,13 @@ impl Runs {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes an id that cannot be guessed: a run's result holds what its pane printed.
+    /// Makes an id that cannot be guessed: a run's result contains its pane's output.
     fn new_id(&self) -> String {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         format!("r{number}-{:012x}", self.secret.hash_one(number) >> 16)
     }
 
-    /// Drops what ended more than [`limits::KEEP`] ago. Returns when the next one is due.
+    /// Drops runs that ended more than [`limits::KEEP`] ago. Returns when the next one is due.
     pub(crate) fn drop_expired(&self, now: Instant) -> Option<Instant> {
         let mut known = self.known();
         while known.ended.front().is_some_and(|(at, _)| *at + limits::KEEP <= now) {
@@ -188,7 +188,7 @@ impl Known {
 }
 
 impl Server {
-    /// Begins a run that goes on being watched when its caller has gone.
+    /// Begins a run that is watched even after its caller has left.
     pub fn begin_run(&self, target: &str, request: &RunRequest) -> Result<RunGuard> {
         let deadline = run_deadline(request)?;
         let unwanted = CancellationToken::new();
@@ -211,7 +211,7 @@ impl Server {
                     result: Err(Error::unavailable("muxtap is stopping; a command that was typed goes on")),
                 },
             };
-            // What held the pane goes before anybody hears of the end.
+            // The pane is released before any caller learns of the end.
             run.phase.send_modify(|phase| *phase = Phase::Ended(Arc::new(ended)));
             let shared = &server.engine.shared;
             shared.runs.known().ended.push_back((Instant::now(), known_as));
@@ -254,8 +254,9 @@ impl Server {
 }
 
 impl Engine {
-    /// Returns how far a run has come, after waiting at most so long for its end. Error: TIMEOUT, once,
-    /// when the run's own time is over; the run goes on being watched.
+    /// Returns a run's state, after waiting at most `hold` for its end.
+    ///
+    /// Error: `TIMEOUT`, once, when the run's own timeout expires; the run is still watched.
     pub async fn run_result(&self, id: &str, hold: Duration, chars: usize) -> Result<RunReport> {
         self.authorize(Tier::Read)?;
         let run = self.shared.runs.get(id)?;
@@ -263,11 +264,11 @@ impl Engine {
         let own = run.deadline.remaining();
         let told = || run.timeout_told.load(Ordering::Relaxed);
         let until = if told() { hold } else { hold.min(own) };
-        // A timeout here is no failure.
+        // This timeout is not a failure.
         let _ = tokio::time::timeout(until, phase.wait_for(|phase| matches!(phase, Phase::Ended(_)))).await;
         let mut now = phase.borrow_and_update().clone();
         if matches!(now, Phase::Begins) && own <= hold {
-            // Its beginning has its own limit, and says what became of the command.
+            // The run's beginning has its own limit, and reports the outcome of the command.
             let begun = phase.wait_for(|phase| !matches!(phase, Phase::Begins));
             now = begun.await.map(|phase| phase.clone()).unwrap_or(now);
         }
@@ -313,7 +314,7 @@ impl EndedRun {
         };
         let text = match pane {
             Some(pane) => text_of(&pane, self.extent, chars),
-            // The pane and what it printed have gone.
+            // The pane and its output no longer exist.
             None => RunText { cursor: Some(report.cursor), truncated: true, ..RunText::default() },
         };
         Ok(RunReport {
@@ -327,7 +328,7 @@ impl EndedRun {
     }
 }
 
-/// Adds to an error what the command has printed.
+/// Adds the command's output to an error.
 fn with_text(mut error: Error, text: RunText) -> Error {
     let details = error.details.get_or_insert_with(|| serde_json::json!({}));
     if let Some(details) = details.as_object_mut() {
@@ -347,7 +348,8 @@ fn without_output(mut error: Error) -> Error {
     error
 }
 
-/// Returns the output of an extent: its first quarter of so many characters, and its last three.
+/// Returns the output of an extent in at most `chars` characters: a quarter of them from its
+/// beginning, the rest from its end.
 fn text_of(pane: &PaneState, extent: Option<(u64, u64, bool)>, chars: usize) -> RunText {
     let Some((from, end, dropped)) = extent else { return RunText::default() };
     let locked = pane.lock();
@@ -364,7 +366,7 @@ fn text_of(pane: &PaneState, extent: Option<(u64, u64, bool)>, chars: usize) -> 
         return RunText { output, cursor: Some(pane.cursor(end)), tail: None, cut: 0, truncated };
     };
     let (output, rest) = head(chars / 4);
-    // A line that was too long for its cells can be given from its beginning only.
+    // A line that was too long for its cells can only be returned from its beginning.
     let rest = rest.filter(|rest| *rest > begin).unwrap_or(end);
     let remaining = render::render_text(locked.ring(), rest, end);
     drop(locked);
@@ -372,7 +374,7 @@ fn text_of(pane: &PaneState, extent: Option<(u64, u64, bool)>, chars: usize) -> 
     let skipped = count.saturating_sub(chars - chars / 4);
     let at = remaining.char_indices().nth(skipped).map_or(remaining.len(), |(at, _)| at);
     let tail = remaining.get(at..).unwrap_or_default();
-    // Whole lines, unless one is longer than all that may be shown.
+    // Whole lines, unless one is longer than all characters that may be shown.
     let tail = match tail.split_once('\n') {
         Some((_, whole)) if skipped > 0 && !whole.is_empty() => whole,
         _ => tail,

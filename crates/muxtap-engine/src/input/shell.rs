@@ -7,11 +7,11 @@ use crate::{Host, pane::PaneMetadata};
 /// Shells that `run` supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
-    /// sh, dash, ash, ksh, mksh: quoting as POSIX says.
+    /// sh, dash, ash, ksh, mksh: quoting as in POSIX.
     Posix,
-    /// bash: the same, and it has a history.
+    /// bash: the same, with a history.
     Bash,
-    /// zsh: the same, but its `command` knows no builtins.
+    /// zsh: the same, but its `command` does not run builtins.
     Zsh,
     /// fish.
     Fish,
@@ -20,13 +20,13 @@ pub enum Shell {
 /// A shell that waits for a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleShell {
-    /// Which shell.
+    /// The kind of shell.
     pub shell: Shell,
-    /// The shell's pid, where that is known.
+    /// The shell's pid, if known.
     pub pid: Option<u32>,
-    /// Whether the terminal collects lines: the shell has no line editor.
+    /// Whether the terminal collects lines because the shell has no line editor.
     pub canonical: bool,
-    /// The character that erases the line in the terminal; 0: there is none.
+    /// The character that erases the line in the terminal; 0 if it has no such character.
     pub kill: u8,
 }
 
@@ -38,15 +38,15 @@ const KILL: u8 = 0x15;
 pub enum ForegroundState {
     /// A shell that waits for a line.
     Shell(IdleShell),
-    /// A shell that runs something itself, or has only begun.
+    /// A shell that runs something itself, or is starting.
     Busy(String),
     /// Another program.
     Other(String),
 }
 
-/// Returns the program in the foreground of a pane's terminal. A pane for which that is not known
-/// in time counts as busy. On systems and machines where it cannot be known, tmux's name of the
-/// command decides.
+/// Returns the program in the foreground of a pane's terminal. A pane whose program is not found in
+/// time counts as busy. On systems and machines where the program cannot be found, tmux's name of
+/// the command decides.
 pub async fn foreground_state(host: &Host, metadata: PaneMetadata) -> ForegroundState {
     if !host.server().spec().is_local() {
         return by_command(&metadata.command);
@@ -55,7 +55,7 @@ pub async fn foreground_state(host: &Host, metadata: PaneMetadata) -> Foreground
     let found = host.probe(metadata, |proc, metadata| match proc.foreground(metadata.pid, &metadata.tty) {
         Some(foreground) if foreground.forked => ForegroundState::Busy(metadata.command.clone()),
         Some(foreground) => classify(proc, &foreground),
-        // The pane is between two processes: tmux names the one before.
+        // The pane is between two processes: tmux reports the previous one's name.
         None if proc.is_there() => ForegroundState::Busy(metadata.command.clone()),
         None => by_command(&metadata.command),
     });
@@ -69,8 +69,8 @@ fn by_command(command: &str) -> ForegroundState {
     )
 }
 
-/// Returns the name of the program that an exit wrapper started, where the wrapper is in the
-/// foreground: what runs in a pane whose program tmux calls `sh`. `None`: tmux's name is right.
+/// Returns the name of the program that the exit wrapper in the foreground started; tmux reports
+/// `sh` for such a pane. `None` if tmux's name is right.
 pub fn wrapped_program(proc: &Proc, metadata: &PaneMetadata) -> Option<String> {
     let foreground = proc.foreground(metadata.pid, &metadata.tty)?;
     if !is_exit_wrapper(&foreground.args) {
@@ -83,12 +83,12 @@ pub fn wrapped_program(proc: &Proc, metadata: &PaneMetadata) -> Option<String> {
     wrapped.1.first().map(|program| base_name(program).to_owned()).filter(|name| !name.is_empty())
 }
 
-/// The word that stands where a shell script that muxtap runs in a restored pane has its name. The
-/// words behind it are the program.
+/// The `$0` of a shell script that muxtap runs in a restored pane. The words after it are the
+/// program.
 pub const RESTORED: &str = "muxtap-restored";
 
-/// Returns the whole argument list of the program in a pane's foreground, without what muxtap put
-/// around it. `None`: a shell rests there, or it is not known.
+/// Returns all arguments of the program in a pane's foreground, without muxtap's wrappers. `None`
+/// if a shell is idle there, or the arguments are unknown.
 pub fn program_args(proc: &Proc, metadata: &PaneMetadata) -> Option<Vec<String>> {
     let foreground = proc.foreground(metadata.pid, &metadata.tty)?;
     if foreground.forked {
@@ -113,10 +113,10 @@ pub fn program_args(proc: &Proc, metadata: &PaneMetadata) -> Option<Vec<String>>
 
 fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
     if is_exit_wrapper(&foreground.args) {
-        // The wrapped command is in its own process group: a program without job control, or a
-        // shell before it has made a group of its own.
+        // The wrapped command is in the wrapper's process group: a program without job control, or
+        // a shell before it has created a group of its own.
         let mut wrapped = proc.child(foreground.group);
-        // A `-c` is about to become, or to start, its command.
+        // A shell with `-c` is about to become, or to start, its command.
         while let Some((pid, _)) = wrapped.as_ref().filter(|(_, args)| is_command_line(args)) {
             wrapped = proc.child(*pid);
         }
@@ -133,7 +133,7 @@ fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
         return ForegroundState::Busy(String::new());
     }
     if name == "env" {
-        // About to become what it names: `#!/usr/bin/env bash`.
+        // About to become the program that it names: `#!/usr/bin/env bash`.
         return ForegroundState::Busy(name.to_owned());
     }
     let Some(shell) = kind(name) else { return ForegroundState::Other(name.to_owned()) };
@@ -164,8 +164,8 @@ fn is_command_line(args: &[String]) -> bool {
     is_shell && !is_exit_wrapper(args) && args.get(1).is_some_and(|flag| flag == "-c")
 }
 
-/// Returns whether these are the arguments of a shell that was given a command: an exit wrapper, or
-/// a shell with `-c`.
+/// Returns whether these are the arguments of a shell with a given command: an exit wrapper, or a
+/// shell with `-c`.
 pub fn runs_given_command(args: &[String]) -> bool {
     let name = args.first().map_or("", |program| base_name(program));
     is_exit_wrapper(args)
@@ -177,14 +177,14 @@ pub fn runs_given_command(args: &[String]) -> bool {
                 .any(|arg| !arg.starts_with("--") && arg.contains('c'))
 }
 
-/// Returns whether the program in the pane reads lines from its user (a shell or a REPL). True
-/// where that is not known.
+/// Returns whether the program in the pane reads lines from its user (a shell or a REPL); true if
+/// unknown.
 pub async fn reads_lines(host: &Host, metadata: PaneMetadata) -> bool {
     if !host.server().spec().is_local() {
         return true;
     }
     let found = host.probe(metadata, |proc, metadata| match proc.foreground(metadata.pid, &metadata.tty) {
-        // The program has a line editor, as shells and REPLs do. For shells without one the prompt
+        // The program has a line editor, like shells and REPLs. For shells without one, the prompt
         // is the only sign.
         Some(foreground) => !foreground.canonical || matches!(classify(proc, &foreground), ForegroundState::Shell(_)),
         None => true,
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::{Engine, Options};
 
-    /// A file of the kernel that hangs is a FIFO here, which nobody writes.
+    /// A FIFO without a writer replaces a file of the kernel that hangs.
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_process_whose_files_hang_is_not_known_and_holds_nobody() {
@@ -232,7 +232,7 @@ mod tests {
         let host = engine.host(&proc.path().join("no-server")).unwrap();
         let metadata = |pid| PaneMetadata { pid, command: "bash".into(), ..PaneMetadata::default() };
         let ended = std::cell::RefCell::new(Vec::new());
-        // The runtime has one thread: it goes on, and so do looks at other panes.
+        // The runtime has one thread, which continues, and so do checks of other panes.
         let other = async {
             tokio::time::sleep(Duration::from_millis(1)).await;
             assert_eq!(foreground_state(&host, metadata(8)).await, ForegroundState::Busy("bash".into()));
@@ -247,7 +247,7 @@ mod tests {
         };
         tokio::join!(rests, reads, other);
         assert_eq!(*ended.borrow(), ["the other", "whether it rests"]);
-        // The thread ends.
+        // Lets the thread end.
         std::fs::write(proc.path().join("7/stat"), "").unwrap();
     }
 

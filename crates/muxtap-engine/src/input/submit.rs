@@ -1,5 +1,5 @@
-//! A submit that programs take as one (F29): the text, a check that it arrived, Enter alone, a
-//! check that something happened.
+//! Submitting a text so that programs take it as one message (F29): the text, a check that it
+//! arrived, Enter alone, a check that something happened.
 
 use std::{
     sync::Arc,
@@ -14,12 +14,12 @@ use crate::{
     input::{self, PreparedInput},
 };
 
-/// Terminal programs take characters that come closer together than this as a paste, and an Enter
-/// among them as part of it.
+/// Terminal programs take characters at shorter intervals than this as a paste, and an Enter among
+/// them as part of it.
 const BURST: Duration = Duration::from_millis(150);
-/// How long the program prints nothing when it has taken the text in.
+/// How long the program prints nothing after it has processed the text.
 const QUIET: Duration = Duration::from_millis(40);
-/// How long to wait for a program that never rests, before Enter is pressed all the same.
+/// How long to wait for a program that never becomes quiet before Enter is pressed all the same.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the program may take to show that Enter arrived.
 const REACTION: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ impl Server {
     }
 }
 
-/// Resolves when the burst is over and the stream is quiet.
+/// Waits until the burst is over and the stream is quiet.
 async fn until_burst_over(pane: &PaneState, sent: Instant) {
     let mut changes = pane.changes();
     loop {
@@ -63,8 +63,8 @@ async fn until_burst_over(pane: &PaneState, sent: Instant) {
     }
 }
 
-/// Returns whether the output since an offset holds the end of the text, however it was wrapped or
-/// coloured.
+/// Returns whether the output since an offset contains the end of the text, in any wrapping and
+/// color.
 fn is_echoed(pane: &PaneState, since: u64, text: &str) -> bool {
     let dense = |text: &str| text.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect::<Vec<_>>();
     let locked = pane.lock();

@@ -1,4 +1,4 @@
-//! `capture-pane`: what tmux prints, byte for byte, from memory or over the open connection.
+//! `capture-pane`: tmux's output, byte for byte, from memory or from tmux.
 
 use std::{
     sync::Arc,
@@ -19,16 +19,16 @@ use tokio::sync::oneshot;
 
 use crate::{PaneState, Server, pane::resync};
 
-/// How long a pane that is verified may take to rest.
+/// The longest wait for a verified pane to become quiet.
 const VERIFY_LIMIT: Duration = Duration::from_secs(2);
-/// Error text: why a followed screen cannot print a capture.
+/// Error text: why a capture cannot be printed from a followed screen.
 const UNKNOWN: &str = "with these flags it shows what tmux alone can print (hyperlinks, or cells that nobody wrote)";
 
 /// Error text: why the screen of a pane without a process is not followed.
 const NO_PROCESS: &str = "no process prints what it shows, so tmux is always asked";
 
 impl Server {
-    /// Returns what `tmux capture-pane -p` prints: from memory where the screen is followed, else
+    /// Returns the output of `tmux capture-pane -p`: from memory if the screen is followed, else
     /// from tmux.
     pub async fn capture(&self, target: &str, request: &CaptureRequest) -> Result<CaptureAnswer> {
         let host = &self.host;
@@ -56,13 +56,13 @@ impl Server {
         }
     }
 
-    /// Captures a pane that is not followed, by a plain client. `None`: it is followed, or was captured a while ago and
-    /// is to be followed from now on.
+    /// Captures a pane that is not followed, by a plain client. `None` if the pane is followed, or
+    /// was captured recently and is to be followed from now on.
     async fn capture_once(&self, target: &str, options: &CaptureOptions) -> Result<Option<CaptureAnswer>> {
         let host = &self.host;
         let id = match self.locate_pane(target).await {
             Ok(id) if host.pane(id).is_none_or(|pane| pane.exit().is_none()) && host.looks_once(id) => id,
-            // What has ended, and every error, is known to who looks for it.
+            // Ended panes and errors are handled by the full lookup.
             _ => return Ok(None),
         };
         let size = Command::new("display-message").flag("-p").opt("-t", id.to_string());
@@ -74,7 +74,8 @@ impl Server {
         let mut numbers = size.split_whitespace().map_while(|number| number.parse().ok());
         let (Some(width), Some(height)) = (numbers.next(), numbers.next()) else { return Ok(None) };
         metrics::capture(CaptureSource::Tmux.as_str());
-        // What it prints from here on stands behind this place: where it was never followed, all of it does.
+        // Output printed from now on follows this position. For a pane that was never followed, all
+        // output does.
         let known = host.live_pane(id).map(|pane| pane.end_cursor());
         Ok(Some(CaptureAnswer {
             pane: id,
@@ -86,7 +87,7 @@ impl Server {
         }))
     }
 
-    /// Captures from memory, and compares with what tmux prints at the same point of the stream.
+    /// Captures from memory, and compares with tmux's output at the same position of the stream.
     async fn verify(&self, pane: &Arc<PaneState>, options: &CaptureOptions) -> Result<CaptureAnswer> {
         let host = &self.host;
         let refuse = |why: &str| Error::new(ErrorCode::Conflict, format!("cannot verify pane {}: {why}", pane.id()));
@@ -123,8 +124,8 @@ impl Server {
         Err(refuse("it does not rest"))
     }
 
-    /// Returns the visible screen as text, and the stream offset at which it looked so. `joined`:
-    /// wrapped lines are one, and blanks at their ends stay as far as they were printed.
+    /// Returns the visible screen as text, and the stream offset of that screen. With `joined`,
+    /// wrapped lines are joined, and trailing blanks are kept if they were printed.
     pub(crate) async fn screen(&self, pane: &Arc<PaneState>, joined: bool) -> Result<(String, u64)> {
         let options = CaptureOptions { join: joined, ..CaptureOptions::default() };
         let padded = joined && self.host.rules().is_some_and(|rules| rules.pads_joined_lines());
@@ -138,7 +139,8 @@ impl Server {
         let (text, offset) = match from_memory {
             Some(known) => known,
             None => match self.ask_screen(pane, || capture_command(pane.id(), &options)).await {
-                // Where the cursor stands was not asked: the line that ends there loses its blanks.
+                // The cursor's position was not requested, so the line that ends there loses its
+                // blanks.
                 Ok((text, offset)) if padded => (seed::without_padding(&text, 0, None, u32::MAX).into(), offset),
                 Ok(asked) => asked,
                 Err(error) => {
@@ -152,8 +154,8 @@ impl Server {
         Ok((String::from_utf8_lossy(&text).into_owned(), offset))
     }
 
-    /// Asks tmux for the visible rows, those that it wrapped as one. Returns also whether the first goes on
-    /// with a text that begins above the screen. Of a pane that has ended: its last screen.
+    /// Queries tmux for the visible rows, with wrapped rows joined. Returns also whether the first
+    /// row continues a line from above the screen. For an ended pane: its last screen.
     pub(crate) async fn joined_lines(&self, pane: &Arc<PaneState>) -> Result<(String, bool)> {
         self.engine.authorize(Tier::Read)?;
         let shown = CaptureOptions { join: true, ..CaptureOptions::default() };
@@ -164,21 +166,23 @@ impl Server {
         };
         let mut parts = parts.iter().map(|part| String::from_utf8_lossy(part).into_owned());
         let (text, longer) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        // A row above that does not go on is a line of its own. Without a history both are the same.
+        // A row above that does not continue adds a line of its own. Without a history both texts
+        // are equal.
         let starts_within_line = text != longer && text.lines().count() == longer.lines().count();
         Ok((text, starts_within_line))
     }
 
-    /// Asks tmux for a capture. Returns it with a stream offset that it shows for certain. It
-    /// changes nothing, so it is asked again over another connection when one is lost, but of the
-    /// pane's own server alone.
+    /// Queries tmux for a capture. Returns it with a stream offset that it certainly shows.
+    ///
+    /// The query changes nothing, so it is repeated over another connection if one is lost, but
+    /// only on the pane's own server.
     async fn ask_screen(&self, pane: &Arc<PaneState>, command: impl Fn() -> Command) -> Result<(Bytes, u64)> {
         let (parts, end) = self.ask_parts(pane, || vec![command()]).await?;
         Ok((parts.into_iter().next().unwrap_or_default(), end))
     }
 
-    /// Asks tmux what the pane shows. Returns a screen without history, the stream offset that it shows
-    /// for certain, and the lines of the history.
+    /// Queries tmux for the pane's screen. Returns the screen without history, the stream offset
+    /// that it certainly shows, and the number of lines in the history.
     pub(crate) async fn shown(&self, pane: &Arc<PaneState>) -> Result<(Screen, u64, u32)> {
         self.engine.authorize(Tier::Read)?;
         let rules = self.host.rules();
@@ -196,12 +200,12 @@ impl Server {
         for _ in 0..3 {
             server.connected().await?;
             let (sender, receiver) = oneshot::channel();
-            // Taken before tmux is asked: what the pane prints meanwhile may come ahead of the
-            // reply and not be shown in it. Reading on from here can show a line once more, never
-            // leave one out.
+            // Recorded before the query: output printed meanwhile may arrive before the reply
+            // without being shown in it. Reading on from this offset can repeat a line but never
+            // omits one.
             let end = pane.lock().ring().end();
             server.submit(Some(pane.id()), Request::Framed(commands()), move |answer| {
-                // The caller may have given up.
+                // The caller may have left.
                 let _ = sender.send(answer);
             });
             match receiver.await {
@@ -222,14 +226,14 @@ impl Server {
     }
 }
 
-/// Returns the screen's lines as they go on, without the blanks that tmux adds to them (N61).
+/// Returns the screen's joined lines without the blanks that tmux adds to them (N61).
 fn without_padding(screen: &Screen, options: &CaptureOptions) -> Vec<u8> {
     let (size, cursor) = (screen.size(), screen.cursor());
     let place = (u64::from(cursor.row), cursor.column);
     seed::without_padding(&screen.capture(options), u64::from(size.rows), Some(place), u32::from(size.columns))
 }
 
-/// Returns the capture from memory, where it is certain to be what tmux prints.
+/// Returns the capture from memory, if it certainly equals tmux's.
 fn from_memory(pane: &PaneState, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
     let locked = pane.lock();
     if locked.has_no_process() {
@@ -250,7 +254,7 @@ fn answer(pane: &PaneState, text: &[u8], source: CaptureSource, offset: u64) -> 
     }
 }
 
-/// Captures the last screen, with its history, of a pane that has ended.
+/// Captures the last screen of an ended pane, with its history.
 fn of_ended(pane: &PaneState, options: &CaptureOptions, error: Error) -> Result<CaptureAnswer> {
     let (text, offset) = {
         let locked = pane.lock();
@@ -294,7 +298,7 @@ fn options(request: &CaptureRequest) -> Result<CaptureOptions> {
     })
 }
 
-/// Parses a line as `-S` and `-E` take it: a number or `-`.
+/// Parses a line number in the form of `-S` and `-E`: a number or `-`.
 fn line(field: &str, value: Option<&str>) -> Result<Line> {
     match value {
         None => Ok(Line::Default),
@@ -307,7 +311,7 @@ fn line(field: &str, value: Option<&str>) -> Result<Line> {
     }
 }
 
-/// Returns where two captures differ first.
+/// Returns the first difference between two captures.
 fn compare(ours: &[u8], theirs: &[u8]) -> Verified {
     if ours == theirs {
         return Verified { same: true, line: None, model: None, tmux: None };

@@ -1,6 +1,7 @@
-//! Formats: what tmux itself says of its sessions, windows and panes, asked over the open connection.
+//! Formats: tmux's own values of its sessions, windows and panes.
 //!
-//! A format can run a program (`#(…)`), so it is not looking: it counts as input.
+//! A format can run a program (`#(…)`), so a request with one needs the permission for input, not
+//! only for reading.
 
 use muxtap_api::{FormatListQuery, ListQuery, Listed, Operation, PaneInfo, Result};
 use muxtap_base::nonce;
@@ -10,7 +11,7 @@ use muxtap_tmux::{Request, unreadable};
 use crate::{Server, spawn::create::tmux_error};
 
 impl Server {
-    /// Returns what `display-message -p` prints for a pane, line by line.
+    /// Returns the output of `display-message -p` for a pane, line by line.
     pub async fn format(&self, target: &str, format: &str) -> Result<Vec<String>> {
         let audit = self.engine.audit(Operation::Format, &self.host, target)?;
         let done = async {
@@ -27,13 +28,13 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Returns what `list-panes -a -F`, `list-windows -a -F` or `list-sessions -F` prints, without
-    /// muxtap's own and of what the targets name.
+    /// Returns the output of `list-panes -a -F`, `list-windows -a -F` or `list-sessions -F` for the
+    /// items that the targets name, without muxtap's own items.
     pub async fn format_list(&self, query: &FormatListQuery) -> Result<Vec<String>> {
         let targets = query.targets.as_deref().unwrap_or_default();
         let audit = self.engine.audit(Operation::Format, &self.host, targets)?;
         let done = async {
-            // The ids stand in front of each entry, behind a word that no name can hold.
+            // Each entry begins with its ids, between marks that no name can contain.
             let mark = nonce::hex64();
             let (command, ids) = match query.each {
                 Listed::Sessions => (Command::new("list-sessions"), "#{session_id}"),
@@ -45,12 +46,12 @@ impl Server {
                 Request::Framed(vec![command.clone().flag("-F").format(format)])
             };
             let answer = self.host.server().read(None, question).await?;
-            // tmux refuses no format.
+            // tmux rejects no format.
             let printed = lines(&answer.map_err(|_| unreadable(command.name()))?);
             if !printed.iter().any(|line| line.starts_with(mark.as_str())) {
                 return Err(unreadable(command.name()));
             }
-            // Known no later than the answer: what is made meanwhile is left out.
+            // The ids are read after the list: items created in between are left out.
             let mut wanted = self.listed_ids(query).await?;
             let mut taken = Vec::new();
             let mut is_wanted = false;
@@ -58,12 +59,13 @@ impl Server {
                 match line.strip_prefix(mark.as_str()).and_then(|rest| rest.split_once(mark.as_str())) {
                     Some((ids, text)) => {
                         let place = wanted.iter().position(|known| known == ids);
-                        // Each once: a window that is linked into two sessions has its panes once.
+                        // Each entry once: the panes of a window that is linked to two sessions are
+                        // listed once.
                         place.map(|place| wanted.swap_remove(place));
                         is_wanted = place.is_some();
                         taken.extend(is_wanted.then(|| text.to_owned()));
                     }
-                    // A value with a line end in it.
+                    // The rest of a value that contains a line end.
                     None => taken.extend(is_wanted.then_some(line)),
                 }
             }
@@ -73,7 +75,7 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Returns the ids that stand in front of the entries of a list.
+    /// Returns the ids that precede the entries of a list.
     async fn listed_ids(&self, query: &FormatListQuery) -> Result<Vec<String>> {
         let list = ListQuery { targets: query.targets.clone() };
         let scopes = self.scopes(&list.items()).await?;

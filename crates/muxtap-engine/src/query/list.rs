@@ -1,4 +1,4 @@
-//! Sessions, windows and panes as the faces list them. muxtap's own are left out.
+//! Lists of sessions, windows and panes for the interfaces, without muxtap's own.
 
 use std::collections::HashMap;
 
@@ -39,14 +39,14 @@ impl Server {
         Ok(sessions.collect())
     }
 
-    /// Returns one session; of a pane or window, the one it is in.
+    /// Returns one session. For a pane or window: the session that it is in.
     pub async fn session_info(&self, target: &str) -> Result<SessionInfo> {
         let id = self.session_id(target).await?;
         let session = self.sessions().await?.into_iter().find(|session| session.id == id);
         session.ok_or_else(|| Error::not_found(format!("session {target} has just ended")))
     }
 
-    /// Lists every window, once for each session that links it.
+    /// Lists every window, once for each session to which it is linked.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -76,9 +76,9 @@ impl Server {
         Ok(windows.collect())
     }
 
-    /// Lists every pane, then those that ended and are still readable. When the server has gone,
-    /// only these. A pane of the server that ran there before is marked as such, and shares nothing
-    /// but its id with a live pane.
+    /// Lists every pane, followed by ended panes that are still readable. If the server has ended,
+    /// lists only the latter. A pane of an earlier server on the socket is marked as such, and has
+    /// nothing but its id in common with a live pane.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -113,12 +113,13 @@ impl Server {
         Ok(panes)
     }
 
-    /// Returns what is known of the agents, without looking for more.
+    /// Returns the agents that are known now, without searching for more.
     pub fn known_agents(&self) -> Vec<AgentInfo> {
         self.host.known_agents()
     }
 
-    /// Names what runs in the panes whose command muxtap started: to tmux it is the wrapper's shell.
+    /// Sets the program's name in panes whose command muxtap started: tmux reports the wrapper's
+    /// shell.
     async fn name_wrapped_programs(&self, panes: &mut [PaneInfo]) {
         if !self.host.server().spec().is_local() {
             return;
@@ -136,12 +137,12 @@ impl Server {
 }
 
 impl Host {
-    /// Resolves when the model no longer has the pane. A caller that saw the pane listed waits here
-    /// for its end.
+    /// Waits until the model no longer has the pane. A caller that saw the pane in a list waits
+    /// here for its end.
     pub async fn until_unlisted(&self, id: PaneId) {
         let Some(shared) = self.shared() else { return };
         let mut events = shared.events.subscribe();
-        // Read after subscribing: a later change is an event.
+        // The topology is read after subscribing, so a later change is an event.
         while self.server().topology().pane(id).is_some() {
             if let Err(RecvError::Closed) = events.recv().await {
                 return;
@@ -149,7 +150,7 @@ impl Host {
         }
     }
 
-    /// Returns a pane's entry in the list, from the model as last read.
+    /// Returns a pane's entry in the list, from the last reading of the model.
     pub fn info_of(&self, id: PaneId) -> PaneInfo {
         self.listed_info(id).unwrap_or_else(|| {
             let mut info = PaneInfo::of(id);
@@ -158,7 +159,8 @@ impl Host {
         })
     }
 
-    /// Returns a pane's entry in the list, from the model as last read, if the pane is in it.
+    /// Returns a pane's entry in the list, from the last reading of the model, or `None` if the
+    /// model does not have it.
     pub(crate) fn listed_info(&self, id: PaneId) -> Option<PaneInfo> {
         // The model is not copied: this is called for each of a thousand panes when muxtap
         // attaches.
@@ -201,7 +203,7 @@ impl Host {
         info
     }
 
-    /// Adds what the stream of the pane with this id knows.
+    /// Adds the facts from the stream of the pane with this id.
     fn fill(&self, info: &mut PaneInfo, id: PaneId) {
         if let Some(pane) = self.pane(id) {
             fill(info, &pane);
@@ -209,7 +211,7 @@ impl Host {
     }
 }
 
-/// Adds what a pane's stream knows.
+/// Adds the facts from a pane's stream.
 fn fill(info: &mut PaneInfo, pane: &PaneState) {
     info.cursor = Some(pane.end_cursor());
     if let Some(exit) = pane.exit() {

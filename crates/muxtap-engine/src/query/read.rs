@@ -1,4 +1,4 @@
-//! Since-reads: what a pane printed since a cursor, from its ring.
+//! Reads of a pane's output since a cursor, from its ring.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,13 +13,13 @@ use crate::{Host, PaneState, Server, limits, pane::of_until, query::targets::Tar
 #[derive(Clone, Debug)]
 pub(crate) struct ReadSpec {
     pub(crate) since: Since,
-    /// Where it ends at the latest. `None`: at the stream's end.
+    /// Where the read ends at the latest; `None` for the stream's end.
     pub(crate) until: Option<Since>,
-    /// The form in which it will be shown, which decides where it may be cut.
+    /// The output format, which decides where the output may be cut.
     pub(crate) format: ReadFormat,
-    /// How many raw bytes at most.
+    /// The maximum number of raw bytes.
     pub(crate) most: u64,
-    /// How long to wait where there is nothing new.
+    /// How long to wait if there is nothing new.
     pub(crate) wait: Duration,
 }
 
@@ -37,23 +37,23 @@ impl Default for ReadSpec {
 
 /// The result of a read.
 pub(crate) struct ReadChunk {
-    /// The pane that was read; with a cursor of an earlier server, that server's.
+    /// The pane that was read. For a cursor of an earlier server, that server's pane.
     pub(crate) pane: Arc<PaneState>,
     pub(crate) chunk: Chunk,
     /// The gap before the chunk.
     pub(crate) gap: Option<Gap>,
-    /// How the process ended, where this is the last of its output.
+    /// How the process ended, if this is its last output.
     pub(crate) exit: Option<Exit>,
 }
 
-/// A chunk of output in the format that was asked for.
+/// A chunk of output in the requested format.
 pub(crate) struct FormattedChunk {
     pub(crate) data: Option<String>,
     pub(crate) text: Option<String>,
 }
 
 impl Server {
-    /// Reads what a pane printed since a cursor. With `wait_ms` and nothing new: waits for it.
+    /// Returns a pane's output since a cursor. With `wait_ms`, waits if nothing new was printed.
     pub async fn read(&self, target: &str, request: &ReadRequest) -> Result<ReadAnswer> {
         let (mut answer, chunk, pane) = self.read_unformatted(target, request).await?;
         tell_last_gap(&mut answer, &pane);
@@ -61,7 +61,7 @@ impl Server {
         Ok(ReadAnswer { text, data, ..answer })
     }
 
-    /// Reads as a request says. Returns the answer without its text, and the chunk.
+    /// Carries out a read request. Returns the answer without its text, and the chunk.
     async fn read_unformatted(
         &self,
         target: &str,
@@ -96,8 +96,8 @@ impl Server {
         Ok((answer, chunk, pane))
     }
 
-    /// Reads as [`Self::read`] does, and at most so many characters: whole lines, where one is not
-    /// longer than that. `more` says that the cursor stands before a rest.
+    /// Reads like [`Self::read`], but at most this many characters: whole lines, unless one is
+    /// longer than that. `more` means that the cursor precedes further output.
     pub async fn read_page(&self, target: &str, request: &ReadRequest, chars: usize) -> Result<ReadAnswer> {
         let (mut answer, chunk, pane) = self.read_unformatted(target, request).await?;
         let (bytes, begin) = (chunk.bytes.len(), chunk.start);
@@ -111,7 +111,8 @@ impl Server {
             _ => tokio::task::spawn_blocking(head).await.map_err(|_| no_text())?,
         };
         answer.text = Some(text);
-        // Never back to where it began: a line of more cells than are kept can be given only whole.
+        // The cursor never moves back to its start: a line of more cells than are kept can only be
+        // returned whole.
         if let Some(rest) = rest.filter(|rest| *rest > begin) {
             (answer.cursor, answer.more) = (pane.cursor(rest), true);
             (answer.exited, answer.exit_status, answer.exit_signal) = (false, None, None);
@@ -121,8 +122,8 @@ impl Server {
         Ok(answer)
     }
 
-    /// Reads what the pane that `find` returns has printed, as bytes. Waits for something new where
-    /// the specification says so.
+    /// Reads the output of the pane that `find` returns, as bytes. Waits for new output if the
+    /// specification says so.
     pub(crate) async fn read_chunk(
         &self,
         find: impl Future<Output = Result<Arc<PaneState>>>,
@@ -150,7 +151,7 @@ impl Server {
                 }
             };
             tokio::select! {
-                // When the time is over the read returns with nothing new.
+                // After this timeout, the read returns without output.
                 _ = tokio::time::timeout(wait, news) => {}
                 () = self.engine.stopping() => {}
             }
@@ -169,8 +170,8 @@ impl Server {
     }
 }
 
-/// Adds the end of a stream that is over, where all that is left of it is the gap at its end: nobody
-/// asks once more for an answer without output.
+/// Adds the end of an ended stream if only the gap at its end is left: callers send no further
+/// request for an answer without output.
 fn tell_last_gap(answer: &mut ReadAnswer, pane: &PaneState) {
     let locked = pane.lock();
     if answer.more
@@ -183,7 +184,7 @@ fn tell_last_gap(answer: &mut ReadAnswer, pane: &PaneState) {
     }
 }
 
-/// Resolves when a read from this offset gives something, or when the pane's process has ended.
+/// Waits until a read from this offset returns output, or the pane's process has ended.
 async fn until_more(pane: &PaneState, from: u64, most: u64, format: ReadFormat) {
     let mut changes = pane.changes();
     loop {
@@ -200,8 +201,8 @@ async fn until_more(pane: &PaneState, from: u64, most: u64, format: ReadFormat) 
     }
 }
 
-/// Returns the pane of an earlier server in which a cursor stands, when it has output left to read.
-/// With the next cursor the read goes over to the pane that has its id now, behind a gap.
+/// Returns the pane of an earlier server that a cursor belongs to, if it has output left to read.
+/// With the next cursor, the read continues in the pane that has this id now, after a gap.
 fn earlier_pane_with_output(host: &Host, target: &str, since: &Since) -> Option<Arc<PaneState>> {
     let Since::At(cursor) = since else { return None };
     if target.parse() != Ok(Target::Pane(cursor.pane)) {
@@ -210,11 +211,11 @@ fn earlier_pane_with_output(host: &Host, target: &str, since: &Since) -> Option<
     host.earlier_pane_of(cursor).filter(|pane| cursor.offset < pane.lock().ring().end())
 }
 
-/// Chunks above this size are converted on another thread, so that other tasks are not delayed.
+/// Chunks above this size are converted in another thread, to delay no other task.
 const AT_ONCE: usize = 64 * 1024;
 
 impl FormattedChunk {
-    /// Converts a chunk to the format that was asked for. Never called under a pane's lock.
+    /// Converts a chunk to the requested format. Never called under a pane's lock.
     pub(crate) fn of(chunk: &Chunk, format: ReadFormat) -> Self {
         match format {
             ReadFormat::Raw => {
@@ -249,8 +250,8 @@ mod tests {
 
     use crate::sync::check;
 
-    /// Every order in which output and a read that waits for it can meet. Loom finds a wake-up that
-    /// is lost: the reader would sleep for ever.
+    /// Every order in which output and a waiting read can meet. Loom finds a lost wake-up: the
+    /// reader would sleep forever.
     #[test]
     fn a_read_that_waits_is_woken_for_all_there_is() {
         check(3, || {

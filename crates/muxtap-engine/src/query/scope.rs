@@ -1,4 +1,4 @@
-//! Targets of many panes: all of a session or a window, and patterns with `*`.
+//! Targets that mean many panes: all of a session or a window, and patterns with `*`.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use super::targets::{Finder, Found, PanePart, SessionPart, Target, WindowPart};
 
 use crate::{PaneState, Server, limits};
 
-/// The names by which a pattern finds a session, a window or a pane.
+/// The names by which a pattern matches a session, a window or a pane.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
     /// The session's name.
     pub session: &'a str,
     /// The session's id.
     pub session_id: &'a str,
-    /// The window; none for a whole session, and where a pane's window is not known any more.
+    /// The window; `None` for a whole session, and for a pane whose window is no longer known.
     pub window: Option<WindowNames<'a>>,
-    /// The pane's id, and its index in the window; none for a whole session or window.
+    /// The pane's id, and its index in the window; `None` for a whole session or window.
     pub pane: Option<(PaneId, u32)>,
 }
 
@@ -74,25 +74,25 @@ impl<'a> From<&'a AgentInfo> for Names<'a> {
     }
 }
 
-/// The targets of a list or a subscription. Without any, everything is meant.
+/// The targets of a list or a subscription; an empty list means everything.
 #[derive(Clone, Debug, Default)]
 pub struct Scopes(Vec<Scope>);
 
 impl Scopes {
-    /// Returns whether a pane, a window, a session or an agent is meant.
+    /// Returns whether the targets include a pane, a window, a session or an agent.
     pub fn include<'a>(&self, named: impl Into<Names<'a>>) -> bool {
         let named = named.into();
         self.0.is_empty() || self.0.iter().any(|scope| scope.matches(named))
     }
 
-    /// Returns each, in the order of the targets.
+    /// Iterates over the targets in their order.
     pub(crate) fn each(&self) -> std::slice::Iter<'_, Scope> {
         self.0.iter()
     }
 }
 
-/// One pane, all panes of a window or a session, or those that a pattern fits: a target, parsed once
-/// for many panes. It fits those that come later too.
+/// A target parsed once for many panes: one pane, all panes of a window or a session, or those that
+/// match a pattern. It also includes panes created later.
 #[derive(Clone, Debug)]
 pub(crate) enum Scope {
     /// One pane.
@@ -103,14 +103,14 @@ pub(crate) enum Scope {
     Named {
         /// The session's name or id.
         session: String,
-        /// The window's name, index or id. `None`: any.
+        /// The window's name, index or id; `None` for any.
         window: Option<String>,
-        /// The pane's index. `None`: any.
+        /// The pane's index; `None` for any.
         pane: Option<u32>,
     },
-    /// A pattern, in which `*` stands for any run of characters.
+    /// A pattern, in which `*` matches any run of characters.
     Pattern {
-        /// The session that is meant.
+        /// The sessions of the pattern.
         session: SessionScope,
         /// The window, or `window.pane`.
         window: Glob,
@@ -120,18 +120,18 @@ pub(crate) enum Scope {
 /// The sessions of a pattern.
 #[derive(Clone, Debug)]
 pub(crate) enum SessionScope {
-    /// All whose names fit.
+    /// All sessions whose names match.
     Named(Glob),
-    /// The caller's own.
+    /// The caller's own session.
     One(SessionId),
 }
 
-/// Returns whether a target may name many panes, and panes to come.
+/// Returns whether a target may mean many panes, including future ones.
 pub fn is_pattern(target: &str) -> bool {
     target.contains('*')
 }
 
-/// Refuses more targets than a request takes, and longer ones.
+/// Rejects more targets than a request may have, and longer ones.
 fn check_targets(panes: &[String]) -> Result<()> {
     if panes.len() > limits::SUBSCRIPTION_TARGETS {
         let (given, most) = (panes.len(), limits::SUBSCRIPTION_TARGETS);
@@ -145,8 +145,8 @@ fn check_targets(panes: &[String]) -> Result<()> {
 }
 
 impl Scope {
-    /// Returns whether a pane, a window or a session is meant. A whole window or session is not named
-    /// by one of its panes.
+    /// Returns whether a target includes a pane, a window or a session. A target of one pane does
+    /// not include its whole window or session.
     fn matches(&self, named: Names<'_>) -> bool {
         match self {
             Self::Pane(id) => named.pane.is_some_and(|(pane, _)| pane == *id),
@@ -181,7 +181,8 @@ impl Scope {
         }
     }
 
-    /// Reads what means the same for every caller. `None`: it depends on where the caller is.
+    /// Parses a target that means the same for every caller; `None` if its meaning depends on the
+    /// caller's place.
     fn absolute(text: &str) -> Result<Option<Self>> {
         if is_pattern(text) {
             let (session, window) = text.split_once(':').unwrap_or((text, "*"));
@@ -214,10 +215,10 @@ impl Scope {
 }
 
 impl Server {
-    /// Reads the targets of a list or a subscription for this caller. tmux is asked only where one
-    /// of them counts from where the caller is, or is a name that may be a window's.
+    /// Resolves the targets of a list or a subscription for this caller. tmux is queried only if a
+    /// target is relative to the caller's place, or is a name that may be a window's.
     ///
-    /// Errors: `INVALID_TARGET`, `AMBIGUOUS_TARGET`; `NOT_FOUND` for a place that is not there;
+    /// Errors: `INVALID_TARGET`, `AMBIGUOUS_TARGET`; `NOT_FOUND` for a place that does not exist;
     /// `RESOURCE_LIMIT` for too many targets.
     pub async fn scopes(&self, targets: &[String]) -> Result<Scopes> {
         check_targets(targets)?;
@@ -231,19 +232,19 @@ impl Server {
         Ok(Scopes(scopes))
     }
 
-    /// Reads the targets of a list of sessions as [`Self::scopes`] does. Nothing but a session is meant there, so a
-    /// number is the name of one.
+    /// Resolves the targets of a list of sessions, like [`Self::scopes`]. Such a target can only
+    /// mean a session, so a number is a session's name.
     pub async fn session_scopes(&self, targets: &[String]) -> Result<Scopes> {
         let named = |target: &String| if crate::is_number(target) { format!("{target}:") } else { target.clone() };
         self.scopes(&targets.iter().map(named).collect::<Vec<_>>()).await
     }
 
-    /// Reads one target from where the caller is.
+    /// Resolves one target from the caller's place.
     async fn scope(&self, text: &str) -> Result<Scope> {
         let named = |session: &str| Scope::Named { session: session.to_owned(), window: None, pane: None };
         let topology = match self.host.server().fresh().await {
             Ok(topology) => topology.without_hubs(),
-            // A name may be that of a session to come.
+            // The name may belong to a future session.
             Err(error) => match text.parse()? {
                 Target::Name(name) if !is_pattern(text) => return Ok(named(&name)),
                 _ => return Err(error),
@@ -277,10 +278,10 @@ impl Server {
         }
     }
 
-    /// Returns the panes that a pattern fits now, each followed. `dead`: those that tmux keeps though
-    /// their processes have ended, too.
+    /// Returns the panes that match a pattern now, each followed. With `dead`, includes panes that
+    /// tmux keeps after their processes have ended.
     ///
-    /// Errors: `NOT_FOUND` where it fits none; those of a target.
+    /// Errors: `NOT_FOUND` if no pane matches; the errors of a target.
     pub(crate) async fn fitting(&self, pattern: &str, dead: bool) -> Result<Vec<Arc<PaneState>>> {
         let scopes = self.scopes(&[pattern.to_owned()]).await?;
         let listed = self.panes().await?;
@@ -292,7 +293,7 @@ impl Server {
             }
             match self.resolve_seen(&info.id.to_string()).await {
                 Ok(pane) => panes.push(pane),
-                // A pane that has ended meanwhile.
+                // The pane has ended meanwhile.
                 Err(error) if error.code == ErrorCode::NotFound => {}
                 Err(error) => return Err(error),
             }

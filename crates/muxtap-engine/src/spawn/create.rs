@@ -1,9 +1,9 @@
 //! Creating sessions, windows and panes without losing a byte of their programs' output.
 //!
-//! A program that prints and ends at once would be gone before it is followed. So a pane for a
-//! command begins with a placeholder. When the pane is followed, the command takes the
-//! placeholder's place (`respawn-pane`), in a wrapper that holds the pane until all output has
-//! arrived ([`managed`]).
+//! A program that prints and ends at once would be gone before muxtap follows its pane. Therefore a
+//! pane for a command begins with a placeholder. Once the pane is followed, the command replaces
+//! the placeholder (`respawn-pane`), in a wrapper that holds the pane until all output has arrived
+//! ([`managed`]).
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -24,20 +24,20 @@ use crate::{
     spawn::managed,
 };
 
-/// The placeholder: a command that a pane runs until its own takes its place.
+/// The placeholder: a program that runs in a new pane until the command replaces it.
 const PLACEHOLDER: &str = "exec cat >/dev/null";
 /// The format in which tmux prints what it created.
 const MADE: &str = "#{session_id}|#{window_id}|#{pane_id}|#{session_name}";
 /// The flags of a new session's width and height.
 const SIZE: [&str; 2] = ["-x", "-y"];
 impl Server {
-    /// Creates a session. Where no tmux server runs, one is started for the caller.
+    /// Creates a session. If no tmux server runs, one is started for the caller.
     pub async fn create_session(&self, request: &NewSessionRequest) -> Result<CreatedAnswer> {
         self.make_session(request, ExitPolicy::Managed).await
     }
 
-    /// Creates a session whose shell ends as one that tmux made: whether muxtap still runs then or
-    /// was killed, nothing of it remains.
+    /// Creates a session whose shell ends like one in a session that tmux created: nothing of it
+    /// remains, whether muxtap still runs or was killed.
     pub async fn create_unmanaged_session(&self, request: &NewSessionRequest) -> Result<CreatedAnswer> {
         self.make_session(request, ExitPolicy::Tmux).await
     }
@@ -51,16 +51,17 @@ impl Server {
             return Ok(existing);
         }
         match self.make_new_session(request, policy).await {
-            // Somebody was faster.
+            // Another client created the session first.
             Err(error) if error.code == ErrorCode::Conflict => self.existing_session(name).await?.ok_or(error),
             made => made,
         }
     }
 
-    /// Returns the active pane of a session with exactly this name, as if it had just been made.
+    /// Returns the active pane of the session with exactly this name, as if it had just been
+    /// created.
     async fn existing_session(&self, name: &str) -> Result<Option<CreatedAnswer>> {
         self.engine.authorize(Tier::Create)?;
-        // Where no server runs there is no session.
+        // Without a server there is no session.
         let Ok(sessions) = self.sessions().await else { return Ok(None) };
         if !sessions.iter().any(|session| session.name == name) {
             return Ok(None);
@@ -81,7 +82,7 @@ impl Server {
         let command = async {
             let cwd = request.spawn.cwd.as_ref().or(request.spawn.caller_cwd.as_ref()).map(PathBuf::from);
             let start = StartServer { env: request.spawn.caller_env.clone(), cwd };
-            // A server that is started says it with its first session.
+            // For a server that is started, the creation of its first session reports this.
             if self.host.server().connected().await.is_ok() {
                 self.keeps_sessions().await?;
             }
@@ -108,14 +109,15 @@ impl Server {
         self.make_audited(Operation::NewSession, name, &request.spawn, policy, command).await
     }
 
-    /// Refuses to make a session on a server that would destroy it before anything is done in it: without a client
-    /// it ends when any client leaves (`server_check_unattached`), that which made it included.
+    /// Rejects creation of a session on a server that would destroy the session at once: with
+    /// `destroy-unattached`, a session without a client ends when any client leaves
+    /// (`server_check_unattached`), including the client that created it.
     async fn keeps_sessions(&self) -> Result<()> {
         let question = Command::new("show-options").flag("-g").flag("-v").arg("destroy-unattached");
         keeps_sessions(&self.printed(question).await?)
     }
 
-    /// Returns the variables that the server takes from a caller into a new session.
+    /// Returns the variables that the server copies from a client into a new session.
     pub(super) async fn updated_variables(&self) -> Updated {
         let question = Command::new("show-options").flag("-g").flag("-v").arg("update-environment");
         if !matches!(self.host.server().state(), LinkState::Connected(_)) {
@@ -167,7 +169,7 @@ impl Server {
         self.make_audited(Operation::SplitWindow, &request.pane, &request.spawn, ExitPolicy::Managed, command).await
     }
 
-    /// Runs `command` when the request was checked, and records what came of it.
+    /// Runs `command` after the request was checked, and records the outcome in the audit log.
     async fn make_audited(
         &self,
         operation: Operation,
@@ -192,14 +194,14 @@ impl Server {
         audit.finish(made)
     }
 
-    /// Runs the steps of a creation. A caller that goes away in the middle must not leave a
-    /// placeholder behind, so they run to the end in a task, unless the engine stops.
+    /// Runs the steps of a creation. They run to the end in a task, unless the engine stops: a
+    /// caller that leaves halfway must not leave a placeholder behind.
     async fn make(&self, creation: Creation, spawn: &SpawnRequest, policy: ExitPolicy) -> Result<CreatedAnswer> {
         let (server, spawn) = (self.clone(), spawn.clone());
         let task = self.engine.shared.tasks.spawn(async move {
             tokio::select! {
                 made = server.make_steps(creation, &spawn, policy) => made,
-                // Nobody knows how far it came.
+                // How far the creation came is unknown.
                 () = server.engine.stopping() => {
                     Err(Error::unavailable("muxtap is stopping").with_details(serde_json::json!({ "sent": true })))
                 }
@@ -241,7 +243,8 @@ impl Server {
         };
         let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux told no pane"))?;
         if size != [None; 2] && identity.is_some_and(|identity| identity.version.sizes_sessions_by_client()) {
-            // The pane's command has not begun. Should tmux refuse, the session is there all the same.
+            // The pane's command has not begun. If tmux rejects the resize, the session exists all
+            // the same.
             let _ = link.write(None, Request::Plain(resize(window, size))).await?;
         }
         let cursor = match self.follow_and_start(id, spawn, policy).await {
@@ -264,7 +267,7 @@ impl Server {
         })
     }
 
-    /// Follows a new pane, and starts its command. Returns the cursor of its first byte.
+    /// Follows a new pane and starts its command. Returns the cursor of its first byte.
     async fn follow_and_start(
         &self,
         id: PaneId,
@@ -284,7 +287,7 @@ impl Server {
         Ok(cursor)
     }
 
-    /// Replaces the placeholder with the command.
+    /// Replaces the placeholder by the command.
     async fn start_command(&self, pane: &Arc<PaneState>, spawn: &SpawnRequest) -> Result<(), PartialCreate> {
         let host = &self.host;
         let order = async |line| {
@@ -294,7 +297,7 @@ impl Server {
         let (on_exit, before) = if spawn.keep {
             (OnExit::Keep, None)
         } else {
-            // A hook may have set some.
+            // A hook may have set options.
             let before = PaneOptions::read(&host.server_of(pane), pane.id()).await;
             (OnExit::Restore, Some(before.map_err(PartialCreate::NotStarted)?))
         };
@@ -312,40 +315,40 @@ impl Server {
         pane.set_managed(managed);
         let begun = host.server_of(pane).begin(pane.id(), commands).await;
         begun.map_err(PartialCreate::classify)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))?;
-        // The new process is watched from here on. The command runs whether or not that can be
-        // known.
+        // Lets muxtap watch the new process from now on. The command runs whether or not this
+        // succeeds.
         let _ = host.server().fresh().await;
         Ok(())
     }
 }
 
-/// Returns whether something may have been made, or done, though this is the answer.
+/// Returns whether something may have been created or done despite this error.
 pub fn perhaps_made(error: &Error) -> bool {
     let is_sent = error.details.as_ref().and_then(|details| details.get("sent")?.as_bool()) == Some(true);
-    // A pane that is to be closed again may stay all the same, where tmux is silent.
+    // A pane that muxtap tries to close again may remain if tmux does not respond.
     made_pane(error).is_some()
         || is_sent
         || matches!(error.code, ErrorCode::InternalError | ErrorCode::InconsistentState)
 }
 
-/// Returns the pane that was made though this is the answer, where it is known.
+/// Returns the pane that was created despite this error, if it is known.
 pub fn made_pane(error: &Error) -> Option<String> {
     error.details.as_ref()?.get("pane")?.as_str().map(str::to_owned)
 }
 
-/// Returns the place of a new window: an index of a session, or its first free one.
+/// Returns the target of a new window: an index in a session, or the first free one.
 fn window_place(session: SessionId, index: Option<u32>) -> String {
     format!("{session}:{}", index.map(|index| index.to_string()).unwrap_or_default())
 }
 
-/// A command that makes a pane.
+/// A command that creates a pane.
 struct Creation {
     command: Command,
     /// Where the command is sent.
     link: ServerLink,
-    /// Columns and rows of a new session, where they were given.
+    /// The columns and rows of a new session, if given.
     size: [Option<u16>; 2],
-    /// How a server is started for it, where none runs.
+    /// How to start a server for the pane if none runs.
     start: Option<StartServer>,
 }
 
@@ -357,19 +360,19 @@ fn with_size(command: Command, size: [Option<u16>; 2]) -> Command {
     })
 }
 
-/// Returns the commands that give a window this size and leave it to tmux again, as `new-session`
-/// with a size does (N64). `resize-window` alone fixes the size (N20).
+/// Returns the commands that resize a window and leave its size to tmux again, like `new-session`
+/// with a size (N64). `resize-window` alone fixes the size (N20).
 fn resize(window: &str, size: [Option<u16>; 2]) -> CommandLine {
     let resize = with_size(Command::new("resize-window").opt("-t", window), size);
     let set = Command::new("set-option").flag("-w").flag("-u").opt("-t", window).arg("window-size");
     CommandLine::of([resize, set])
 }
 
-/// Why a pane that was created is not as requested.
+/// Why a created pane is not as requested.
 enum PartialCreate {
     /// The command was not started and will not be.
     NotStarted(Error),
-    /// Whether the command was started is not known.
+    /// Whether the command was started is unknown.
     Unknown(Error),
 }
 
@@ -380,17 +383,17 @@ impl PartialCreate {
         if sent == Some(true) { Self::Unknown(error) } else { Self::NotStarted(error) }
     }
 
-    /// Returns the error for the caller. Closes a placeholder in which nothing will be started.
+    /// Returns the error for the caller. Closes a placeholder whose command will not be started.
     fn error(self, host: &Arc<Host>, made_by: Option<u64>, pane: PaneId, window: &str, spawn: &SpawnRequest) -> Error {
         let is_placeholder = spawn.command.is_some();
         if is_placeholder && let (Some(made_by), Self::NotStarted(_)) = (made_by, &self) {
-            // Another server has other panes of these ids.
+            // In another server these ids mean other panes.
             managed::close_ended(&host.server().only(made_by), pane);
         }
         self.of_pane(pane, window, is_placeholder)
     }
 
-    /// Returns the error, with the fact that the pane was created.
+    /// Returns the error, extended by the fact that the pane was created.
     fn of_pane(self, pane: PaneId, window: &str, is_placeholder: bool) -> Error {
         let (mut error, state) = match self {
             Self::NotStarted(error) if is_placeholder => {
@@ -401,7 +404,7 @@ impl PartialCreate {
             Self::Unknown(error) => (error, "whether it stays at its end as asked is not known"),
         };
         error.message = format!("pane {pane} was made; {state}: {}", error.message);
-        // The last step's `sent` is not true of the whole.
+        // The last step's `sent` does not apply to the whole creation.
         error.with_details(serde_json::json!({ "pane": pane.to_string(), "window": window }))
     }
 }
@@ -409,7 +412,7 @@ impl PartialCreate {
 /// How a new pane's end is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExitPolicy {
-    /// By muxtap: not a byte is lost, and the pane is kept as requested, else as the user's options
+    /// By muxtap: no byte is lost, and the pane is kept as requested, or else as the user's options
     /// say.
     Managed,
     /// By tmux, as if muxtap had not created the pane.
@@ -425,8 +428,8 @@ pub(crate) fn with_place(command: Command, spawn: &SpawnRequest) -> Command {
     spawn.env.iter().fold(command, |command, (name, value)| command.opt("-e", format!("{name}={value}")))
 }
 
-/// Adds a pane's program to a command: one word is a shell command line, several are a program and
-/// its arguments, as for tmux.
+/// Adds a pane's program to a command. As in tmux, one word is a shell command line, several are a
+/// program and its arguments.
 pub(crate) fn with_program(command: Command, words: &[String]) -> Command {
     words.iter().fold(command.end_of_flags(), Command::arg)
 }

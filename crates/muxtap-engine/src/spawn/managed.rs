@@ -1,12 +1,12 @@
-//! Panes in which muxtap started something: what to do at the end of their process, and the exit
+//! Panes in which muxtap started a program: their handling after the process ends, and the exit
 //! wrapper that holds a pane until all output has arrived.
 //!
-//! tmux drops what a program printed just before its end, from its own grid too (F9, N10). So a
-//! command that muxtap starts is not the pane's process: a line of shell, its exit wrapper, *holds*
-//! the pane until all output has arrived. When the command has ended the wrapper prints a mark with
-//! the exit status. The mark stands in the stream behind the last byte of output, so a reader of
-//! the mark has read everything. Then the pane is closed, or the wrapper is released: the pane dies
-//! and stays, as requested or as the user's `remain-on-exit` says.
+//! tmux drops output that a program printed just before its end, from its own grid too (F9, N10).
+//! Therefore a command that muxtap starts is not the pane's process: a line of shell, its exit
+//! wrapper, *holds* the pane until all output has arrived. When the command has ended, the wrapper
+//! prints a mark with the exit status. The mark follows the last byte of output in the stream, so a
+//! reader of the mark has read everything. Then the pane is closed, or the wrapper is released: the
+//! pane dies and stays, as requested or as the user's `remain-on-exit` says.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,23 +22,23 @@ use crate::{
     pane::managed::{Launch, ManagedPane, OnExit, PaneOptions},
 };
 
-/// Runs `$2…` and holds the pane until everything arrived, which a signal or the end of the pane
-/// says; a few seconds at most, in case muxtap has gone. `$1` is the mark's nonce. The wrapper's
-/// own complaints about a child that was killed are not the command's output.
+/// Runs `$2…` and holds the pane until all output has arrived, which a signal or the end of the
+/// pane indicates, for a few seconds at most, in case muxtap has stopped. `$1` is the mark's nonce.
+/// The wrapper's own messages about a killed child are kept out of the command's output.
 const WRAPPER: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"$@\" 2>&3 3>&-; s=$?; \
                     trap \"exit $s\" USR1; printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; sleep 5 & wait; exit \"$s\"";
-/// The wrapper for a command line: the pane's shell runs it, as tmux would have it.
+/// The wrapper for a command line: the pane's shell runs it, as with tmux.
 const WRAPPER_LINE: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"${SHELL:-/bin/sh}\" -c \"$1\" 2>&3 \
                          3>&-; s=$?; trap \"exit $s\" USR1; printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; sleep 5 & \
                          wait; exit \"$s\"";
-/// The wrapper's `$0`, by which it is recognised.
+/// The wrapper's `$0`, by which muxtap recognizes it.
 const WRAPPER_NAME: &str = "muxtap-hold";
-/// The longest that a wrapper holds its pane after its command has ended, with the time that the
-/// pane takes to end.
+/// The longest time that a wrapper holds its pane after its command has ended, including the time
+/// that the pane takes to end.
 pub(crate) const HELD_LONGEST: Duration = Duration::from_secs(6);
 
 impl Launch {
-    /// Returns the words that tmux runs in place of the command: the command in its exit wrapper.
+    /// Returns the words that tmux runs instead of the command: the command in its exit wrapper.
     pub(crate) fn wrapped(&self, nonce: &str) -> Vec<String> {
         let wrapper = if self.command.len() == 1 { WRAPPER_LINE } else { WRAPPER };
         let wrapped = ["sh", "-c", wrapper, WRAPPER_NAME, nonce].map(str::to_owned);
@@ -46,8 +46,7 @@ impl Launch {
     }
 }
 
-/// Returns the wrapper's nonce from a pane's start command, if that is a wrapper: an earlier muxtap
-/// has made it.
+/// Returns the nonce in a pane's start command, if that is the wrapper of an earlier muxtap.
 pub(crate) fn wrapper_nonce(start_command: &str) -> Option<String> {
     let (_, rest) = start_command.split_once(&format!(" {WRAPPER_NAME} "))?;
     let nonce = rest.split(' ').next()?;
@@ -80,7 +79,7 @@ impl PaneOptions {
             let show = Command::new("show-options").flag("-p").flag("-q").flag("-v").opt("-t", pane.to_string());
             let answer = server.read(Some(pane), || Request::Framed(vec![show.clone().arg(name)])).await?;
             let body = answer.ok().and_then(|parts| parts.first().cloned()).unwrap_or_default();
-            // An option that is set to nothing is an empty line, one that is not set is no line.
+            // An option set to an empty value prints an empty line, an unset option prints no line.
             let value = body.strip_suffix(b"\n").map(|value| String::from_utf8_lossy(value).into_owned());
             Ok::<_, Error>(value)
         };
@@ -109,7 +108,7 @@ impl ManagedPane {
 }
 
 impl Host {
-    /// Leaves the panes in which muxtap started something to tmux.
+    /// Leaves the panes in which muxtap started a program to tmux.
     pub(crate) async fn release_panes(&self) {
         if !matches!(self.server().state(), LinkState::Connected(_)) {
             return;
@@ -117,11 +116,11 @@ impl Host {
         for pane in self.panes() {
             let release = pane.managed().map(|managed| managed.release(pane.id())).unwrap_or_default();
             if !release.is_empty() {
-                // A pane that has gone meanwhile needs no release.
+                // A pane that no longer exists needs no release.
                 let released =
                     self.server_of(&pane).write(Some(pane.id()), Request::Plain(CommandLine::of(release))).await;
                 if released.is_err() {
-                    // A server that does not reply cannot be asked for the other panes either.
+                    // A server that does not reply would not release the other panes either.
                     return;
                 }
             }
@@ -129,8 +128,8 @@ impl Host {
     }
 }
 
-/// Releases the wrapper of a command that has ended: the pane is closed, or dies with the command's
-/// status. Its screen is stored first.
+/// Releases the wrapper of a command that has ended, after storing the pane's screen. The pane is
+/// closed, or dies with the command's status.
 pub(crate) fn release_wrapper(host: &Arc<Host>, pane: &Arc<PaneState>, exit: Exit) {
     match pane.managed().map(|managed| managed.on_exit) {
         Some(OnExit::Restore) => leave_to_tmux(host, pane, exit, true),
@@ -145,7 +144,7 @@ pub(crate) fn process_ended(host: &Arc<Host>, pane: &Arc<PaneState>, exit: Exit)
     }
 }
 
-/// Restores a pane's original options, and does what tmux would have done by them.
+/// Restores a pane's original options, and handles the pane as tmux would have by them.
 fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<PaneState>, exit: Exit, wrapped: bool) {
     let taken = pane.take_original_options();
     let before = taken.clone().unwrap_or_default();
@@ -175,8 +174,8 @@ fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<PaneState>, exit: Exit, wrapped: b
     host.server_of(pane).submit(Some(pane.id()), Request::Plain(CommandLine::of(commands)), then);
 }
 
-/// Stores the screen of a pane whose command has ended. Then releases its wrapper, if the pane is
-/// to die and not to be closed.
+/// Stores the screen of a pane whose command has ended. Then releases its wrapper, unless the pane
+/// is to be closed.
 fn keep_screen(host: &Arc<Host>, pane: &Arc<PaneState>, release: bool) {
     let (server, rules, of) = (host.server_of(pane), host.rules(), Arc::downgrade(host));
     let at = pane.clone();
@@ -186,8 +185,7 @@ fn keep_screen(host: &Arc<Host>, pane: &Arc<PaneState>, release: bool) {
         if let Some(seed) = answer.ok().and_then(std::result::Result::ok).and_then(|parts| Seed::parse(&parts)) {
             let memory = at.keep_screen(&seed, rules);
             of.upgrade().inspect(|host| host.charge(memory));
-            // tmux reports which process it is; the pid that was listed last may be the
-            // placeholder's.
+            // Uses the pid in tmux's reply: the pid that was listed last may be the placeholder's.
             if release
                 && !seed.dead
                 && let Some(pid) = i32::try_from(seed.pid).ok().and_then(rustix::process::Pid::from_raw)
@@ -199,7 +197,7 @@ fn keep_screen(host: &Arc<Host>, pane: &Arc<PaneState>, release: bool) {
     server.submit(Some(pane.id()), Request::Framed(Seed::question(pane.id(), rules)), look);
 }
 
-/// Closes a pane whose process has ended, or in which nothing was started.
+/// Closes a pane whose process has ended, or in which no command was started.
 pub(crate) fn close_ended(server: &ServerLink, pane: PaneId) {
     let kill = Command::new("kill-pane").opt("-t", pane.to_string());
     server.change_at_last(Some(pane), Request::Plain(CommandLine::of([kill])));

@@ -19,17 +19,17 @@ use crate::{
 
 /// The program of a respawn, and how its pane is managed.
 struct RespawnPlan {
-    /// The words that tmux runs; `None`: what it ran there before.
+    /// The words that tmux runs; `None` for the pane's previous ones.
     words: Option<Vec<String>>,
     /// The directory and environment.
     place: SpawnRequest,
-    /// The new state of the managed pane; `None`: the pane is left to tmux.
+    /// The new state of the managed pane; `None` leaves the pane to tmux.
     managed: Option<ManagedPane>,
 }
 
 impl Server {
     /// Respawns a pane. All steps run to the end in a task, unless the engine stops: a caller that
-    /// goes away must not leave a pane paused.
+    /// leaves must not leave a pane paused.
     pub(crate) async fn respawn(&self, pane: &Arc<PaneState>, request: &RespawnRequest) -> Result<()> {
         let host = &self.host;
         check_spawn(&request.spawn)?;
@@ -48,13 +48,13 @@ async fn respawn_steps(host: &Arc<Host>, pane: &Arc<PaneState>, request: &Respaw
     let server = &host.server_of(pane);
     server.connected().await?;
     if pane.exit().is_some() {
-        // A command's end is reported when all of its output is here; its wrapper is released a
+        // A command's end is reported once all of its output has arrived; its wrapper is released a
         // moment later.
         server.ended(pane.id(), HELD_LONGEST).await;
     }
     let topology = server.fresh().await?;
     if !request.kill && topology.pane(pane.id()).is_some_and(|row| !row.dead && row.pid != 0) {
-        // tmux would refuse as well, but only once the pane was paused, which drops output.
+        // tmux would reject this too, but only after the pane was paused, which drops output.
         let message = format!("pane {} is still active: its process runs; -k (`kill`) ends it first", pane.id());
         return Err(Error::new(ErrorCode::Conflict, message));
     }
@@ -73,13 +73,13 @@ async fn respawn_steps(host: &Arc<Host>, pane: &Arc<PaneState>, request: &Respaw
     }
     let nonce = managed.as_ref().and_then(|managed| Some(managed.wrapper.as_ref()?.nonce.clone()));
     if let Some(nonce) = &nonce {
-        // The mark may stand ahead of the reply (N27).
+        // The mark may arrive before the reply (N27).
         pane.register_nonce(nonce);
     }
     let (of, on) = (Arc::downgrade(host), pane.clone());
     let done = move |is_done: bool| {
         if is_done {
-            // The reply stands behind everything that the previous program printed.
+            // The reply follows all output of the previous program.
             on.mark_started(on.end_offset());
         }
         match (is_done, managed, nonce) {
@@ -95,18 +95,18 @@ async fn respawn_steps(host: &Arc<Host>, pane: &Arc<PaneState>, request: &Respaw
     };
     let answer = server.respawn(pane.id(), commands, done).await?;
     answer.map_err(|message| tmux_error(&message))?;
-    // The new process is watched from here on. The program runs whether or not that can be known.
+    // Lets muxtap watch the new process from now on. The program runs whether or not this succeeds.
     let _ = server.fresh().await;
     Ok(())
 }
 
-/// Decides what to start, and how the pane is managed then.
+/// Decides what to start, and how the pane is managed afterwards.
 async fn plan(host: &Arc<Host>, pane: &Arc<PaneState>, request: &RespawnRequest) -> Result<RespawnPlan> {
     let (server, spawn, known) = (&host.server_of(pane), &request.spawn, pane.managed());
     let again = || Some(known.as_ref()?.launch.as_ref()?.with_changes(spawn));
     let launch = Launch::of(spawn).or_else(again);
-    // Without a command tmux runs again the line that it ran before. That may be the exit wrapper
-    // of an earlier muxtap.
+    // Without a command, tmux runs its previous line again, which may be the exit wrapper of an
+    // earlier muxtap.
     let earlier = if launch.is_none() && known.is_none() { earlier_nonce(host, pane).await? } else { None };
     if launch.is_none() && known.is_none() && earlier.is_none() && !spawn.keep {
         return Ok(RespawnPlan { words: None, place: spawn.clone(), managed: None });
@@ -121,7 +121,7 @@ async fn plan(host: &Arc<Host>, pane: &Arc<PaneState>, request: &RespawnRequest)
         Some(known) => known.on_exit,
         None => OnExit::Restore,
     };
-    // The line that tmux runs again has the same nonce.
+    // The repeated line has the same nonce.
     let same = || earlier.or_else(|| Some(known.as_ref()?.wrapper.as_ref()?.nonce.clone()));
     let wrapper = launch.as_ref().map(|_| nonce::hex64()).or_else(same);
     let words = launch.as_ref().zip(wrapper.as_ref()).map(|(launch, nonce)| launch.wrapped(nonce));

@@ -1,9 +1,9 @@
-//! Sessions and windows as plain `tmux` makes them: by one call of tmux in the caller's
+//! Sessions and windows as plain `tmux` creates them: by one call of tmux in the caller's
 //! environment, with the command itself as the pane's process.
 //!
-//! [`Engine::new_session`] runs the command in an exit wrapper so that none of its output is lost.
-//! A program that a person goes on using wants nothing between itself and tmux, and the environment
-//! and directory of its caller.
+//! [`Server::create_session`] runs the command in an exit wrapper, so none of its output is lost. A
+//! program that a person continues to use needs instead no process between itself and tmux, and the
+//! environment and directory of its caller.
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
@@ -16,9 +16,9 @@ use crate::{
     spawn::create::{literal, tmux_error},
 };
 
-/// The kind of thing to create.
+/// The kind of item to create.
 pub enum UnmanagedPlace {
-    /// `new-session -d`; where no server runs this starts one.
+    /// `new-session -d`, which starts a server if none runs.
     Session,
     /// `new-window -d` at the end of this session.
     Window(SessionId),
@@ -26,24 +26,26 @@ pub enum UnmanagedPlace {
 
 /// A session or window to create, and its command.
 pub struct UnmanagedSpawn<'a> {
-    /// A session or a window.
+    /// Whether to create a session or a window.
     pub place: UnmanagedPlace,
     /// The name of the session or window.
     pub name: &'a str,
-    /// The directory in which the command starts, absolute; `None`: `caller`.
+    /// The absolute directory in which the command starts; `None` for `caller`.
     pub directory: Option<&'a Path>,
     /// A command line for tmux's `default-shell`.
     pub command: &'a str,
     /// The directory in which tmux is called.
     pub caller: &'a Path,
-    /// The environment of the caller; `None`: what tmux needs of this process's.
+    /// The caller's environment; `None` for the variables of this process that tmux needs.
     pub environment: Option<&'a BTreeMap<OsString, OsString>>,
 }
 
 impl Server {
-    /// Creates a session or window, and checks that it is there. Errors: `CONFLICT` where a session
-    /// has that name, `NOT_FOUND` where the session of a window has gone, `TMUX_UNAVAILABLE` where
-    /// tmux made nothing, `INCONSISTENT_STATE` where it was made and has ended at once.
+    /// Creates a session or window, and checks that it exists afterwards.
+    ///
+    /// Errors: `CONFLICT` (a session has that name), `NOT_FOUND` (the session of a window no longer
+    /// exists), `TMUX_UNAVAILABLE` (tmux created nothing), `INCONSISTENT_STATE` (the item was
+    /// created and ended at once).
     pub async fn spawn_unmanaged(&self, spawn: &UnmanagedSpawn<'_>) -> Result<()> {
         let host = &self.host;
         let audit = self.engine.audit(Operation::Spawn, host, spawn.name)?;
@@ -69,8 +71,8 @@ impl Server {
             if !printed.ok {
                 return Err(tmux_error(&printed.stderr));
             }
-            // Up to 3.7c tmux exits with 0 as well when it cannot make its socket (N49). What it
-            // made has an id.
+            // Up to 3.7c tmux also exits with 0 if it cannot create its socket (N49). Only a
+            // created item has an id.
             let made = String::from_utf8_lossy(&printed.stdout).trim().parse::<WindowId>().map_err(|_| {
                 let why = match (printed.stderr.trim(), no_place_for(host.socket())) {
                     ("", Some(error)) => error.to_string(),
@@ -92,12 +94,13 @@ impl Server {
     }
 }
 
-/// Returns why a socket cannot be made there. 3.2a does not say it (N49).
+/// Returns why a socket cannot be created at this path. 3.2a does not report it (N49).
 fn no_place_for(socket: &Path) -> Option<std::io::Error> {
     socket.parent().and_then(|folder| std::fs::metadata(folder).err())
 }
 
-/// Quotes a word so that tmux takes it as it is: a `;` at a word's end would begin another command.
+/// Quotes a word so that tmux takes it literally: a `;` at a word's end would begin another
+/// command.
 fn word(text: &str) -> String {
     match text.strip_suffix(';') {
         Some(head) => format!("{head}\\;"),

@@ -1,4 +1,4 @@
-//! Attaches a wait to its panes: finds where it begins, and looks at what lay there already.
+//! Attaches a wait to its panes: finds its start and examines the output already there.
 
 use std::{sync::Arc, time::Instant};
 
@@ -16,8 +16,8 @@ use crate::{
     pane::{LockedPane, Watch},
 };
 
-/// A pane's position when a wait was requested. The wait begins there, though its patterns are
-/// still to be compiled.
+/// A pane's position when a wait was requested. The wait begins there, even if its patterns compile
+/// later.
 pub(super) struct StartState {
     pub(super) pane: Arc<PaneState>,
     /// The end of the pane's stream.
@@ -37,11 +37,11 @@ impl StartState {
 }
 
 impl Server {
-    /// Puts a watcher into every pane of a wait. What lies between the wait's beginning and now is
-    /// looked at first.
+    /// Adds a watcher to every pane of a wait, after examining the output between the wait's start
+    /// and now.
     pub(super) async fn attach(&self, core: &Arc<Core>, panes: &[StartState]) -> Result<()> {
         for (at, start) in panes.iter().enumerate() {
-            // What is printed while a screen is asked for was not there before.
+            // Output printed while a screen is requested was not there before the wait.
             core.update_pane(at, |on_pane| on_pane.request_offset = start.end);
         }
         for (at, start) in panes.iter().enumerate() {
@@ -52,11 +52,11 @@ impl Server {
         Ok(())
     }
 
-    /// Latches the patterns that the screen shows, for `since: screen`. Returns the offset of the
-    /// stream up to which it was shown.
+    /// Latches the patterns that the screen shows, for `since: screen`. Returns the offset in the
+    /// stream up to which the screen was shown.
     async fn latch_on_screen(&self, core: &Arc<Core>, at: usize, pane: &Arc<PaneState>) -> Result<Option<u64>> {
         let (text, offset) = self.screen(pane, true).await?;
-        // All that the screen shows was there before the wait began to watch.
+        // Everything on the screen was there before the wait began to watch.
         core.update_pane(at, |on_pane| on_pane.request_offset = offset.max(on_pane.request_offset));
         let Some(set) = &core.spec.set else { return Ok(Some(offset)) };
         let mut matcher = Matcher::new(set.clone());
@@ -73,9 +73,9 @@ impl Server {
 
 /// The part of a pane's stream that a wait covers.
 struct WatchStart {
-    /// The first offset that any of the wait's regexes looks at.
+    /// The first offset that any of the wait's regexes examines.
     first: u64,
-    /// The offset at which a match must begin or later, for each regex.
+    /// For each regex, the lowest offset at which a match may begin.
     from: Vec<u64>,
     /// The offset from which bells and marks count.
     signs: u64,
@@ -91,7 +91,7 @@ fn attach(core: &Arc<Core>, at: usize, start: &StartState, on_screen: Option<u64
             on_pane.from.clone_from(&watch_start.from);
             on_pane.quiet_since = match core.spec.since {
                 Since::Now => Some(core.requested_at),
-                // In a pane of others, without an input, the wait begins now.
+                // In a pane that others use, without an input, the wait begins now.
                 Since::Input => start.origin.map_or(Some(core.requested_at), |(_, when)| Some(when)),
                 _ => None,
             };
@@ -102,7 +102,7 @@ fn attach(core: &Arc<Core>, at: usize, start: &StartState, on_screen: Option<u64
     watcher.screen_changed(locked.screen(), None, end);
     watcher.title_changed(&title);
     if watch_start.first < end {
-        // In chunks, so that a matcher's window stays small.
+        // In chunks, to keep a matcher's window small.
         let mut from = watch_start.first;
         while from < end && !core.is_over() {
             let to = (from + CHUNK_BYTES).min(end);
@@ -128,7 +128,7 @@ fn attach(core: &Arc<Core>, at: usize, start: &StartState, on_screen: Option<u64
     Ok(())
 }
 
-/// Raw bytes that are decoded between two looks at the matches.
+/// Raw bytes decoded between two evaluations of the matches.
 const CHUNK_BYTES: u64 = 32 * 1024;
 
 fn watch_start(
@@ -142,14 +142,14 @@ fn watch_start(
     let count = core.spec.set.as_ref().map_or(0, muxtap_core::stream::patterns::PatternSet::len);
     let same = |offset: u64| WatchStart { first: offset, from: vec![offset; count], signs: offset };
     let since = match core.spec.since {
-        // From the position at the request on. So much may have been printed since that this is not
-        // kept any more.
+        // From the position at the request. If much was printed since, that position may no longer
+        // be retained.
         Since::Now => Since::At(pane.cursor(*end)),
         since => since,
     };
     Ok(match &since {
         Since::Start => same(locked.ring().start()),
-        // What was printed while the screen was asked for may not stand there any more.
+        // Text printed while the screen was requested may no longer be on it.
         Since::Now | Since::Screen => same(on_screen.map_or(*end, |shown| shown.min(*end))),
         Since::Lines(lines) => same(locked.lines_back(*lines)),
         Since::Ago(ago) => same(locked.printed_since(clock::ago_ms(*ago))),

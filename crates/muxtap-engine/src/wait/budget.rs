@@ -1,6 +1,8 @@
-//! What all open waits and subscriptions take, patterns above all: a common budget, of which one caller has a share.
+//! The memory of all open waits and subscriptions, mostly patterns: a common budget, of which each
+//! caller has a share.
 //!
-//! What is compiled is shared: waits for the same patterns have them once. Whoever compiles it first pays for it.
+//! Compiled patterns are shared: waits for the same patterns store them once, charged to the caller
+//! that compiled them first.
 
 use std::{
     collections::HashMap,
@@ -19,9 +21,9 @@ use crate::{Caller, limits};
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     used: Mutex<Used>,
-    /// Bytes of the states that searches have built.
+    /// Bytes of the automaton states that searches have built.
     built: AtomicUsize,
-    /// What is compiled for open waits.
+    /// The patterns compiled for open waits.
     compiled: Mutex<HashMap<Key, Weak<Compiled>>>,
 }
 
@@ -31,7 +33,7 @@ struct Used {
     of_callers: HashMap<Caller, usize>,
 }
 
-/// The texts of which something is compiled.
+/// The texts of compiled patterns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     /// A set of patterns on the output.
@@ -40,12 +42,12 @@ pub(crate) enum Key {
     One(String),
 }
 
-/// Compiled patterns, which count as used while they live.
+/// Compiled patterns, charged to a caller while they live.
 #[derive(Debug)]
 pub(crate) struct Compiled {
     key: Key,
     what: What,
-    /// `None`: they are new, and not shared yet.
+    /// `None` if the patterns are new and not shared yet.
     charge: Option<Charge>,
 }
 
@@ -55,7 +57,7 @@ enum What {
     One(TextPattern),
 }
 
-/// Bytes that count as used until this is dropped.
+/// A number of bytes charged to a caller until dropped.
 #[derive(Debug)]
 pub struct Charge {
     budget: Arc<Budget>,
@@ -63,23 +65,23 @@ pub struct Charge {
     bytes: usize,
 }
 
-/// The bytes that a search has built, until this is dropped.
+/// The bytes that a search has built, counted until dropped.
 #[derive(Debug)]
 pub(crate) struct Built {
     budget: Arc<Budget>,
     bytes: usize,
 }
 
-/// What of a request is compiled already.
+/// The patterns of a request that are compiled already.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     found: HashMap<Key, Arc<Compiled>>,
-    /// Whether that is all of it.
+    /// Whether these are all patterns of the request.
     pub(super) is_all: bool,
 }
 
 impl Known {
-    /// Returns a set that is known, else compiles it; `uses` gets what holds its charge.
+    /// Returns a known set, or compiles it, and adds the holder of its charge to `uses`.
     pub(super) fn set<E>(
         &self,
         key: Key,
@@ -97,7 +99,7 @@ impl Known {
         Ok(set)
     }
 
-    /// Returns a pattern that is known, else compiles it; `uses` gets what holds its charge.
+    /// Returns a known pattern, or compiles it, and adds the holder of its charge to `uses`.
     pub(super) fn one<E>(
         &self,
         key: Key,
@@ -124,14 +126,15 @@ impl Compiled {
         }
     }
 
-    /// Returns the count of what a search for them builds. `None`: they belong to no budget.
+    /// Returns a counter of the memory that a search for these patterns builds; `None` for patterns
+    /// without a budget.
     pub(super) fn searching(&self) -> Option<Built> {
         self.charge.as_ref().map(|charge| Built { budget: charge.budget.clone(), bytes: 0 })
     }
 }
 
 impl Budget {
-    /// Returns what of a request is compiled already.
+    /// Returns the patterns of a request that are compiled already.
     pub(super) fn known(&self, request: &WaitRequest) -> Known {
         let WaitRequest { patterns, fail, screen, gone, title, .. } = request;
         let set: Vec<String> = patterns.iter().chain(fail).cloned().collect();
@@ -148,13 +151,16 @@ impl Budget {
         known
     }
 
-    /// Charges a caller with what is new, and lets later waits share it. Error: `RESOURCE_LIMIT`.
+    /// Charges a caller for new patterns, and lets later waits share them.
+    ///
+    /// Error: `RESOURCE_LIMIT`.
     pub(super) fn share(self: &Arc<Self>, new: Vec<Arc<Compiled>>, caller: &Caller) -> Result<Vec<Arc<Compiled>>> {
         let shared = new.into_iter().map(|new| {
             if new.charge.is_some() {
                 return Ok(new);
             }
-            // Another wait may have compiled the same meanwhile, which is used by its own.
+            // Another wait may have compiled the same patterns meanwhile: each wait then keeps its
+            // own.
             let charge = Some(self.charge(caller, new.memory())?);
             let one = Arc::new(Compiled { key: new.key.clone(), what: new.what.clone(), charge });
             self.compiled().insert(one.key.clone(), Arc::downgrade(&one));
@@ -163,7 +169,9 @@ impl Budget {
         shared.collect()
     }
 
-    /// Charges a caller with bytes. Error: `RESOURCE_LIMIT`.
+    /// Charges a caller for a number of bytes.
+    ///
+    /// Error: `RESOURCE_LIMIT`.
     pub(super) fn charge(self: &Arc<Self>, caller: &Caller, bytes: usize) -> Result<Charge> {
         let caller = caller.counted();
         let mut used = self.used();
@@ -214,7 +222,7 @@ impl Drop for Compiled {
     fn drop(&mut self) {
         let Some(charge) = &self.charge else { return };
         let mut compiled = charge.budget.compiled();
-        // One that was compiled later may stand there.
+        // The entry may belong to patterns that were compiled later.
         if compiled.get(&self.key).is_some_and(|there| there.strong_count() == 0) {
             compiled.remove(&self.key);
         }
@@ -222,7 +230,8 @@ impl Drop for Compiled {
 }
 
 impl Built {
-    /// Notes how many bytes a search has built. Returns whether all searches together are within their budget.
+    /// Records how many bytes a search has built. Returns whether all searches together are within
+    /// their budget.
     pub(super) fn set(&mut self, bytes: usize) -> bool {
         let before = std::mem::replace(&mut self.bytes, bytes);
         let built = &self.budget.built;
@@ -264,7 +273,7 @@ mod tests {
         drop((own, others));
         assert_eq!(budget.used().all, 0);
         assert!(budget.used().of_callers.is_empty());
-        // The addresses of this machine are one caller's.
+        // All addresses of this machine count as one caller.
         let _own = budget.charge(&caller("127.0.0.1"), share).unwrap();
         for other in ["127.0.0.2", "::1", "::ffff:127.0.0.3"] {
             assert!(budget.charge(&caller(other), 1).is_err(), "{other}");

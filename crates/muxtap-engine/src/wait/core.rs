@@ -1,6 +1,6 @@
-//! The state of a wait: what has latched, and whether that decides it.
+//! The state of a wait: its latched predicates, and whether they decide it.
 //!
-//! Locks: a pane's lock may be held when a wait's is taken, never the other way round.
+//! Lock order: a wait's lock may be taken while a pane's is held, never the other way round.
 
 use std::{
     collections::BTreeMap,
@@ -28,10 +28,10 @@ pub struct Core {
     pub(super) requested_at: Instant,
     pub(super) panes: Vec<Arc<PaneState>>,
     progress: Mutex<Progress>,
-    /// Notified when a deadline may have come nearer.
+    /// Notified when a deadline may have moved closer.
     pub(super) wake: Notify,
     over: watch::Sender<bool>,
-    /// The result; made when the wait has ended and a caller asks for it.
+    /// The result, made when the wait has ended and a caller requests it.
     pub(super) result: OnceCell<Arc<WaitResult>>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Progress {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) outcome: WaitOutcome,
-    /// The pane that decided.
+    /// The pane that decided the wait.
     pub(super) pane: Option<usize>,
     pub(super) at: Instant,
 }
@@ -58,15 +58,15 @@ pub(super) struct PaneProgress {
     pub(super) gap: Option<Gap>,
     /// When the last predicate latched.
     pub(super) complete: Option<Instant>,
-    /// The stream's end when the wait was asked.
+    /// The stream's end when the wait was requested.
     pub(super) request_offset: u64,
     /// The offset from which a match counts, for each regex of the set.
     pub(super) from: Vec<u64>,
-    /// Where each pattern stood before the wait, as far as that was searched.
+    /// Where each pattern matched before the wait, if that was searched.
     pub(super) stands_before: Vec<Option<StandsBefore>>,
-    /// The earliest time from which quiet is counted; `None`: from the last byte.
+    /// The earliest time from which quiet counts; `None`: from the last byte.
     pub(super) quiet_since: Option<Instant>,
-    /// Whether the watcher must be notified when the stream rests.
+    /// Whether the watcher must be notified when the stream is quiet.
     pub(super) wants_rest: bool,
     /// The end of the stream for which the prompt rule was tried.
     pub(super) prompt_tried_at: Option<u64>,
@@ -79,17 +79,17 @@ pub(super) struct Latch {
     pub(super) offset: Option<u64>,
     /// Where the match ends in the stream.
     pub(super) end: Option<u64>,
-    /// The line in which the match stands.
+    /// The line that contains the match.
     pub(super) line: Option<String>,
-    /// The whole match, then its groups.
+    /// The whole match, followed by its groups.
     pub(super) captures: Vec<Option<String>>,
     /// The named groups.
     pub(super) groups: BTreeMap<String, String>,
-    /// How long after the request it was satisfied.
+    /// The time from the request to the match.
     pub(super) after: Duration,
-    /// Whether what satisfied it was there before the request.
+    /// Whether the match was there before the request.
     pub(super) before: bool,
-    /// Which rule found a prompt: `osc133` or `rule`.
+    /// The rule that found a prompt: `osc133` or `rule`.
     pub(super) how: Option<&'static str>,
 }
 
@@ -122,7 +122,7 @@ impl Core {
         })
     }
 
-    /// Returns what the wait is, for a caller who may know of any.
+    /// Describes the wait, for callers that may list all waits.
     pub(super) fn info(&self, caller: &Caller) -> WaitInfo {
         let of_set = self.spec.fail.iter().map(|text| (PredicateKind::Fail, Some(text.clone())));
         let conditions = self.spec.predicates.iter().map(|one| (one.kind, one.text.clone())).chain(of_set);
@@ -150,13 +150,13 @@ impl Core {
         *self.over.borrow()
     }
 
-    /// Resolves when the wait has ended.
+    /// Waits for the wait's end.
     pub(super) async fn over(&self) {
         // The sender lives as long as `self`.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
-    /// Changes the progress on one pane, and ends the wait if that decides it.
+    /// Changes the progress on one pane, and ends the wait if the change decides it.
     pub(super) fn update_pane(&self, at: usize, change: impl FnOnce(&mut PaneProgress)) {
         let mut progress = self.lock();
         if progress.end.is_some() {
@@ -168,7 +168,7 @@ impl Core {
         self.decide(&mut progress, at);
     }
 
-    /// Latches a predicate on a pane. The first time counts.
+    /// Latches a predicate on a pane, unless it is latched already.
     pub(super) fn latch(&self, at: usize, predicate: usize, mut latch: Latch) {
         latch.after = if latch.before { Duration::ZERO } else { self.requested_at.elapsed() };
         self.update_pane(at, |on_pane| {
@@ -239,7 +239,7 @@ impl Core {
         if complete && on_pane.complete.is_none() {
             on_pane.complete = Some(Instant::now());
         }
-        // A pane that has ended is as quiet as can be.
+        // An ended pane stays quiet.
         let settled = self.spec.settle.is_none() || on_pane.ended.is_some();
         if complete && !settled {
             self.wake.notify_one();
@@ -268,8 +268,8 @@ impl Core {
         }
     }
 
-    /// Returns the panes that have all predicates, and since when, if the quiet after the last
-    /// latch is all that is missing.
+    /// Returns the panes on which all predicates are latched, and since when, if the wait needs
+    /// only the quiet after the last latch.
     pub(super) fn settling(&self) -> Vec<(usize, Instant)> {
         let progress = self.lock();
         let complete = progress.panes.iter().enumerate();
@@ -292,7 +292,7 @@ mod tests {
 
     use crate::{Engine, Options};
 
-    /// A wait for `a` and `b`, failing on `f`, on so many panes.
+    /// Creates a wait for `a` and `b` that fails on `f`, on this many panes.
     fn wait(panes: u32, mode: WaitMode) -> Arc<Core> {
         let engine = Engine::new(Options::default());
         let host = Host::new(Path::new("/nowhere"), &engine.shared);

@@ -1,5 +1,5 @@
-//! Drives what only time can decide (quiet, rest, prompts by rule, limits) and what only the screen
-//! can.
+//! The driver of a wait: evaluates what only time (quiet, prompts by rule, timeouts) or only the
+//! screen can decide.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -20,7 +20,7 @@ use crate::{Host, PaneState, Server, input::shell, limits, pane::PaneMetadata};
 /// Matches a line that ends like a prompt: `$ `, `# `, `% `, `> `, `>>> `, `❯ ` …
 static PROMPT_LINE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?:[$#%>❯➜λ»]|\)>)\s?$").ok());
 
-/// Runs as long as the wait is open.
+/// Drives a wait for as long as it is open.
 pub(super) async fn drive(server: &Server, core: &Arc<Core>) {
     let mut screens = FuturesUnordered::new();
     if core.spec.screens().next().is_some() {
@@ -46,7 +46,7 @@ pub(super) async fn drive(server: &Server, core: &Arc<Core>) {
     }
 }
 
-/// Returns the next moment at which time decides something.
+/// Returns the next time at which a deadline is due.
 fn deadline(core: &Core) -> Instant {
     let mut next = core.requested_at + core.spec.timeout;
     for (at, pane) in core.panes.iter().enumerate() {
@@ -64,7 +64,7 @@ fn deadline(core: &Core) -> Instant {
     settled_at(core).map_or(next, |settled| next.min(settled))
 }
 
-/// Does what is due. Returns the panes that may show a prompt.
+/// Evaluates all due deadlines. Returns the panes that may show a prompt.
 fn run_due(core: &Arc<Core>) -> Vec<(usize, PromptCandidate)> {
     let now = Instant::now();
     let mut prompts = Vec::new();
@@ -114,7 +114,8 @@ fn run_due(core: &Arc<Core>) -> Vec<(usize, PromptCandidate)> {
 struct Quiet {
     /// The time of its last byte.
     since: Instant,
-    /// The time of its last byte, but not before quiet counts for this wait.
+    /// The time of its last byte, or the time from which quiet counts for this wait if that is
+    /// later.
     since_start: Instant,
     /// The stream's end.
     end: u64,
@@ -148,7 +149,7 @@ fn was_tried(core: &Core, at: usize, end: u64) -> bool {
     core.lock().panes.get(at).is_some_and(|on_pane| on_pane.prompt_tried_at == Some(end))
 }
 
-/// Returns when the panes that have all predicates have been quiet for long enough.
+/// Returns when the panes on which all predicates are latched have been quiet for long enough.
 fn settled_at(core: &Core) -> Option<Instant> {
     let settled = settled(core).map(|(_, at)| at);
     match core.spec.mode {
@@ -169,7 +170,7 @@ fn settled(core: &Core) -> impl Iterator<Item = (usize, Instant)> {
     })
 }
 
-/// The last line of a resting stream, judged as a prompt.
+/// The verdict of the prompt rule on a stream's last line.
 enum Prompt {
     None,
     Certain(Latch),
@@ -179,12 +180,12 @@ enum Prompt {
 /// A line that looks like a prompt.
 struct PromptCandidate {
     latch: Latch,
-    /// The pane when that line stood there, and the stream's end.
+    /// The pane's metadata and the stream's end at the time of that line.
     about: PaneMetadata,
     end: u64,
 }
 
-/// Looks for a prompt: by the shell's marks, or, without any, by a line that ends like one.
+/// Searches for a prompt: by the shell's marks or, without any, by a line that ends like one.
 fn find_prompt(core: &Core, pane: &PaneState) -> Prompt {
     let (line, about, end, last_input, marked) = {
         let locked = pane.lock();
@@ -192,8 +193,8 @@ fn find_prompt(core: &Core, pane: &PaneState) -> Prompt {
         (locked.resting_line(), locked.metadata().clone(), locked.ring().end(), input, locked.shell_marks().prompt)
     };
     if let Some((offset, rests)) = marked {
-        // This shell marks its prompts: its marks decide. Not all shells mark where a command
-        // begins, so a prompt into which something was typed may seem to rest.
+        // This shell marks its prompts, so its marks decide. Some shells do not mark the beginning
+        // of a command, so a prompt into which text was typed may seem idle.
         let answered = core.spec.since == Since::Input && last_input.is_some_and(|input| offset <= input);
         if !rests || answered {
             return Prompt::None;
@@ -206,7 +207,7 @@ fn find_prompt(core: &Core, pane: &PaneState) -> Prompt {
             ..Latch::default()
         });
     }
-    // The prompt into which something was just typed is not the one after it.
+    // A prompt into which text was just typed is not the next one.
     let typed_into = core.spec.since == Since::Input && last_input.is_some_and(|input| end <= input);
     if typed_into || !PROMPT_LINE.as_ref().is_some_and(|regex| regex.is_match(&line)) {
         return Prompt::None;
@@ -215,8 +216,8 @@ fn find_prompt(core: &Core, pane: &PaneState) -> Prompt {
     Prompt::Candidate(PromptCandidate { latch, about, end })
 }
 
-/// Latches a prompt candidate if the program that reads the terminal is no batch program. Asking
-/// takes time: a pane that has printed meanwhile is looked at again when it rests.
+/// Latches a prompt candidate if the program that reads the terminal is interactive. The check
+/// takes time: a pane that has printed meanwhile is examined again when it is quiet.
 async fn latch_if_interactive(host: &Host, core: &Core, at: usize, candidate: PromptCandidate) {
     let PromptCandidate { latch, about, end } = candidate;
     let reads = shell::reads_lines(host, about).await;
@@ -226,17 +227,17 @@ async fn latch_if_interactive(host: &Host, core: &Core, at: usize, candidate: Pr
     }
 }
 
-/// Asks tmux for a screen that is not followed, now and whenever the pane changed, until all screen
-/// predicates are satisfied there. While one question is open, further changes cause one further
-/// question.
+/// Queries tmux for a screen that is not followed, now and after each change of the pane, until all
+/// screen predicates are satisfied. While one query is open, further changes cause one further
+/// query.
 async fn watch_screen(server: &Server, core: &Arc<Core>, at: usize, pane: &Arc<PaneState>) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();
-        // The watcher in the pane sees every change of a screen that is followed.
+        // The watcher in the pane sees every change of a followed screen.
         let followed = {
             let locked = pane.lock();
-            // What commands put into a pane without a process is in no output.
+            // Text that commands put into a pane without a process is in no output.
             locked.screen().followed().is_some() && !locked.has_no_process()
         };
         if !followed && let Ok((text, offset)) = server.screen(pane, false).await {

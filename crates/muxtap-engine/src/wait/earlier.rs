@@ -1,4 +1,4 @@
-//! Searches what was there before a wait began for the patterns of a wait that timed out.
+//! Searches the output before a wait for the patterns of a wait that timed out.
 
 use std::{sync::Arc, time::Instant};
 
@@ -19,13 +19,13 @@ use super::core::Core;
 
 use crate::{Engine, PaneState, limits};
 
-/// Raw bytes that are decoded and searched between two looks at the clock.
+/// Raw bytes decoded and searched between two checks of the deadline.
 const CHUNK_BYTES: u64 = 32 * 1024;
 
-/// Records where the patterns that a wait did not find stand in what it did not count.
+/// Records where patterns that a wait did not find match in output that the wait did not count.
 ///
-/// The search runs after the timeout, in a blocking thread, one wait at a time and for
-/// [`limits::STANDS_TIME`] at most. What it has not reached by then is left out of the answer.
+/// The search runs after the timeout, in a blocking thread, one wait at a time and for at most
+/// [`limits::STANDS_TIME`]. The answer omits whatever the search has not reached by then.
 pub(super) async fn record(engine: &Engine, core: &Arc<Core>) {
     if core.lock().end.is_none_or(|end| end.outcome != WaitOutcome::Timeout) {
         return;
@@ -38,7 +38,7 @@ pub(super) async fn record(engine: &Engine, core: &Arc<Core>) {
         let Some(search) = Search::new(core, at, pane) else { continue };
         let permit = permit.clone();
         let found = tokio::task::spawn_blocking(move || {
-            // A blocking task goes on when its caller has left: the permit belongs to the task.
+            // A blocking task continues after its caller has left, so the task owns the permit.
             let _permit = permit;
             search.run(deadline)
         });
@@ -53,14 +53,14 @@ pub(super) async fn record(engine: &Engine, core: &Arc<Core>) {
 struct Search {
     core: Arc<Core>,
     pane: Arc<PaneState>,
-    /// For each pattern, the offset before which a match must begin; `None`: it is not searched.
+    /// For each pattern, the offset before which a match must begin; `None` if it is not searched.
     before: Vec<Option<u64>>,
 }
 
 /// The matches of one pattern, of which only the last are kept.
 #[derive(Default)]
 struct EarlierMatches {
-    /// The last match in the output that is no echo.
+    /// The last match in the output outside of echoes.
     last: Option<Hit>,
     /// Whether the pattern matches in an echo.
     echoed: bool,
@@ -71,7 +71,7 @@ struct EarlierMatches {
 }
 
 impl Search {
-    /// Prepares a search of one pane; `None` where no pattern is open.
+    /// Prepares a search of one pane; `None` if no pattern is open.
     fn new(core: &Arc<Core>, at: usize, pane: &Arc<PaneState>) -> Option<Self> {
         let progress = core.lock();
         let on_pane = progress.panes.get(at)?;
@@ -93,8 +93,8 @@ impl Search {
                     let since = if matches.shows_last { "screen" } else { "start" };
                     Some(StandsBefore { line: hit.line, offset: Some(hit.start), since: since.into() })
                 }
-                // Text that programs draw need not stand in their output as it is read. It is from
-                // before if nothing came since.
+                // Text that programs draw may not occur in their output as it is read. The text is
+                // older than the wait if there was no output since.
                 None => matches.shown.filter(|_| end <= before && !matches.echoed).map(|line| StandsBefore {
                     line,
                     offset: None,
@@ -105,10 +105,11 @@ impl Search {
         found.collect()
     }
 
-    /// Returns the last match of each pattern in the retained output that begins before the wait
-    /// does, echoes left out.
+    /// Returns each pattern's last match that begins before the wait in the retained output,
+    /// without echoes.
     ///
-    /// A pattern can match at each byte, and a match has its whole line: only the last one is kept.
+    /// A pattern can match at each byte, and a match holds its whole line, so only the last match
+    /// is kept.
     fn in_output(&self, deadline: Instant) -> Vec<EarlierMatches> {
         let mut matches: Vec<EarlierMatches> = self.before.iter().map(|_| EarlierMatches::default()).collect();
         let (Some(set), Some(limit)) = (&self.core.spec.set, self.before.iter().flatten().max()) else {
@@ -132,7 +133,7 @@ impl Search {
             }
             chunk.decode(&mut matcher);
             let is_last = chunk.bytes.is_empty() || chunk.end >= to;
-            // Each match is rejected, so that the last one is found.
+            // Each match is rejected, to find the last one.
             let mut judge = |hit: &Hit| match (self.before.get(hit.pattern), matches.get_mut(hit.pattern)) {
                 (Some(Some(before)), Some(matches)) if hit.start < *before && Instant::now() < deadline => {
                     let verdict = self.pane.lock().echo().verdict(hit.start, hit.end);
@@ -157,7 +158,7 @@ impl Search {
         matches
     }
 
-    /// Adds the matches on the screen, where it is followed.
+    /// Adds the matches on the screen, if it is followed.
     fn on_screen(&self, matches: &mut [EarlierMatches], deadline: Instant) {
         let Some(set) = &self.core.spec.set else { return };
         let options = CaptureOptions { join: true, ..CaptureOptions::default() };

@@ -1,9 +1,9 @@
 //! Waits: latched, streaming, resumable.
 //!
 //! A wait puts a [`Watcher`] into each of its panes. The task that reads the connection latches
-//! predicates as their bytes come. A driver task sleeps until the next moment at which *time* could
-//! matter (a quiet spell, a time limit) and wakes for nothing else. When the wait has ended only
-//! its result stays, for ten minutes, under the wait's id.
+//! predicates as their bytes arrive. A driver task sleeps until the next time at which a deadline
+//! could matter (a quiet period, the timeout) and does not wake before. After the wait has ended,
+//! only its result remains, for ten minutes, under the wait's id.
 
 mod attach;
 mod budget;
@@ -42,13 +42,13 @@ pub use budget::Charge;
 pub use registry::Waits;
 pub(super) use spec::duration;
 
-/// The characters of a key that a caller makes.
+/// The allowed lengths of a key that a caller makes.
 const KEY_LENGTHS: std::ops::RangeInclusive<usize> = 16..=64;
 
 /// Returns the id of a wait that a caller begins under a key of its own.
 ///
-/// Error: `INVALID_ARGUMENT` for a key that is no key. Whoever knows an id may ask for the result: it must be as hard to
-/// guess as those that muxtap makes.
+/// Error: `INVALID_ARGUMENT` for a malformed key. An id gives access to the result, so it must be
+/// as hard to guess as the ids that muxtap makes.
 pub fn id_of_key(key: &str) -> Result<String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if KEY_LENGTHS.contains(&key.len()) && key.bytes().all(is_plain) {
@@ -58,12 +58,12 @@ pub fn id_of_key(key: &str) -> Result<String> {
     Err(Error::invalid(format!("Idempotency-Key: {least} to {most} letters, digits, `-` and `_`, at random")))
 }
 
-/// The error's text when the time is up before the wait could begin.
+/// The error's text for a timeout before the wait could begin.
 const NOT_BEGUN: &str = "the wait had not begun";
 
 impl Engine {
-    /// Returns the answer of a wait that has ended. What a caller who may only look is told counts as answered to
-    /// nobody: the user's own wait for the same pattern still finds that match.
+    /// Returns the answer of an ended wait. An answer to a read-only caller does not mark the match
+    /// as answered: the user's own wait for the same pattern still finds it.
     fn told(&self, result: &Arc<result::WaitResult>) -> WaitAnswer {
         if self.reads_only { result.answer() } else { result.acknowledge() }
     }
@@ -74,7 +74,7 @@ impl Engine {
         let texts = patterns.iter().chain(fail).chain(screen).chain(gone).chain(title).map(String::as_str);
         let (request, budget, caller) = (request.clone(), self.shared.waits.budget.clone(), self.caller().clone());
         let known = budget.known(&request);
-        // What is compiled already is compiled in no time.
+        // Patterns that are compiled already cost no time.
         let texts: Vec<_> = if known.is_all { Vec::new() } else { texts.collect() };
         let compile = move || {
             let mut spec = Spec { requested_at, ..Spec::with(&request, &known)? };
@@ -84,8 +84,9 @@ impl Engine {
         self.compile(texts, compile).await
     }
 
-    /// Counts something that a caller has open, and that takes so many bytes, until the value is dropped. Error:
-    /// `RESOURCE_LIMIT`.
+    /// Charges the caller for an open item of this many bytes, until the value is dropped.
+    ///
+    /// Error: `RESOURCE_LIMIT`.
     pub fn charge_open(&self, bytes: usize) -> Result<Charge> {
         self.shared.waits.budget.charge(self.caller(), bytes)
     }
@@ -98,12 +99,14 @@ impl Engine {
             Wait::Open(core, _) => core,
             Wait::Ended(result) => return Ok(self.told(&result)),
         };
-        // A timeout here is no failure: the answer says that the wait goes on.
+        // This timeout is not a failure: the answer says that the wait continues.
         let _ = tokio::time::timeout(timeout, core.over()).await;
         if core.is_over() { Ok(self.told(&self.result(&core).await)) } else { Ok(report(&core).0) }
     }
 
-    /// Cancels a wait. A wait that has ended keeps its result. Error: `READ_ONLY` for another caller's.
+    /// Cancels a wait. An ended wait keeps its result.
+    ///
+    /// Error: `READ_ONLY` for another caller's wait.
     pub async fn cancel_wait(&self, id: &str) -> Result<WaitAnswer> {
         self.authorize(Tier::Read)?;
         match self.shared.waits.get(id)? {
@@ -118,7 +121,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Cancels a wait to which nobody listens any more, if it is the caller's own.
+    /// Cancels a wait without listeners, if it is the caller's own.
     pub fn abandon_wait(&self, id: &str) {
         if let Ok(Wait::Open(core, owner)) = self.shared.waits.get(id)
             && self.owns(&owner.principal)
@@ -129,14 +132,16 @@ impl Engine {
 }
 
 impl Server {
-    /// Waits as the request says. A detached wait returns at once. A caller that goes away does not
-    /// end a wait that has begun: the result can be asked for by the wait's id.
+    /// Carries out a wait request. A detached wait returns at once. A wait that has begun continues
+    /// without its caller: its result can be requested by the wait's id.
     pub(crate) async fn await_request(&self, request: &WaitRequest) -> Result<WaitAnswer> {
         self.await_again(request, None, None).await
     }
 
-    /// Waits as the request says. `id`: the wait's id, of [`id_of_key`]; where it has begun already, this is asked again,
-    /// and no other one begins. `hold`: how long a detached wait is waited for nevertheless.
+    /// Carries out a wait request, or continues the wait with this id if it has begun.
+    ///
+    /// `id` comes from [`id_of_key`]: a repeated request with the same id begins no second wait.
+    /// `hold` is how long to wait for the end of a detached wait nevertheless.
     pub async fn await_again(
         &self,
         request: &WaitRequest,
@@ -147,7 +152,7 @@ impl Server {
             None => self.begin(request, None).await?,
             Some(id) => {
                 self.engine.authorize(Tier::Read)?;
-                // One that is about to begin has begun, or has failed, when it is this one's turn.
+                // A wait that was about to begin under this id has begun or failed by this turn.
                 let _turn = self.engine.shared.waits.turn(&id).await;
                 match self.engine.shared.waits.get(&id) {
                     Ok(Wait::Open(core, _)) => core,
@@ -158,33 +163,33 @@ impl Server {
         };
         if request.detach && !core.is_over() {
             if let Some(hold) = hold {
-                // That it goes on is no failure.
+                // If the wait continues, that is not a failure.
                 let _ = tokio::time::timeout(hold.min(limits::POLL_LONGEST), core.over()).await;
             }
             if !core.is_over() {
                 return Ok(report(&core).0);
             }
         }
-        // A caller that holds a future ends the wait by dropping it; one behind a connection may ask
-        // for its result again.
+        // A caller that holds a future ends the wait by dropping it; a caller behind a connection
+        // may request the result again.
         let _dropped = self.bound.is_some().then(|| CancelOnDrop(core.clone()));
         core.over().await;
         Ok(self.engine.told(&self.engine.result(&core).await))
     }
 
-    /// Begins a wait that ends when the value that is returned is dropped.
+    /// Begins a wait that ends when the returned value is dropped.
     pub async fn begin_wait(&self, request: &WaitRequest) -> Result<OwnedWait> {
         let core = self.begin(request, None).await?;
         Ok(OwnedWait { engine: self.engine.clone(), core: CancelOnDrop(core) })
     }
 
-    /// Begins a wait, and leaves it to the engine. `id`: its id; `None`: it is given one.
+    /// Begins a wait, and leaves it to the engine. Without an `id`, the wait gets a new one.
     async fn begin(&self, request: &WaitRequest, id: Option<String>) -> Result<Arc<Core>> {
         let host = &self.host;
         self.engine.authorize(Tier::Read)?;
         let requested_at = Instant::now();
         let deadline = Deadline::new(requested_at, spec::timeout(request)?);
-        // The panes' positions are taken while the patterns compile: what is printed meanwhile
+        // The panes' positions are recorded while the patterns compile: output printed meanwhile
         // belongs to the wait.
         let (spec, starts) = tokio::try_join!(
             self.engine.spec(request, requested_at),
@@ -196,7 +201,8 @@ impl Server {
         let mut guard = WaitGuard::new(&self.engine, make)?;
         let core = guard.core().clone();
         let in_use = core.spec.needs_tmux().then(|| core.panes.iter().map(PaneUse::begin).collect::<Vec<_>>());
-        // If the caller goes away here the wait has not begun, and dropping the guard closes it.
+        // If the caller leaves during this, the wait has not begun, and dropping the guard closes
+        // it.
         let attached = async {
             if in_use.is_some() {
                 join_all(core.panes.iter().map(|pane| host.confirm_values(pane))).await;
@@ -208,26 +214,25 @@ impl Server {
         self.engine.shared.tasks.spawn(async move {
             driver::drive(&server, guard.core()).await;
             drop((in_use, charge));
-            // A caller's next wait must not count this one.
+            // The caller's next wait must not be counted together with this one.
             guard.release_slot();
-            // Respond before cleaning up: what the wait held is hundreds of small things to be
-            // freed.
+            // Respond before cleaning up: freeing the wait means hundreds of small deallocations.
             tokio::task::yield_now().await;
             guard.store_result().await;
         });
         Ok(core)
     }
 
-    /// Resolves the targets of a wait to panes, each once, with their present positions. A wait of
-    /// handles has their panes in `bound`, in the order of the targets.
+    /// Resolves the targets of a wait to panes, each once, with their current positions. For a wait
+    /// of handles, `bound` has the panes in the order of the targets.
     async fn start_states(&self, request: &WaitRequest) -> Result<Vec<StartState>> {
         let mut panes: Vec<StartState> = Vec::new();
-        // The request's check refuses more.
+        // The check of the request rejects more.
         for (at, target) in request.panes.iter().enumerate().take(limits::WAIT_PANES) {
             let meant = match self.bound.as_ref().and_then(|bound| bound.get(at)) {
-                // Handles on panes of two servers may have one id.
+                // Handles on panes of two servers may have the same id.
                 Some(pane) => vec![self.check_seen(pane).await?],
-                // How a pane has ended is what such a wait is for.
+                // A wait for an exit also covers panes that have ended.
                 None if is_pattern(target) => self.fitting(target, request.exit).await?,
                 None => vec![self.resolve_seen(target).await?],
             };
@@ -246,7 +251,7 @@ impl Server {
     }
 }
 
-/// A wait that has begun. Dropping it ends the wait as cancelled, unless the wait has ended.
+/// A wait that has begun. Dropping it cancels the wait, unless the wait has ended.
 pub struct OwnedWait {
     engine: Engine,
     core: CancelOnDrop,
@@ -258,19 +263,19 @@ impl OwnedWait {
         &self.core.0.id
     }
 
-    /// Ends the wait as cancelled, unless it has ended.
+    /// Cancels the wait, unless it has ended.
     pub fn cancel(&self) {
         self.core.0.finish(WaitOutcome::Cancelled, None);
     }
 
-    /// Waits for the wait's end, and returns its result.
+    /// Waits for the end of the wait and returns its result.
     pub async fn result(&self) -> WaitAnswer {
         self.core.0.over().await;
         self.engine.told(&self.engine.result(&self.core.0).await)
     }
 }
 
-/// Ends a wait as cancelled when it is dropped, unless the wait has ended.
+/// Cancels a wait on drop, unless the wait has ended.
 struct CancelOnDrop(Arc<Core>);
 
 impl Drop for CancelOnDrop {
@@ -279,7 +284,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Returns whether a wait begins with what stands on the screen.
+/// Returns whether a wait begins with the text on the screen.
 fn starts_on_screen(spec: &Spec) -> bool {
     spec.since == Since::Screen
 }

@@ -1,4 +1,4 @@
-//! Predicates about a screen, looked for in its lines or across them.
+//! Screen predicates, searched for in the screen's lines or across them.
 
 use muxtap_api::PredicateKind;
 use muxtap_core::{
@@ -10,8 +10,8 @@ use super::{core::Latch, spec::Predicate};
 
 use crate::audit::shortened;
 
-/// Returns where the predicate is satisfied on the screen, if it is. One that stands within a line is
-/// looked for only in the lines that changed; that it is gone, in all of them.
+/// Returns where the screen satisfies the predicate, or `None`. A pattern that stays within a line
+/// is searched for only in the changed lines; for `gone`, all lines are searched.
 pub(super) fn find(
     predicate: &Predicate,
     screen: &Screen,
@@ -34,7 +34,7 @@ pub(super) fn find(
         .find_map(|row| in_text(&screen.row_text(row), predicate, offset, before))
 }
 
-/// Returns where the predicate is satisfied in a text, if it is.
+/// Returns where a text satisfies the predicate, or `None`.
 pub(super) fn in_text(text: &str, predicate: &Predicate, offset: u64, before: bool) -> Option<Latch> {
     let regex = predicate.regex.as_ref()?;
     let found = regex.find(text);
@@ -60,10 +60,10 @@ fn latch(text: &str, found: &TextMatch<'_>, offset: u64, before: bool) -> Latch 
     Latch { offset: Some(offset), line, captures, groups, before, ..Latch::default() }
 }
 
-/// Bytes of a line and of all groups of a match that are kept: a screen may have a megabyte.
+/// Maximum bytes kept of a line and of all groups of a match: a screen may have a megabyte.
 const SHOWN: usize = 16 * 1024;
 
-/// Cuts a text to what is left.
+/// Cuts a text to the remaining bytes.
 fn cut(text: &str, left: &mut usize) -> String {
     let text = shortened(text, *left);
     *left -= text.len();

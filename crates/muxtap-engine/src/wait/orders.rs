@@ -1,4 +1,4 @@
-//! Every order in which output, ends, callers and a wait can meet.
+//! Tests of every order in which output, ends, callers and a wait can meet.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -11,7 +11,7 @@ use super::{attach::StartState, core::Core, registry::WaitGuard, spec::Spec};
 
 use crate::{Engine, Host, Options, PaneState, Server, sync::check};
 
-/// Things that a wait needs and that are not checked: made once, for all orders.
+/// Values that a wait needs and that are not under test, made once for all orders.
 #[derive(Clone)]
 struct Around {
     engine: Engine,
@@ -60,7 +60,7 @@ fn outcome(core: &Core) -> Option<WaitOutcome> {
     core.lock().end.map(|end| end.outcome)
 }
 
-/// E2: a caller that has heard of the end hears the same ever after.
+/// E2: a caller that has learned the outcome always gets the same outcome.
 #[test]
 fn a_wait_ends_once_whoever_ends_it() {
     check_wait(3, 1, &["a", "b"], |around| {
@@ -91,8 +91,8 @@ fn a_wait_ends_once_whoever_ends_it() {
     });
 }
 
-/// W1: what is printed after the request latches, however far the wait has come; what was printed
-/// before does not. And the pane's end is not missed.
+/// W1: output printed after the request latches, at any stage of the wait's setup; output printed
+/// before does not. The pane's end is not missed either.
 #[test]
 fn what_is_printed_while_a_wait_begins_is_before_it_or_in_it() {
     check_wait(3, 1, &["DONE"], |around| {
@@ -131,7 +131,7 @@ fn a_wait_on_all_panes_ends_with_the_last() {
     });
 }
 
-/// A caller that goes away takes its watchers along, and holds up no output.
+/// A caller that leaves removes its watchers and delays no output.
 #[test]
 fn a_wait_that_is_dropped_while_it_is_met_leaves_nothing() {
     check_wait(3, 1, &["DONE"], |around| {

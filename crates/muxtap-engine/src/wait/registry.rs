@@ -1,4 +1,4 @@
-//! The registry of waits: the open ones, and the results of those that ended.
+//! The registry of waits: open waits, and the results of ended ones.
 
 use std::{
     collections::{VecDeque, hash_map::RandomState},
@@ -19,7 +19,7 @@ use super::{budget::Budget, core::Core, result::WaitResult};
 
 use crate::{Caller, Engine, activity::Deed, limits};
 
-/// All waits whose results can be asked for.
+/// All waits whose results can be requested.
 #[derive(Default)]
 pub struct Waits {
     all: DashMap<String, Wait>,
@@ -27,13 +27,13 @@ pub struct Waits {
     open: AtomicUsize,
     /// The number of open waits of each caller.
     of_callers: DashMap<Caller, usize>,
-    /// Waits with an id of their caller's that are about to begin.
+    /// Waits that are about to begin under an id from their caller.
     beginning: DashMap<String, Arc<tokio::sync::Mutex<()>>>,
     next: AtomicU64,
     secret: RandomState,
-    /// What open waits may take together.
+    /// The memory budget of all open waits.
     pub(super) budget: Arc<Budget>,
-    /// Counts the waits that began or ended.
+    /// A counter of waits that began or ended.
     changes: watch::Sender<u64>,
 }
 
@@ -48,17 +48,17 @@ pub(super) enum Wait {
 #[derive(Default)]
 struct Ended {
     queue: VecDeque<(Instant, String, usize)>,
-    /// The bytes that their results take.
+    /// The bytes of their results.
     bytes: usize,
 }
 
 impl Waits {
-    /// Returns how many waits are open.
+    /// Returns the number of open waits.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Returns what is open, the oldest first.
+    /// Lists the open waits, the oldest first.
     pub fn list(&self) -> Vec<WaitInfo> {
         let open = |wait: &Wait| match wait {
             Wait::Open(core, caller) if !core.is_over() => Some((core.clone(), caller.clone())),
@@ -99,16 +99,17 @@ impl Waits {
         })
     }
 
-    /// Waits until nobody else begins a wait with this id, and keeps others from it until the turn is dropped.
+    /// Waits until no other caller is beginning a wait with this id, and blocks others until the
+    /// turn is dropped.
     pub(super) async fn turn(&self, id: &str) -> Turn<'_> {
         let begins = self.beginning.entry(id.to_owned()).or_default().clone();
-        // Before it is awaited: it goes when the caller does.
+        // Before the lock is awaited: the entry must be removed if the caller leaves meanwhile.
         let mut turn = Turn { waits: self, id: id.to_owned(), held: None };
         turn.held = Some(begins.lock_owned().await);
         turn
     }
 
-    /// Replaces an open wait by its result, and drops the oldest results over the limits.
+    /// Replaces an open wait by its result, and drops the oldest results beyond the limits.
     fn store(&self, id: &str, result: Arc<WaitResult>) {
         let weight = result.weight();
         let mut ended = self.ended();
@@ -131,7 +132,7 @@ impl Waits {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes an id that cannot be guessed: a wait's result may hold what a pane printed.
+    /// Makes an id that cannot be guessed: a wait's result may contain a pane's output.
     fn new_id(&self) -> String {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         format!("w{number}-{:012x}", self.secret.hash_one(number) >> 16)
@@ -148,7 +149,8 @@ pub(super) struct Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.held = None;
-        // The last one: others that wait for their turn have it, too.
+        // Removes the entry only with the last holder: callers that wait for their turn hold it
+        // too.
         self.waits.beginning.remove_if(&self.id, |_, begins| Arc::strong_count(begins) == 1);
     }
 }
@@ -165,7 +167,9 @@ pub(super) struct WaitGuard {
 }
 
 impl WaitGuard {
-    /// Opens a wait. Error: too many are open, in all or of this caller.
+    /// Opens a wait.
+    ///
+    /// Error: `RESOURCE_LIMIT` if too many waits are open, in total or of this caller.
     pub(super) fn new(engine: &Engine, make: impl FnOnce(String) -> Arc<Core>) -> Result<Self> {
         let waits = &engine.shared.waits;
         if waits.open.fetch_add(1, Ordering::Relaxed) >= limits::OPEN_WAITS {
@@ -197,7 +201,7 @@ impl WaitGuard {
         &self.core
     }
 
-    /// Gives back the wait's slot among the open waits, once.
+    /// Releases the wait's slot among the open waits, once.
     pub(super) fn release_slot(&mut self) {
         if !std::mem::take(&mut self.holds_slot) {
             return;
@@ -212,7 +216,7 @@ impl WaitGuard {
         waits.changes.send_modify(|count| *count += 1);
     }
 
-    /// Replaces a wait that is over by its result, and frees all else.
+    /// Replaces an ended wait by its result, and frees everything else.
     pub(super) async fn store_result(mut self) {
         self.note_end();
         self.detach();
@@ -222,7 +226,7 @@ impl WaitGuard {
         self.engine.shared.retired.notify_one();
     }
 
-    /// Notes the wait's end for the pane that decided it, else for all of them.
+    /// Records the wait's end for the pane that decided it, or else for all panes.
     fn note_end(&self) {
         let Some(end) = self.core.lock().end else { return };
         let patterns = || self.core.spec.predicates.iter().filter_map(|predicate| predicate.text.clone()).collect();
@@ -233,7 +237,7 @@ impl WaitGuard {
         }
     }
 
-    /// Ends the wait and takes its watchers out of the panes.
+    /// Ends the wait and removes its watchers from the panes.
     fn detach(&mut self) {
         if !std::mem::take(&mut self.attached) {
             return;
@@ -298,7 +302,7 @@ mod tests {
         guard
     }
 
-    /// Patterns compile meanwhile, and other tasks have their turn.
+    /// Between the request and the watchers, patterns compile and other tasks run.
     #[tokio::test]
     async fn what_is_printed_between_asking_and_watching_belongs_to_the_wait() {
         let engine = Engine::new(Options::default());
@@ -314,7 +318,7 @@ mod tests {
             let latch = guard.core.lock().panes[0].latches[0].clone().expect("it is there already");
             assert_eq!((latch.line.as_deref(), latch.before), (Some("DONE while it compiles"), false), "{since}");
         }
-        // More was printed than is kept: the wait reports a gap.
+        // More output was printed than is retained: the wait reports a gap.
         let pane = pane();
         let starts = [StartState::of(pane.clone())];
         let _ = pane.push(0, &b"line\r\n".repeat(20_000));

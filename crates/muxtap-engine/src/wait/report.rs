@@ -1,4 +1,4 @@
-//! Reports of a wait: as it stands now, and its result once it has ended.
+//! Reports of a wait: its current state, and its result after the end.
 
 use std::{sync::Arc, time::Instant};
 
@@ -13,7 +13,7 @@ use super::{
 use crate::{Engine, PaneState, Server, limits};
 
 impl Engine {
-    /// Returns the result of a wait that has ended, made once.
+    /// Returns the result of an ended wait, made once.
     pub(super) async fn result(&self, core: &Arc<Core>) -> Arc<WaitResult> {
         let result = core.result.get_or_init(|| async {
             earlier::record(self, core).await;
@@ -29,13 +29,13 @@ impl Engine {
         result.await.clone()
     }
 
-    /// Returns the last lines of the screen, or `None` for a pane that has gone meanwhile.
+    /// Returns the last lines of the screen, or `None` for a pane that no longer exists.
     async fn last_lines(&self, core: &Core, pane: &Arc<PaneState>) -> Option<String> {
         let server = Server::of(self.clone(), core.host.clone());
         let (text, _) = tokio::select! {
             screen = server.screen(pane, false) => screen.ok()?,
             () = self.stopping() => return None,
-            // The answer is due now; these lines are an extra.
+            // The answer is due now; these lines are optional.
             () = tokio::time::sleep(limits::ANSWER_GRACE) => return None,
         };
         let lines: Vec<_> = text.trim_end().lines().collect();
@@ -44,7 +44,7 @@ impl Engine {
     }
 }
 
-/// Reports a wait as it stands now, with the matches to mark once the report is acknowledged.
+/// Reports a wait's current state, with the matches to mark once the report is acknowledged.
 pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
     let progress = core.lock();
     let mut predicates = Vec::new();
@@ -91,7 +91,7 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
     (WaitAnswer { cursor, ..answer }, answered)
 }
 
-/// Returns the patterns that were satisfied on a pane, and where.
+/// Returns the patterns that matched on a pane, and where.
 fn matches(core: &Core, on_pane: &PaneProgress) -> Vec<(String, u64)> {
     let latched = core.spec.predicates.iter().zip(&on_pane.latches);
     latched

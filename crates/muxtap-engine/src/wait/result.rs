@@ -10,16 +10,16 @@ use muxtap_base::metrics;
 
 use crate::PaneState;
 
-/// The result of a wait that has ended: its answer, and the matches that the panes learn of when it
-/// is acknowledged.
+/// The result of an ended wait: its answer, and the matches that are recorded in the panes when the
+/// answer is acknowledged.
 pub struct WaitResult {
     answer: WaitAnswer,
     ended: Instant,
-    /// The matches that count as answered once the answer is acknowledged; taken by the first call.
+    /// The matches to mark as answered when the answer is acknowledged; taken by the first call.
     matches: Mutex<Option<Matches>>,
 }
 
-/// The patterns that were satisfied on each pane, and the offsets where they were.
+/// The patterns that matched on each pane, with the offsets.
 pub(super) type Matches = Vec<(Weak<PaneState>, Vec<(String, u64)>)>;
 
 impl WaitResult {
@@ -27,8 +27,8 @@ impl WaitResult {
         Self { answer, ended, matches: Mutex::new(Some(matches)) }
     }
 
-    /// Returns the answer to a caller, and marks its matches as answered. Only then do they lie
-    /// before what `since: input` looks at: a caller that has gone may never have received them.
+    /// Returns the answer for a caller, and marks its matches as answered. Only then does
+    /// `since: input` skip them: a caller that has left may never have received them.
     pub(super) fn acknowledge(&self) -> WaitAnswer {
         let matches = self.matches.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(matches) = matches {
@@ -42,12 +42,12 @@ impl WaitResult {
         self.answer.clone()
     }
 
-    /// Returns the answer, and marks nothing.
+    /// Returns the answer without marking its matches.
     pub(super) fn answer(&self) -> WaitAnswer {
         self.answer.clone()
     }
 
-    /// Returns about how many bytes the result takes in memory.
+    /// Returns the approximate size of the result in memory, in bytes.
     pub(super) fn weight(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let predicate = |report: &PredicateReport| {
@@ -55,7 +55,7 @@ impl WaitResult {
             let groups = report.groups.iter().map(|(name, group)| 2 * size_of::<String>() + name.len() + group.len());
             let stands = report.stands_before.as_ref().map_or(0, |stands| stands.line.len() + stands.since.len());
             let texts = stands + text(&report.pattern) + text(&report.line);
-            // A pattern is stored once more among the matches.
+            // Each pattern is stored a second time, among the matches.
             size_of::<PredicateReport>() + texts + text(&report.pattern) + captures.chain(groups).sum::<usize>()
         };
         let predicates = self.answer.predicates.iter().map(predicate).sum::<usize>();

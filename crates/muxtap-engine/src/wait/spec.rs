@@ -15,7 +15,7 @@ use super::{
 
 use crate::limits;
 
-/// About how many bytes a wait has for each of its panes, and a search for each of its patterns.
+/// Approximate bytes of a wait for each of its panes, and of a search for each of its patterns.
 const PANE_STATE: usize = 1024;
 const PATTERN_STATE: usize = 512;
 
@@ -24,7 +24,7 @@ const PATTERN_STATE: usize = 512;
 pub struct Spec {
     pub(super) mode: WaitMode,
     pub(super) since: Since,
-    /// When the wait was requested; its timeout counts from here.
+    /// When the wait was requested; its timeout counts from then.
     pub(super) requested_at: Instant,
     pub(super) timeout: Duration,
     pub(super) settle: Option<Duration>,
@@ -36,7 +36,7 @@ pub struct Spec {
     pub(super) fail: Vec<String>,
     /// All regexes on the output.
     pub(super) set: Option<PatternSet>,
-    /// What was compiled, and counts as used while a wait has it.
+    /// The compiled patterns, charged for as long as a wait has them.
     pub(super) compiled: Vec<Arc<Compiled>>,
 }
 
@@ -44,16 +44,16 @@ pub struct Spec {
 #[derive(Clone)]
 pub struct Predicate {
     pub(super) kind: PredicateKind,
-    /// The text of the predicate's regex, where it has one.
+    /// The text of the predicate's regex, if it has one.
     pub(super) text: Option<String>,
     /// The regex of a `screen`, `gone` or `title` predicate.
     pub(super) regex: Option<TextPattern>,
-    /// Whether what the regex matches stands within one line.
+    /// Whether the regex matches only within one line.
     pub(super) within_line: bool,
 }
 
 impl Predicate {
-    /// Whether it is about the screen.
+    /// Returns whether the predicate is about the screen.
     fn is_on_screen(&self) -> bool {
         matches!(self.kind, PredicateKind::Screen | PredicateKind::Gone)
     }
@@ -66,7 +66,8 @@ impl Spec {
         Self::with(request, &Known::default())
     }
 
-    /// Checks a request and compiles what of it is not `known`: compiled for a wait that is open.
+    /// Checks a request and compiles the patterns that are not in `known`, the patterns of open
+    /// waits.
     pub(super) fn with(request: &WaitRequest, known: &Known) -> Result<Self> {
         let requested_at = Instant::now();
         if request.panes.is_empty() {
@@ -153,7 +154,8 @@ impl Spec {
         Ok(Self { mode: request.mode, since, requested_at, timeout, settle, stable, predicates, fail, set, compiled })
     }
 
-    /// Returns the bytes that the wait takes on so many panes, without what is compiled and what its searches build.
+    /// Returns the wait's size in bytes on this many panes, without compiled patterns and the
+    /// states that its searches build.
     pub(super) fn memory(&self, panes: usize) -> usize {
         let latches = self.predicates.len() * size_of::<Option<Latch>>();
         let search = self.set.as_ref().map_or(0, |set| set.search_memory() + set.len() * PATTERN_STATE);
@@ -161,7 +163,7 @@ impl Spec {
         texts.map(String::len).sum::<usize>() + panes * (latches + search + PANE_STATE)
     }
 
-    /// Returns how many predicates are patterns; they come first.
+    /// Returns the number of predicates that are patterns; they come first.
     pub(super) fn pattern_count(&self) -> usize {
         self.predicates.iter().filter(|predicate| predicate.kind == PredicateKind::Pattern).count()
     }
@@ -171,7 +173,8 @@ impl Spec {
         self.predicates.iter().position(|predicate| predicate.kind == kind)
     }
 
-    /// Whether a predicate looks at what commands change too, which tmux alone tells.
+    /// Returns whether a predicate is about something that commands change too, which only tmux
+    /// reports.
     pub(super) fn needs_tmux(&self) -> bool {
         self.predicates.iter().any(|predicate| predicate.is_on_screen() || predicate.kind == PredicateKind::Title)
     }
@@ -181,7 +184,7 @@ impl Spec {
         self.predicates.iter().enumerate().filter(|(_, predicate)| predicate.is_on_screen())
     }
 
-    /// Returns the text of a regex of the set: of a pattern, then of a `fail` pattern.
+    /// Returns the text of a regex of the set: patterns first, then `fail` patterns.
     pub(super) fn text_of(&self, pattern: usize) -> &str {
         let patterns = self.pattern_count();
         let text = match pattern.checked_sub(patterns) {
@@ -192,7 +195,7 @@ impl Spec {
     }
 }
 
-/// Returns how long a wait may last.
+/// Returns the wait's timeout.
 pub(super) fn timeout(request: &WaitRequest) -> Result<Duration> {
     Ok(duration("timeout_ms", request.timeout_ms, limits::WAIT_LONGEST)?.unwrap_or(limits::WAIT_DEFAULT))
 }

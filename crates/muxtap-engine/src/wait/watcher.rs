@@ -1,4 +1,4 @@
-//! The part of a wait that lives in a pane and sees every byte.
+//! The part of a wait that is in a pane and sees every byte.
 
 use std::sync::Arc;
 
@@ -27,17 +27,17 @@ pub struct Watcher {
     /// The index of the pane within the wait.
     at: usize,
     matcher: Option<Matcher>,
-    /// Counts what the matcher's searches have built.
+    /// Counts the memory that the matcher's searches have built.
     built: Option<Built>,
-    /// The offset before which a match was answered already, for each regex of the set.
+    /// For each regex of the set, the offset before which a match was already answered.
     from: Vec<u64>,
     /// The offset before which bells and marks do not count.
     start: u64,
     wants_bell: bool,
     wants_prompt: bool,
-    /// The indices of screen predicates that are not satisfied yet.
+    /// The indices of the screen predicates that are not satisfied yet.
     open_screens: Vec<usize>,
-    /// Whether rows changed that could not be looked at.
+    /// Whether rows changed while they could not be examined.
     screen_missed: bool,
 }
 
@@ -58,7 +58,8 @@ impl Watcher {
         }
     }
 
-    /// Returns whether what ends at this offset had been printed before the wait was requested.
+    /// Returns whether output that ends at this offset had been printed before the wait was
+    /// requested.
     fn is_before_request(&self, end: u64) -> bool {
         self.core.lock().panes.get(self.at).is_some_and(|on_pane| end <= on_pane.request_offset)
     }
@@ -80,7 +81,8 @@ impl Watcher {
                 echo::Verdict::Undecided => Verdict::Later,
             }
         });
-        // Beyond the budget of all searches each begins anew with its next text: that costs time, never a match.
+        // Beyond the budget of all searches, each search starts over with its next text: that costs
+        // time, but never a match.
         if let Some(built) = &mut self.built
             && !built.set(matcher.memory())
         {
@@ -112,7 +114,7 @@ impl Watch for Watcher {
         &self.core.id
     }
 
-    /// Evaluates what has come, after a chunk has been fed.
+    /// Evaluates the text of a chunk after all of it was passed on.
     fn end_of_chunk(&mut self, echo: &EchoFilter, shell_marks: &ShellMarks) {
         if self.core.is_over() {
             return;
@@ -134,8 +136,8 @@ impl Watch for Watcher {
             self.core.latch_kind(self.at, PredicateKind::Prompt, latch);
         }
         if self.wants_prompt {
-            // The driver has looked for a prompt where the stream rested before, and now waits only
-            // for the time limit.
+            // The driver has tried the prompt rule where the stream was quiet before, and now waits
+            // only for the timeout.
             let tried = self.core.lock().panes.get_mut(self.at).and_then(|on_pane| on_pane.prompt_tried_at.take());
             if tried.is_some() {
                 self.core.wake.notify_one();
@@ -153,13 +155,13 @@ impl Watch for Watcher {
         }
     }
 
-    /// Evaluates what only a rest can decide.
+    /// Evaluates matches that only a quiet stream can decide.
     fn stream_rested(&mut self, echo: &EchoFilter) {
         self.collect_hits(echo, Matcher::rest);
     }
 
-    /// Looks for the screen predicates after the screen changed: in `changes`, or anywhere. A
-    /// pattern that stands within a line is looked for in the lines that changed.
+    /// Evaluates the screen predicates after the screen changed: in `changes`, or anywhere. A
+    /// pattern that stays within a line is searched for only in the changed lines.
     fn screen_changed(&mut self, screen: &ScreenModel, changes: Option<&Changes>, end: u64) {
         if self.open_screens.is_empty() || self.core.is_over() {
             return;
@@ -197,7 +199,7 @@ impl Watch for Watcher {
         }
     }
 
-    /// Records that output is missing here.
+    /// Records a gap in the output.
     fn record_gap(&self, gap: Gap) {
         self.core.update_pane(self.at, |on_pane| on_pane.gap = on_pane.gap.or(Some(gap)));
     }

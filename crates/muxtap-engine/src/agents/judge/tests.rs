@@ -27,7 +27,7 @@ fn said(judgement: &Judgement) -> String {
     text
 }
 
-/// `tests/golden/agents/AGENT-NAME.txt`: a screen, a line of `=`, and what is to be said of it.
+/// `tests/golden/agents/AGENT-NAME.txt`: a screen, a line of `=`, and the expected judgement.
 #[test]
 fn the_screens_are_read_right() {
     let rules = Rules::built_in();
@@ -44,7 +44,7 @@ fn the_screens_are_read_right() {
         let (head, rest) = text.split_once('\n').unwrap();
         let (screen, expected) = rest.split_once("\n====\n").unwrap();
         let title = head.strip_prefix("title: ").unwrap_or_default().to_owned();
-        // As on a screen that has room below.
+        // As on a screen with empty rows below.
         let content = PaneContent { title, ..content(&format!("{screen}\n")) };
         let judged = judge(&agent(&rules, name.split('-').next().unwrap()), &content);
         if said(&judged) != expected {
@@ -101,7 +101,7 @@ fn where_the_cursor_stands_is_no_news() {
     assert!(one.differs(&judge(&claude, &content("Do you want to proceed?\n❯ 1. Yes\n  2. Never"))));
 }
 
-/// Each answer is for what its dialog shows, to the first row.
+/// Each answer belongs to the text of its dialog, up to the first row.
 #[test]
 fn another_command_is_another_question() {
     let claude = agent(&Rules::built_in(), "claude");
@@ -129,7 +129,7 @@ fn a_question_that_is_too_long_keeps_its_beginning_and_end_and_says_so() {
     assert_eq!(shortened("short"), "short");
 }
 
-/// A title that asks does not make a printed list the agent's answers.
+/// A matching title does not turn a printed list into the agent's answers.
 #[test]
 fn a_title_alone_offers_no_answers() {
     let gemini = agent(&Rules::built_in(), "gemini");
@@ -159,7 +159,7 @@ fn rules_without_answers_and_prompts_of_ones_own() {
     assert_eq!(of(&format!("{pick}READY")), AgentState::Idle);
 }
 
-/// A command whose beginning has scrolled away is not shown as a whole one.
+/// A command whose beginning has scrolled off is not shown as a complete one.
 #[test]
 fn what_may_stand_above_the_screen_is_said() {
     let rules = Rules::built_in();
@@ -171,7 +171,8 @@ fn what_may_stand_above_the_screen_is_said() {
             (judged.state, judged.question.unwrap_or_default().starts_with('…'))
         };
         assert_eq!(asked(text), (AgentState::Permission, true), "{id}");
-        // Where the screen has room nothing has scrolled; a frame without its upper border is open all the same.
+        // On a screen with empty rows nothing has scrolled off; a frame without its upper border is
+        // open all the same.
         assert_eq!(asked(&format!("{text}\n\n")), (AgentState::Permission, is_open), "{id}");
     }
 }

@@ -1,7 +1,7 @@
-//! Panes beside a pane: read from the layout of their window.
+//! Panes beside a pane, found in the layout of their window.
 //!
-//! tmux counts `{up-of}` and its kin from the pane that its *client* shows, whatever window the target
-//! names (N88). So they are not asked of it.
+//! tmux resolves `{up-of}` and similar words from the pane that its *client* shows, whatever window
+//! the target names (N88). Therefore muxtap resolves them itself.
 
 use muxtap_core::protocol::ids::PaneId;
 
@@ -15,8 +15,8 @@ struct Place {
     height: u32,
 }
 
-/// Returns the panes that a word such as `{up-of}` means beside a pane, round the ends, as tmux finds
-/// them. `None`: it is no such word.
+/// Returns the panes beside a pane in the direction of a word such as `{up-of}`, wrapping around
+/// the window's edges like tmux. `None` for any other word.
 pub(super) fn beside(layout: &str, pane: PaneId, word: &str) -> Option<Vec<PaneId>> {
     let places = places(layout);
     let own = places.iter().find(|place| place.id == pane).copied();
@@ -57,18 +57,18 @@ impl Place {
     }
 }
 
-/// Returns whether a pane's side touches another's, whose start and length these are. A border
-/// counts as its pane's.
+/// Returns whether a pane's side touches another pane's, given the start and length of both. A
+/// border counts as its pane's.
 fn overlap((own, length): (u32, u32), (other, other_length): (u32, u32)) -> bool {
     let (end, other_end) = (own + length, (other + other_length).saturating_sub(1));
     other < own && other_end > end || (own..=end).contains(&other) || (own..=end).contains(&other_end)
 }
 
-/// Reads a layout: `b25d,80x24,0,0[80x12,0,0,1,80x11,0,13,2]`. What has no pane's number is a frame
-/// around others.
+/// Parses a layout: `b25d,80x24,0,0[80x12,0,0,1,80x11,0,13,2]`. A cell without a pane's number is a
+/// frame around others.
 fn places(layout: &str) -> Vec<Place> {
     let mut places = Vec::new();
-    // What is not a number parts them, but for the `x` of a size.
+    // Cells are separated by characters other than digits, except the `x` of a size.
     let mut rest = layout.split_once(',').map_or("", |(_, rest)| rest);
     while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
         rest = rest.get(start..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Finding a target in what tmux lists.
+//! Finding a target in tmux's lists.
 
 use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_core::protocol::ids::{PaneId, SessionId, WindowId};
@@ -11,9 +11,9 @@ use super::{
 /// The meaning of a target.
 #[derive(Debug)]
 pub enum Found<T> {
-    /// Something that is listed.
+    /// An item in tmux's lists.
     Here(T),
-    /// A target with which tmux is asked, since it alone knows.
+    /// A target that only tmux can resolve.
     Ask(String),
 }
 
@@ -25,7 +25,7 @@ impl<T> Found<T> {
         }
     }
 
-    /// Returns what is listed. Error: it is not.
+    /// Returns the listed item, or an error if only tmux can resolve the target.
     fn listed(self) -> Result<T> {
         match self {
             Self::Here(found) => Ok(found),
@@ -34,28 +34,28 @@ impl<T> Found<T> {
     }
 }
 
-/// The place from which signs and missing parts count.
+/// The place to which signs and missing parts are relative.
 #[derive(Clone, Copy)]
 struct Origin {
     session: SessionId,
     window: WindowId,
-    /// The caller's pane, else the window's active one.
+    /// The caller's pane, or else the window's active one.
     pane: Option<PaneId>,
 }
 
-/// A listing in which targets are found, for a caller.
+/// Finds targets in a listing, for a caller.
 pub struct Finder<'a> {
     topology: &'a Topology,
     /// The caller's own pane.
     from: Option<PaneId>,
 }
 
-/// Finds a target's pane, for a caller that is nowhere.
+/// Finds a target's pane, for a caller outside of any pane.
 pub fn find_pane(topology: &Topology, target: &Target) -> Result<PaneId> {
     Finder::new(topology, None).pane(target)?.listed()
 }
 
-/// Finds a target's window, for a caller that is nowhere.
+/// Finds a target's window, for a caller outside of any pane.
 pub fn find_window<'a>(topology: &'a Topology, target: &Target) -> Result<&'a WindowRow> {
     Finder::new(topology, None).window(target)?.listed()
 }
@@ -74,10 +74,10 @@ impl<'a> Finder<'a> {
         Self { topology, from }
     }
 
-    /// Finds a target's session; of a window or a pane, the one it is in.
+    /// Finds a target's session. For a window or a pane: the session that it is in.
     pub fn session(&self, target: &Target) -> Result<Found<SessionId>> {
         match target {
-            // No window is meant where a session can be.
+            // In place of a session, a name never means a window.
             Target::Number(session) | Target::Name(session) => {
                 find_session(self.topology, session).map(|row| Found::Here(row.id))
             }
@@ -89,7 +89,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Finds a target's window; of a session, its current one.
+    /// Finds a target's window. For a session: its current window.
     pub fn window(&self, target: &Target) -> Result<Found<&'a WindowRow>> {
         let topology = self.topology;
         match target {
@@ -115,7 +115,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Finds a target's pane; of a window or a session, its active one.
+    /// Finds a target's pane. For a window or a session: its active pane.
     pub fn pane(&self, target: &Target) -> Result<Found<PaneId>> {
         match target {
             Target::Pane(id) => {
@@ -131,7 +131,7 @@ impl<'a> Finder<'a> {
                 let window = self.topology.windows.iter().find(|row| row.id == origin.window).ok_or_else(no_window)?;
                 self.touching(window, word)?.map(Found::Here).ok_or_else(no_pane)
             }
-            // `{last}` is the last pane where a pane is meant.
+            // In place of a pane, `{last}` means the last pane.
             Target::Sign(Sign::Tmux(word)) if word == "{last}" => self.pane_sign(word).map(Found::Ask),
             Target::Place { pane: Some(pane), .. } => match (self.window(target)?, pane) {
                 (Found::Ask(window), PanePart::Index(index)) => Ok(Found::Ask(format!("{window}.{index}"))),
@@ -152,18 +152,19 @@ impl<'a> Finder<'a> {
             },
             _ => match self.window(target)? {
                 Found::Ask(place) => Ok(Found::Ask(place)),
-                // The caller's own window is where it is itself.
+                // For the caller's own window this is its active pane, too.
                 Found::Here(window) => self.active(window.id).map(Found::Here),
             },
         }
     }
 
-    /// Finds the session in which the caller is.
+    /// Finds the caller's session.
     pub fn current_session(&self) -> Result<SessionId> {
         self.origin().map(|origin| origin.session)
     }
 
-    /// Finds the window that a name alone means. `None`: a session is called so, or nothing.
+    /// Finds the window that a name alone means; `None` if a session has this name, or no window
+    /// has it.
     pub fn window_of_name(&self, name: &str) -> Result<Option<WindowId>> {
         match self.named_anywhere(name) {
             Ok(_) if find_session(self.topology, name).is_ok() => Ok(None),
@@ -173,13 +174,14 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Finds where the caller is; where it is nowhere, the only session that there is.
+    /// Finds the caller's place. For a caller outside of any pane: the only session, if there is
+    /// exactly one.
     fn origin(&self) -> Result<Origin> {
         let topology = self.topology;
         if let Some(id) = self.from {
             let gone = || Error::not_found(format!("pane {id}, from which this counts, is not there"));
             let pane = topology.pane(id).ok_or_else(gone)?;
-            // A window that is linked into several sessions is where it is the current one.
+            // For a window that is linked to several sessions, the session in which it is current.
             let mut rows: Vec<_> = topology.windows.iter().filter(|row| row.id == pane.window).collect();
             rows.sort_by_key(|row| !row.active);
             let window = rows.first().ok_or_else(gone)?;
@@ -200,7 +202,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Finds a window of a session that is written or meant.
+    /// Finds a window of a session, named or implied.
     fn window_at(&self, session: &SessionPart, window: Option<&WindowPart>) -> Result<Found<&'a WindowRow>> {
         // A session has a current window; a caller has its own.
         let (id, current) = match session {
@@ -212,7 +214,7 @@ impl<'a> Finder<'a> {
                 let Some(WindowPart::Name(name)) = window else { return Err(no_window()) };
                 return self.window_anywhere(name).map(Found::Here);
             }
-            // `:` is the session.
+            // `:` means the session.
             SessionPart::Current if window.is_none() => {
                 return self.current_window(self.origin()?.session).map(Found::Here);
             }
@@ -232,11 +234,12 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Finds what a name alone means: a session's current window, or a window.
+    /// Finds the window that a name alone means: a session's current window, or a window of this
+    /// name.
     fn named_anywhere(&self, name: &str) -> Result<&'a WindowRow> {
         let Ok(session) = find_session(self.topology, name) else { return self.window_anywhere(name) };
         let window = self.current_window(session.id)?;
-        // tmux would take the window of the caller's own session.
+        // tmux would prefer the window of the caller's own session.
         let own = self.from.and_then(|_| self.origin().ok());
         let rival = own.and_then(|origin| {
             self.windows(origin.session).into_iter().find(|row| row.name == name && row.id != window.id)
@@ -253,7 +256,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Finds the window of this name: of the caller's session, else the only one of any.
+    /// Finds the window of this name: in the caller's session, or else the only one in any session.
     fn window_anywhere(&self, name: &str) -> Result<&'a WindowRow> {
         let own = self.from.and_then(|_| self.origin().ok());
         if let Some(origin) = own
@@ -271,7 +274,8 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Finds the window that a sign means in a session, beside its current one or the caller's.
+    /// Finds the window that a sign means in a session, relative to its current window or the
+    /// caller's.
     fn beside_window(&self, session: SessionId, current: WindowId, sign: &Sign) -> Result<Found<&'a WindowRow>> {
         match sign {
             Sign::Offset(by) => {
@@ -282,8 +286,9 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Finds the pane that a word such as `{up-of}` means beside the current one of a window. `None`:
-    /// it is no such word. Where several touch it tmux takes the one that was used last.
+    /// Finds the pane that a word such as `{up-of}` means beside the current pane of a window;
+    /// `None` for any other word. Several candidates are an error; tmux takes the one that was used
+    /// last.
     fn touching(&self, window: &WindowRow, word: &str) -> Result<Option<PaneId>> {
         let current = self.current_pane(window.id)?;
         let Some(found) = layout::beside(&window.layout, current, word) else { return Ok(None) };
@@ -299,20 +304,20 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Finds the caller's pane where it is in the window, else the window's active one.
+    /// Finds the caller's pane if it is in the window, or else the window's active pane.
     fn current_pane(&self, window: WindowId) -> Result<PaneId> {
         let own = self.origin().ok().filter(|origin| origin.window == window).and_then(|origin| origin.pane);
         own.map_or_else(|| self.active(window), Ok)
     }
 
-    /// Finds the pane that lies `by` panes after the current one of a window.
+    /// Finds the pane that is `by` panes after the current one of a window.
     fn beside_pane(&self, window: WindowId, by: i64) -> Result<PaneId> {
         let current = self.current_pane(window)?;
         let panes = self.panes(window);
         beside(&panes, |row| row.id == current, by).map(|row| row.id).ok_or_else(no_pane)
     }
 
-    /// Returns the target with which tmux is asked for a pane beside the caller's.
+    /// Returns the target for a query to tmux about a pane relative to the caller's.
     fn pane_sign(&self, word: &str) -> Result<String> {
         let origin = self.origin()?;
         Ok(format!("{}:{}.{word}", origin.session, origin.window))
@@ -352,7 +357,7 @@ fn no_window() -> Error {
 
 /// Finds the window of a session with this index, id or name.
 fn named_window<'a>(session: &str, windows: &[&'a WindowRow], wanted: &str) -> Result<&'a WindowRow> {
-    // As in tmux an index comes before a name.
+    // As in tmux, an index takes precedence over a name.
     let by_index = wanted.parse().ok().filter(|_| is_number(wanted));
     let found = windows.iter().find(|row| Some(row.index) == by_index || row.id.to_string() == *wanted);
     if let Some(found) = found {
@@ -366,14 +371,14 @@ fn named_window<'a>(session: &str, windows: &[&'a WindowRow], wanted: &str) -> R
     }
 }
 
-/// Returns the error about a name that several windows have.
+/// Returns the error for a name that several windows have.
 fn ambiguous(name: &str, windows: &[&WindowRow]) -> Error {
     let ids: Vec<_> = windows.iter().map(|row| row.id.to_string()).collect();
     let message = format!("{} windows are named {name}; write one of {}", ids.len(), ids.join(", "));
     Error::new(ErrorCode::AmbiguousTarget, message).with_details(serde_json::json!({ "candidates": ids }))
 }
 
-/// Returns the item that lies `offset` after the current one, round the ends.
+/// Returns the item that is `offset` after the current one, wrapping around the ends.
 fn beside<T>(items: &[T], current: impl Fn(&T) -> bool, offset: i64) -> Option<&T> {
     let at = i64::try_from(items.iter().position(current)?).ok()?;
     let count = i64::try_from(items.len()).ok()?;
@@ -475,7 +480,7 @@ mod tests {
         ] {
             assert_eq!(found(Some(2), text), Ok(PaneId(id)), "{text}");
         }
-        // In a window that is not the session's current one.
+        // The caller is in a window that is not the session's current one.
         for (text, id) in [(":", 3), (":+", 3), ("1:+", 0), (".0", 0), ("+", 0)] {
             assert_eq!(found(Some(0), text), Ok(PaneId(id)), "{text}");
         }
@@ -503,7 +508,7 @@ mod tests {
             assert_eq!(found(None, text), Err("INVALID_TARGET".into()), "{text}");
         }
         assert_eq!(found(Some(99), ":0"), Err("NOT_FOUND".into()));
-        // Where there is but one session it is meant.
+        // If there is only one session, it is meant.
         let mut one = topology();
         one.sessions.truncate(1);
         let finder = Finder::new(&one, None);
@@ -517,17 +522,17 @@ mod tests {
         topology.windows[0].name = "work".into();
         let work = "work".parse().unwrap();
         assert!(matches!(Finder::new(&topology, None).pane(&work), Ok(Found::Here(PaneId(4)))));
-        // tmux would take the window of the session where the caller is.
+        // tmux would prefer the window of the caller's session.
         let error = Finder::new(&topology, Some(PaneId(2))).pane(&work).unwrap_err();
         assert_eq!(error.details.unwrap()["candidates"], serde_json::json!(["work:", "@0"]));
-        // Two windows of a name, in sessions that are not the caller's.
+        // Two windows with the same name, in sessions other than the caller's.
         topology.windows[0].name = "logs".into();
         topology.windows[2].name = "logs".into();
         let logs = "logs".parse().unwrap();
         assert_eq!(find_pane(&topology, &logs).unwrap_err().code, ErrorCode::AmbiguousTarget);
         assert!(matches!(Finder::new(&topology, Some(PaneId(4))).pane(&logs), Ok(Found::Here(PaneId(4)))));
         assert_eq!(find_pane(&topology, &"nobody".parse().unwrap()).unwrap_err().code, ErrorCode::NotFound);
-        // A caller that ends a session takes no window for one.
+        // A caller that ends a session never gets a window instead.
         assert!(Finder::new(&topology, None).session(&logs).is_err());
     }
 

@@ -1,6 +1,6 @@
-//! Targets, as tmux's `-t` takes them: `%3`, `@1`, `$0`, `session`, `session:window`,
-//! `session:window.pane`, and what counts from where the caller is (`:2`, `.1`, `+`, `{last}`).
-//! Names are exact; more than one match is an error. `docs/targets.md` says what each means.
+//! Targets, in the form of tmux's `-t`: `%3`, `@1`, `$0`, `session`, `session:window`,
+//! `session:window.pane`, and targets relative to the caller's place (`:2`, `.1`, `+`, `{last}`).
+//! Names are exact; more than one match is an error. `docs/targets.md` explains each form.
 
 mod layout;
 mod locate;
@@ -11,20 +11,21 @@ use muxtap_core::protocol::ids::{PaneId, SessionId, WindowId};
 
 pub use locate::{Finder, Found, find_pane, find_session, find_window};
 
-/// A target as it was written.
+/// A parsed target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// `%3`, `pane:%3`, `terminal:%3`.
     Pane(PaneId),
     /// `@1`.
     Window(WindowId),
-    /// Digits alone. tmux takes them for a pane's or a window's index in the session that is
-    /// current there, else for a session's name, by command (`cmd_find_target`), so only commands
-    /// that can take nothing but a session accept them.
+    /// Digits alone. Depending on the command, tmux takes them for a pane's or a window's index in
+    /// the current session, or else for a session's name (`cmd_find_target`), so only commands that
+    /// can take nothing but a session accept them.
     Number(String),
-    /// A name alone: a session's, or a window's where no session is called so.
+    /// A name alone: a session's, or a window's if no session has this name.
     Name(String),
-    /// A sign alone, such as `+1` or `{last}`. A pane or a window is meant, by what is looked for.
+    /// A sign alone, such as `+1` or `{last}`. It means a pane or a window, depending on what is
+    /// searched for.
     Sign(Sign),
     /// `~`, `{marked}`: the pane that the user has marked.
     Marked,
@@ -32,9 +33,9 @@ pub enum Target {
     Place {
         /// The session's id or name.
         session: SessionPart,
-        /// The window in it. `None`: its current one.
+        /// The window in it; `None` for its current one.
         window: Option<WindowPart>,
-        /// The pane in the window. `None`: its active one.
+        /// The pane in the window; `None` for its active one.
         pane: Option<PanePart>,
     },
 }
@@ -42,11 +43,11 @@ pub enum Target {
 /// The session of a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionPart {
-    /// The one that was named.
+    /// A named session.
     Named(String),
-    /// The one that is current for the caller: `:2`.
+    /// The caller's current session: `:2`.
     Current,
-    /// None was named, and the window's name alone may be enough: `logs.1`.
+    /// No session is named, and the window's name alone may be enough: `logs.1`.
     Any,
 }
 
@@ -55,7 +56,7 @@ pub enum SessionPart {
 pub enum WindowPart {
     /// The window's index, name or id.
     Name(String),
-    /// A sign that counts from the session's windows.
+    /// A sign relative to the session's windows.
     Sign(Sign),
 }
 
@@ -64,22 +65,23 @@ pub enum WindowPart {
 pub enum PanePart {
     /// The pane's index.
     Index(u32),
-    /// A sign that counts from the window's panes.
+    /// A sign relative to the window's panes.
     Sign(Sign),
 }
 
-/// A text that tmux reads as a sign and not as a name.
+/// A text that tmux takes for a sign instead of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// This many after what is current (`+1`) or before it (`-1`), round the ends.
+    /// This many after the current item (`+1`) or before it (`-1`), wrapping around the ends.
     Offset(i64),
-    /// One that tmux alone can follow (`!`, `{last}`, `{up-of}`), as tmux writes it.
+    /// A word as tmux writes it (`{last}` for `!`). Most can be resolved by tmux only; muxtap
+    /// resolves `{up-of}` and similar words in the layout.
     Tmux(String),
 }
 
-/// The signs of windows that are words: `^`, `$` and `!` are the first three.
+/// The words that are signs of windows. `^`, `$` and `!` mean these three.
 const WINDOW_WORDS: [&str; 3] = ["{start}", "{end}", "{last}"];
-/// The signs of panes that are words.
+/// The words that are signs of panes.
 const PANE_WORDS: [&str; 13] = [
     "{last}",
     "{top}",
@@ -135,7 +137,7 @@ impl std::str::FromStr for Target {
             Some((session, rest)) => (session_part(session), rest),
             None => (SessionPart::Any, text),
         };
-        // A window's name may hold dots; only a number or a sign after the last one is a pane.
+        // A window's name may contain dots; only a number or a sign after the last dot is a pane.
         let (window, pane) = match rest.rsplit_once('.') {
             Some((window, pane)) if is_number(pane) => match pane.parse() {
                 Ok(index) => (window, Some(PanePart::Index(index))),
@@ -171,12 +173,13 @@ impl std::str::FromStr for Target {
 }
 
 impl Target {
-    /// The target of a session.
+    /// Returns the target of a session.
     pub fn of_session(id: SessionId) -> Self {
         Self::Place { session: SessionPart::Named(id.to_string()), window: None, pane: None }
     }
 
-    /// Returns whether what is meant depends on where the caller is, or on what tmux alone knows.
+    /// Returns whether the target's meaning depends on the caller's place, or on facts that only
+    /// tmux knows.
     pub fn is_relative(&self) -> bool {
         match self {
             Self::Pane(_) | Self::Window(_) | Self::Number(_) => false,
@@ -190,7 +193,7 @@ impl Target {
     }
 }
 
-/// Returns whether a text is nothing but digits.
+/// Returns whether a text consists of digits only.
 pub fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -202,7 +205,7 @@ fn session_part(written: &str) -> SessionPart {
     }
 }
 
-/// Returns whether tmux takes a text for a sign, whatever windows are called.
+/// Returns whether tmux takes a text for a sign, whatever the windows' names.
 fn is_sign(text: &str) -> bool {
     is_offset(text) || matches!(text, "!" | "^" | "$" | "~" | "=") || text.starts_with('{') && text.ends_with('}')
 }
@@ -212,7 +215,7 @@ fn is_offset(text: &str) -> bool {
     text.strip_prefix(['+', '-']).is_some_and(|number| number.is_empty() || is_number(number))
 }
 
-/// Reads a sign of those that these words and tmux's letters mean. `None`: it is none of them.
+/// Parses a sign: an offset, one of these words, or a letter for one. `None` for any other text.
 fn sign(text: &str, words: &[&str]) -> Option<Sign> {
     if is_offset(text) {
         return offset(text).map(Sign::Offset);
@@ -228,7 +231,7 @@ fn sign(text: &str, words: &[&str]) -> Option<Sign> {
     words.contains(&word).then(|| Sign::Tmux(word.to_owned()))
 }
 
-/// Returns how far `+`, `-`, `+2` or `-2` goes.
+/// Returns the distance that `+`, `-`, `+2` or `-2` means.
 fn offset(text: &str) -> Option<i64> {
     let (sign, number) = text.split_at_checked(1)?;
     let number = if number.is_empty() { 1 } else { i64::from(number.parse::<u32>().ok()?) };
@@ -286,7 +289,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Target>().unwrap(), target, "{text}");
         }
-        // `pane:` is a spelling of an id alone; a session may be called so.
+        // `pane:` is a spelling only of an id; otherwise it may be a session's name.
         assert_eq!("pane:3".parse::<Target>().unwrap(), named("pane", Some("3"), None));
     }
 

@@ -1,5 +1,5 @@
-//! Looking targets up for a caller: from where it is, in what tmux lists, and by asking tmux for
-//! what it alone knows.
+//! Resolving targets for a caller: relative to its place, in tmux's lists, and by queries to tmux
+//! for facts that only tmux knows.
 
 use std::sync::Arc;
 
@@ -17,20 +17,20 @@ use super::{
 
 use crate::{Host, PaneState, Server};
 
-/// Where the pane of a target is.
+/// Where the pane of a target was found.
 enum Place {
-    /// tmux lists it.
+    /// In tmux's lists.
     Listed(PaneId),
-    /// It is followed, or was before and is readable.
+    /// Among the panes that are or were followed.
     Known(Arc<PaneState>),
 }
 
-/// Candidates that the error about a bare number lists.
+/// The most candidates in the error for a bare number.
 const CANDIDATES: usize = 8;
 
 impl Server {
-    /// Finds the pane of a target; of a session or window, its active one. A handle's own pane is
-    /// refused where another server runs in the place of its own.
+    /// Finds the pane of a target. For a session or window: its active pane. A handle's own pane is
+    /// rejected if another server has taken the place of its own.
     pub(crate) async fn resolve_pane(&self, text: &str) -> Result<Arc<PaneState>> {
         match self.bound_pane(text) {
             Some(pane) => {
@@ -45,7 +45,8 @@ impl Server {
         }
     }
 
-    /// Finds the pane of a target, as [`Self::resolve_pane`] does, without a use of it: its output need not be followed.
+    /// Finds the pane of a target, like [`Self::resolve_pane`], without a use of it: its output
+    /// need not be followed.
     pub(crate) async fn locate_pane(&self, text: &str) -> Result<PaneId> {
         if let Some(pane) = self.bound_pane(text) {
             self.host.server_of(pane).connected().await?;
@@ -57,7 +58,7 @@ impl Server {
         })
     }
 
-    /// Finds the pane of a target that is only looked at: what has ended is known without tmux.
+    /// Finds the pane of a target for reading only: an ended pane is known without tmux.
     pub(crate) async fn resolve_seen(&self, text: &str) -> Result<Arc<PaneState>> {
         match self.bound_pane(text) {
             Some(pane) => self.check_seen(pane).await,
@@ -78,21 +79,21 @@ impl Server {
         };
         match host.follow(host.server(), id).await {
             Ok(pane) => pane.ok_or_else(|| with_socket(Error::not_found(format!("no pane {id}")), host)),
-            // It has ended since it was left alone.
+            // The pane ended after it was no longer followed.
             Err(error) => host.pane(id).filter(|pane| pane.exit().is_some()).ok_or(error),
         }
     }
 
-    /// Finds where the pane of a target is.
+    /// Finds the pane of a target.
     async fn find(&self, text: &str) -> Result<Place> {
         let host = &self.host;
         let target = text.parse()?;
-        // An id is as good as the pane; whether it still is there shows when it is used. An ended
-        // pane may have a namesake on a new server.
+        // An id determines the pane; whether the pane still exists shows when it is used. A new
+        // server may have a pane with the id of an ended one.
         if let Target::Pane(id) = target
             && let Some(pane) = host.live_pane(id)
-            // tmux announces no respawn: whether another program runs in a dead pane by now shows
-            // when it is listed.
+            // tmux does not report a respawn: whether a dead pane runs another program by now shows
+            // in the list.
             && pane.exit().is_none()
             && host.server().is_following(id)
         {
@@ -100,14 +101,14 @@ impl Server {
         }
         let topology = match host.server().fresh().await {
             Ok(topology) => topology.without_hubs(),
-            // The server has gone; what its panes printed is still readable.
+            // The server has ended; the output of its panes is still readable.
             Err(error) => return last_ended(host, &target).map(Place::Known).ok_or(error),
         };
         let found = match Finder::new(&topology, self.from).pane(&target) {
             Ok(Found::Here(id)) => Ok(id),
             Ok(Found::Ask(place)) => match self.ask_tmux(&place).await {
                 Ok((_, _, pane)) => Ok(pane),
-                // As tmux: where no pane was active before, the window that was current before.
+                // As in tmux: if no pane was active before, the window that was current before.
                 Err(error) => match Finder::new(&topology, self.from).window(&target) {
                     Ok(Found::Ask(window))
                         if matches!(target, Target::Sign(_)) && error.code == ErrorCode::NotFound =>
@@ -129,8 +130,8 @@ impl Server {
         Ok(host.live_pane(id).map_or(Place::Listed(id), Place::Known))
     }
 
-    /// Returns the pane that a handle stands for, to be looked at. One that has not ended needs its
-    /// server: which one runs is known when it is connected.
+    /// Returns a handle's pane, for reading only. A live pane needs its server, and which server
+    /// runs is known only once it is connected.
     pub(crate) async fn check_seen(&self, pane: &Arc<PaneState>) -> Result<Arc<PaneState>> {
         if pane.exit().is_none() {
             let link = self.host.server_of(pane);
@@ -138,7 +139,7 @@ impl Server {
                 Ok(_) => self.host.follow(&link, pane.id()).await.map(drop),
                 Err(error) => Err(error),
             };
-            // It may have ended just now, perhaps with its server.
+            // The pane may have ended just now, perhaps with its server.
             if let Err(error) = followed
                 && pane.exit().is_none()
             {
@@ -148,14 +149,14 @@ impl Server {
         Ok(pane.clone())
     }
 
-    /// Returns the target of a URL path. `%` must be encoded in an address, so there a bare number
-    /// is a pane's id. It is refused where a session is called so.
+    /// Returns the target in a URL path. `%` must be encoded in a URL, so a bare number there is a
+    /// pane's id, unless a session has that name: then it is rejected.
     pub async fn path_target(&self, text: String) -> Result<String> {
         let host = &self.host;
         if !is_number(&text) {
             return Ok(text);
         }
-        // Where no server runs no session can be meant.
+        // Without a server, the number cannot mean a session.
         let topology = host.server().fresh().await.map(|topology| topology.without_hubs());
         if let Ok(topology) = topology
             && find_session(&topology, &text).is_ok()
@@ -165,17 +166,17 @@ impl Server {
         Ok(format!("%{text}"))
     }
 
-    /// Returns the id of the pane that a target means.
+    /// Returns the id of a target's pane.
     pub async fn pane_id(&self, text: &str) -> Result<String> {
         Ok(self.locate_pane(text).await?.to_string())
     }
 
-    /// Returns the id of the window that a target means.
+    /// Returns the id of a target's window.
     pub async fn window_id(&self, text: &str) -> Result<String> {
         Ok(self.window(text).await?.id.to_string())
     }
 
-    /// Returns the id of the session that a target means.
+    /// Returns the id of a target's session.
     pub async fn session_id(&self, text: &str) -> Result<String> {
         Ok(self.session(text).await?.id.to_string())
     }
@@ -194,7 +195,7 @@ impl Server {
         Ok((session, pane))
     }
 
-    /// Finds the session of a target; of a pane or window, the one it is in.
+    /// Finds a target's session. For a pane or window: the session that it is in.
     pub(crate) async fn session(&self, text: &str) -> Result<SessionRow> {
         let host = &self.host;
         let topology = host.server().fresh().await?.without_hubs();
@@ -206,7 +207,7 @@ impl Server {
         topology.session(id).cloned().ok_or_else(|| with_socket(Error::not_found(format!("no session {id}")), host))
     }
 
-    /// Finds the window of a target; of a session, its current one.
+    /// Finds a target's window. For a session: its current window.
     pub(crate) async fn window(&self, text: &str) -> Result<WindowRow> {
         let host = &self.host;
         let topology = host.server().fresh().await?.without_hubs();
@@ -222,9 +223,10 @@ impl Server {
         found.cloned().ok_or_else(|| with_socket(Error::not_found(format!("no window {text}")), host))
     }
 
-    /// Asks tmux what it alone knows: the last window, the pane above, the marked pane. Such a place
-    /// is never taken for another one: `display-message` would answer for what is current where its
-    /// target is not there, so a command that refuses stands before it.
+    /// Queries tmux for facts that only tmux knows: the last window, the top pane, the marked pane.
+    ///
+    /// The result is never another place: for a missing target, `display-message` would report the
+    /// current place, so a command that fails for a missing target precedes it.
     async fn ask_tmux(&self, place: &str) -> Result<(SessionId, WindowId, PaneId)> {
         let question = || {
             let look = Command::new("capture-pane").flag("-p").opt("-t", place).opt("-S", "0").opt("-E", "0");
@@ -248,8 +250,8 @@ impl Server {
 }
 
 impl Host {
-    /// Returns the server of a pane, which is asked as long as no other one has taken its place: panes
-    /// of the other one have the same ids.
+    /// Returns a pane's server, usable only until another server takes its place: the other
+    /// server's panes have the same ids.
     pub(crate) fn server_of(&self, pane: &PaneState) -> ServerLink {
         self.server().only(pane.epoch().server)
     }
@@ -262,8 +264,8 @@ fn last_ended(host: &Host, target: &Target) -> Option<Arc<PaneState>> {
     }
 }
 
-/// Returns the error about a pane that is not there. An id may be that of a pane of the server that
-/// ran there before.
+/// Returns the error for a pane that does not exist. The id may belong to a pane of an earlier
+/// server on the socket.
 fn earlier_pane_error(error: Error, target: &Target, host: &Host) -> Error {
     let Target::Pane(id) = target else { return with_socket(error, host) };
     let Some(pane) = host.earlier_pane(*id) else { return with_socket(error, host) };
@@ -277,7 +279,7 @@ fn earlier_pane_error(error: Error, target: &Target, host: &Host) -> Error {
     Error::not_found(message).with_details(serde_json::json!({ "start": start.to_string(), "end": end.to_string() }))
 }
 
-/// Returns the error about a bare number, which lists what it may mean.
+/// Returns the error for a bare number, with the targets that it may mean.
 pub(super) fn ambiguous_number(topology: &Topology, number: &str) -> Error {
     let mut candidates = Vec::new();
     let pane = format!("%{number}");
