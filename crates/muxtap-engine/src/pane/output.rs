@@ -13,7 +13,11 @@ use muxtap_core::{
 };
 
 use super::{
-    Revision, output_times::OutputTimes, screen_model::{ScreenModel, Staleness}, shell_marks::ShellMarks, strings::StringTimeout,
+    Revision,
+    output_times::OutputTimes,
+    screen_model::{ScreenModel, Staleness},
+    shell_marks::ShellMarks,
+    strings::StringTimeout,
     watchers::Watchers,
 };
 
