@@ -22,13 +22,13 @@ type FileSettings = HashMap<String, Vec<String>>;
 pub struct HostSettings {
     /// Its name in targets.
     pub name: String,
-    /// The command that runs programs there, as words.
+    /// The command that runs programs on the host, as words.
     pub via: Vec<String>,
-    /// The tmux program there.
+    /// The tmux program on the host.
     pub tmux: Option<String>,
-    /// The muxtap program there.
+    /// The muxtap program on the host.
     pub muxtap: Option<String>,
-    /// Whether the muxtap there is not to be used.
+    /// Whether the host's muxtap must not be used.
     pub no_peer: bool,
 }
 
@@ -39,14 +39,14 @@ pub struct AgentSettings {
     pub name: String,
     /// The command that speaks ACP on stdin and stdout, as words.
     pub command: Vec<String>,
-    /// Whether the provider `sdk` means it.
+    /// Whether the provider `sdk` means this agent.
     pub default: bool,
 }
 
 /// The contents of a configuration file.
 #[derive(Default)]
 pub(super) struct FileContents {
-    /// The file, where one was read.
+    /// The path of the file, if one was read.
     pub(super) path: Option<PathBuf>,
     pub(super) settings: FileSettings,
     pub(super) hosts: Vec<HostSettings>,
@@ -61,15 +61,15 @@ pub(super) fn folder(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
     config.map(|config| config.join("muxtap"))
 }
 
-/// Returns the file that was named, by the caller or by `MUXTAP_CONFIG`, or else the user's, and whether it must be
-/// there.
+/// Returns the file named by the caller or by `MUXTAP_CONFIG`, or else the user's, and whether it
+/// must exist.
 pub(super) fn place(named: Option<&Path>, env: &dyn Fn(&str) -> Option<OsString>) -> Option<(PathBuf, bool)> {
     let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let named = named.map(Path::to_owned).or_else(|| set("MUXTAP_CONFIG")).map(|named| (named, true));
     named.or_else(|| folder(env).map(|dir| (dir.join("config.toml"), false)))
 }
 
-/// Reads the file of this [`place`], if it is there.
+/// Reads the file of this [`place`], if it exists.
 pub(super) fn read(place: Option<(PathBuf, bool)>) -> Result<FileContents> {
     let Some((path, must_exist)) = place else { return Ok(FileContents::default()) };
     let unable = |error: io::Error| {

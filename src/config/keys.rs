@@ -77,7 +77,7 @@ impl Key {
         text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
     }
 
-    /// Returns the default; empty where it depends on the daemon's paths.
+    /// Returns the default; empty if it depends on the daemon's paths.
     pub fn default_value(&self) -> String {
         match self.default {
             DefaultValue::Text(text) => text.into(),

@@ -1,7 +1,8 @@
-//! The daemon's settings: flags win over the environment, that over a file, and that over the
+//! The daemon's settings: flags override the environment, the environment a file, and a file the
 //! defaults.
+//!
 //! Every setting is text until all of them are gathered. Then each is parsed once, and an error
-//! says which one is wrong and where it was given. `docs/config.md` lists them.
+//! names the setting that is wrong and its source. `docs/config.md` lists them.
 
 mod file;
 mod keys;
@@ -27,46 +28,46 @@ use muxtap_engine::agents::RulesFile;
 use self::paths::Paths;
 use crate::api::{ConfigAnswer, Error, Result, Setting, Tier, Tiers};
 
-/// All settings, as they are in force.
+/// All settings in effect.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The tmux program.
     pub tmux: PathBuf,
-    /// Whether a server that runs is spoken to by its own program instead.
+    /// Whether a running server is reached with its own program instead.
     pub own_tmux: bool,
-    /// The tmux servers of other users that are spoken to.
+    /// The tmux servers of other users that muxtap may speak to.
     pub foreign_servers: Vec<ForeignServer>,
-    /// How control clients are spread over a server's sessions.
+    /// Which control clients follow a server.
     pub coverage: CoverageMode,
     /// How long a pane is followed after its last use.
     pub follow_for: Duration,
-    /// How panes that flood are treated, before tmux 3.8.
+    /// The treatment of panes that flood, before tmux 3.8.
     pub floods: Floods,
-    /// Bytes of output kept for each pane.
+    /// The number of bytes of output kept for each pane.
     pub ring_bytes: usize,
-    /// Bytes of output and screens kept for all panes together.
+    /// The number of bytes of output and screens kept for all panes together.
     pub budget_bytes: usize,
-    /// How long a daemon that was started by a command stays without anything to do; `None`: for ever.
+    /// How long an idle daemon that was started by a command stays; `None`: forever.
     pub idle_end: Option<Duration>,
     /// The log's filter, in the syntax of `tracing`.
     pub log_level: String,
     /// The tiers that callers have.
     pub allowed: Tiers,
-    /// The tiers for which a person is asked before an agent's call is carried out.
+    /// The tiers for which a person must confirm an agent's call.
     pub confirm: Vec<Tier>,
-    /// How long an MCP call is held at most.
+    /// The longest time that an MCP call is held.
     pub mcp_hold: Duration,
-    /// The audit log; `None`: nothing is recorded.
+    /// The audit log's file; `None`: nothing is recorded.
     pub audit: Option<PathBuf>,
     /// The length in bytes at which the audit log is rotated.
     pub audit_bytes: u64,
-    /// The file of the user's own rules of agents; `None`: there is no place to look for one.
+    /// The file of the user's own rules of agents; `None`: no place to look for one is known.
     pub agents_file: Option<RulesFile>,
     /// The TCP addresses to listen on.
     pub http: Vec<SocketAddr>,
     /// Names by which callers reach those addresses, besides this machine's own.
     pub names: Vec<String>,
-    /// Web origins whose pages may call.
+    /// Web origins whose pages may send requests.
     pub origins: Vec<String>,
     /// Folders below which pages open files; `~` is the user's home.
     pub page_folders: Vec<PathBuf>,
@@ -76,9 +77,9 @@ pub struct Settings {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// The file of the token that callers over TCP must know.
     pub token_file: PathBuf,
-    /// The hosts that targets can name besides this one.
+    /// The hosts that targets can name besides this machine.
     pub hosts: Vec<HostSettings>,
-    /// The agents of which sessions can be opened.
+    /// The agents for which sessions can be opened.
     pub agents: Vec<AgentSettings>,
     /// The file that was read.
     file: Option<PathBuf>,
@@ -113,7 +114,7 @@ struct ResolvedSetting {
 pub type Flags = Vec<(&'static str, Vec<String>)>;
 
 impl Settings {
-    /// Gathers and parses all settings. `file`: the one that was named, which must exist then.
+    /// Gathers and parses all settings. `file`: a file that was named explicitly and must exist.
     pub fn load(
         paths: &Paths,
         flags: &Flags,
@@ -121,7 +122,7 @@ impl Settings {
         file: Option<&Path>,
     ) -> Result<Self> {
         let place = file::place(file, env);
-        // Before it is read: a change in between is a change since.
+        // Before the file is read: a change in between counts as a later change.
         let mut files: Vec<_> = place.iter().map(|(file, _)| ReadFile::now(file)).collect();
         let file::FileContents { path: file, settings: written, hosts, agents } = file::read(place)?;
         let found = KEYS
@@ -187,7 +188,7 @@ impl Settings {
         })
     }
 
-    /// Returns the configuration files that were read, and those that were looked for in vain.
+    /// Returns the configuration files that were read, and those that were not found.
     pub(crate) fn files(&self) -> &[ReadFile] {
         &self.files
     }
@@ -200,7 +201,7 @@ impl Settings {
         self.found.iter().any(chosen)
     }
 
-    /// Returns the settings in force, for people.
+    /// Returns the settings in effect, for display.
     pub fn answer(&self) -> ConfigAnswer {
         let settings = self.found.iter().map(|found| Setting {
             key: found.key.name.into(),

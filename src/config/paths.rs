@@ -1,4 +1,5 @@
 //! The paths of the daemon's socket, log and other files.
+//!
 //! The socket is `$MUXTAP_SOCKET`, else `$XDG_RUNTIME_DIR/muxtap/muxtap.sock`, else
 //! `/tmp/muxtap-UID/muxtap.sock`. A process that can write to the socket can type into every
 //! terminal of the user, so its directory belongs to the user alone.
@@ -19,11 +20,11 @@ use crate::api::{Error, ErrorCode, Result};
 /// The daemon's socket and log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// The Unix socket on which the daemon answers; absolute.
+    /// The Unix socket on which the daemon listens; absolute.
     pub socket: PathBuf,
     /// The log file; absolute.
     pub log: PathBuf,
-    /// Whether `MUXTAP_SOCKET` chose the socket's place: its directory is the user's business,
+    /// Whether `MUXTAP_SOCKET` chose the socket's place: the user decides about its directory,
     /// within limits.
     is_custom: bool,
 }
@@ -56,7 +57,7 @@ impl Paths {
         Ok(Self { socket, log, is_custom: false })
     }
 
-    /// Returns the paths of a daemon whose files all stand in this directory, as with `MUXTAP_SOCKET`.
+    /// Returns the paths of a daemon with all its files in this directory, as with `MUXTAP_SOCKET`.
     pub(crate) fn in_dir(dir: &Path) -> Self {
         let socket = dir.join("muxtap.sock");
         Self { log: with_suffix(&socket, ".log"), socket, is_custom: true }
@@ -97,7 +98,7 @@ impl Paths {
         self.state_file("layouts")
     }
 
-    /// Returns the directory of recordings for which no other is named.
+    /// Returns the default directory of recordings.
     pub fn recordings_dir(&self) -> PathBuf {
         self.state_file("recordings")
     }
@@ -107,17 +108,17 @@ impl Paths {
         self.state_file("devices")
     }
 
-    /// Returns the path of the file by which a browser is led to the page.
+    /// Returns the path of the file that leads a browser to the page.
     pub fn page_link_file(&self) -> PathBuf {
         self.state_file("page-open.html")
     }
 
-    /// Returns the path of the cookies of pages.
+    /// Returns the path of the file with the pages' cookies.
     pub fn page_sessions_file(&self) -> PathBuf {
         self.state_file("page-sessions.json")
     }
 
-    /// Returns the path of a file that outlives the daemon. It stands where the log does.
+    /// Returns the path of a file that outlives the daemon, beside the log.
     fn state_file(&self, name: &str) -> PathBuf {
         if self.log == with_suffix(&self.socket, ".log") {
             return with_suffix(&self.socket, &format!(".{name}"));
@@ -130,8 +131,8 @@ impl Paths {
         self.socket.parent().unwrap_or(Path::new("/"))
     }
 
-    /// Creates the socket's directory where it is missing and checks that it is safe. Error:
-    /// `CONFLICT`, with what to do.
+    /// Creates the socket's directory if it is missing and checks that it is safe. Error:
+    /// `CONFLICT`, with the way out.
     pub fn prepare(&self) -> Result<()> {
         let dir = self.dir();
         if let Err(error) = fs::symlink_metadata(dir) {
@@ -148,12 +149,12 @@ impl Paths {
         self.check()
     }
 
-    /// Checks the socket's directory and changes nothing. Error: `CONFLICT`, with what to do;
-    /// `NOT_FOUND` where it is missing.
+    /// Checks the socket's directory and changes nothing. Error: `CONFLICT`, with the way out;
+    /// `NOT_FOUND` if it is missing.
     pub fn check(&self) -> Result<()> {
         let dir = self.dir();
-        // A directory that the user named may be reached by a link (`/tmp` is one on macOS); one of
-        // ours may not.
+        // A directory that the user named may be reached by a link (`/tmp` is one on macOS);
+        // muxtap's own may not.
         let found = if self.is_custom { fs::metadata(dir) } else { fs::symlink_metadata(dir) };
         let found = found.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::not_found(format!("{} does not exist yet", dir.display())),
@@ -192,9 +193,9 @@ impl Paths {
         Ok(())
     }
 
-    /// Opens the log for appending. Creates it and its directories, readable by the user alone,
-    /// where they are missing. Error: `UNAUTHORIZED` where somebody else put a file, or what looks like one, there;
-    /// `CONFLICT` where it cannot be written.
+    /// Opens the log for appending. Creates it and its directories, readable by the user alone, if
+    /// they are missing. Error: `UNAUTHORIZED` if another user put a file, or what looks like one,
+    /// in its place; `CONFLICT` if it cannot be written.
     pub fn open_log(&self) -> Result<File> {
         let made = self.log.parent().map_or(Ok(()), files::make_private_folder);
         let access = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;

@@ -34,7 +34,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| "give a number of seconds, 1 to 86400".to_owned())
 }
 
-/// Parses a number of seconds, at most a day; 0 stands for never.
+/// Parses a number of seconds, at most a day; 0 means never.
 pub(super) fn seconds_or_never(text: &str) -> Result<Duration, String> {
     if text == "0" { Ok(Duration::ZERO) } else { seconds(text).map_err(|why| format!("{why}, or 0 for never")) }
 }
@@ -64,7 +64,7 @@ pub(super) fn floods(text: &str) -> Result<Floods, String> {
     }
 }
 
-/// Parses a tier for which a person may be asked.
+/// Parses a tier that may need a person's confirmation.
 pub(super) fn confirmable_tier(text: &str) -> Result<Tier, String> {
     match text.parse().map_err(|error: Error| error.to_string())? {
         Tier::Read => Err("nobody is asked before an agent reads; give input, create or kill, or deny read".to_owned()),

@@ -39,8 +39,8 @@ impl TcpEndpoint {
     }
 }
 
-/// Binds all addresses of the settings. Error: `INVALID_ARGUMENT` where that would be unsafe,
-/// `CONFLICT` where it cannot be done.
+/// Binds all addresses of the settings. Error: `INVALID_ARGUMENT` if that would be unsafe,
+/// `CONFLICT` if it fails.
 pub(super) fn bind_all(settings: &Settings, paths: &Paths) -> Result<Vec<TcpEndpoint>> {
     if settings.http.is_empty() {
         return Ok(Vec::new());
@@ -58,7 +58,7 @@ pub(super) fn bind_all(settings: &Settings, paths: &Paths) -> Result<Vec<TcpEndp
     settings.http.iter().map(|addr| bind(*addr, settings, acceptor.clone())).collect()
 }
 
-/// Checks whether [`bind_all`] would do. Makes no file; takes each port for a moment.
+/// Checks whether [`bind_all`] would succeed. Creates no file; takes each port for a moment.
 pub(super) fn check(settings: &Settings) -> Result<()> {
     if settings.http.is_empty() {
         return Ok(());
@@ -88,18 +88,19 @@ fn cannot_listen(addr: SocketAddr, error: &io::Error) -> Error {
     Error::new(ErrorCode::Conflict, format!("http: cannot listen on {addr}: {error}"))
 }
 
-/// Returns the names that a generated certificate has to be good for.
+/// Returns the names that a generated certificate has to be valid for.
 fn names(settings: &Settings) -> Vec<String> {
     let addrs = settings.http.iter().map(SocketAddr::ip).filter(|ip| !ip.is_loopback() && !ip.is_unspecified());
     settings.names.iter().cloned().chain(addrs.map(|ip| ip.to_string())).collect()
 }
 
-/// The port for pages, where it is free.
+/// The preferred port for pages.
 const PAGE_PORT: u16 = 7717;
 
-/// Binds a port for pages alone, on a loopback address of this user's own: a browser sends a page's cookie to every
-/// port of the address that set it, so that on 127.0.0.1 whatever else is served there would get it. The address, and
-/// where it is free the port, stay the same, and with them what a browser keeps for the page.
+/// Binds a port for pages alone, on a loopback address of this user's own: a browser sends a page's
+/// cookie to every port of the address that set it, so on 127.0.0.1 any other service would get it.
+/// The address and, if it is free, the port stay the same, and with them the data that a browser
+/// keeps for the page.
 pub(super) fn bind_loopback(settings: &Settings) -> Result<TcpEndpoint> {
     let own = own_loopback(&token::read_or_create(&settings.token_file)?);
     let bound = bind(SocketAddr::from((own, PAGE_PORT)), settings, None);
@@ -108,7 +109,8 @@ pub(super) fn bind_loopback(settings: &Settings) -> Result<TcpEndpoint> {
     bound.or_else(|_| bind(SocketAddr::from(([127, 0, 0, 1], 0)), settings, None))
 }
 
-/// Returns a loopback address that belongs to a token: none of 127.0.0.0/16, which others use.
+/// Returns a loopback address that belongs to a token: outside 127.0.0.0/16, which other programs
+/// use.
 fn own_loopback(token: &str) -> [u8; 4] {
     let [first, second, third, ..] = <[u8; 32]>::from(Sha256::digest(token.as_bytes()));
     [127, 1 + first % 254, second, 1 + third % 254]

@@ -1,7 +1,8 @@
 //! The log: lines on stderr, which in the background is the log file.
-//! A line that cannot be written, on a full disk or into a pipe that is closed, is lost and
-//! counted. It hinders nothing else: `status` reports it, and the log itself does when it can be
-//! written again.
+//!
+//! A line that cannot be written, on a full disk or into a closed pipe, is lost and counted. It
+//! blocks nothing else: `status` reports it, and so does the log itself when it can be written
+//! again.
 
 use std::{
     io::{self, Write},
@@ -10,7 +11,7 @@ use std::{
 
 use crate::api::{Error, Result};
 
-/// The number of lost lines, and why the last one was.
+/// The number of lost lines, and the reason for the last one.
 #[derive(Debug, Default)]
 struct LostLines {
     lines: u64,
@@ -21,7 +22,7 @@ static LOST: Mutex<LostLines> = Mutex::new(LostLines { lines: 0, why: String::ne
 
 /// Sends the log to stderr.
 pub(crate) fn to_stderr(level: &str) -> Result<()> {
-    // The MCP library's lines about each message are for users who name it.
+    // The MCP library logs each message; only a filter that names it gets these lines.
     let level = if level.contains("rmcp") { level.to_owned() } else { format!("{level},rmcp=error") };
     let filter = tracing_subscriber::EnvFilter::try_new(&level)
         .map_err(|error| Error::invalid(format!("log_level: {level:?}: {error}")))?;
@@ -29,15 +30,15 @@ pub(crate) fn to_stderr(level: &str) -> Result<()> {
         .with_env_filter(filter)
         .with_writer(|| muxtap_base::plain::Records(Line))
         .with_ansi(false)
-        // The subscriber's own report of a failed write goes to stderr too, and panics where that
+        // The subscriber's own report of a failed write goes to stderr too, and panics if that
         // fails.
         .log_internal_errors(false);
-    // A second subscriber in one process (a test) is no failure of the daemon.
+    // A second subscriber in one process (a test) does not fail the daemon.
     let _ = subscriber.try_init();
     Ok(())
 }
 
-/// Returns what is wrong with the log. `None`: its last line was written.
+/// Returns what is wrong with the log; `None` if its last line was written.
 pub(crate) fn problem() -> Option<String> {
     let lost = lost();
     let lines = if lost.lines == 1 { "a line is".to_owned() } else { format!("{} lines are", lost.lines) };

@@ -1,4 +1,4 @@
-//! The process that holds the engine: where it is found, how it starts, how it stays single.
+//! The process that holds the engine: how it is found, started and kept single.
 
 mod endpoints;
 pub(crate) mod log;
@@ -43,37 +43,38 @@ pub fn serve(settings: &Settings, background: bool) -> Result<()> {
     let endpoints = endpoints::bind_all(settings, &paths)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // The C library keeps what each thread has freed. What runs on them is short.
+        // The C library keeps the memory that each thread has freed. The jobs of these threads are
+        // short.
         .max_blocking_threads(4)
         .build()
         .map_err(|error| Error::internal(format!("cannot start the runtime: {error}")))?;
     let writers = writers().map_err(|error| Error::internal(format!("cannot start threads: {error}")))?;
     let result =
         runtime.block_on(run(settings, &paths, claim.listener, endpoints, writers.handle().clone(), background));
-    // A task that hangs in the kernel must not keep the daemon.
+    // A task that hangs in the kernel must not keep the daemon alive.
     writers.shutdown_timeout(http::CLOSE_LIMIT);
     runtime.shutdown_timeout(STOP_LIMIT);
     drop(claim.guard);
     result
 }
 
-/// Creates the threads that write event streams; they sleep while there are none.
+/// Creates the threads that write event streams; they sleep while no stream is open.
 fn writers() -> std::io::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = cores.saturating_sub(1).clamp(1, WRITERS);
     tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name("streams").enable_all().build()
 }
 
-/// Threads that write event streams. One core is left to the engine, unless the machine has only
-/// one.
+/// The number of threads that write event streams. One core is left to the engine, unless the
+/// machine has only one.
 const WRITERS: usize = 4;
 
-/// How long the daemon may take to release tmux and its clients.
+/// Time that the daemon has to release tmux and its clients.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// Serves the daemon's routes on a socket until `stop`, with these questions for a human: a daemon
-/// without its lock, log and TCP ports. Public for the tests alone, which play the daemon in order
-/// to see its questions and to end it step by step.
+/// without its lock, log and TCP ports. Public only for tests, which run the daemon in this way to
+/// see its questions and to end it step by step.
 #[doc(hidden)]
 pub async fn serve_routes(
     listener: tokio::net::UnixListener,
@@ -88,7 +89,7 @@ pub async fn serve_routes(
     net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, writers, open, stop).await;
 }
 
-/// Returns what the daemon has beside its engine.
+/// Returns what the feature crates keep for this daemon, beside its engine.
 fn rooms(settings: &Settings, paths: &Paths) -> Rooms {
     let approvals = Approvals::default();
     Rooms {
@@ -102,7 +103,7 @@ fn rooms(settings: &Settings, paths: &Paths) -> Rooms {
     }
 }
 
-/// Returns the surroundings of agents over HTTP, and what holds for all agents.
+/// Returns the context of agents over HTTP, with the rules for all agents.
 fn surroundings(settings: &Settings) -> ClientContext {
     ClientContext {
         server: Some(own_socket_dir().join("default")),
@@ -113,13 +114,14 @@ fn surroundings(settings: &Settings) -> ClientContext {
     }
 }
 
-/// Returns the pages of this daemon. Windows that one before it left with a page's size have their own again.
+/// Returns the pages of this daemon. Windows that an earlier daemon left with a page's size get
+/// their own size back.
 fn pages(settings: &Settings, paths: &Paths, engine: &Engine) -> muxtap_page::Pages {
     engine.spawn(engine.clone().give_back_orphaned_fits());
     muxtap_page::Pages::new(paths.page_sessions_file(), &settings.page_folders, own_socket_dir())
 }
 
-/// Returns the engine that the settings ask for.
+/// Returns the engine that the settings describe.
 fn engine(settings: &Settings, paths: &Paths) -> Result<Engine> {
     Ok(Engine::new(Options {
         transports: transports(settings)?.into_iter().map(Arc::new).collect(),
@@ -141,7 +143,7 @@ fn engine(settings: &Settings, paths: &Paths) -> Result<Engine> {
     }))
 }
 
-/// Listens for what ends the daemon.
+/// Listens for the signals that end the daemon.
 fn signals() -> Result<[Signal; 3]> {
     let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     let [Ok(terminate), Ok(interrupt), Ok(hangup)] = signals else {
@@ -182,7 +184,7 @@ async fn run(
     let stop = CancellationToken::new();
     let mut served = tokio::task::JoinSet::new();
     let open = net::OpenConnections::default();
-    // A daemon that somebody started on purpose, or that is to be found on a port, stays.
+    // A daemon that was started on purpose, or that must be reachable on a port, stays.
     let idle_end = settings.idle_end.filter(|_| background && endpoints.is_empty());
     let serve_endpoint = |served: &mut tokio::task::JoinSet<()>, mut endpoint: TcpEndpoint| {
         tracing::info!("answers on {}", endpoint.url);
@@ -209,7 +211,7 @@ async fn run(
         start::report_ready(log::problem().as_deref());
     }
     let is_idle = || engine.is_idle() && rooms.sessions.is_idle();
-    // A page wants a port where none was configured.
+    // A page needs a port if none was configured.
     let ports = async {
         while let Some(answer) = wanted_ports.recv().await {
             let opened = endpoints::bind_loopback(settings).and_then(|endpoint| {
@@ -241,7 +243,7 @@ async fn run(
     Ok(())
 }
 
-/// Resolves when nothing was followed and nobody has asked for this long. `None`: never.
+/// Resolves when nothing is followed and no connection was open for this long. `None`: never.
 async fn idle(is_idle: impl Fn() -> bool, open: &net::OpenConnections, long: Option<Duration>) {
     let Some(long) = long else { return std::future::pending().await };
     loop {
@@ -252,21 +254,21 @@ async fn idle(is_idle: impl Fn() -> bool, open: &net::OpenConnections, long: Opt
     }
 }
 
-/// Returns the folder of this user's tmux sockets that have names, for callers whose environment is
-/// not known.
+/// Returns the folder of this user's named tmux sockets, for callers whose environment is not
+/// known.
 fn own_socket_dir() -> PathBuf {
     let base = std::env::var_os("TMUX_TMPDIR").filter(|dir| !dir.is_empty()).unwrap_or_else(|| "/tmp".into());
     let base = std::fs::canonicalize(base).unwrap_or_else(|_| "/tmp".into());
     base.join(format!("tmux-{}", paths::uid()))
 }
 
-/// Checks whether a daemon could open the ports that the settings name. Makes no file and leaves nothing
-/// open. Error: as the daemon would refuse to begin.
+/// Checks whether a daemon could open the ports that the settings name. Creates no file and leaves
+/// nothing open. Error: the one with which the daemon would refuse to start.
 pub(crate) fn check_ports(settings: &Settings) -> Result<()> {
     endpoints::check(settings)
 }
 
-/// Returns the ways to the hosts that are configured.
+/// Returns the transports to the configured hosts.
 pub(crate) fn transports(settings: &Settings) -> Result<Vec<Transport>> {
     let transport = |host: &HostSettings| {
         let tmux = host.tmux.as_deref().unwrap_or("tmux");
@@ -280,7 +282,7 @@ pub(crate) fn transports(settings: &Settings) -> Result<Vec<Transport>> {
     settings.hosts.iter().map(transport).collect()
 }
 
-/// Returns the agent sessions of a daemon with these settings: none yet.
+/// Returns the agent sessions of a daemon with these settings: an empty set at first.
 fn agent_sessions(settings: &Settings, approvals: &Approvals) -> muxtap_sessions::AgentSessions {
     let providers = settings.agents.iter().map(|agent| muxtap_sessions::Provider {
         name: agent.name.clone(),
@@ -292,7 +294,7 @@ fn agent_sessions(settings: &Settings, approvals: &Approvals) -> muxtap_sessions
 }
 
 /// Opens the audit log. A place that the user chose must be usable; the built-in one may be
-/// missing. Whoever put a file of theirs there does not decide that nothing is recorded.
+/// missing. A foreign file in its place is an error, so another user cannot turn off the recording.
 pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
     let Some(path) = &settings.audit else { return Ok(None) };
     match Audit::open(path, settings.audit_bytes) {
@@ -317,15 +319,15 @@ fn agents(settings: &Settings) -> Result<Rules> {
     }
 }
 
-/// Has the C library keep the end of its heap.
-/// By default it gives 128 KiB that are free there back to the kernel and asks for them again with
-/// the next wait: between a pane's byte and an answer that was the largest single cost. What it
-/// keeps is twice what it ever mapped for one thing that was freed (mallopt(3),
-/// `M_MMAP_THRESHOLD`). Other allocators start this program slower than all that a short command
-/// does.
+/// Makes the C library keep the end of its heap.
+///
+/// By default it returns 128 KiB of free memory at the end to the kernel and requests them again
+/// with the next wait: between a pane's byte and a response that was the largest single cost. What
+/// it keeps is twice the largest mapping that it ever freed (mallopt(3), `M_MMAP_THRESHOLD`). Other
+/// allocators start this program slower than all that a short command does.
 fn keep_freed_memory() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(FREED_KEPT / 2)));
 }
 
-/// Bytes at the end of the heap that stay when they are free.
+/// Free bytes that stay at the end of the heap.
 const FREED_KEPT: usize = 4 << 20;

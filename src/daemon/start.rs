@@ -1,13 +1,15 @@
-//! Finding and starting the daemon, and keeping it the only one.
-//! Three files stand next to each other under the socket's name. `.lock` is locked by the daemon
-//! for as long as it lives, and records its process and how it was started (`StartedBy`). `.start`
-//! is locked while a daemon is started or stopped, so that twenty commands at once start one
-//! daemon. Both files stay when they are not locked: a lock file that is removed can be locked
-//! twice. Locks block, and a pipe or a watch of the folder wakes up; only `lock_exclusive` looks
-//! again after a pause (`READERS_PAUSE`).
+//! Finds and starts the daemon, and keeps it the only one.
+//!
+//! Three files with the socket's name are next to each other: the socket, `.lock` and `.start`.
+//! `.lock` is locked by the daemon for as long as it lives, and records its process and how it was
+//! started (`StartedBy`). `.start` is locked while a daemon is started or stopped, so twenty
+//! commands at once start one daemon. Both files stay when they are not locked: a lock file that is
+//! removed can be locked twice. Locks block, and a pipe or a watch of the folder wakes up; only
+//! `lock_exclusive` checks again after a pause (`READERS_PAUSE`).
+//!
 //! A daemon that ends in order leaves an empty `.lock`. So a lock file that names a process and is
-//! not locked says that the daemon was killed, and whether a supervisor is about to start it again.
-//! Then commands wait for that one instead of starting a second one beside it.
+//! not locked shows that the daemon was killed, and whether a supervisor is about to start it
+//! again. Then commands wait for that one instead of starting a second one beside it.
 
 use std::{
     ffi::OsStr,
@@ -41,35 +43,37 @@ use crate::{
     config::paths::{Paths, uid},
 };
 
-/// How long a new daemon may take until it says `ready`.
+/// Time that a new daemon has to report `ready`.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// How much of the log's end an error shows, in bytes.
+/// The length of the log's end in an error message, in bytes.
 const LOG_TAIL: u64 = 2048;
-/// The line by which a background daemon notifies its parent that it answers.
+/// The line by which a background daemon notifies its parent that it is ready.
 const READY: &str = "ready";
-/// How long a killed daemon that `muxtap serve` ran is awaited.
+/// How long commands wait for the return of a killed daemon that `muxtap serve` ran.
 const RETURN_LIMIT: Duration = Duration::from_secs(5);
-/// How long a new daemon waits for commands that read the lock file, and how often it looks.
+/// How long a new daemon waits for commands that read the lock file, and the pause between its
+/// attempts.
 const READERS_LIMIT: Duration = Duration::from_secs(1);
 const READERS_PAUSE: Duration = Duration::from_millis(5);
 /// The program that can be the daemon.
 const PROGRAM: &str = "muxtapd";
 /// Whether this process's program can be the daemon.
 static HAS_ENGINE: AtomicBool = AtomicBool::new(false);
-/// The prefix of a warning with which the daemon is ready all the same.
+/// The prefix of a warning from a daemon that is ready all the same.
 const WARNING: &str = "ready, but ";
-/// The prefix of the error with which the daemon could not start.
+/// The prefix of the error of a daemon that could not start.
 const FAILED: &str = "error ";
 
-/// Connects to the daemon. `None`: no daemon runs. Error: `UNAUTHORIZED` where another user's socket, or anything else
-/// of another user's, is in its place: nothing is sent there.
+/// Connects to the daemon; `None` if no daemon runs. Error: `UNAUTHORIZED` if another user's
+/// socket, or anything else of another user's, is in its place: nothing is sent to it.
 pub fn connect(paths: &Paths) -> Result<Option<UnixStream>> {
     if let Ok(found) = fs::symlink_metadata(&paths.socket) {
         check_socket_owner(&paths.socket, &found)?;
     }
     match UnixStream::connect(&paths.socket) {
         Ok(stream) => {
-            // What is named may be another's by now: the connection itself tells whose it is.
+            // The name may lead to another user's socket by now: the connection itself identifies
+            // its user.
             #[cfg(target_os = "linux")]
             if let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream)
                 && peer.uid.as_raw() != uid()
@@ -88,7 +92,7 @@ pub fn connect(paths: &Paths) -> Result<Option<UnixStream>> {
     }
 }
 
-/// Checks that what is in the socket's place is the user's.
+/// Checks that the file in the socket's place is the user's.
 fn check_socket_owner(socket: &Path, found: &fs::Metadata) -> Result<()> {
     if found.uid() == uid() { Ok(()) } else { Err(foreign_socket(socket, found.uid())) }
 }
@@ -101,8 +105,7 @@ fn foreign_socket(socket: &Path, owner: u32) -> Error {
     Error::new(ErrorCode::Unauthorized, message)
 }
 
-/// Connects to the daemon; starts it when none runs. `warn` gets what does not work but does not
-/// prevent that.
+/// Connects to the daemon; starts it if none runs. `warn` gets problems that do not prevent that.
 pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<UnixStream> {
     if let Some(stream) = connect(paths)? {
         return Ok(stream);
@@ -130,7 +133,7 @@ pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<Uni
     connect(paths)?.ok_or_else(|| Error::internal("the daemon that was just started is gone again"))
 }
 
-/// How a daemon was started, and so how it comes back.
+/// How a daemon was started, and thus how it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StartedBy {
     /// A command started it in the background; commands start it again when they need it.
@@ -164,8 +167,7 @@ impl LockRecord {
     }
 }
 
-/// Returns the daemon that was killed here. `None`: there was none, it ended in order, or one
-/// lives.
+/// Returns the daemon that was killed; `None` if none ran, it ended in order, or one lives.
 fn killed_daemon(paths: &Paths) -> Result<Option<LockRecord>> {
     let path = paths.lock_file();
     let mut file = open_lock(&path)?;
@@ -176,21 +178,22 @@ fn killed_daemon(paths: &Paths) -> Result<Option<LockRecord>> {
     Ok(file.read_to_string(&mut text).ok().and_then(|_| LockRecord::parse(&text)))
 }
 
-/// Waits until somebody else has started a daemon, `limit` at most (`None`: for as long as it
-/// takes), and connects to it. `None`: none has come, or the daemon's folder cannot be watched.
+/// Waits until another process has started a daemon, `limit` at most (`None`: without a limit), and
+/// connects to it. `None`: none has come, or the daemon's folder cannot be watched.
 pub fn wait_for_restart(paths: &Paths, limit: Option<Duration>) -> Result<Option<UnixStream>> {
     await_daemon(paths, limit, || {})
 }
 
-/// [`wait_for_restart`], which calls `waits` each time before it waits for a change.
+/// Waits like [`wait_for_restart`], and calls `waits` each time before it waits for a change.
 fn await_daemon(paths: &Paths, limit: Option<Duration>, mut waits: impl FnMut()) -> Result<Option<UnixStream>> {
     let deadline = limit.map(|limit| Instant::now() + limit);
     // A folder that is gone is watched no longer, even if it comes back.
     while let Some(folder) = folder_identity(paths.dir()) {
         let Some((_watcher, changed)) = watch_files(paths) else { return Ok(None) };
-        // A watch is of a folder and not of its name, which may mean another one by now.
+        // A watch belongs to a folder and not to its name, which may mean another one by now.
         while folder_identity(paths.dir()) == Some(folder) {
-            // It listens before it writes its lock file, which is the last change here.
+            // A daemon listens before it writes its lock file, which is its last change of the
+            // folder.
             if let Some(stream) = connect(paths)? {
                 return Ok(Some(stream));
             }
@@ -207,17 +210,17 @@ fn await_daemon(paths: &Paths, limit: Option<Duration>, mut waits: impl FnMut())
     Ok(None)
 }
 
-/// Watches the daemon's folder for changes of its socket and lock file, and for its own end. However
-/// many there are, one waits to be received.
+/// Watches the daemon's folder for changes of its socket and lock file, and for its own end.
+/// However many changes come, one waits to be received.
 fn watch_files(paths: &Paths) -> Option<(notify::RecommendedWatcher, mpsc::Receiver<()>)> {
     let (notify, changed) = mpsc::sync_channel(1);
     let of = paths.clone();
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // An error may have been of anything.
+        // An error may concern anything.
         if event.is_ok_and(|event| !is_of_daemon(&event, &of)) {
             return;
         }
-        // One that is there already says as much, and the receiver may have seen enough.
+        // A pending notification is enough, and the receiver may have gone.
         let _ = notify.try_send(());
     })
     .ok()?;
@@ -225,8 +228,8 @@ fn watch_files(paths: &Paths) -> Option<(notify::RecommendedWatcher, mpsc::Recei
     Some((watcher, changed))
 }
 
-/// Returns whether a change in the daemon's folder may be of a daemon that begins, or of the folder's
-/// end.
+/// Returns whether a change in the daemon's folder may come from a daemon that starts, or from the
+/// folder's end.
 fn is_of_daemon(event: &notify::Event, paths: &Paths) -> bool {
     let wanted = [&paths.socket, &paths.lock_file(), paths.dir()];
     event.need_rescan() || event.paths.is_empty() || event.paths.iter().any(|path| wanted.contains(&path.as_path()))
@@ -247,8 +250,8 @@ pub fn lock_start(paths: &Paths) -> Result<File> {
     Ok(file)
 }
 
-/// Opens a file that is there to be locked; makes it where it is missing. A lock that others could hold is no lock:
-/// error `CONFLICT` where the file is not the user's alone.
+/// Opens a lock file; creates it if it is missing. A lock that other users could hold is useless:
+/// error `CONFLICT` if the file is not the user's alone.
 fn open_lock(path: &Path) -> Result<File> {
     open_private(path, OFlags::RDWR | OFlags::CREATE, OpenToOthers::Refused).map_err(|error| {
         let more = if matches!(error, FileError::Open(_)) { ": remove it" } else { "" };
@@ -256,8 +259,8 @@ fn open_lock(path: &Path) -> Result<File> {
     })
 }
 
-/// Blocks until the daemon has ended. Hold [`lock_start`]'s lock meanwhile, lest a new daemon trips
-/// over this lock.
+/// Blocks until the daemon has ended. Hold [`lock_start`]'s lock meanwhile, or a new daemon may
+/// fail because of this lock.
 pub fn wait_until_gone(paths: &Paths) -> Result<()> {
     let path = paths.lock_file();
     let file = open_lock(&path)?;
@@ -273,8 +276,8 @@ fn spawn(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<()> {
     launch(command, paths, warn).map(drop)
 }
 
-/// Starts a daemon that one command has for itself, which ends it. Of the settings in the caller's environment it has
-/// none but these.
+/// Starts a private daemon of one command, which ends it. Of the settings in the caller's
+/// environment it has only these.
 pub fn spawn_private(paths: &Paths, settings: &[(&str, &OsStr)]) -> Result<Child> {
     let mut command = background_command()?;
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"MUXTAP_")) {
@@ -284,7 +287,7 @@ pub fn spawn_private(paths: &Paths, settings: &[(&str, &OsStr)]) -> Result<Child
     launch(command, paths, &mut |_| {})
 }
 
-/// Notes that this process's program can be the daemon, whatever its file is called.
+/// Records that this process's program can be the daemon, whatever its file is called.
 pub fn note_engine() {
     HAS_ENGINE.store(true, Ordering::Relaxed);
 }
@@ -296,7 +299,8 @@ pub fn muxtapd() -> Result<PathBuf> {
     if HAS_ENGINE.load(Ordering::Relaxed) {
         return Ok(own);
     }
-    // A link is followed; the file of a program that was replaced meanwhile is not there any more, its folder is.
+    // A link is followed; the file of a program that was replaced meanwhile no longer exists, but
+    // its folder does.
     let own = fs::canonicalize(&own).unwrap_or(own);
     let beside = own.with_file_name(PROGRAM);
     let found = fs::metadata(&beside).ok().filter(fs::Metadata::is_file).zip(fs::symlink_metadata(&beside).ok());
@@ -304,7 +308,7 @@ pub fn muxtapd() -> Result<PathBuf> {
         let place = beside.display();
         return Err(Error::unavailable(format!("there is no {place}: install `muxtapd` beside `muxtap`")));
     };
-    // Whoever can write to the folder may have put it there, or a link to it.
+    // Any user that can write to the folder may have put it, or a link to it, into the folder.
     let running = if cfg!(target_os = "linux") { Path::new("/proc/self/exe") } else { &own };
     let trusted = [Some(0), Some(uid()), fs::metadata(running).ok().map(|own| own.uid())];
     match [entry.uid(), file.uid()].into_iter().find(|owner| !trusted.contains(&Some(*owner))) {
@@ -321,7 +325,7 @@ fn background_command() -> Result<Command> {
     let mut command = Command::new(&program);
     command
         .args(["serve", "--background"])
-        // The daemon serves callers in many panes; the pane of the one that started it must mean
+        // The daemon serves callers in many panes; the pane of the caller that started it must mean
         // nothing to it.
         .env_remove("TMUX")
         .env_remove("TMUX_PANE")
@@ -331,14 +335,14 @@ fn background_command() -> Result<Command> {
     Ok(command)
 }
 
-/// Runs the command of a daemon until it answers.
+/// Runs the command of a daemon until the daemon is ready.
 fn launch(mut command: Command, paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<Child> {
     let (log, log_start) = match paths.open_log() {
         Ok(file) => {
             let start = file.metadata().map_or(0, |found| found.len());
             (Stdio::from(file), start)
         }
-        // Whoever put it there does not decide that there is none.
+        // Another user must not be able to turn the log off by a file in its place.
         Err(error) if error.code == ErrorCode::Unauthorized => return Err(error),
         Err(error) => {
             warn(&format!("{}; the daemon runs without one", error.message));
@@ -365,7 +369,7 @@ fn launch(mut command: Command, paths: &Paths, warn: &mut dyn FnMut(&str)) -> Re
             Err(Error::internal(format!("the daemon could not start ({status}); its log, {log}, ends:\n{tail}")))
         }
         Err(error) => {
-            // It is this process's own child and holds nothing yet that a kill could hurt.
+            // It is this process's own child and holds nothing yet that a kill could harm.
             let _ = child.kill();
             let _ = child.wait();
             Err(Error::internal(format!("the daemon was not ready: {error}; its log is {}", paths.log.display())))
@@ -373,7 +377,7 @@ fn launch(mut command: Command, paths: &Paths, warn: &mut dyn FnMut(&str)) -> Re
     }
 }
 
-/// Reads the first line from `pipe`; `None` when it ends before. Error: `limit` is over.
+/// Reads the first line from `pipe`; `None` if the pipe ends before. Error: `limit` is over.
 fn first_line(pipe: &mut (impl io::Read + std::os::fd::AsFd), limit: Duration) -> io::Result<Option<String>> {
     let deadline = Instant::now() + limit;
     let mut line = Vec::new();
@@ -401,7 +405,7 @@ fn first_line(pipe: &mut (impl io::Read + std::os::fd::AsFd), limit: Duration) -
     }
 }
 
-/// Returns the end of what was written to the log since it was `start` bytes long.
+/// Returns the end of the log's text since the log was `start` bytes long.
 fn log_tail(path: &Path, start: u64) -> String {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = open_private(path, OFlags::RDONLY, OpenToOthers::Kept)?;
@@ -421,7 +425,7 @@ fn log_tail(path: &Path, start: u64) -> String {
 /// Leaves the caller's terminal and directory: the first step of a daemon in the background. Call
 /// it before any thread starts.
 pub fn enter_background() -> Result<()> {
-    // EPERM: it leads a process group already, so no terminal's signals reach it by way of the
+    // EPERM: it already leads a process group, so no terminal's signals reach it through the
     // caller's.
     match rustix::process::setsid() {
         Ok(_) | Err(rustix::io::Errno::PERM) => {}
@@ -431,7 +435,7 @@ pub fn enter_background() -> Result<()> {
 }
 
 /// Notifies the command that waits in [`connect_or_start`] that the daemon is ready, and releases
-/// its pipe. `warning`: what does not work.
+/// its pipe. `warning`: a problem that the command should show.
 pub fn report_ready(warning: Option<&str>) {
     match warning {
         Some(warning) => report(&format!("{WARNING}{}", warning.replace('\n', " "))),
@@ -444,7 +448,7 @@ pub fn report_ready(warning: Option<&str>) {
     }
 }
 
-/// Reports to that command why the daemon cannot start.
+/// Reports to the waiting command why the daemon cannot start.
 pub fn report_failure(error: &Error) {
     report(&format!("{FAILED}{}", serde_json::to_string(error).unwrap_or_default()));
 }
@@ -460,7 +464,8 @@ fn report(line: &str) {
 pub struct Claim {
     /// Listens on the daemon's socket (mode 0600); non-blocking, as tokio wants it.
     pub listener: UnixListener,
-    /// Holds the right. Dropping it removes the socket and lets the next daemon start.
+    /// The guard that holds the right. Dropping it removes the socket and lets the next daemon
+    /// start.
     pub guard: ClaimGuard,
 }
 
@@ -468,8 +473,8 @@ pub struct Claim {
 #[derive(Debug)]
 pub struct ClaimGuard {
     socket: PathBuf,
-    /// The socket's device and inode: one that another process put there in the meantime must not
-    /// be removed.
+    /// The socket's device and inode: a socket that another process put in its place in the
+    /// meantime must not be removed.
     identity: Option<(u64, u64)>,
     lock: File,
 }
@@ -479,7 +484,7 @@ impl Drop for ClaimGuard {
         if self.identity.is_some() && identity(&self.socket) == self.identity {
             let _ = fs::remove_file(&self.socket);
         }
-        // An empty file says that the daemon was not killed. If that cannot be written the next
+        // An empty file shows that the daemon was not killed. If that cannot be written the next
         // command waits for a while.
         let _ = self.lock.set_len(0);
     }
@@ -487,8 +492,8 @@ impl Drop for ClaimGuard {
 
 /// Makes this process the daemon. Call it before any thread starts (the umask is changed for a
 /// moment). `background`: a command started it, and the next one may do so again.
-/// Error: `CONFLICT` when another daemon runs, or where something that is not a socket stands in
-/// its place.
+///
+/// Error: `CONFLICT` if another daemon runs, or if a file that is not a socket is in its place.
 pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     paths.prepare()?;
     let path = paths.lock_file();
@@ -536,9 +541,9 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
 
 /// Locks a daemon's lock file. `WOULDBLOCK`: another daemon holds it.
 ///
-/// Commands share the lock for a moment while they read who was killed. The daemon waits for them,
-/// [`READERS_LIMIT`] at most: a lock cannot be awaited with a limit, and no thread may be started
-/// yet. So it calls `pause` and looks again.
+/// Commands share the lock for a moment while they read which daemon was killed. The daemon waits
+/// for them, [`READERS_LIMIT`] at most: a lock cannot be awaited with a limit, and no thread may be
+/// started yet. So it calls `pause` and tries again.
 fn lock_exclusive(lock: &File, mut pause: impl FnMut()) -> rustix::io::Result<()> {
     let deadline = Instant::now() + READERS_LIMIT;
     loop {
@@ -595,7 +600,7 @@ mod tests {
         let mut pauses = 0;
         let locked = lock_exclusive(&lock, || {
             pauses += 1;
-            // It reads for a while longer than the first look at the lock takes.
+            // It reads for a while longer than the first attempt to lock takes.
             drop(reader.take_if(|_| pauses == 2));
         });
         assert_eq!((locked, pauses), (Ok(()), 2));
@@ -626,7 +631,7 @@ mod tests {
             fs::write(paths.lock_file(), text).unwrap();
             assert_eq!(killed_daemon(&paths).unwrap(), Some(LockRecord { pid: std::process::id(), started_by }));
         }
-        // What an older muxtap wrote.
+        // The format that an older muxtap wrote.
         assert_eq!(LockRecord::parse("17\n"), Some(LockRecord { pid: 17, started_by: StartedBy::Commands }));
     }
 
@@ -654,7 +659,7 @@ mod tests {
         let mut waited = false;
         let found = await_daemon(&paths, Some(LIMIT), || {
             waited = true;
-            // The folder is watched, and nothing is there to be connected to.
+            // The folder is watched, and no daemon listens in it.
             fs::remove_dir(paths.dir()).unwrap();
         });
         assert!(found.unwrap().is_none() && waited);

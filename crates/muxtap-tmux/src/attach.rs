@@ -28,16 +28,17 @@ use super::{
     topology::{HUB_MARK, HUB_NAME},
 };
 
-/// The session option that counts the signs of life of a hub's daemon.
+/// The session option that counts the heartbeats of a hub's daemon.
 const BEAT_MARK: &str = "@muxtap-beat";
-/// How often a hub's daemon gives a sign of life.
+/// The interval between heartbeats of a hub's daemon.
 const BEAT: Duration = Duration::from_secs(5);
-/// How long after the last one tmux itself ends the hub, so that a daemon that hangs keeps no window alive.
+/// The time after the last heartbeat at which tmux itself ends the hub, so that a hung daemon keeps
+/// no window alive.
 const BEAT_LIMIT: Duration = Duration::from_secs(20);
 /// Time that a client has to attach.
 const ATTACH_LIMIT: Duration = Duration::from_secs(10);
 
-/// Time in which tmux announces an attach, unless its notifications are held back.
+/// Time in which tmux announces an attach, unless a hook holds its notifications back.
 const ANNOUNCED_LIMIT: Duration = Duration::from_millis(250);
 
 /// A row of `list-sessions`, as read before any client is attached.
@@ -49,7 +50,7 @@ struct ListedSession {
 }
 
 impl Inner {
-    /// Finds the server (or starts it, where that was asked for) and attaches.
+    /// Finds the server (or starts it, if a caller requested that) and attaches.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<ServerIdentity, NoLink> {
         match self.attempt().await {
             Err(NoLink::Failed(error)) if !is_unanswered(&error) => {
@@ -63,7 +64,8 @@ impl Inner {
         self.spec.file.review(&self.spec.socket);
         self.spec.check_owner().map_err(NoLink::Failed)?;
         self.spec.find_own_program().await;
-        // Elsewhere each question is a connection; the server says its version to the first client.
+        // On another host each query costs a connection; the server reports its version to the
+        // first client.
         if self.spec.is_local() {
             self.check_program().await.map_err(NoLink::Failed)?;
         }
@@ -71,14 +73,15 @@ impl Inner {
         let printed = self.spec.ask_first(SILENCE_LIMIT, &question).await;
         let printed = printed.map_err(NoLink::Failed)?;
         let found = if printed.ok { parse(&printed.stdout).map_err(NoLink::Failed)? } else { Vec::new() };
-        // Elsewhere no program was asked for its version; a control client of an old one would say nothing of it.
+        // On another host no program was run for its version, and a control client of an old one
+        // would not report it.
         if let Some(error) = version_of(&printed.stdout).and_then(|version| self.spec.program.too_old(version)) {
             return Err(NoLink::Failed(error));
         }
         // The order stays for the next attempt: its caller withdraws it, and gets the error of this
         // one.
         let start = self.lock().starts.first().cloned();
-        // What only hubs hold is about to go.
+        // Sessions that only hubs hold are about to end.
         let users = found.iter().any(|session| !session.hub);
         if found.is_empty() || !users && start.is_none() {
             return match start {
@@ -102,8 +105,8 @@ impl Inner {
         }
         let hub = self.spec.coverage == CoverageMode::Hub;
         let mut users: Vec<_> = found.into_iter().filter(|session| !session.hub).collect();
-        // tmux reports the activity in seconds; of those that were used within one the default is
-        // the last, the others come as they were made.
+        // tmux reports the activity in seconds. Of the sessions used within the same second the
+        // default is the last; the others keep the order of their creation.
         users.sort_by_key(|session| (session.activity, session.default, session.id));
         let connection = if hub {
             let name = hub_name();
@@ -115,17 +118,18 @@ impl Inner {
         } else {
             let mut first = None;
             for session in &users {
-                // A session that has gone meanwhile is no failure of the others.
+                // A session that has gone meanwhile does not fail the others.
                 let asked = Instant::now();
                 match self.attach(session.id).await {
                     Ok(connection) => {
                         first = first.or(Some(connection));
-                        // On another host each client is a connection of its own: one is enough to begin, the others follow.
+                        // On another host each client is a connection of its own: one is enough to
+                        // begin, the others follow.
                         if !self.spec.is_local() {
                             break;
                         }
                     }
-                    // A server that has stopped answers no other client either.
+                    // A stopped server does not reply to another client either.
                     Err(error) if asked.elapsed() >= ATTACH_LIMIT => return Err(NoLink::Failed(error)),
                     Err(error) => tracing::info!("cannot attach to session {}: {error}", session.id),
                 }
@@ -135,7 +139,7 @@ impl Inner {
         self.greet_by_any(connection).await.map_err(NoLink::Failed)
     }
 
-    /// Learns who the server is over this connection, and over another one where that ends with its
+    /// Identifies the server over this connection, or over another one if this one ends with its
     /// session.
     async fn greet_by_any(self: &Arc<Self>, mut connection: Connection) -> Result<ServerIdentity> {
         loop {
@@ -148,7 +152,8 @@ impl Inner {
         }
     }
 
-    /// Refuses a tmux that is too old before it is asked for what it does not know; once is enough.
+    /// Refuses a tmux that is too old, before muxtap sends commands that it does not have; checks
+    /// once.
     pub(super) async fn check_program(&self) -> Result<()> {
         if let Some(own) = self.spec.own.get() {
             return self.spec.program.supports(own.version);
@@ -164,7 +169,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Starts a server and attaches to the session that is to be its hub.
+    /// Starts a server and attaches to the session that becomes its hub.
     async fn start(self: &Arc<Self>, start: &StartServer) -> Result<Connection> {
         launch::make_socket_dir(&self.spec);
         let name = hub_name();
@@ -175,7 +180,7 @@ impl Inner {
         let target = format!("={name}");
         let attached = self.open(&["-C", "attach-session", "-E", "-f", self.flags(), "-t", &target], None).await;
         if attached.is_err() {
-            // Where this fails too, it ends by itself.
+            // If this fails too, the session ends by itself.
             let _ = self.spec.call(&["kill-session", "-t", &target]).await;
         }
         attached
@@ -185,21 +190,22 @@ impl Inner {
     fn flags(&self) -> &'static str {
         let known = self.lock().identity.as_ref().map(|known| known.version);
         let version = known.or_else(|| Some(self.spec.own.get()?.version));
-        // One that is not known yet may be an old one. Over a slow link a seed alone may take longer.
+        // A version that is not known yet may be an old one. Over a slow link a seed alone may take
+        // longer.
         let is_frail = version.map_or(self.spec.floods == Floods::Hold, |version| self.spec.holds_floods(version));
         if is_frail && self.spec.is_local() { FLAGS_OF_THE_FRAIL } else { FLAGS }
     }
 
     /// Attaches a guest to one session.
     async fn attach(self: &Arc<Self>, session: SessionId) -> Result<Connection> {
-        // `-E`: an attach would otherwise rewrite the session's environment from ours (F34).
+        // `-E`: an attach would otherwise rewrite the session's environment from muxtap's (F34).
         let door = self.door_into(session).await?;
         let target = door.as_ref().map_or_else(|| session.to_string(), |door| format!("={door}"));
         let args = ["-C", "attach-session", "-E", "-f", self.flags(), "-t", &target];
         self.open_through(&args, Some(session), door.is_some()).await
     }
 
-    /// Attaches a guest to a session that came later, after a pause.
+    /// Attaches a guest to a session that appeared later, after a pause.
     pub(super) async fn attach_later(
         self: &Arc<Self>,
         session: SessionId,
@@ -212,7 +218,8 @@ impl Inner {
         }
         if self.lock().is_attaching(session, attempt) {
             let connection = self.attach(session).await?;
-            // The first one after a rest: another server may answer by now.
+            // The first attach after the server was at rest: the socket may lead to another server
+            // by now.
             if !self.lock().greeted {
                 self.greet(&connection).await?;
             }
@@ -231,11 +238,11 @@ impl Inner {
         session: Option<SessionId>,
         by_door: bool,
     ) -> Result<Connection> {
-        // One after the other: the order in which guests arrive is that of their sessions' activity
+        // One at a time: the order in which guests arrive is that of their sessions' activity
         // (F35).
         let _turn = self.guests.acquire().await;
         let _arrival = self.arrivals.acquire().await;
-        // In the same line, so that nothing of them comes to this client in between.
+        // In the same line, so that none of the held panes' output reaches this client in between.
         let held = self.held_panes();
         let pauses: Vec<String> = held.iter().map(|pane| format!("{pane}:pause")).collect();
         let pause = pauses.iter().flat_map(|pause| [";", "refresh-client", "-A", pause]);
@@ -245,7 +252,8 @@ impl Inner {
         let (ready, attached) = oneshot::channel();
         let id = {
             let mut model = self.lock();
-            // Two ways lead to a session that came while no client was left.
+            // A session that appeared while no client was left may be attached to in two ways at
+            // once.
             let there = session.and_then(|session| model.guest_of(session)).filter(|guest| guest.is_serving());
             if let Some(connection) = there.and_then(|guest| guest.connection.clone()) {
                 return Ok(connection);
@@ -273,7 +281,8 @@ impl Inner {
         if let Some(covering) = self.lock().covering.get_mut(&id) {
             covering.connection = Some(connection.clone());
         }
-        // Whoever lets all clients leave knows of this one from here on, or has looked already.
+        // A shutdown lets this client leave too: it either sees the client from here on, or
+        // cancelled before this check.
         if self.cancel.is_cancelled() {
             connection.close();
         }
@@ -299,15 +308,15 @@ impl Inner {
         }
     }
 
-    /// Asks a client for its session. A hook of the user's that waits for an answer in the server's own queue
-    /// (`session-created`, `window-linked` …) holds all notifications back, that of an attach too
-    /// (`notify_callback`); what a client asks has a queue of its own.
+    /// Queries a client for its session. A user's hook that waits in the server's own queue
+    /// (`session-created`, `window-linked` …) holds all notifications back, including that of an
+    /// attach (`notify_callback`). A client's own commands have a queue of their own.
     fn ask_whether_attached(self: &Arc<Self>, connection: &Connection) {
         if !self.spec.is_local() {
-            // Its name there is not known.
+            // The client's name on another host is unknown.
             return;
         }
-        // A client that has no session yet is told of another client's.
+        // A client without a session yet gets another client's values.
         let question = Command::new("display-message").flag("-p").format("#{client_name} #{session_id}");
         let (this, asked) = (self.clone(), connection.clone());
         connection.submit(Request::Framed(vec![question]), move |answer| {
@@ -320,9 +329,10 @@ impl Inner {
         });
     }
 
-    /// Marks the session of a fresh connection as this muxtap's hub. It vanishes with its client (F4).
+    /// Marks the session of a fresh connection as this muxtap's hub. It vanishes with its client
+    /// (F4).
     pub(super) async fn become_hub(self: &Arc<Self>, connection: &Connection) -> Result<()> {
-        // An attached client has a session; one that has ended is not known any more.
+        // An attached client has a session; a client that has ended is no longer in the map.
         let session = self.lock().covering.get(&connection.id()).and_then(|covering| covering.session);
         let gone = || Error::unavailable("the tmux server ended while muxtap's own session was made on it");
         let session = session.ok_or_else(gone)?;
@@ -364,8 +374,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Asks the server for its process, start time and version, and reads its sessions, windows and
-    /// panes.
+    /// Queries the server for its process, start time and version, and reads its sessions, windows
+    /// and panes.
     async fn greet(self: &Arc<Self>, connection: &Connection) -> Result<ServerIdentity> {
         let question = Command::new("display-message").flag("-p").format(IDENTITY);
         let answer = connection.ask(Request::Framed(vec![question])).await?;
@@ -395,10 +405,11 @@ impl Inner {
     }
 }
 
-/// Gives signs of life for a hub, as long as its client is there. tmux ends a hub whose daemon gives none.
+/// Sends heartbeats for a hub as long as its client is attached. tmux ends a hub whose daemon sends
+/// none.
 async fn keep_hub(connection: Connection, hub: SessionId, cancel: CancellationToken) {
     for beat in 1_u64.. {
-        // `run-shell` expands its formats at once, and this one is to be expanded then (N87).
+        // `run-shell` expands its formats at once; this one must be expanded when it runs (N87).
         let is_last = format!("##{{==:##{{{BEAT_MARK}}},{beat}}}");
         let end = format!("if-shell -F -t '{hub}:' '{is_last}' 'kill-session -t {hub}'");
         let mark = Command::new("set-option").opt("-t", hub.to_string()).arg(BEAT_MARK).arg(beat.to_string());
@@ -414,10 +425,10 @@ async fn keep_hub(connection: Connection, hub: SessionId, cancel: CancellationTo
 }
 
 const LIST: &str = "#{session_activity} #{session_id} #{session_name}";
-/// The session that a command without a target means.
+/// The format that reports the session that a command without a target means.
 pub(super) const DEFAULT: &str = "default #{session_id} #{version}";
 
-/// Reads the version of a server from what it answers to [`DEFAULT`]. `None`: it says none.
+/// Reads the version of a server from its reply to [`DEFAULT`]; `None` if the reply has none.
 pub(super) fn version_of(stdout: &[u8]) -> Option<Version> {
     let text = String::from_utf8_lossy(stdout);
     let words = text.lines().find_map(|line| line.strip_prefix("default "))?.split_once(' ')?.1;
@@ -446,7 +457,7 @@ fn parse(stdout: &[u8]) -> Result<Vec<ListedSession>> {
     if found.is_empty() { Err(unreadable("list-sessions")) } else { Ok(found) }
 }
 
-/// Returns why a server gave no list of its sessions.
+/// Returns why a server did not list its sessions.
 pub(super) fn no_server(spec: &ServerSpec, printed: &CallOutput) -> NoLink {
     let socket = spec.socket.display();
     let why = &printed.stderr;
@@ -454,7 +465,7 @@ pub(super) fn no_server(spec: &ServerSpec, printed: &CallOutput) -> NoLink {
         && let Some(reason) = transport.reason(why)
     {
         let error = transport.error(reason, why);
-        // With its container a server has ended.
+        // A server ends with its container.
         return match reason {
             Unreachable::ContainerStopped | Unreachable::NoContainer => NoLink::Absent(error),
             _ => NoLink::Failed(error),
@@ -468,7 +479,7 @@ pub(super) fn no_server(spec: &ServerSpec, printed: &CallOutput) -> NoLink {
     if why.contains("no server running") || why.contains("No such file") || why.contains("no sessions") {
         return NoLink::Absent(absent(&spec.socket));
     }
-    // The server parses what it is asked: an alias has put another command in its place.
+    // The server parses the command: an alias has replaced it by another one.
     if ["command ", "usage: ", "unknown command: ", "ambiguous command: "].iter().any(|start| why.starts_with(start)) {
         let [list, tell] = ["list-sessions", "display-message"].map(names::spelled);
         return NoLink::Failed(Error::unavailable(format!(
@@ -479,8 +490,8 @@ pub(super) fn no_server(spec: &ServerSpec, printed: &CallOutput) -> NoLink {
     NoLink::Failed(Error::unavailable(format!("cannot reach the tmux server on {socket}: {why}")))
 }
 
-/// Makes a name for a hub that no other hub has. The leading underscore sorts it away from names
-/// people type.
+/// Returns a hub name that no other hub has. The leading underscore sorts it away from names people
+/// type.
 pub(super) fn hub_name() -> String {
     format!("{HUB_NAME}{}", nonce::hex32())
 }

@@ -15,15 +15,15 @@ use crate::{Address, same_socket};
 /// A caller's choice of the tmux server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerChoice {
-    /// `-S`; wins over the name.
+    /// The socket's path (`-S`); wins over the name.
     pub path: Option<OsString>,
-    /// `-L`.
+    /// The server's name (`-L`).
     pub name: Option<OsString>,
 }
 
-/// A caller's environment; a value so that tests can make one up.
+/// A caller's environment; a value, so that tests can supply their own.
 pub struct Environment<'a> {
-    /// Looks up a variable; `None` where it is not set.
+    /// Looks up a variable; `None` if it is not set.
     pub var: &'a dyn Fn(&str) -> Option<OsString>,
     /// The caller's user ID; tmux names its socket directory `tmux-UID`.
     pub uid: u32,
@@ -51,7 +51,8 @@ impl Environment<'_> {
         Ok(base.join(format!("tmux-{}", self.uid)))
     }
 
-    /// Returns the absolute path of the socket that `choice` means here. Error: `INVALID_ARGUMENT`.
+    /// Returns the absolute path of the socket that `choice` means for this caller. Error:
+    /// `INVALID_ARGUMENT`.
     pub fn resolve(&self, choice: &ServerChoice) -> Result<PathBuf> {
         let path = match choice {
             ServerChoice { path: Some(path), .. } if path.is_empty() => {
@@ -85,7 +86,7 @@ impl Environment<'_> {
     }
 }
 
-/// Whether a name is the address of a server on another host.
+/// Returns whether a name is the address of a server on another host.
 fn is_address(name: &OsStr) -> bool {
     matches!(Address::parse(Path::new(name)), Ok(Address::Elsewhere(..)))
 }

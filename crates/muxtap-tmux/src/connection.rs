@@ -1,23 +1,21 @@
-//! One control client: a `tmux -C` process, a task that drains it and a queue of what was asked.
+//! One control client: a `tmux -C` process, a task that drains it and a queue of requests.
 //!
 //! The draining task parses, hands events over and does nothing else (F11). A request's reply is
 //! given to its callback *in that task, in the order of the wire*: all that a pane printed before
 //! tmux ran the command has been handed over by then. (While other panes flood, what it printed
-//! after may have been too, N27.)
+//! afterward may have been too, N27.)
 //!
-//! A second task, the *tending* one, writes what a full pipe did not take and looks at the open
+//! A second task, the *tending* one, writes what a full pipe did not take and checks the open
 //! requests ([`Queue::tick`]):
 //!
-//! - A server that says nothing at all for `SILENCE_LIMIT` while it is asked is *silent*. Callers
-//!   are answered with [`Lost::Unsent`] where their request could be taken back, else with
-//!   [`Lost::Unanswered`]; further callers are refused at once. The connection stays: nothing is
-//!   lost on it, and it goes on with the first byte that comes.
-//! - A connection on which recent output flows but that answers nothing for [`ANSWER_LIMIT`] is
-//!   given up: its client is killed. (A prompt of tmux's own can hold a client's commands back for
-//!   ever.)
+//! - A server that sends nothing at all for `SILENCE_LIMIT` while requests are open is *silent*.
+//!   Callers get [`Lost::Unsent`] if their request could be taken back, else [`Lost::Unanswered`];
+//!   further callers are refused at once. The connection stays: nothing is lost on it, and it
+//!   continues with the first byte that comes.
+//! - A connection on which recent output flows without a reply for [`ANSWER_LIMIT`] is given up:
+//!   its client is killed. (A prompt of tmux's own can block a client's commands forever.)
 //!
-//! A panic in either task gives the connection up as well, so that no request is left without an
-//! answer.
+//! A panic in either task gives the connection up as well, so that every request ends.
 
 mod client;
 mod queue;
@@ -60,37 +58,37 @@ pub(super) use client::Opened;
 pub(super) use queue::BACKLOG_LIMIT;
 pub(super) use queue::{ANSWER_LIMIT, SILENCE_LIMIT};
 
-/// Bytes read from a client at once, and the size asked for its pipe.
+/// Maximum number of bytes per read from a client, and the size requested for its pipe.
 const READ_CHUNK: usize = 256 * 1024;
-/// Time that a client has to leave after its input was closed.
+/// Time that a client has to exit after its input was closed.
 pub(super) const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// A request to tmux.
 pub enum Request {
     /// Commands whose replies carry no text of a pane.
     Plain(CommandLine),
-    /// Commands whose replies may carry anything; framed by a nonce (F13).
+    /// Commands whose replies may contain arbitrary text; framed by a nonce (F13).
     Framed(Vec<TmuxCommand>),
 }
 
-/// The answer of tmux: a body for each command, or its error message.
+/// A reply of tmux: a body for each command, or its error message.
 pub type Answer = Result<Vec<Bytes>, String>;
 
-/// Why a request was not answered by tmux.
+/// The reason why a request has no reply from tmux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// The connection ended; whether tmux carried the request out is not known.
+    /// The connection ended; whether tmux ran the request is unknown.
     Ended,
-    /// The request was sent and not answered in time; tmux may still carry it out.
+    /// The request was sent, and no reply came in time; tmux may still run it.
     Unanswered,
-    /// tmux took nothing of the request, and will not.
+    /// tmux read nothing of the request, and never will.
     Unsent,
-    /// The answer is not one to the command of this name.
+    /// The reply does not belong to the command of this name.
     Unreadable(&'static str),
 }
 
 impl Lost {
-    /// Returns the error for a caller who wanted to change something: `what` ("the input").
+    /// Returns the error for a caller of a change: `what` ("the input").
     pub fn of_change(self, what: &str) -> Error {
         let message = match self {
             Self::Ended => format!(
@@ -111,7 +109,7 @@ impl Lost {
 }
 
 impl From<Lost> for Error {
-    /// Returns the error for a caller who asked something that changes nothing.
+    /// Returns the error for a caller of a query, which changes nothing.
     fn from(lost: Lost) -> Self {
         Self::unavailable(match lost {
             Lost::Unreadable(command) => return unreadable(command),
@@ -128,12 +126,13 @@ type Callback = Box<dyn FnOnce(Result<Answer, Lost>) + Send>;
 
 /// Receives a connection's events, in the order of the wire, in its draining task.
 pub trait Receiver: Send + Sync + 'static {
-    /// Receives something other than a reply. `routes`: what the draining task remembers of where output goes.
+    /// Receives an event other than a reply. `routes`: the draining task's cache of where output
+    /// goes.
     fn event(self: &Arc<Self>, connection: &Connection, event: Event, routes: &mut Routes);
-    /// The server does not answer; comes in the tending task. The connection stays, and may go on
-    /// at any time.
+    /// Reports that the server sends no replies; called in the tending task. The connection stays,
+    /// and may continue at any time.
     fn silent(self: &Arc<Self>, connection: &Connection);
-    /// The client is gone; comes once, last.
+    /// Reports that the client has gone; called once, last.
     fn closed(self: &Arc<Self>, connection: &Connection, why: &str);
 }
 
@@ -145,23 +144,24 @@ struct Shared {
     id: u64,
     name: String,
     queue: Mutex<Queue>,
-    /// The tending task has something to do.
+    /// Notified when the tending task has work.
     more: Notify,
-    /// The number of reads from the server.
+    /// The number of reads from the server so far.
     reads: AtomicU64,
     /// The time that the oldest output since the last tick lay in the server, in milliseconds.
     oldest_ms: AtomicU64,
-    /// A silent server has spoken.
+    /// Notified when a silent server has sent something.
     spoke: Notify,
-    /// Set once the client is to leave. The draining task looks at it before each event, so it is an atomic.
+    /// Set once the client is to exit. The draining task checks it before each event, so it is an
+    /// atomic.
     close: SetOnce<()>,
-    /// Why the connection was given up, and its client killed.
+    /// The reason why the connection was given up, and its client killed.
     given_up: OnceLock<Lost>,
     closed: CancellationToken,
 }
 
 impl Shared {
-    /// Lets the client leave; a second call changes nothing.
+    /// Makes the client exit; a second call changes nothing.
     fn begin_close(&self) {
         let _ = self.close.set(());
     }
@@ -184,7 +184,7 @@ impl Connection {
         Ok(Self::over(id, Opened::spawn(client, tasks)?, receiver, tasks))
     }
 
-    /// Makes the connection over pipes that are open.
+    /// Creates the connection over pipes that are open.
     pub(super) fn over(id: u64, opened: Opened, receiver: Arc<impl Receiver>, tasks: &TaskTracker) -> Self {
         let Opened { name, reader, writer, unread, process } = opened;
         let (key, writer) = (FrameKey::default(), Arc::new(writer));
@@ -218,26 +218,26 @@ impl Connection {
         self.0.id
     }
 
-    /// Returns the name by which a local server lists this client.
+    /// Returns the name under which a local server lists this client.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Asks tmux, however long it takes; `done` is called in the draining task when the reply
-    /// comes, or where the connection ends. For what the coverage of the server needs, and as many
-    /// requests as there are panes at most.
+    /// Sends a request without a time limit; `done` is called in the draining task when the reply
+    /// comes or the connection ends. For requests of the server's coverage, which are at most as
+    /// many as its panes.
     pub fn submit(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
         self.push(request, TimeLimit::Unlimited, None, Box::new(done));
     }
 
-    /// Asks tmux for a caller. `done` is called with the reply, or with an error after
+    /// Sends a request for a caller. `done` is called with the reply, or with an error after
     /// `queue::ANSWER_LIMIT` at the latest.
     pub fn submit_in_time(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
         self.push(request, TimeLimit::Limited, None, Box::new(done));
     }
 
-    /// Asks tmux for a change, whose turn it is: until tmux has read it, no other one is asked. As
-    /// [`Self::submit`], or as [`Self::submit_in_time`] where somebody waits.
+    /// Sends a change in its turn: no other change is sent until tmux has read this one. Limited
+    /// like [`Self::submit_in_time`] if a caller waits, else unlimited like [`Self::submit`].
     pub fn submit_change(
         &self,
         request: Request,
@@ -270,8 +270,8 @@ impl Connection {
         refused.call();
     }
 
-    /// Asks tmux and awaits the reply, `queue::ANSWER_LIMIT` at most. An error message of tmux is
-    /// the inner error.
+    /// Sends a request and awaits the reply for at most `queue::ANSWER_LIMIT`. An error message of
+    /// tmux is the inner error.
     pub async fn ask(&self, request: Request) -> Result<Answer, Lost> {
         let (sender, receiver) = oneshot::channel();
         self.submit_in_time(request, move |answer| {
@@ -281,8 +281,8 @@ impl Connection {
         receiver.await.unwrap_or(Err(Lost::Ended))
     }
 
-    /// Lets the client leave: its input is closed, it detaches by itself. One whose server is
-    /// silent would not: it is killed.
+    /// Makes the client exit: closes its input, so it detaches by itself. A client of a silent
+    /// server would not, so it is killed.
     pub fn close(&self) {
         if self.is_silent() {
             self.give_up(Lost::Unanswered);
@@ -290,7 +290,7 @@ impl Connection {
         self.0.begin_close();
     }
 
-    /// Kills the client, and answers all that is open with `fate`.
+    /// Kills the client, and ends all open requests with `fate`.
     pub fn give_up(&self, fate: Lost) {
         // The first reason counts.
         let _ = self.0.given_up.set(fate);
@@ -302,17 +302,18 @@ impl Connection {
         self.0.closed.cancelled().await;
     }
 
-    /// Whether requests can still be asked.
+    /// Returns whether requests can still be sent.
     pub fn is_open(&self) -> bool {
         self.queue().is_open()
     }
 
-    /// Whether the server was asked and has said nothing for `SILENCE_LIMIT` or longer.
+    /// Returns whether the server has sent nothing for `SILENCE_LIMIT` or longer while requests are
+    /// open.
     pub fn is_silent(&self) -> bool {
         self.queue().is_silent()
     }
 
-    /// Returns how often something was read from the server.
+    /// Returns the number of reads from the server so far.
     pub fn reads(&self) -> u64 {
         self.0.reads.load(Ordering::Relaxed)
     }
@@ -335,8 +336,8 @@ impl Connection {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `does` on the queue. Where the connection was silent and no longer is, notifies those
-    /// that wait for it.
+    /// Runs `does` on the queue. Notifies the waiters if the connection was silent before and is
+    /// not any more.
     fn in_queue<T>(&self, does: impl FnOnce(&mut Queue) -> T) -> T {
         let mut queue = self.queue();
         let was_silent = queue.is_silent();
@@ -347,8 +348,8 @@ impl Connection {
         done
     }
 
-    /// Takes note that a task of this connection panicked: nothing can be relied on but that all is
-    /// begun anew.
+    /// Records that a task of this connection panicked: nothing of its state is reliable, so the
+    /// connection is given up and another one begins.
     fn failed(&self, panic: &(dyn Any + Send)) {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
@@ -356,7 +357,7 @@ impl Connection {
         self.give_up(Lost::Ended);
     }
 
-    /// Writes what a full pipe did not take, and looks at open requests at each tick.
+    /// Writes what a full pipe did not take, and checks open requests at each tick.
     async fn tend(self, pipe: Arc<pipe::Sender>, receiver: Arc<impl Receiver>) {
         let mut tick = pin!(tokio::time::sleep(TICK));
         let mut watched = false;
@@ -412,8 +413,9 @@ impl Connection {
         let fate = self.0.given_up.get().copied().unwrap_or(Lost::Ended);
         let open = self.queue().shut(fate);
         open.call();
-        // The client leaves when its input ends; one that does not is killed. Until then it is read
-        // on: a server that cannot write what it has for a client does not let it go (3.3a, 3.5a).
+        // The client exits when its input ends; if it does not, it is killed. Its output is read
+        // until then: a server that cannot write a client's pending output does not let the client
+        // go (3.3a, 3.5a).
         let left = async { while stream.next().await.is_some_and(|event| event.is_ok()) {} };
         let is_given_up = self.0.given_up.get().is_some();
         let has_left = !is_given_up && tokio::time::timeout(LEAVE_LIMIT, left).await.is_ok();
@@ -428,8 +430,8 @@ impl Connection {
         self.0.closed.cancel();
     }
 
-    /// Hands over what comes, for as long as anything can. Returns why it ended, if the stream said
-    /// so.
+    /// Hands over events until the client has gone. Returns why the stream ended, if the stream
+    /// reported a reason.
     async fn drain_until_gone(
         &self,
         stream: &mut Wire,
@@ -437,13 +439,13 @@ impl Connection {
         receiver: &Arc<impl Receiver>,
     ) -> String {
         // tmux holds the client's descriptors too: its output ends when the server has noticed that
-        // the client is gone, and a server that hangs never does.
+        // the client has gone, and a server that hangs never does.
         let mut gone = pin!(async {
             process.ended().await;
             tokio::time::sleep(LEAVE_LIMIT).await;
         });
         let mut routes = Routes::default();
-        // Under a flood there is always a next event, and nothing else would be looked at.
+        // Under a flood a next event is always ready, and nothing else would be polled.
         while !self.0.close.initialized() {
             let event = tokio::select! {
                 biased;

@@ -1,8 +1,8 @@
-//! Which connection carries which pane, and what follows from what tmux announces.
+//! Which connection carries which pane, and the consequences of tmux's announcements.
 //!
-//! Invariants (numbered in `docs/control-clients.md`): C1 a pane's bytes come from one connection at a
-//! time, its owner; C2 output of a pane that is not seeded is dropped, since the seed that is under
-//! way contains it; C3 a pane's end is reported after its last output.
+//! Invariants (numbered in `docs/control-clients.md`): C1 a pane's bytes come from one connection
+//! at a time, its owner; C2 output of a pane that is not seeded is dropped, since the pending seed
+//! contains it; C3 a pane's end is reported after its last output.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -44,17 +44,18 @@ pub struct Inner {
     pub(super) link: watch::Sender<LinkState>,
     pub(super) kick: Notify,
     lost: Notify,
-    /// A single permit: clients arrive one after the other.
+    /// A single permit: clients arrive one at a time.
     pub(super) arrivals: Semaphore,
-    /// A single permit, taken before `arrivals`: at most one client queues there, so a change waits for one arrival at
-    /// most.
+    /// A single permit, taken before `arrivals`: at most one client queues for an arrival, so a
+    /// change waits for one arrival at most.
     pub(super) guests: Semaphore,
-    /// A single permit: clients leave one after the other. A session that ends with its last client
+    /// A single permit: clients leave one at a time. A session that ends with its last client
     /// (`destroy-unattached`) can crash servers before 3.8 when another control client leaves at
     /// that moment (N26).
     departures: Semaphore,
-    /// A single permit: changes are asked one after the other. Servers before 3.8 crash when a session ends within the
-    /// step that changed its current window (N92), as by two `kill-window`s that are read together.
+    /// A single permit: changes are sent one at a time. Servers before 3.8 crash when a session
+    /// ends within the step that changed its current window (N92), as by two `kill-window`s that
+    /// are read together.
     pub(super) turns: Arc<Semaphore>,
     model: Mutex<Model>,
     /// Whether a task is finding out why a connection is silent.
@@ -92,14 +93,13 @@ impl Inner {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the connection that carries `pane`, else any.
+    /// Returns the connection that carries `pane`, or else any connection.
     pub(super) fn connection_of(&self, pane: Option<PaneId>) -> Option<Connection> {
         let model = self.lock();
         pane.and_then(|pane| model.owner(pane)).or_else(|| model.any())
     }
 
-    /// Records that a server was reached. If it is another one than before, nothing that was known
-    /// holds.
+    /// Records that a server was reached. Drops all that is known of a different server.
     pub(super) fn identified(&self, identity: &ServerIdentity) {
         {
             let mut model = self.lock();
@@ -112,7 +112,7 @@ impl Inner {
         self.observer.identified(identity);
     }
 
-    /// Records that the server has ended: nothing that was known holds.
+    /// Records that the server has ended, and drops all that is known of it.
     pub(super) fn forget(&self) {
         let mut model = self.lock();
         model.identity = None;
@@ -120,20 +120,20 @@ impl Inner {
         model.forget_panes();
     }
 
-    /// Whether the server that was reached can be asked.
+    /// Returns whether the server was reached and can be queried.
     pub(super) fn is_reached(&self) -> bool {
         let model = self.lock();
         model.rest.active || model.greeted && model.covering.values().any(Covering::is_serving)
     }
 
-    /// Wakes what waits for the loss of all clients.
+    /// Wakes the waiters for the loss of all clients.
     pub(super) fn announce_loss(&self) {
         self.lost.notify_waiters();
         self.lost.notify_one();
     }
 
     /// Resolves when there was a moment without an attached client. A guest that attached just
-    /// after it does not change that: it is not known yet which server it is attached to.
+    /// after it does not change that: which server it is attached to is not known yet.
     pub(super) async fn all_lost(&self) {
         loop {
             let lost = self.lost.notified();
@@ -144,7 +144,7 @@ impl Inner {
         }
     }
 
-    /// Lets all clients leave and waits for it.
+    /// Lets all clients leave and waits until they have left.
     pub(super) async fn close_all(&self) {
         let connections: Vec<_> =
             self.lock().covering.values().filter_map(|covering| covering.connection.clone()).collect();
@@ -155,26 +155,25 @@ impl Inner {
             }
             let begun = Instant::now();
             self.depart(&connection).await;
-            // A server that lets one client not go is stopped, and lets none go.
+            // A server that does not let one client go is stopped, and lets no other go.
             hangs |= begun.elapsed() >= LEAVE_LIMIT;
         }
     }
 
-    /// Lets a client leave.
+    /// Lets a client leave, in a task of its own.
     fn let_go(self: &Arc<Self>, connection: Connection) {
         let this = self.clone();
         self.tasks.spawn(async move { this.depart(&connection).await });
     }
 
-    /// Lets a client leave when no other one does, and waits for it. One that takes longer than
-    /// some time is not waited for.
+    /// Lets a client leave while no other one does, and waits for it up to a limit.
     async fn depart(&self, connection: &Connection) {
         let _departure = tokio::time::timeout(DEPARTURE, self.departures.acquire()).await;
         let session = {
             let mut model = self.lock();
             let covering = model.covering.get_mut(&connection.id()).filter(|covering| covering.is_serving());
             covering.filter(|covering| covering.hub.is_none()).and_then(|covering| {
-                // tmux moves it to the door.
+                // tmux moves the client to the door.
                 covering.let_go = true;
                 covering.session
             })
@@ -186,7 +185,7 @@ impl Inner {
         connection.closed().await;
     }
 
-    /// Returns the model, read after this call.
+    /// Returns the model, as read after this call.
     pub(super) async fn fresh(self: &Arc<Self>) -> Result<Arc<Topology>, Lost> {
         let (sender, receiver) = oneshot::channel();
         let started = {
@@ -214,7 +213,7 @@ impl Inner {
         }
     }
 
-    /// Reads the model, unless that is under way: then once more after it.
+    /// Reads the model; if a read is in progress, once more after it.
     pub(super) fn refresh(self: &Arc<Self>) {
         let connection = {
             let mut model = self.lock();
@@ -253,7 +252,7 @@ impl Inner {
                 Ok(Ok(parts)) => {
                     let octal = model.identity.as_ref().is_some_and(|known| known.version.lists_are_octal_encoded());
                     let topology = Topology::parse(parts.first().map_or(&[], |body| body), separator, octal);
-                    // The client itself has a session, and so a pane.
+                    // The client itself has a session, and thus a pane.
                     unreadable = topology.panes.is_empty();
                     if unreadable {
                         Vec::new()
@@ -276,7 +275,7 @@ impl Inner {
             let refresh = &mut model.refresh;
             refresh.running = false;
             refresh.by = None;
-            // When the connection was lost, those who wait are served by another one.
+            // If the connection was lost, another one serves the waiters.
             let waiters = if lost { Vec::new() } else { std::mem::take(&mut refresh.now) };
             let again = std::mem::take(&mut refresh.again) || lost;
             if again {
@@ -296,7 +295,7 @@ impl Inner {
         }
     }
 
-    /// Takes what a plain client listed.
+    /// Takes the topology that a plain client listed.
     pub(super) fn listed(self: &Arc<Self>, topology: Topology) {
         let (topology, actions) = {
             let mut model = self.lock();
@@ -357,8 +356,8 @@ impl Inner {
         })
     }
 
-    /// Carries out all of them. Where an observer panics the others are carried out all the same,
-    /// and then the panic goes on.
+    /// Carries out all actions. If an observer panics, the others are carried out all the same, and
+    /// then the panic is resumed.
     pub(super) fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
         let mut failure = None;
         for action in actions {
@@ -396,14 +395,14 @@ impl Inner {
                         Ok(Err(error)) => tracing::info!("cannot attach to session {session}: {error}"),
                         Err(_) => tracing::error!("a defect of muxtap: attaching to session {session} failed"),
                     }
-                    // One that failed is tried again, after a pause, as long as the session is
-                    // there.
+                    // A failed attach is retried after a pause, as long as the session exists.
                     this.refresh();
                 });
             }
             Action::Watch(pane, pid, cancel) => {
                 let Some(ended) = death::watch(pid) else {
-                    // Too many descriptors are open, or this system has none for processes.
+                    // Too many descriptors are open, or this system has no descriptors for
+                    // processes.
                     self.leave_end_to_tmux(pane);
                     return;
                 };
@@ -429,7 +428,7 @@ impl Inner {
         }
     }
 
-    /// Takes the values that tmux pushed of a window's panes.
+    /// Takes the values that tmux pushed for a window's panes.
     fn pushed(self: &Arc<Self>, connection: &Connection, subscription: &Subscription) {
         if values::is_return(&subscription.name) {
             self.refresh();
@@ -454,8 +453,8 @@ impl Inner {
         }
     }
 
-    /// Asks tmux for what it alone knows of a pane. The observer is given it where the reply stands
-    /// among the pane's output; then `done` is called, also where there is no reply.
+    /// Queries tmux for facts that it alone knows of a pane. The observer gets them at the reply's
+    /// place among the pane's output; then `done` is called, also if no reply comes.
     pub(super) fn ask_values(self: &Arc<Self>, pane: PaneId, done: impl FnOnce(bool) + Send + 'static) {
         let Some(connection) = self.connection_of(Some(pane)) else { return done(false) };
         let this = self.clone();
@@ -475,7 +474,7 @@ impl Inner {
             Notification::Pause(pane) => self.was_paused(connection, pane),
             Notification::SubscriptionChanged(subscription) => self.pushed(connection, &subscription),
             Notification::SessionsChanged
-            // A session may have kept no client but ours.
+            // Only muxtap's client may be left in a session.
             | Notification::ClientDetached { .. }
             | Notification::SessionRenamed { .. }
             | Notification::SessionWindowChanged { .. }
@@ -487,8 +486,8 @@ impl Inner {
             | Notification::UnlinkedWindowClose(_)
             | Notification::UnlinkedWindowRenamed { .. } => self.refresh(),
             Notification::LayoutChange { window, layout, visible, .. } => {
-                // A change is announced on every connection; the size is wanted where it stands
-                // among the pane's output.
+                // A change is announced on every connection; the size matters at its place among
+                // the pane's output.
                 let sizes = self.lock().resized(connection.id(), window, visible.as_deref().unwrap_or(&layout));
                 for (pane, size) in sizes {
                     self.observer.sized(pane, size);
@@ -500,8 +499,8 @@ impl Inner {
         }
     }
 
-    /// The first time: the client is attached. Later: tmux moved it, which only happens when its
-    /// own session was destroyed.
+    /// Records the session of a client. The first time: the client is attached. Later: tmux moved
+    /// it, which only happens when its own session was destroyed.
     pub(super) fn session_changed(self: &Arc<Self>, connection: &Connection, session: SessionId) {
         let (by_door, arrives, moved) = {
             let mut model = self.lock();
@@ -520,8 +519,8 @@ impl Inner {
         }
     }
 
-    /// Records in which session a client has arrived. Returns whether it is to leave: a client attached by name may have
-    /// been given another session if its own went meanwhile.
+    /// Records in which session a client has arrived. Returns whether it should leave: a client
+    /// attached by name may have been given another session if its own ended meanwhile.
     pub(super) fn arrived(self: &Arc<Self>, connection: &Connection, session: Option<SessionId>) -> bool {
         let mut model = self.lock();
         let Some(covering) = model.covering.get_mut(&connection.id()) else { return false };
@@ -538,11 +537,12 @@ impl Inner {
     }
 }
 
-/// Time that a request waits for its pane to be followed.
+/// Time that a request waits until its pane is followed.
 const COVER_LIMIT: Duration = Duration::from_secs(15);
-/// The same limit on another host, where each session's client is a connection and they attach one after the other.
+/// The same limit on another host, where each session's client is a connection and they attach one
+/// at a time.
 const COVER_LIMIT_ELSEWHERE: Duration = Duration::from_secs(60);
-/// Time that a client that is to leave waits for the one before it.
+/// Time that a leaving client waits for the one before it.
 const DEPARTURE: Duration = Duration::from_millis(500);
 
 impl Receiver for Inner {
@@ -556,7 +556,7 @@ impl Receiver for Inner {
                 self.notified(connection, notification);
             }
             Event::OtherBlock { ok: false, body, .. } => {
-                // An attach that fails says so in a block that answers no request.
+                // A failed attach is reported in a block that belongs to no request.
                 let ready = self.lock().covering.get_mut(&connection.id()).and_then(|covering| covering.ready.take());
                 if let Some(ready) = ready {
                     let _ = ready.send(Err(String::from_utf8_lossy(&body).trim().to_owned()));

@@ -1,8 +1,8 @@
-//! Knowing at once that a process has ended.
+//! Immediate detection that a process has ended.
 
-/// Resolves when the process `pid` of this machine has ended; at once if there is none. `None`
-/// where this system cannot report it without polling; then the subscription to `#{pane_dead}` and
-/// tmux's own notifications serve.
+/// Resolves when the process `pid` of this machine has ended; at once if there is no such process.
+/// `None` if this system cannot report it without polling; then the subscription to `#{pane_dead}`
+/// and tmux's own notifications serve.
 #[cfg(target_os = "linux")]
 pub fn watch(pid: u32) -> Option<impl Future<Output = ()> + Send + 'static> {
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -26,14 +26,15 @@ pub fn watch(pid: u32) -> Option<impl Future<Output = ()> + Send + 'static> {
     })
 }
 
-/// Returns `None`: not known on this system.
+/// Returns `None`: this system cannot report it.
 #[cfg(not(target_os = "linux"))]
 pub fn watch(_: u32) -> Option<std::future::Ready<()>> {
     None
 }
 
-/// Whether the process `pid` of this machine lives; a zombie does not. Reads no file of `/proc`,
-/// which could hang: a pidfd is readable as soon as its process has ended (`pidfd_open(2)`).
+/// Returns whether the process `pid` of this machine lives; a zombie does not. Reads no file of
+/// `/proc`, which could hang: a pidfd is readable as soon as its process has ended
+/// (`pidfd_open(2)`).
 pub fn is_alive(pid: u32) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return false };
     #[cfg(target_os = "linux")]
@@ -50,8 +51,8 @@ pub fn is_alive(pid: u32) -> bool {
     exists(pid)
 }
 
-/// Waits for the end of the process `pid` of this machine, `limit` at most; returns whether it has ended. Where the
-/// system cannot report an end without polling there is no waiting.
+/// Waits up to `limit` for the process `pid` of this machine to end, and returns whether it has ended.
+/// Does not wait on systems that cannot report an end without polling.
 pub fn ends_within(pid: u32, limit: std::time::Duration) -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -70,8 +71,8 @@ pub fn ends_within(pid: u32, limit: std::time::Duration) -> bool {
     !is_alive(pid)
 }
 
-/// Whether there is a process `pid` on this machine, be it one that has ended and that its parent
-/// has not waited for.
+/// Returns whether a process `pid` exists on this machine, including a zombie (ended, but not
+/// awaited by its parent).
 pub fn is_there(pid: u32) -> bool {
     i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).is_some_and(exists)
 }

@@ -1,4 +1,4 @@
-//! Waiting for a server that can be followed: for its socket by file events of the folder, for its
+//! Waits for a server that can be followed: for its socket by file events of the folder, for its
 //! first session by events of the server.
 
 use std::{path::Path, process::Stdio, time::Duration};
@@ -25,7 +25,7 @@ use super::{
 const START_LIMIT: Duration = Duration::from_secs(5);
 
 /// Resolves when something changed in `socket`'s folder (or, while that is missing, in its parent).
-/// Where that cannot be watched it resolves after a while: then the next attempt looks again, as
+/// If the folder cannot be watched, resolves after a pause: then the next attempt looks again, as
 /// every caller's request does.
 pub async fn wait_for_socket(socket: &Path) {
     let Some(mut changes) = Changes::watch(socket) else { return tokio::time::sleep(LONGEST_PAUSE).await };
@@ -46,7 +46,7 @@ pub async fn wait_for_socket(socket: &Path) {
 }
 
 /// Resolves when the name of the followed server's socket leads to another server; returns that
-/// one's process.
+/// server's process.
 pub async fn wait_for_replacement(name: &Path, file: &SocketFile, server: u32) -> u32 {
     loop {
         let mut changes = Changes::watch(name);
@@ -55,13 +55,13 @@ pub async fn wait_for_replacement(name: &Path, file: &SocketFile, server: u32) -
         loop {
             match file.check(name) {
                 SocketState::Replaced(other) => return other,
-                // tmux makes the file before it listens on it. Or the file is a leftover.
+                // tmux creates the file before it listens on it. Or the file is a leftover.
                 SocketState::NotListening if tries > 0 => {
                     tries -= 1;
                     tokio::time::sleep(FIRST_PAUSE).await;
                     continue;
                 }
-                // On SIGUSR1 tmux makes its socket again and listens on a new file (N55).
+                // On SIGUSR1 tmux creates its socket again and listens on a new file (N55).
                 SocketState::Same => file.hold(name, server),
                 SocketState::Missing | SocketState::NotListening => {
                     tracing::warn!("the socket {} of tmux server {server} is gone", name.display());
@@ -80,10 +80,10 @@ pub async fn wait_for_replacement(name: &Path, file: &SocketFile, server: u32) -
     }
 }
 
-/// Checks of a socket on which no server listens yet.
+/// How often a socket is checked on which no server listens yet.
 const SOCKET_TRIES: u32 = 20;
 
-/// Changes of one name in its folder, or of the folder's while that is missing.
+/// A watch for changes of one name in its folder, or of the folder's name while that is missing.
 struct Changes {
     receiver: mpsc::Receiver<()>,
     of_folder: bool,
@@ -107,7 +107,7 @@ impl Changes {
                 changed == Some(&name) || event.kind.is_remove() && changed == place_name.as_deref()
             };
             if comes_or_goes && event.paths.iter().any(is_meant) {
-                // Full means that a wake-up is under way already.
+                // A full channel means that a wake-up is already pending.
                 let _ = sender.try_send(());
             }
         });
@@ -122,7 +122,7 @@ impl Changes {
         }
     }
 
-    /// Whether the watched folder is still the one in which the name is looked for.
+    /// Returns whether the watched folder is still the one that the name is in.
     fn is_current(&self, socket: &Path) -> bool {
         self.of_folder != socket.parent().is_some_and(Path::is_dir)
     }
@@ -131,7 +131,7 @@ impl Changes {
 /// A control client that waits for a session on a server that has none to follow.
 ///
 /// tmux announces new sessions to it too, as long as a command of it runs; `wait-for` on a channel
-/// that is never signalled runs for ever. It holds neither a session nor a server that is to end
+/// that is never signaled runs forever. It keeps neither a session nor an ending server alive
 /// (N29).
 pub struct SessionWatcher {
     client: Child,
@@ -141,7 +141,7 @@ pub struct SessionWatcher {
 }
 
 impl SessionWatcher {
-    /// Starts the client and reads which sessions there are. `None`: the server has gone, or tmux
+    /// Starts the client and reads the existing sessions. `None`: the server has gone, or tmux
     /// cannot be started.
     pub async fn start(spec: &ServerSpec, tasks: &TaskTracker) -> Option<Self> {
         let channel = format!("muxtap-{}", std::process::id());
@@ -172,7 +172,7 @@ impl SessionWatcher {
         None
     }
 
-    /// Resolves when the server has other sessions than `known`: true. False: it has left.
+    /// Resolves to true when the server has other sessions than `known`, to false when it has gone.
     pub async fn changed(&mut self, known: &[SessionId]) -> bool {
         let mut changed = self.sessions != known;
         while !changed && let Ok(Some(line)) = self.lines.next_line().await {
@@ -181,8 +181,8 @@ impl SessionWatcher {
         changed
     }
 
-    /// Ends the client. When this returns its process has ended and the server knows, so that
-    /// nothing is attached before.
+    /// Ends the client. When this returns its process has ended and the server knows, so that no
+    /// client attaches earlier.
     pub async fn stop(mut self) {
         let _ = self.client.kill().await;
         if let Some(relay) = self.relay {

@@ -1,9 +1,10 @@
-//! How a client comes into a session, and leaves it, whose person has hooks on clients.
+//! How a guest enters and leaves a session whose user has hooks on clients.
 //!
-//! A hook such as `client-attached 'detach-client -a'` or `client-detached 'kill-session'` is meant for the person's own
-//! terminals. tmux runs it for a control client too. So where such a hook is set, a guest comes and leaves through a *door*: a
-//! session of muxtap's own that exists for that moment, with empty hooks of its own in the place of the person's. The door's
-//! hook moves the client on, and commands of a hook cause no further hooks (N99).
+//! A hook such as `client-attached 'detach-client -a'` or `client-detached 'kill-session'` is meant
+//! for the user's own terminals. tmux runs it for a control client too. So if such a hook is set, a
+//! guest enters and leaves through a *door*: a session of muxtap's own that exists for that moment,
+//! with empty hooks of its own in place of the user's. The door's hook moves the client on, and
+//! commands of a hook trigger no further hooks (N99).
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,16 +22,16 @@ use super::{
     topology::HUB_MARK,
 };
 
-/// Hooks that run in the session of a client that comes or leaves.
+/// Hooks that run in the session of a client that enters or leaves.
 const CLIENT_HOOKS: [&str; 3] = ["client-attached", "client-detached", "client-session-changed"];
-/// Hooks that a door causes by being there.
+/// Hooks that the existence of a door triggers.
 const SESSION_HOOKS: [&str; 4] = ["session-created", "session-window-changed", "window-linked", "window-unlinked"];
-/// Time after which tmux itself ends a door through which no client came.
+/// Time after which tmux itself ends an unused door.
 const UNUSED: Duration = Duration::from_secs(15);
-/// Time that a client which is to leave has for its way to the door.
+/// Time that a leaving client has to reach the door.
 const WAY_OUT: Duration = Duration::from_secs(2);
 
-/// Whether `show-hooks` printed a hook on clients that is set.
+/// Returns whether the output of `show-hooks` has a hook on clients that is set.
 fn has_client_hooks(printed: &[u8]) -> bool {
     let text = String::from_utf8_lossy(printed);
     text.lines().any(|line| {
@@ -40,13 +41,13 @@ fn has_client_hooks(printed: &[u8]) -> bool {
     })
 }
 
-/// The question whether a session has hooks on clients.
+/// Returns the commands that query whether a session has hooks on clients.
 fn question(session: SessionId) -> Vec<Command> {
     let of_session = Command::new("show-hooks").opt("-t", session.to_string());
     vec![Command::new("show-hooks").flag("-g"), of_session]
 }
 
-/// Makes a door with this name, whose `hook` runs `then`.
+/// Returns the commands that create a door with this name, whose `hook` runs `then`.
 fn door(name: &str, hook: &str, then: &str) -> Vec<Command> {
     let target = format!("={name}:");
     let set = |hook: &str, value: &str| Command::new("set-hook").opt("-t", &target).arg(hook).arg(value);
@@ -61,13 +62,13 @@ fn door(name: &str, hook: &str, then: &str) -> Vec<Command> {
 }
 
 impl Inner {
-    /// Makes a door into a session, if the session has hooks on clients. Returns its name.
+    /// Creates a door into a session, if the session has hooks on clients. Returns its name.
     pub(super) async fn door_into(&self, session: SessionId) -> Result<Option<String>> {
         if !self.spec.rests() {
             return Ok(None);
         }
         let asked = self.ask_plainly(&question(session), ANSWER_LIMIT).await?;
-        // A session that has gone needs no door; the attempt to attach says so.
+        // A session that has gone needs no door; the attempt to attach reports it.
         if !asked.is_ok_and(|parts| parts.iter().any(|part| has_client_hooks(part))) {
             return Ok(None);
         }
@@ -83,7 +84,7 @@ impl Inner {
         Ok(Some(name))
     }
 
-    /// Asks in which session a client stands that came through a door.
+    /// Queries the session of a client that came through a door.
     pub(super) fn confirm_session(self: &Arc<Self>, connection: &Connection) {
         let here = Command::new("display-message").flag("-p").format("#{session_id}");
         let (this, by) = (self.clone(), connection.clone());
@@ -95,8 +96,9 @@ impl Inner {
         });
     }
 
-    /// Takes a client out of its session through a door, if the session has hooks on clients. Returns whether it is
-    /// outside: it is to be cut off there, since one that takes its leave has no session when its hooks run.
+    /// Takes a client out of its session through a door, if the session has hooks on clients.
+    /// Returns whether the client is outside. It should then be cut off, since a client that
+    /// detaches has no session when its hooks run.
     pub(super) async fn leave_by_door(&self, connection: &Connection, session: SessionId) -> bool {
         let way_out = async {
             let hooks = connection.ask(Request::Framed(question(session))).await.ok()?.ok()?;

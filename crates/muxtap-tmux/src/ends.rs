@@ -17,28 +17,28 @@ use super::{
     seed::Seed,
 };
 
-/// Times that a pane whose process has ended is checked until tmux has noticed too. Each check is a
-/// turn of tmux's own event loop, so it noticed after one or two; what is left is for the
+/// How often a pane whose process has ended is checked until tmux has noticed too. Each check is a
+/// turn of tmux's own event loop, so tmux noticed after one or two; the rest is left to the
 /// subscription to `#{pane_dead}`.
 const END_CHECKS: u32 = 8;
-/// How long the process of a pane that tmux shows as dead may take to end.
+/// Time that the process of a pane that tmux shows as dead may take to end.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// Which of the checks of a pane it is whose process has ended.
+/// The stage of checking a pane whose process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndCheck {
     /// The first one.
     First,
-    /// One of several; so many may follow.
+    /// One of several; the number is how many may follow.
     Again(u32),
-    /// The server has waited for its children.
+    /// The check after the server has waited for its children.
     AfterReaping,
-    /// The last one, where it could not be made to.
+    /// The last one, if the server could not be made to wait for its children.
     Final,
 }
 
 impl EndCheck {
-    /// Returns the check after this one; `None` where nothing is to be gained by another.
+    /// Returns the check after this one; `None` if another one would gain nothing.
     fn next(self) -> Option<Self> {
         match self {
             Self::First => Some(Self::Again(END_CHECKS - 1)),
@@ -49,8 +49,8 @@ impl EndCheck {
 }
 
 impl Inner {
-    /// Reads a pane whose process has ended, or seems to have: what stands in it now is all it
-    /// printed (F9). One that is being checked is not checked twice.
+    /// Reads a pane whose process has ended, or seems to have: the pane's present content completes
+    /// its output (F9). A pane that is being checked is not checked twice.
     pub(super) fn check_end(self: &Arc<Self>, pane: PaneId) {
         let begins = {
             let mut model = self.lock();
@@ -86,7 +86,8 @@ impl Inner {
             }
             // No shell could be run, or the pane is closed.
             Ok(Err(_)) if check == EndCheck::AfterReaping => this.check_end_as(pane, EndCheck::Final),
-            // It was closed with its process; its output is all here (this reply came after it).
+            // The pane was closed with its process; all its output has arrived (this reply came
+            // after it).
             Ok(Err(_)) => {
                 this.end_check_is_over(pane);
                 this.refresh();
@@ -101,7 +102,7 @@ impl Inner {
         }
     }
 
-    /// Takes what a pane shows whose process has ended.
+    /// Takes the content of a pane whose process has ended.
     fn end_checked(self: &Arc<Self>, pane: PaneId, check: EndCheck, by: u64, seed: Option<Seed>) {
         match seed {
             Some(seed) if seed.dead => {
@@ -112,7 +113,7 @@ impl Inner {
                 let was_held = self.lock().panes.get(&pane).is_some_and(FollowedPane::is_held);
                 if self.mark_exited(pane, Some(by), Some(seed.pid)) {
                     if was_held {
-                        // What it printed since it was read last.
+                        // The seed has what the pane printed since it was last read.
                         self.observer.seeded(pane, seed.clone(), Seeding::Again(GapReason::Paused));
                     }
                     let sink = self.observer.seeded(pane, seed, Seeding::Last);
@@ -133,25 +134,25 @@ impl Inner {
                     self.check_end_as(pane, next);
                 } else {
                     self.leave_end_to_tmux(pane);
-                    // It may have become dead while it was checked.
+                    // The pane may have become dead during the check.
                     self.refresh();
                 }
             }
         }
     }
 
-    /// Has tmux push the end of a pane's process, which nothing else tells.
+    /// Subscribes to the end of a pane's process, which no other source reports.
     pub(super) fn leave_end_to_tmux(self: &Arc<Self>, pane: PaneId) {
         let actions = self.lock().leave_end_to_tmux(pane, self.spec.reads());
         self.carry_out(actions);
     }
 
-    /// Checks a dead pane once more of which tmux does not tell the status. Returns `false` if
-    /// nothing is to be gained by that.
+    /// Checks a dead pane once more if tmux does not report its status. Returns `false` if that
+    /// would gain nothing.
     ///
-    /// The status may come a turn later (N16). Not before the process has ended: one closes its
-    /// terminal first, and may be held up between the two. And 3.3a may not wait for it before
-    /// another child of the server ends (N15), so it is given one.
+    /// The status may come a turn later (N16), but not before the process has ended: a process
+    /// closes its terminal first, and may be held up between the two. And 3.3a may not wait for the
+    /// process before another child of the server ends (N15), so it is given one.
     fn checks_again_for_status(self: &Arc<Self>, pane: PaneId, check: EndCheck, pid: u32) -> bool {
         let is_local = self.spec.is_local();
         if is_local
@@ -164,7 +165,7 @@ impl Inner {
             self.tasks.spawn(async move {
                 tokio::select! {
                     () = ended => {}
-                    // The number may be another process's by now.
+                    // The number may belong to another process by now.
                     () = tokio::time::sleep(END_LIMIT) => {}
                     () = gone.cancelled() => return,
                     () = this.cancel.cancelled() => return,
@@ -174,7 +175,7 @@ impl Inner {
             return true;
         }
         let next = check.next().or_else(|| {
-            // A child that nobody has waited for, not a process that lives on.
+            // A zombie: a child that the server has not waited for, not a process that lives on.
             let waits = is_local && check == EndCheck::Again(0) && death::is_there(pid) && !death::is_alive(pid);
             waits.then_some(EndCheck::AfterReaping)
         });

@@ -1,6 +1,6 @@
-//! Looks at a tmux program and at a server before anything is asked of them: what `muxtap doctor` reports.
+//! Examines a tmux program and a server before their first use: what `muxtap doctor` reports.
 //!
-//! A look attaches no client, starts no server, and ends by itself.
+//! An examination attaches no client, starts no server, and ends by itself.
 
 use std::{
     env,
@@ -21,13 +21,13 @@ use super::{
     socket::{self, SocketFile},
 };
 
-/// How long each call of such a look may take (F32).
+/// Time limit of each call of an examination (F32).
 const EXAMINE_LIMIT: Duration = Duration::from_secs(5);
-/// Where programs are looked for without a `PATH` (confstr(3), `_CS_PATH`).
+/// The search path for programs without a `PATH` (confstr(3), `_CS_PATH`).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 impl Program {
-    /// Returns the program that this process would run, and what it says of itself.
+    /// Returns the program that this process would run, and its version as printed.
     pub async fn examine(&self) -> TmuxProgram {
         let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
         let program = self.tmux.clone();
@@ -53,8 +53,8 @@ impl Program {
 }
 
 impl ServerSpec {
-    /// Returns the program that speaks to the server on this socket, and whether the server understands it. `None`:
-    /// no server listens there.
+    /// Returns the program that speaks to the server on this socket, and whether the server
+    /// understands it; `None` if no server listens on it.
     pub async fn examine(&self) -> Option<ServerProgram> {
         if !socket::listens(&self.socket) {
             return None;
@@ -78,8 +78,8 @@ impl ServerSpec {
         Some(found)
     }
 
-    /// Asks whether a server elsewhere can be reached, and whether it runs; attaches no client. Error: why it cannot
-    /// be reached.
+    /// Returns whether a server on another host runs, without attaching a client. Error: why it
+    /// cannot be reached.
     pub async fn look_elsewhere(&self) -> Result<bool, Error> {
         let question = ["list-sessions", ";", "display-message", "-p", DEFAULT];
         let printed = self.ask_first(EXAMINE_LIMIT, &question).await?;
@@ -90,7 +90,7 @@ impl ServerSpec {
         match no_server(self, &printed) {
             NoLink::Failed(error) => Err(error),
             NoLink::Absent(error) if error.details.is_some() => Err(error),
-            // The program that would start one.
+            // The version of the program that would start a server.
             NoLink::Absent(_) | NoLink::Empty(..) => self.program.version().await.map(|_| false),
         }
     }
@@ -110,7 +110,7 @@ impl ServerSpec {
         }
     }
 
-    /// Asks the server for its version, as any client would.
+    /// Queries the server for its version, as any client would.
     async fn ask_version(&self) -> Result<Option<String>, Error> {
         let asked = self.call_within(EXAMINE_LIMIT, &["-N", "display-message", "-p", "#{version}"]).await?;
         if !asked.ok {
@@ -125,8 +125,7 @@ impl ServerSpec {
     }
 }
 
-/// Finds a program as `execvp` does; a file that cannot be executed only when there is no better
-/// one.
+/// Finds a program as `execvp` does; a file that cannot be executed only if there is no better one.
 fn find_program(program: &Path, path: &OsStr) -> Option<PathBuf> {
     if program.components().count() > 1 {
         return program.is_file().then(|| program.to_owned());

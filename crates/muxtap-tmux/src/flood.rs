@@ -1,10 +1,12 @@
-//! Holding panes that flood, so that a person's `respawn-pane` does not crash the server.
+//! Holds panes that flood, so that a user's `respawn-pane` does not crash the server.
 //!
-//! Up to 3.7c a respawn of a pane crashes the server if output of the pane still waits for a control client (N98), and
-//! of a pane that prints megabytes a second some output always waits. A pane that is *paused* for the client is safe. So a
-//! pane that floods is paused and stays paused ([`FollowedPane::hold`]). What it shows is read about once a second, each
-//! time with a gap, and when it seems calm it is let go. A paused pane tells nothing, so that is a guess: a pane that
-//! goes on flooding is held again after [`CAUTION`] bytes, and has to seem calm for longer the next time.
+//! Up to 3.7c a respawn of a pane crashes the server if output of the pane still waits for a
+//! control client (N98), and of a pane that prints megabytes a second some output always waits. A
+//! pane that is *paused* for the client is safe. So a pane that floods is paused and stays paused
+//! ([`FollowedPane::hold`]). Its content is read about once a second, each time with a gap, and
+//! when it seems calm the hold ends. A paused pane reports nothing, so that is a guess: a pane that
+//! continues to flood is held again after [`CAUTION`] bytes, and has to seem calm for longer the
+//! next time.
 
 use std::{
     sync::{
@@ -31,25 +33,28 @@ use super::{
 
 /// Bytes a second that a pane may print without being held.
 const RATE: u32 = 1 << 20;
-/// Bytes that it may print at once besides: four times a ring, so that little is lost that would have been kept.
+/// Bytes that it may print at once on top of that: four times a ring, so that little is lost that
+/// would have been kept.
 const BURST: u32 = 4 << 20;
-/// Times that a byte counts that has waited in tmux: a respawn could have come meanwhile.
+/// The weight of a byte that has waited in tmux: a respawn could have come meanwhile.
 const LATE: u32 = 4;
 /// Bytes that a pane may print at once right after a hold.
 const CAUTION: u32 = 64 << 10;
 /// Time between two looks at a pane that is held.
 const LOOK: Duration = Duration::from_millis(200);
-/// Looks after which its content is read anew, if it has changed; more for a history above [`READ_AT_ONCE`].
+/// Looks after which its content is read again, if it has changed; more for a history above
+/// [`READ_AT_ONCE`].
 const LOOKS_A_READING: u32 = 5;
-/// Lines of history that are read at once; of one twice as long half as often.
+/// Lines of history that are read at once; a history twice as long is read half as often.
 const READ_AT_ONCE: u64 = 5000;
-/// Looks in a row that show a calm pane before it is let go.
+/// Consecutive looks that show a calm pane before the hold ends.
 const CALM_LOOKS: u32 = 3;
 /// The upper bound of [`CALM_LOOKS`], which doubles with each relapse.
 const MOST_CALM_LOOKS: u32 = 50;
-/// Looks in a row in which its window printed nothing before a pane is let go.
+/// Consecutive looks without output in the pane's window before the hold ends.
 const SILENT_LOOKS: u32 = 10;
-/// Looks at one process after which a pane that never seems calm is let go: it may draw much and print little.
+/// Looks at one process after which the hold of a pane that never seems calm ends: it may draw much
+/// and print little.
 const TRIAL_LOOKS: u32 = 25;
 /// The upper bound of [`TRIAL_LOOKS`], which doubles with each relapse.
 const MOST_TRIAL_LOOKS: u32 = 1600;
@@ -58,25 +63,26 @@ const UNSEEN_LOOKS: u32 = 150;
 /// Time after a hold within which a new flood counts as a relapse.
 const TRUSTED: Duration = Duration::from_secs(10);
 
-/// How a pane that floods is treated, on a server that a respawn of it could crash (before tmux 3.8).
+/// The treatment of a pane that floods, on a server that a respawn of the pane could crash (before
+/// tmux 3.8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Floods {
-    /// It is read about once a second, with gaps.
+    /// Its content is read about once a second, with gaps.
     #[default]
     Hold,
-    /// All of its output is followed. A person's plain `respawn-pane -k` of it can crash the server.
+    /// All of its output is followed. A user's plain `respawn-pane -k` of it can crash the server.
     Follow,
 }
 
-/// What a pane may print before it is held: a bucket that fills with time.
+/// The allowance of a pane before it is held: a bucket that fills with time.
 ///
-/// The draining task of the pane's owner takes out of it and holds no lock. Where two tasks meet (the pane changes its
-/// owner), bytes may go uncounted.
+/// The draining task of the pane's owner takes out of it and holds no lock. While two tasks overlap
+/// (the pane changes its owner), bytes may go uncounted.
 #[derive(Debug)]
 pub struct Allowance {
     begun: Instant,
     left: AtomicU32,
-    /// When it was filled last, in milliseconds since `begun`.
+    /// The time of the last fill, in milliseconds since `begun`.
     filled_ms: AtomicU64,
 }
 
@@ -92,8 +98,9 @@ impl Allowance {
         Self { begun, left: BURST.into(), filled_ms: 0.into() }
     }
 
-    /// Takes `bytes` out of the allowance and returns whether they exceed it. They waited in tmux for `waited`
-    /// milliseconds; the bucket does not fill meanwhile, so a slow machine holds a slow flood as well.
+    /// Takes `bytes` out of the allowance and returns whether they exceed it. They waited in tmux
+    /// for `waited` milliseconds; the bucket does not fill during that time, so that on a slow
+    /// machine a slow flood is held as well.
     pub fn is_exceeded_by(&self, bytes: usize, waited: u64, now: Instant) -> bool {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).saturating_mul(if waited > 0 { LATE } else { 1 });
         let (now_ms, mut left) = (self.ms_of(now), self.left.load(Ordering::Relaxed));
@@ -122,7 +129,7 @@ impl Allowance {
     }
 }
 
-/// How often a pane was held again soon after it was let go.
+/// Counts how often a pane was held again soon after a hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Relapses {
     count: u32,
@@ -130,7 +137,7 @@ pub struct Relapses {
 }
 
 impl Relapses {
-    /// Records the begin of a hold.
+    /// Records the beginning of a hold.
     pub fn held(&mut self, now: Instant) {
         let relapsed = self.let_go.is_some_and(|at| now.saturating_duration_since(at) < TRUSTED);
         self.count = if relapsed { (self.count + 1).min(16) } else { 0 };
@@ -141,30 +148,30 @@ impl Relapses {
         self.let_go = Some(now);
     }
 
-    /// Returns how many looks to await before the hold ends.
+    /// Returns the number of looks to await before the hold ends.
     fn patience(&self) -> Patience {
         let more = |looks: u32, most: u32| looks.saturating_mul(1 << self.count).min(most);
         Patience { calm: more(CALM_LOOKS, MOST_CALM_LOOKS), trial: more(TRIAL_LOOKS, MOST_TRIAL_LOOKS) }
     }
 }
 
-/// Looks that are awaited before a pane is let go.
+/// The numbers of looks to await before a hold ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Patience {
-    /// Calm looks in a row.
+    /// Consecutive calm looks.
     calm: u32,
     /// Looks at one process.
     trial: u32,
 }
 
-/// What a look at a pane shows.
+/// The result of a look at a pane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Look {
     history: u64,
     cursor_row: usize,
-    /// The pane's process. A new process may flood however calm its first screen is.
+    /// The pane's process. A new process may flood, even if its first screen is calm.
     pid: Bytes,
-    /// Changes when anything in its window prints; in seconds.
+    /// The time of the last output in its window, in seconds.
     activity: Bytes,
     rows: Bytes,
 }
@@ -186,8 +193,9 @@ impl Look {
         Some(Self { history, cursor_row, pid: text()?, activity: text()?, rows: rows.clone() })
     }
 
-    /// Whether the pane printed less than a screen since `before`: what stood above the cursor is
-    /// still there, further up by the lines that went into the history. Where none went, only the cursor's row may differ.
+    /// Returns whether the pane printed less than a screen since `before`: the lines above the
+    /// cursor are still on it, shifted up by the lines that moved into the history. If none moved,
+    /// only the cursor's row may differ.
     fn is_calm_since(&self, before: &Self) -> bool {
         let Some(scrolled) = self.history.checked_sub(before.history) else { return false };
         let rows = |look: &Self, skipped: usize, count: usize| -> Vec<Bytes> {
@@ -202,18 +210,18 @@ impl Look {
         }
         match before.cursor_row.checked_sub(scrolled) {
             Some(count) if count > 0 => rows(before, scrolled, count) == rows(self, 0, count),
-            // All that stood there has gone.
+            // All those lines have gone.
             _ => false,
         }
     }
 }
 
-/// What is to be done about a pane that is held.
+/// The next step for a pane that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// Look again.
     Wait,
-    /// Read what it shows.
+    /// Read its content.
     Read,
     /// Follow it again.
     LetGo,
@@ -224,7 +232,7 @@ enum Verdict {
 struct Looks {
     last: Option<Look>,
     count: u32,
-    /// Those since its process was seen first.
+    /// The looks since its process was first seen.
     of_process: u32,
     calm: u32,
     silent: u32,
@@ -261,7 +269,8 @@ impl Looks {
 }
 
 impl Inner {
-    /// Holds a pane that floods: pauses it wherever it is carried, and reads it now and then until it calms down.
+    /// Holds a pane that floods: pauses it on every connection that carries it, and reads it now
+    /// and then until it calms down.
     pub(super) fn hold(self: &Arc<Self>, pane: PaneId) {
         let steps = {
             let mut model = self.lock();
@@ -284,7 +293,7 @@ impl Inner {
         }
     }
 
-    /// Pauses a pane that is held on the other connections: it is carried there too, or may be moved there.
+    /// Pauses a held pane on the other connections: they carry it too, or it may be moved to them.
     fn hold_elsewhere(self: &Arc<Self>, pane: PaneId) {
         let paused: Vec<_> = {
             let mut model = self.lock();
@@ -297,13 +306,13 @@ impl Inner {
         };
         for (connection, pause) in paused {
             let this = self.clone();
-            // The block behind it ends the expectation.
+            // The block of the command behind it ends the expectation.
             let line = [pane_flow_command(pane, "pause"), barrier()];
             connection.submit(Request::Plain(CommandLine::of(line)), move |_| this.lock().pauses.end(&pause));
         }
     }
 
-    /// Pauses the panes that are held on a connection that has just been made.
+    /// Pauses the held panes on a new connection.
     pub(super) fn hold_on_arrival(self: &Arc<Self>) {
         for pane in self.held_panes() {
             self.hold_elsewhere(pane);
@@ -317,7 +326,7 @@ impl Inner {
         held.map(|(pane, _)| *pane).collect()
     }
 
-    /// Looks at a pane for as long as this hold goes on.
+    /// Looks at a pane for as long as this hold lasts.
     async fn watch_held(self: &Arc<Self>, pane: PaneId, hold: u64) {
         let goes_on = |followed: &&mut FollowedPane| followed.goes_on_being_held(hold);
         let (mut looks, mut unseen) = (Looks::default(), 0);
@@ -334,7 +343,7 @@ impl Inner {
             unseen = if look.is_some() { 0 } else { unseen + 1 };
             let verdict = match look {
                 Some(look) => looks.take(look, patience),
-                // No connection carries it: it is on its way to another session, or nobody uses it.
+                // No connection carries it: it is being moved to another session, or is not in use.
                 None if !has_ended && unseen < UNSEEN_LOOKS => Verdict::Wait,
                 None => Verdict::LetGo,
             };
@@ -358,7 +367,7 @@ impl Inner {
         Look::parse(&answer.ok()?.ok()?)
     }
 
-    /// Follows a pane again that was held.
+    /// Ends the hold of a pane, and follows it again.
     pub(super) fn let_go_of(self: &Arc<Self>, pane: PaneId) {
         let steps = {
             let mut model = self.lock();

@@ -1,12 +1,12 @@
 //! One pane, as control clients follow it: a state machine that takes events and returns actions.
 //!
-//! A pane is unowned (no connection carries it), seeding (its content is asked for), following (its
-//! output is passed on) or ended. There is no state for a live pane with an owner whose content is
-//! not asked for: every way to an owner leads through [`Flow::Seeding`], and every way into that
-//! state returns [`PaneAction::Seed`] or a pause after which it is asked for again.
+//! A pane is unowned (no connection carries it), seeding (its content is requested), following (its
+//! output is passed on) or ended. A live pane with an owner whose content is not requested has no
+//! state: every way to an owner leads through [`Flow::Seeding`], and every way into that state
+//! returns [`PaneAction::Seed`] or a pause after which it is requested again.
 //!
-//! Nor is there a state for a pane that is followed without a sink: [`Flow::Following`] holds the
-//! one that the observer returned for the content.
+//! Nor does a pane that is followed without a sink have a state: [`Flow::Following`] holds the sink
+//! that the observer returned for the content.
 
 use std::{
     fmt,
@@ -25,13 +25,12 @@ use super::{
     values::Values,
 };
 
-/// Bytes of a pane's output that are held until its content is known: what came ahead of a seed, or
-/// over another connection than the owner's. Of more, all are dropped, and the pane is seeded anew
-/// with a gap.
+/// Maximum number of bytes of a pane's output that are held until its content is known: output
+/// ahead of a seed, or over another connection than the owner's. If more comes, all held output is
+/// dropped, and the pane is seeded again with a gap.
 pub(super) const HELD_BYTES: usize = 1024 * 1024;
 
-/// Numbers the seedings of all panes of a server, so that the answer to an old one is known as
-/// such.
+/// Numbers the seedings of all panes of a server, so that replies to old ones are recognized.
 #[derive(Default)]
 pub struct SeedAttempts(u64);
 
@@ -42,7 +41,7 @@ impl SeedAttempts {
     }
 }
 
-/// The observer's end of one pane's output. Two are equal if they are the same one.
+/// The observer's end of one pane's output. Two sinks are equal if they are the same object.
 #[derive(Clone)]
 pub struct Sink(pub(super) Arc<dyn OutputSink>);
 
@@ -52,13 +51,13 @@ impl Sink {
         self.0.output(data);
     }
 
-    /// Whether the pane is not to be held.
+    /// Returns whether the pane must not be held.
     pub fn needs_all(&self) -> bool {
         self.0.needs_all()
     }
 }
 
-/// The way of a pane's output while one connection carries it and the pane is followed.
+/// The route of a pane's output while one connection carries it and the pane is followed.
 #[derive(Debug)]
 pub struct Route {
     pub(super) sink: Sink,
@@ -97,21 +96,21 @@ impl fmt::Debug for Sink {
 /// A pane that is followed.
 pub struct FollowedPane {
     flow: Flow,
-    /// Whether its content was read before: what is read now is joined with that.
+    /// Whether its content was read before: the next seed is joined with that.
     known: bool,
     /// The connections that carried it when it was last listed.
     carriers: Vec<u64>,
-    /// The connections that do not carry it any more, on which it is paused. tmux would otherwise
-    /// keep all its output for them, and send it if the pane came back (N60).
+    /// The connections that no longer carry it, on which it is paused. tmux would otherwise keep
+    /// all its output for them, and send it if the pane came back (N60).
     parked: Vec<u64>,
-    /// The connections on which it is paused, since it floods ([`super::flood`]): also those that do not carry it, to
-    /// which it may be moved.
+    /// The connections on which it is paused because it floods ([`super::flood`]), including those
+    /// that do not carry it, to which it may be moved.
     held: Vec<u64>,
-    /// Times that it was held.
+    /// The number of holds so far.
     holds: u64,
     /// What it may print before it is held.
     pub(super) allowance: Arc<Allowance>,
-    /// Its holds that went before.
+    /// Its previous holds.
     pub(super) relapses: Relapses,
     /// The process that runs in it, or ran in it last. Its end is watched while it runs.
     pid: u32,
@@ -119,7 +118,7 @@ pub struct FollowedPane {
     pub(super) watch: CancellationToken,
     /// Whether it is not listed any more, and about to be reported as gone.
     pub(super) leaving: bool,
-    /// How the end of its process comes to be known.
+    /// How muxtap detects the end of its process.
     pub(super) end_watch: EndWatch,
     /// The values that tmux pushed last.
     pub(super) values: Option<Values>,
@@ -129,47 +128,47 @@ pub struct FollowedPane {
     ends: Vec<oneshot::Sender<()>>,
 }
 
-/// How the end of a pane's process comes to be known.
+/// The ways to detect the end of a pane's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndWatch {
-    /// The kernel tells it.
+    /// The kernel reports it.
     Kernel,
-    /// The process has gone, or seems to have: tmux is being asked.
+    /// The process has gone, or seems to have; a query to tmux is pending.
     Checking,
-    /// tmux alone can tell it: the process has gone, or cannot be watched, and tmux shows the pane
+    /// Only tmux can report it: the process has gone, or cannot be watched, and tmux shows the pane
     /// alive.
     Tmux,
 }
 
-/// Where a pane's output comes from, and what becomes of it.
+/// Where a pane's output comes from, and where it goes.
 #[derive(Debug, PartialEq, Eq)]
 enum Flow {
     /// No connection carries it.
     Unowned,
-    /// Its owner has gone since it was last listed. A session ends with its last window, and its
-    /// client with it: the pane may have been moved to another one before.
+    /// Its owner has gone since the last listing. A session ends with its last window, and its
+    /// client with it: the pane may have been moved to another session before.
     Orphaned { ahead: Option<AheadOutput> },
-    /// Its content is asked for; output is in the answer or follows it (C2).
+    /// Its content is requested; output is in the reply or follows it (C2).
     Seeding(SeedRequest),
     /// Its output is passed on.
     Following {
         owner: u64,
-        /// Where it goes. Nothing else holds the route: the owner's draining task takes what it remembers of it for
-        /// the present state as long as it exists ([`super::routes`]).
+        /// Where it goes. No other place holds the route: the owner's draining task takes its
+        /// cached route as current while the route exists ([`super::routes`]).
         route: Arc<Route>,
-        /// Output that came over a connection that did not carry the pane when it was last listed:
-        /// the pane has been moved there, or is linked there as well.
+        /// Output over a connection that did not carry the pane when it was last listed: the pane
+        /// has been moved to a session of it, or linked into one.
         ahead: Option<AheadOutput>,
     },
-    /// Its process has ended, and all that it printed was reported. It may remain on the server and
-    /// be respawned.
+    /// Its process has ended, and all its output was reported. It may remain on the server and be
+    /// respawned.
     Ended {
         owner: Option<u64>,
-        /// Where the output of a program that is put there goes. None where the end came while the
+        /// Where the output of the next program in the pane goes. `None` if the end came while the
         /// pane was not followed, until its last seed ([`FollowedPane::seeded_last`]).
         sink: Option<Sink>,
-        /// Whether the owner has carried it since before the end: what comes next follows what was
-        /// reported.
+        /// Whether the owner has carried it since before the end: later output then continues what
+        /// was reported.
         carried_throughout: bool,
     },
 }
@@ -181,7 +180,7 @@ struct SeedRequest {
     attempt: u64,
     why: SeedReason,
     phase: Phase,
-    /// Times that tmux refused to give it.
+    /// How often tmux refused the content.
     refusals: u32,
 }
 
@@ -192,25 +191,25 @@ enum SeedReason {
     First,
     /// Output may have been lost.
     Again(GapReason),
-    /// Moved from one connection to another, both of which were there. This came over the new one
-    /// so far.
+    /// Moved from one connection to another while both existed; with the output that has come over
+    /// the new one so far.
     Moved(HeldOutput),
 }
 
 /// The stages in which a pane's content is read.
 #[derive(Debug, PartialEq, Eq)]
 enum Phase {
-    /// A single line was sent. Output since then may or may not be in its answer.
+    /// A single line was sent. Output since then may or may not be in its reply.
     Quick { noisy: bool },
-    /// The pane printed meanwhile, so it is being paused; what is dropped by that is in the answer
-    /// that will be asked for.
+    /// The pane printed meanwhile, so it is being paused; output that this drops is in the reply to
+    /// the next query.
     Pausing,
-    /// The line was sent that reads the paused pane and ends the pause; what comes follows its
-    /// answer.
+    /// The line was sent that reads the paused pane and ends the pause; later output follows its
+    /// reply.
     Paused { early: HeldOutput },
-    /// The observer is given it, and returns where the output goes that follows.
+    /// The observer gets the content, and returns where the following output goes.
     Delivering,
-    /// tmux did not give it; it is asked again in a moment.
+    /// tmux refused; the query is repeated after a pause.
     Refused,
 }
 
@@ -233,7 +232,7 @@ impl HeldOutput {
         }
     }
 
-    /// Returns all of the output; `None` where there was more than [`HELD_BYTES`].
+    /// Returns all of the output; `None` if more than [`HELD_BYTES`] came.
     pub fn complete(self) -> Option<Vec<u8>> {
         (!self.overflowed).then_some(self.bytes)
     }
@@ -245,20 +244,20 @@ struct AheadOutput {
     held: HeldOutput,
 }
 
-/// An action that is to be carried out for a pane.
+/// An action to be carried out for a pane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaneAction {
-    /// Ask for its content; which attempt it is.
+    /// Query its content; the number of the attempt.
     Seed(u64),
-    /// Pause it, then ask for its content; which attempt it is.
+    /// Pause it, then query its content; the number of the attempt.
     PauseAndSeed(u64),
-    /// Its output is not followed from here on.
+    /// Report that its output is not followed from now on.
     Unfollowed,
-    /// Pause it on this connection, which does not carry it any more.
+    /// Pause it on this connection, which no longer carries it.
     Park(u64),
-    /// End that pause on this connection, which carries it again. What comes from then on is new.
+    /// End that pause on this connection, which carries it again. Output from then on is new.
     Unpark(u64),
-    /// Another program has begun in it, at exactly this point of its stream.
+    /// Report that another program has begun in it, at exactly this point of its stream.
     Restarted,
 }
 
@@ -269,24 +268,25 @@ pub enum OutputAction {
     Passed(Arc<Route>),
     /// Dropped, or held back.
     Dropped,
-    /// Another program has begun in the pane: said first, then passed on.
+    /// Another program has begun in the pane: reported first, then the output is passed on.
     Restarted(Sink),
-    /// Dropped, or held back; it may be elsewhere or another program may have begun, so tmux is to
-    /// be asked what there is.
+    /// Dropped, or held back; the pane may be elsewhere or another program may have begun, so tmux
+    /// is queried for a listing.
     Unsure,
 }
 
-/// The consequence of the answer to a seed's question.
+/// The consequence of the reply to a seed's query.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SeedOutcome {
-    /// The answer is to an attempt that is over.
+    /// The reply belongs to an attempt that is over.
     Void,
-    /// The pane printed meanwhile: it is paused and asked again.
+    /// The pane printed meanwhile: it is paused and queried again.
     Pause,
-    /// The content is passed on, then what came ahead of it; then [`FollowedPane::follow`].
+    /// The content is passed on, then the output that came ahead of it; then
+    /// [`FollowedPane::follow`].
     Deliver(Seeding, HeldOutput),
-    /// The output that came over the new connection is compared with the content. If that goes on
-    /// where the stream had ended: [`FollowedPane::follow`].
+    /// The output that came over the new connection is compared with the content. If it continues
+    /// the stream: [`FollowedPane::follow`].
     Compare(Vec<u8>),
 }
 
@@ -294,9 +294,9 @@ pub enum SeedOutcome {
 pub struct Carriers<'a> {
     /// The connections that carry it.
     pub by: Vec<u64>,
-    /// The one to take its output from if it needs another.
+    /// The connection to take its output from if it needs a new owner.
     pub candidate: Option<u64>,
-    /// Whether a connection serves now, and did when everything was last listed.
+    /// Whether a connection serves now, and also served at the last complete listing.
     pub stood: &'a dyn Fn(u64) -> bool,
 }
 
@@ -323,7 +323,7 @@ impl Default for FollowedPane {
 }
 
 impl FollowedPane {
-    /// Returns the connection its output is taken from (C1).
+    /// Returns the connection that its output is taken from (C1).
     pub fn owner(&self) -> Option<u64> {
         match &self.flow {
             Flow::Unowned | Flow::Orphaned { .. } => None,
@@ -339,31 +339,32 @@ impl FollowedPane {
         owner.into_iter().chain(self.carriers.iter().copied().filter(move |id| Some(*id) != owner))
     }
 
-    /// Whether it is to stay paused on this connection.
+    /// Returns whether it should stay paused on this connection.
     pub fn stays_paused(&self, connection: u64) -> bool {
         self.parked.contains(&connection) || self.held.contains(&connection)
     }
 
-    /// Whether it floods and is paused on this connection.
+    /// Returns whether it floods and is paused on this connection.
     pub fn is_held_on(&self, connection: u64) -> bool {
         self.held.contains(&connection)
     }
 
-    /// Whether it floods and is paused where its output is taken from.
+    /// Returns whether it floods and is paused on the connection that its output is taken from.
     pub fn is_held(&self) -> bool {
         self.owner().is_some_and(|owner| self.held.contains(&owner))
     }
 
-    /// Whether it floods and is paused somewhere.
+    /// Returns whether it floods and is paused on any connection.
     pub fn is_held_anywhere(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Records that it floods: it is to be paused, read and left paused. Returns what to do, and the
-    /// number of the hold if it is to be watched from now on; `None` if it is not followed at this moment.
+    /// Records that it floods: it should be paused, read and left paused. Returns the actions, and
+    /// the number of the hold if a new watch should begin; `None` if the pane is not followed at
+    /// this moment.
     pub fn hold(&mut self, attempts: &mut SeedAttempts) -> Option<(Vec<PaneAction>, Option<u64>)> {
         let Flow::Following { owner, .. } = self.flow else { return None };
-        // One that is held already and flows is paused again.
+        // A pane that is already held but flows is paused again.
         let is_new = self.held.is_empty();
         if !self.held.contains(&owner) {
             self.held.push(owner);
@@ -373,7 +374,7 @@ impl FollowedPane {
         Some((self.pause_and_read(owner, attempts), is_new.then_some(self.holds)))
     }
 
-    /// Returns those of the connections on which it is to be held too.
+    /// Returns those of the connections on which a hold should begin too.
     pub fn hold_on_others(&mut self, connections: impl Iterator<Item = u64>) -> Vec<u64> {
         if self.held.is_empty() {
             return Vec::new();
@@ -383,23 +384,24 @@ impl FollowedPane {
         others
     }
 
-    /// Whether the hold of this number goes on.
+    /// Returns whether the hold of this number is still in effect.
     pub fn goes_on_being_held(&self, hold: u64) -> bool {
         self.is_held_anywhere() && self.holds == hold
     }
 
-    /// Whether its content was asked for on this connection, without a pause.
+    /// Returns whether its content was requested on this connection, without a pause.
     pub fn is_asked_on(&self, connection: u64) -> bool {
         matches!(&self.flow, Flow::Seeding(SeedRequest { owner, phase: Phase::Quick { .. }, .. }) if *owner == connection)
     }
 
-    /// Whether a line is about to be sent on this connection, or was, that ends a pause itself.
+    /// Returns whether a line that ends a pause itself was sent on this connection, or is about to
+    /// be.
     pub fn is_being_paused(&self, connection: u64) -> bool {
         let Flow::Seeding(SeedRequest { owner, phase, .. }) = &self.flow else { return false };
         *owner == connection && matches!(phase, Phase::Pausing | Phase::Paused { .. })
     }
 
-    /// Records that it is no longer to be held. Returns what to do.
+    /// Records that its hold should end. Returns the actions.
     pub fn let_go(&mut self, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
         let owner = self.owner().filter(|owner| self.held.contains(owner));
         let mut steps = self.no_longer_held();
@@ -411,8 +413,9 @@ impl FollowedPane {
         steps
     }
 
-    /// Records that it is no longer held. Returns what to do on the connections besides the owner: it flows where it is
-    /// carried, and stays paused elsewhere, since tmux would otherwise keep its output there (N60).
+    /// Records that its hold has ended. Returns the actions on connections other than the owner: it
+    /// flows on those that carry it, and stays paused on the others, since tmux would otherwise
+    /// keep its output for them (N60).
     fn no_longer_held(&mut self) -> Vec<PaneAction> {
         if self.held.is_empty() {
             return Vec::new();
@@ -428,29 +431,29 @@ impl FollowedPane {
         flow.chain(do_not.into_iter().map(PaneAction::Park)).collect()
     }
 
-    /// Begins to read it anew, with a pause at the beginning.
+    /// Begins to read it again, with a pause at the beginning.
     fn pause_and_read(&mut self, owner: u64, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
         let (attempt, why) = (attempts.next(), self.again(GapReason::Paused));
         self.flow = Flow::Seeding(SeedRequest { owner, attempt, why, phase: Phase::Pausing, refusals: 0 });
         vec![PaneAction::Unfollowed, PaneAction::PauseAndSeed(attempt)]
     }
 
-    /// Whether its process has ended and the end was reported.
+    /// Returns whether its process has ended and the end was reported.
     pub fn has_ended(&self) -> bool {
         matches!(self.flow, Flow::Ended { .. })
     }
 
-    /// Whether its content is being read.
+    /// Returns whether its content is being read.
     pub fn is_seeding(&self) -> bool {
         matches!(self.flow, Flow::Seeding(_))
     }
 
-    /// Whether its content was ever read.
+    /// Returns whether its content was ever read.
     pub fn is_known(&self) -> bool {
         self.known
     }
 
-    /// Resolves when it is followed or has ended; `None` if that is so.
+    /// Resolves when it is followed or has ended; `None` if it already is or has.
     pub fn wait(&mut self) -> Option<oneshot::Receiver<()>> {
         if matches!(self.flow, Flow::Following { .. } | Flow::Ended { .. }) {
             return None;
@@ -460,7 +463,7 @@ impl FollowedPane {
         Some(receiver)
     }
 
-    /// Resolves when its process has ended; `None` if that is so.
+    /// Resolves when its process has ended; `None` if it already has.
     pub fn wait_for_end(&mut self) -> Option<oneshot::Receiver<()>> {
         if self.has_ended() {
             return None;
@@ -470,14 +473,15 @@ impl FollowedPane {
         Some(receiver)
     }
 
-    /// Records that tmux lists the pane, and where it is carried.
+    /// Records that tmux lists the pane, and which connections carry it.
     pub fn listed(&mut self, carried: Carriers<'_>, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
         let Carriers { by, candidate, stood } = carried;
         let stays = |owner: u64| by.contains(&owner);
         let mut steps = self.park(&by);
         steps.extend(match &mut self.flow {
             Flow::Following { owner, ahead, .. } if stays(*owner) => {
-                // It is linked there as well, and comes twice from now on.
+                // It is linked into a session of that connection too, which sends its output a
+                // second time from now on.
                 *ahead = None;
                 Vec::new()
             }
@@ -499,8 +503,8 @@ impl FollowedPane {
         steps
     }
 
-    /// Parks it on the connections that have stopped carrying it, and ends that on those that carry
-    /// it again.
+    /// Parks it on the connections that no longer carry it, and ends that on those that carry it
+    /// again.
     fn park(&mut self, by: &[u64]) -> Vec<PaneAction> {
         let Self { parked, carriers, .. } = self;
         let (back, away) = parked.iter().partition(|id| by.contains(id));
@@ -514,12 +518,12 @@ impl FollowedPane {
     /// Returns the reason why the content is read when the pane comes to another owner.
     fn why_after_a_move(&mut self, to: u64, stood: &dyn Fn(u64) -> bool) -> SeedReason {
         if self.is_held_anywhere() {
-            // What it printed meanwhile no connection has.
+            // No connection has the output of the time in between.
             return self.again(GapReason::Paused);
         }
         let ahead = match &mut self.flow {
             Flow::Following { owner, ahead, .. } if stood(*owner) => Some(ahead.take()),
-            // All that it sent was here before it went.
+            // All that the connection sent had arrived before the connection ended.
             Flow::Orphaned { ahead } => Some(ahead.take()),
             _ => None,
         };
@@ -539,7 +543,7 @@ impl FollowedPane {
 
     fn begin(&mut self, owner: u64, why: SeedReason, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
         if !self.held.is_empty() && !self.held.contains(&owner) {
-            // It floods there too.
+            // It floods on the new owner too.
             self.held.push(owner);
             return self.pause_and_read(owner, attempts);
         }
@@ -588,7 +592,7 @@ impl FollowedPane {
         match &mut self.flow {
             Flow::Following { owner, route, .. } if *owner == connection => OutputAction::Passed(route.clone()),
             Flow::Following { ahead, .. } | Flow::Orphaned { ahead } => {
-                // On one where it is parked, what comes is from before its pause.
+                // On a connection where it is parked, output is from before its pause.
                 if !self.carriers.contains(&connection) && !self.parked.contains(&connection) {
                     let is_news = ahead.is_none();
                     let ahead =
@@ -596,8 +600,7 @@ impl FollowedPane {
                     if ahead.from == connection {
                         ahead.held.push(data);
                     } else {
-                        // Two connections have it: in which order it was there and here cannot be
-                        // known.
+                        // Two connections have its output; the order of the two parts is unknown.
                         *ahead =
                             AheadOutput { from: connection, held: HeldOutput { bytes: Vec::new(), overflowed: true } };
                     }
@@ -614,7 +617,7 @@ impl FollowedPane {
                     (Phase::Quick { .. }, SeedReason::Moved(held)) => held.push(data),
                     (Phase::Quick { noisy }, _) => *noisy = true,
                     (Phase::Paused { early }, _) => early.push(data),
-                    // None comes while it is delivered: that is done by the task which reads the
+                    // No output comes during the delivery, which runs in the task that reads the
                     // connection.
                     (Phase::Pausing | Phase::Refused | Phase::Delivering, _) => {}
                 }
@@ -622,7 +625,7 @@ impl FollowedPane {
             }
             Flow::Ended { owner, sink, carried_throughout } if *owner == Some(connection) => {
                 match sink.take_if(|_| *carried_throughout) {
-                    // All that the last program printed was here before its end was reported (C3).
+                    // All output of the last program had arrived before its end was reported (C3).
                     Some(sink) => {
                         let route = Route::new(sink.clone(), &self.allowance);
                         self.flow = Flow::Following { owner: connection, route, ahead: None };
@@ -652,7 +655,7 @@ impl FollowedPane {
         }
     }
 
-    /// Notes which process a listing shows alive. Returns whether it is another one than before.
+    /// Records which process a listing shows alive. Returns whether it is a different one.
     pub fn shows(&mut self, pid: u32) -> bool {
         let is_new = self.is_another(pid);
         if is_new {
@@ -662,14 +665,14 @@ impl FollowedPane {
         is_new
     }
 
-    /// Whether this is another process than the one that runs in it, or ran in it last. One without
-    /// a number is the same: it has just ended (N62).
+    /// Returns whether this is another process than the one that runs in it, or ran in it last. A
+    /// pid of 0 counts as the same process: it has just ended (N62).
     pub fn is_another(&self, pid: u32) -> bool {
         pid != 0 && pid != self.pid
     }
 
-    /// Records that another program runs in the pane. `here`: the owner has carried all that it
-    /// printed.
+    /// Records that another program runs in the pane. `here`: the owner has carried all output of
+    /// that program.
     pub fn restarted(&mut self, here: bool, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
         // The respawn has ended the owner's pause.
         let mut steps = if here { self.no_longer_held() } else { Vec::new() };
@@ -689,12 +692,13 @@ impl FollowedPane {
         steps
     }
 
-    /// Notes that the pane's process has ended and that all it printed was passed on; `by` this
-    /// connection and with this `pid`, where tmux said so. Returns whether that is news.
+    /// Records that the pane's process has ended and that all its output was passed on; `by` is the
+    /// connection and `pid` the process that tmux reported, if it did. Returns whether that is
+    /// news.
     pub fn ended(&mut self, by: Option<u64>, pid: Option<u32>) -> bool {
         self.watch.cancel();
         self.end_watch = EndWatch::Kernel;
-        // A program that was started and ended between two listings. One that was asked over
+        // A program may start and end between two listings. A listing that was requested over
         // another connection may still show it alive, and must not be taken for a restart.
         self.pid = pid.filter(|pid| *pid != 0).unwrap_or(self.pid);
         self.waiters.clear();
@@ -705,7 +709,7 @@ impl FollowedPane {
             return false;
         }
         let owner = self.owner();
-        // What is put into a pane that is held is read.
+        // The content of a held pane is read again when a new program is put into it.
         let carried_throughout = owner.is_some() && owner == by && !self.is_held();
         let sink = match std::mem::replace(&mut self.flow, Flow::Unowned) {
             Flow::Following { route, .. } => Some(route.sink.clone()),
@@ -716,15 +720,15 @@ impl FollowedPane {
         true
     }
 
-    /// Records where the output of a program goes that is put into the pane after its end. `sink`
-    /// is what the observer returned for the pane's last content.
+    /// Records where the output of the next program in the ended pane goes. `sink` is what the
+    /// observer returned for the pane's last content.
     pub fn seeded_last(&mut self, last: Sink) {
         if let Flow::Ended { sink, .. } = &mut self.flow {
             *sink = Some(last);
         }
     }
 
-    /// Returns the reading that this attempt is about, if it is still under way.
+    /// Returns the read of this attempt, if it is still in progress.
     fn asking(&mut self, attempt: u64) -> Option<&mut SeedRequest> {
         match &mut self.flow {
             Flow::Seeding(asking) if asking.attempt == attempt => Some(asking),
@@ -732,12 +736,12 @@ impl FollowedPane {
         }
     }
 
-    /// Whether an attempt is still under way; which connection it is asked on.
+    /// Returns the connection that an attempt is requested on, if the attempt is still in progress.
     pub fn is_asked(&mut self, attempt: u64) -> Option<u64> {
         self.asking(attempt).map(|asking| asking.owner)
     }
 
-    /// Records that the content of an attempt is here.
+    /// Records that the content of an attempt has arrived.
     pub fn answered(&mut self, attempt: u64) -> SeedOutcome {
         let Some(asking) = self.asking(attempt) else { return SeedOutcome::Void };
         let (noisy, early) = match &mut asking.phase {
@@ -763,8 +767,8 @@ impl FollowedPane {
     }
 
     /// Records that the observer has the content of an attempt, or that the output of the new
-    /// connection goes on where the stream had ended; what follows goes to this sink. Returns the
-    /// channels of those that wait for the pane to be followed; dropping them wakes the waiters.
+    /// connection continues the stream; later output goes to this sink. Returns the channels of
+    /// those that wait for the pane to be followed; dropping them wakes the waiters.
     pub fn follow(&mut self, attempt: u64, sink: Sink) -> Vec<oneshot::Sender<()>> {
         let Some(SeedRequest { owner, .. }) = self.asking(attempt) else { return Vec::new() };
         let owner = *owner;
@@ -772,23 +776,23 @@ impl FollowedPane {
         self.take_waiters()
     }
 
-    /// Records that the output of the new connection does not go on where the stream had ended, or
-    /// that this cannot be known: the pane is paused and read with a gap.
+    /// Records that the output of the new connection does not continue the stream, or that this
+    /// cannot be known: the pane is paused and read with a gap.
     pub fn not_handed_over(&mut self, attempt: u64) -> SeedOutcome {
         let Some(asking) = self.asking(attempt) else { return SeedOutcome::Void };
         (asking.why, asking.phase) = (SeedReason::Again(GapReason::Reconnected), Phase::Pausing);
         SeedOutcome::Pause
     }
 
-    /// Records that tmux has paused the pane for an attempt. Returns whether that is still under
-    /// way.
+    /// Records that tmux has paused the pane for an attempt. Returns whether the attempt is still
+    /// in progress.
     pub fn paused(&mut self, attempt: u64) -> bool {
         let asking = self.asking(attempt).filter(|asking| asking.phase == Phase::Pausing);
         asking.map(|asking| asking.phase = Phase::Paused { early: HeldOutput::default() }).is_some()
     }
 
-    /// Records that tmux did not give the content, or not in a way that can be read. Returns the
-    /// next attempt and after which pause it is made.
+    /// Records that tmux refused the content, or that it was unreadable. Returns the next attempt
+    /// and the pause before it.
     pub fn refused(&mut self, attempt: u64, attempts: &mut SeedAttempts) -> Option<(u64, Duration)> {
         let asking = self.asking(attempt)?;
         let pause = FIRST_PAUSE.saturating_mul(1 << asking.refusals.min(10)).min(LONGEST_PAUSE);
@@ -801,8 +805,7 @@ impl FollowedPane {
         Some((asking.attempt, pause))
     }
 
-    /// Records that the pause of a refused attempt is over. Returns whether the attempt is to be
-    /// made.
+    /// Records that the pause of a refused attempt is over. Returns whether to make the attempt.
     pub fn retry(&mut self, attempt: u64) -> bool {
         let asking = self.asking(attempt).filter(|asking| asking.phase == Phase::Refused);
         asking.map(|asking| asking.phase = Phase::Quick { noisy: false }).is_some()

@@ -1,4 +1,5 @@
-//! The processes that a process descends from: by them a question's asker and the one who answers are told apart.
+//! The ancestors of a process: they distinguish the process that asks a question from the one that
+//! answers it.
 
 use std::{collections::HashSet, sync::OnceLock};
 
@@ -10,28 +11,29 @@ use muxtap_base::nonce;
 #[cfg(target_os = "linux")]
 use super::probe::Proc;
 
-/// The variable by which everything that an agent of a daemon has started is found again. It is no secret.
+/// The variable that marks everything that an agent of a daemon has started. It is not secret.
 pub const AGENT_MARK: &str = "MUXTAP_AGENT_SESSION";
-/// Bytes of a process's environment that are looked through: more than a program can be started with (6 MiB).
+/// Bytes of a process's environment that are searched: more than a program can be started with (6
+/// MiB).
 #[cfg(target_os = "linux")]
 const ENVIRONMENT_BYTES: u64 = 8 << 20;
 
-/// Returns how the values of [`AGENT_MARK`] begin for the agents of this process.
+/// Returns the prefix of the values of [`AGENT_MARK`] for the agents of this process.
 pub fn agent_marks() -> &'static str {
     static MARKS: OnceLock<String> = OnceLock::new();
     MARKS.get_or_init(|| format!("{}-", nonce::hex64()))
 }
 
-/// Ancestors that are looked at, at most.
+/// The maximum number of ancestors that are read.
 #[cfg(target_os = "linux")]
 const MOST: usize = 256;
 
-/// A process, and when it began: an id is used again, both together are not.
+/// A process, and when it began: an id is reused, the pair is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessId {
     /// Its id.
     pub pid: u32,
-    /// When it began, in ticks since the system did.
+    /// When it began, in ticks since the system booted.
     pub began: u64,
 }
 
@@ -47,17 +49,17 @@ struct Ancestor {
     is_pane: bool,
     /// Whether it has a pseudo-terminal: a pane, a window of a terminal, a login.
     on_pty: bool,
-    /// Whether it is what a system or a user's session begins with.
+    /// Whether it is the process that a system or a user's session begins with.
     is_manager: bool,
     /// Whether its environment has the mark of an agent of this daemon.
     is_agents: bool,
 }
 
 impl Lineage {
-    /// Returns the processes that count as the one who asks: the process itself and what it runs in. Of what this daemon
-    /// itself has started that is all up to what it started; in a pane, or another terminal, all up to the first
-    /// process there. Elsewhere it is the process and its parent: what started that may have started everything that the
-    /// user sees.
+    /// Returns the processes that count as the author of a request: the process itself and what it
+    /// runs in. For a process that this daemon has started, these are all up to the one that it
+    /// started; in a pane, or another terminal, all up to its first process. Otherwise they are the
+    /// process and its parent: further ancestors may have started everything that the user sees.
     pub fn asker(&self) -> Vec<ProcessId> {
         let own = std::process::id();
         let chain = &self.0;
@@ -78,8 +80,8 @@ impl Lineage {
         self.0.iter().any(|one| processes.contains(&one.id))
     }
 
-    /// Returns whether this process or an ancestor of it was started by an agent of this daemon, also where its parents
-    /// have gone. A process that has changed its environment is not known by that.
+    /// Returns whether this process or an ancestor of it was started by an agent of this daemon,
+    /// even if its parents have gone. A process that has changed its environment is not recognized.
     pub fn is_agents(&self) -> bool {
         self.0.iter().any(|one| one.is_agents)
     }
@@ -92,12 +94,12 @@ impl Lineage {
 
 #[cfg(target_os = "linux")]
 impl Proc {
-    /// Returns the process with this id and its ancestors. `panes`: the first processes of panes. `None`: it has ended.
-    /// Reads a small file for each.
+    /// Returns the process with this id and its ancestors; `None` if it has ended. `panes`: the
+    /// first processes of panes. Reads a small file for each.
     pub fn lineage_of(&self, pid: u32, panes: &HashSet<u32>) -> Option<Lineage> {
         let mut chain = Vec::new();
         let mut next = pid;
-        // The first process of the system is everybody's ancestor.
+        // The first process of the system is an ancestor of every process.
         while next > 1 && chain.len() < MOST {
             let Some(stat) = self.stat(next) else { break };
             chain.push(Ancestor {
@@ -116,7 +118,7 @@ impl Proc {
     fn is_agents(&self, pid: u32) -> bool {
         let mut environment = Vec::new();
         let file = std::fs::File::open(self.of(pid, "environ"));
-        // What was read before an error counts.
+        // Bytes read before an error count.
         let _ = file.and_then(|file| file.take(ENVIRONMENT_BYTES).read_to_end(&mut environment));
         let mark = format!("{AGENT_MARK}={}", agent_marks());
         environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(mark.as_bytes()))
@@ -125,7 +127,7 @@ impl Proc {
 
 #[cfg(not(target_os = "linux"))]
 impl super::probe::Proc {
-    /// Returns `None`: not known on this system.
+    /// Returns `None`: this system does not report it.
     pub fn lineage_of(&self, _: u32, _: &HashSet<u32>) -> Option<Lineage> {
         None
     }
@@ -135,7 +137,8 @@ impl super::probe::Proc {
 mod tests {
     use super::*;
 
-    /// Processes, and whether each has a terminal and is a session's manager. 77 is a pane's.
+    /// Builds a lineage of processes, each with whether it has a terminal and is a session's
+    /// manager. 77 is a pane's.
     fn chain(of: &[(u32, bool, bool)]) -> Lineage {
         let chain = of.iter().map(|&(pid, on_pty, is_manager)| Ancestor {
             id: ProcessId { pid, began: u64::from(pid) },
@@ -156,10 +159,10 @@ mod tests {
         let own = std::process::id();
         // In a pane: `muxtap mcp`, an agent, the shell; then the tmux server.
         assert_eq!(asker(&[(90, true, false), (80, true, false), (70, true, false), (60, false, false)]), [90, 80, 70]);
-        // One that has left the terminal, or made another one, is in the pane all the same.
+        // A process that has left the terminal, or created another one, still is in the pane.
         assert_eq!(asker(&[(90, false, false), (80, true, false), (60, false, false)]), [90, 80]);
         assert_eq!(asker(&[(90, true, false), (80, false, false), (70, true, false)]), [90, 80, 70]);
-        // Of a followed pane it is known where that ends.
+        // The end of a followed pane's chain is known.
         assert_eq!(asker(&[(90, true, false), (77, true, false), (60, false, false), (50, true, false)]), [90, 77]);
         // A program of the desktop, and one that the session's manager started.
         assert_eq!(asker(&[(90, false, false), (80, false, false), (70, false, true)]), [90, 80]);

@@ -1,4 +1,4 @@
-//! The state of the link to a server, and the pauses before it is tried again.
+//! The state of the link to a server, and the pauses between attempts to reach it.
 
 use std::{path::Path, time::Duration};
 
@@ -23,8 +23,8 @@ pub struct ServerIdentity {
 }
 
 impl ServerIdentity {
-    /// Returns the number by which cursors know this server (`Epoch::server`). Process ids begin
-    /// anew: the time tells two servers of one id apart.
+    /// Returns the number by which cursors identify this server (`Epoch::server`). Process ids are
+    /// reused: the time distinguishes two servers of one id.
     pub fn epoch(&self) -> u64 {
         (u64::from(self.pid) << 40) ^ self.started
     }
@@ -33,29 +33,29 @@ impl ServerIdentity {
 /// The state of the link to a server.
 #[derive(Clone, Debug)]
 pub enum LinkState {
-    /// An attempt is under way.
+    /// An attempt is in progress.
     Connecting,
     /// Control clients are attached.
     Connected(ServerIdentity),
-    /// There is no connection.
+    /// No connection exists.
     Down {
-        /// Why.
+        /// The reason.
         error: Error,
-        /// Whether the server that was followed no longer runs, or has no session any more.
+        /// Whether the followed server no longer runs, or has no session any more.
         ended: bool,
-        /// Attempts made so far; by this a waiter knows whether its own attempt is over.
+        /// Attempts so far; a waiter compares it to see that its own attempt is over.
         attempts: u64,
     },
 }
 
-/// Why there is no connection.
+/// The reason why no connection exists.
 pub enum NoLink {
-    /// No server runs there.
+    /// No server runs on the socket.
     Absent(Error),
-    /// A server runs there without a session to attach to (`exit-empty off`), but for these, which
-    /// are other programs' hubs.
+    /// A server runs on the socket without a session to attach to (`exit-empty off`), except these,
+    /// which are other programs' hubs.
     Empty(Error, Vec<SessionId>),
-    /// The server could not be reached though it may run.
+    /// The server could not be reached, but may run.
     Failed(Error),
 }
 
@@ -75,24 +75,24 @@ pub(super) fn empty(socket: &Path) -> Error {
     Error::unavailable(format!("{EMPTY}{}; `muxtap new-session` makes one", socket.display()))
 }
 
-/// Returns the error that another server answers on this socket than before.
+/// Returns the error that a different server now listens on this socket.
 pub(super) fn replaced(socket: &Path, other: u32) -> Error {
     Error::unavailable(format!("another tmux server (process {other}) is on {} now; ask again", socket.display()))
 }
 
-/// Whether the error says that no server runs, or none with a session, as opposed to one that could
-/// not be reached.
+/// Returns whether the error says that no server runs, or none with a session, in contrast to a
+/// server that could not be reached.
 pub fn is_absent(error: &Error) -> bool {
     error.code == ErrorCode::TmuxUnavailable && [ABSENT, EMPTY].iter().any(|start| error.message.starts_with(start))
 }
 
-/// Returns the error about a pane of a server in whose place another one runs on this socket.
+/// Returns the error about a pane of a server that another one on this socket has replaced.
 pub(super) fn ended_with_server(socket: &Path) -> Error {
     Error::not_found(format!("the pane ended with the tmux server that ran on {}", socket.display()))
 }
 
-/// Returns the error that the answer to a command is not one: the server has an alias even for the
-/// spelling that muxtap uses ([`names`]).
+/// Returns the error that the reply does not belong to the command: the server has an alias even
+/// for the spelling that muxtap uses ([`names`]).
 pub fn unreadable(command: &str) -> Error {
     let spelling = names::spelled(command);
     let message = format!(
@@ -102,10 +102,10 @@ pub fn unreadable(command: &str) -> Error {
     Error::unavailable(message)
 }
 
-/// The beginning of the error where tmux does not answer in time, for every caller.
+/// The beginning of the error, for every caller, that tmux sent no reply in time.
 pub(super) const UNANSWERED: &str = "tmux does not answer: ";
 
-/// Whether the error says that a server may run and does not answer.
+/// Returns whether the error says that a server may run but sends no replies.
 pub fn is_unanswered(error: &Error) -> bool {
     error.code == ErrorCode::TmuxUnavailable && error.message.starts_with(UNANSWERED)
 }

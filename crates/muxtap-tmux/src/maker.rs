@@ -1,11 +1,12 @@
-//! Commands that make something: each is run by a client of its own.
+//! Commands that create something: each is run by a client of its own.
 //!
-//! A user's hooks on what is made (`after-new-window`, `after-split-window`, `after-new-session`)
-//! run in the queue of the client that made it. One that waits for the user (`command-prompt`,
-//! `confirm-before`, a menu, `wait-for`) would hold back all that a control client asks from then
-//! on, and a prompt would be shown to that client, where it is never answered. A plain client that
-//! is attached nowhere is treated as one of a script: tmux prints what was made at once, before the
-//! hooks, and shows their prompts to the user. The client stays until they are through.
+//! A user's hooks on what is created (`after-new-window`, `after-split-window`,
+//! `after-new-session`) run in the queue of the client that created it. A hook that waits for the
+//! user (`command-prompt`, `confirm-before`, a menu, `wait-for`) would block all later requests of
+//! a control client, and a prompt would be shown to that client, which never answers. A plain
+//! client that is attached to no session is treated like a script's: tmux prints what was created
+//! at once, before the hooks, and shows their prompts to the user. The client stays until the hooks
+//! are done.
 
 use std::{
     ffi::OsString,
@@ -31,24 +32,24 @@ use super::{
 
 /// The longest that a client stays for hooks that wait.
 const HOOK_LIMIT: Duration = Duration::from_secs(600);
-/// Clients that stay so at once; a further one leaves when it has printed what it made, and what a
-/// user answers to its hook is lost.
+/// The maximum number of clients that stay for hooks at the same time; a further one leaves when it
+/// has printed what it created, and what a user answers to its hook is lost.
 const WAITING_CLIENTS: usize = 32;
-/// Bytes of a command that a plain client can send: tmux's messages have 16 KiB.
+/// The longest command in bytes that a plain client can send: tmux's messages have 16 KiB.
 const COMMAND_BYTES: usize = 12 * 1024;
 /// Bytes of an error message that are read.
 const ERROR_BYTES: u64 = 4096;
 
 impl Inner {
-    /// Runs a command that makes something and prints it in one line, which is the answer; an error
-    /// message of tmux is the inner error. `command` is given the directory of `connection`'s session:
-    /// there a command of that client would begin, and the daemon's own is nobody's choice.
+    /// Runs a command that creates something and prints it in one line, and returns that line; an
+    /// error message of tmux is the inner error. `command` gets the directory of `connection`'s
+    /// session: a command of that client would begin in it, while no caller chose the daemon's own.
     pub(super) async fn make(
         self: &Arc<Self>,
         connection: &Connection,
         command: impl FnOnce(&[u8]) -> Command,
     ) -> Result<std::result::Result<String, String>> {
-        // A server that does not answer is not asked to make anything.
+        // A server that does not reply must not get a command that creates something.
         let question = Command::new("display-message").flag("-p").format("#{session_path}");
         let answer = connection.ask(Request::Framed(vec![question])).await;
         let parts = answer.map_err(|_| Lost::Unsent.of_change("this"))?.map_err(Error::unavailable)?;
@@ -61,21 +62,21 @@ impl Inner {
         .await
     }
 
-    /// Runs such a command on a server at rest, where the directory is that of the session which tmux takes for the
-    /// best.
+    /// Runs such a command on a server at rest, in the directory of the session that tmux takes for
+    /// the best.
     pub(super) async fn make_at_rest(
         self: &Arc<Self>,
         command: impl FnOnce(&[u8]) -> Command,
     ) -> Result<std::result::Result<String, String>> {
         let question = Command::new("display-message").flag("-p").format("#{session_path}");
-        // A server that does not answer is not asked to make anything.
+        // A server that does not reply must not get a command that creates something.
         let parts = self.ask_plainly(&[question], SILENCE_LIMIT).await?.map_err(Error::unavailable)?;
         let path = parts.first().and_then(|path| path.strip_suffix(b"\n")).unwrap_or_default();
         let ask = async |command| self.ask_at_rest(Request::Plain(CommandLine::of([command]))).await;
         self.make_by(command(path), ask).await
     }
 
-    /// Runs the command by a client of its own; by `ask` where that cannot be.
+    /// Runs the command by a client of its own; by `ask` if that is not possible.
     async fn make_by(
         self: &Arc<Self>,
         command: Command,
@@ -89,8 +90,8 @@ impl Inner {
         if self.spec.is_local() && length <= COMMAND_BYTES {
             return self.make_by_client(words).await;
         }
-        // Elsewhere a client is a connection. Without a frame the answer comes before the hooks, too: a line
-        // of ids and a name, which holds no line end.
+        // On another host a client is a connection. Without a frame the reply comes before the
+        // hooks, too: a line of ids and a name, which holds no line end.
         let answer = ask(command).await?;
         let text = |bodies: Vec<bytes::Bytes>| bodies.first().map(|body| String::from_utf8_lossy(body).into_owned());
         Ok(answer.map(|bodies| text(bodies).unwrap_or_default()))
@@ -134,7 +135,8 @@ impl Inner {
         self.tasks.spawn(async move {
             let mut rest = [0; 1024];
             let stays = async {
-                // What hooks print is of no interest, but a client that cannot write it would leave.
+                // The output of hooks is of no interest, but a client that cannot write it would
+                // leave.
                 while stdout.read(&mut rest).await.is_ok_and(|read| read > 0) {}
                 client.wait().await
             };
@@ -151,5 +153,5 @@ impl Inner {
     }
 }
 
-/// Clients that have printed what they made and have not left.
+/// Clients that have printed what they created and have not left.
 static WAITING: AtomicUsize = AtomicUsize::new(0);

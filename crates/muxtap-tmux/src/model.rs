@@ -1,7 +1,7 @@
 //! The model of a server, and the actions that follow from it.
 //!
-//! [`Model::follow`] compares what tmux lists with what is covered and returns [`Action`]s; it does
-//! nothing by itself, so that it can run under a lock and be tested without a server.
+//! [`Model::follow`] compares what tmux lists with what is covered and returns [`Action`]s; it
+//! performs none of them, so that it can run under a lock and be tested without a server.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -31,10 +31,10 @@ use super::{
     values::{self, Reads},
 };
 
-/// A guest that is thrown out sooner than this after it attached waits at least as long before it
-/// comes back.
+/// A guest that is thrown out sooner than this after its attach waits at least this long before it
+/// returns.
 const SHORT_STAY: Duration = Duration::from_secs(1);
-/// Windows that one line subscribes to: tmux carries a line out as a whole, and other clients wait
+/// Windows that one line subscribes to: tmux runs a line as a whole, and other clients wait
 /// meanwhile.
 const SUBSCRIBED_AT_ONCE: usize = 64;
 
@@ -43,13 +43,14 @@ pub struct Covering {
     pub(super) connection: Option<Connection>,
     /// The session it is attached to.
     pub(super) session: Option<SessionId>,
-    /// Resolved when it is attached, or when that is known to have failed.
+    /// Resolved when it is attached, or when the attach is known to have failed.
     pub(super) ready: Option<oneshot::Sender<Result<(), String>>>,
     /// Counts the client as attached, once it is.
     pub(super) attached: Option<metrics::AttachedClient>,
-    /// Its session is this muxtap's hub, and this is the hub's own window.
+    /// The hub's own window, if its session is this muxtap's hub.
     pub(super) hub: Option<WindowId>,
-    /// Whether it comes through a door (`door.rs`): the session in which it is first seen is not its own.
+    /// Whether it comes through a door (`door.rs`): the session in which it is first seen is not
+    /// its own.
     pub(super) by_door: bool,
     /// Whether it only visits sessions and carries no output.
     pub(super) visitor: bool,
@@ -82,10 +83,10 @@ impl Covering {
 #[derive(Default)]
 pub struct Refresh {
     pub(super) running: bool,
-    /// The connection that was asked.
+    /// The connection that the query was sent on.
     pub(super) by: Option<Connection>,
     pub(super) again: bool,
-    /// Served by the run that is under way.
+    /// Served by the run in progress.
     pub(super) now: Vec<oneshot::Sender<Result<Arc<Topology>, Lost>>>,
     /// Served by the run after it.
     pub(super) next: Vec<oneshot::Sender<Result<Arc<Topology>, Lost>>>,
@@ -97,41 +98,41 @@ pub struct Model {
     pub(super) topology: Arc<Topology>,
     pub(super) covering: HashMap<u64, Covering>,
     pub(super) next_connection: u64,
-    /// Callers for the first of whom a server is to be started if none runs.
+    /// Callers that want a server to be started; if none runs, it is started for the first of them.
     pub(super) starts: Vec<Arc<StartServer>>,
     pub(super) refresh: Refresh,
     pub(super) identity: Option<ServerIdentity>,
-    /// How its panes that flood are treated: as the setting says, where its version needs it.
+    /// The treatment of panes that flood: the configured one, if the server's version needs it.
     pub(super) floods: Floods,
-    /// What is in use, and whether the server rests where nothing is.
+    /// What is in use, and whether the server is at rest while nothing is.
     pub(super) rest: RestState,
-    /// Where each window was when a user's session linked it last.
+    /// The place at which a user's session last linked each window.
     homes: HashMap<WindowId, (SessionId, u32)>,
     /// Whether the tmux program is not too old.
     pub(super) program_checked: bool,
-    /// Whether the server behind the present connections is known to be `identity`; before that
-    /// nothing is followed, since it would be dropped again if it were another server.
+    /// Whether the server behind the present connections is known to be `identity`. Before that no
+    /// pane is followed, since it would be dropped again if the server were a different one.
     pub(super) greeted: bool,
     pub(super) panes: HashMap<PaneId, FollowedPane>,
     /// Windows of whose panes tmux pushes values, and the connection on which it does.
     subscribed: HashMap<WindowId, u64>,
     /// The connection on which each window's values can be pushed.
     window_carriers: BTreeMap<WindowId, u64>,
-    /// Panes of which somebody uses what tmux alone knows.
+    /// Panes with a use of facts that only tmux knows.
     used: HashSet<PaneId>,
-    /// Sessions to which a guest is about to attach, and which attempt it is.
+    /// Sessions to which a guest is about to attach, and the number of the attempt.
     attaching: HashMap<SessionId, u64>,
     attaches: u64,
-    /// Why the last attempt to attach a guest failed. `None`: it did not.
+    /// The error of the last attempt to attach a guest; `None` if it succeeded.
     pub(super) attach_error: Option<Error>,
-    /// Numbers the readings of panes' content.
+    /// Numbers the reads of panes' content.
     pub(super) attempts: SeedAttempts,
-    /// Connections that served when everything was last listed.
+    /// Connections that served at the last complete listing.
     served: HashSet<u64>,
-    /// Pauses that muxtap asked for.
+    /// Pauses that muxtap requested.
     pub(super) pauses: Pauses,
-    /// Sessions whose guest could not attach or was thrown out at once, and how long the next one
-    /// waits.
+    /// Sessions whose guest could not attach or was thrown out at once, and the wait before the
+    /// next one.
     put_off: HashMap<SessionId, Duration>,
     /// Whether users' sessions were seen: when the last one goes, the hub goes too.
     populated: bool,
@@ -139,24 +140,24 @@ pub struct Model {
 
 /// An action that is carried out once the model's lock is released.
 pub enum Action {
-    /// Something for a pane.
+    /// An action for a pane.
     Pane(PaneId, PaneAction),
-    /// Attach a guest after a pause; which attempt it is.
+    /// Attach a guest after a pause; the number of the attempt.
     Attach(SessionId, u64, Duration),
     /// Send a command whose reply does not matter.
     Send(Connection, CommandLine),
-    /// Let a guest leave: but for it its session would have ended.
+    /// Let a guest leave: without it its session would have ended.
     Leave(Connection),
     /// Watch the process of a pane.
     Watch(PaneId, u32, CancellationToken),
     /// Check a pane whose process seems to have ended.
     CheckEnd(PaneId),
-    /// Tell a pane's end.
+    /// Report a pane's end.
     Gone(PaneId),
 }
 
 impl Model {
-    /// Returns the connection that has served longest, one that answers if there is one.
+    /// Returns the connection that has served longest, preferably one that is not silent.
     pub(super) fn any(&self) -> Option<Connection> {
         let serving = self.covering.values().filter(|covering| covering.is_serving());
         let serving = serving.filter_map(|covering| covering.connection.as_ref());
@@ -169,8 +170,8 @@ impl Model {
         self.covering.get(&owner).filter(|covering| covering.is_serving())?.connection.clone()
     }
 
-    /// Returns the panes of a window whose sizes a new layout changes, as far as this connection
-    /// carries them.
+    /// Returns the panes of a window whose sizes a new layout changes, if this connection carries
+    /// them.
     pub(super) fn resized(&self, connection: u64, window: WindowId, layout: &[u8]) -> Vec<(PaneId, Size)> {
         let Ok(layout) = Layout::parse(layout) else { return Vec::new() };
         let known = self.topology.windows.iter().find(|row| row.id == window);
@@ -194,7 +195,7 @@ impl Model {
             .collect()
     }
 
-    /// Takes a server that was reached. If it is another one than before, nothing that was known holds.
+    /// Records a server that was reached. Drops all that is known of a different server.
     pub(super) fn recognize(&mut self, identity: &ServerIdentity) {
         let same = self.identity.as_ref().is_some_and(|known| known.epoch() == identity.epoch());
         self.identity = Some(identity.clone());
@@ -203,7 +204,7 @@ impl Model {
         }
     }
 
-    /// Drops all that was known of panes.
+    /// Drops all that is known of panes.
     pub(super) fn forget_panes(&mut self) {
         for followed in self.panes.values() {
             followed.watch.cancel();
@@ -223,8 +224,8 @@ impl Model {
         self.topology = Arc::default();
     }
 
-    /// Forgets a connection that has gone. Returns what follows for the panes whose output it
-    /// carried.
+    /// Forgets a connection that has gone. Returns the resulting actions for the panes whose output
+    /// it carried.
     pub(super) fn drop_connection(&mut self, id: u64, why: &str) -> Vec<Action> {
         let Some(covering) = self.covering.remove(&id) else { return Vec::new() };
         let mut actions = Vec::new();
@@ -234,7 +235,7 @@ impl Model {
         self.subscribed.retain(|_, connection| *connection != id);
         self.pauses.forget(id);
         if self.refresh.by.as_ref().is_some_and(|by| by.id() == id) {
-            // An observer that panicked during the listing has ended it without a word.
+            // An observer that panicked during the listing has ended the listing without a report.
             (self.refresh.running, self.refresh.by) = (false, None);
         }
         if let Some(ready) = covering.ready {
@@ -244,7 +245,7 @@ impl Model {
         if stayed.is_some() {
             self.greeted &= self.covering.values().any(Covering::is_serving);
         }
-        // One that was to leave was not thrown out.
+        // A client that was leaving anyway was not thrown out.
         let Some(session) = covering.session.filter(|_| !covering.let_go) else { return actions };
         match stayed {
             None => self.put_off(session, FIRST_PAUSE),
@@ -254,7 +255,7 @@ impl Model {
         actions
     }
 
-    /// Makes the next guest of a session wait: longer each time, and for `least` at least.
+    /// Makes the next guest of a session wait: longer each time, and at least `least`.
     pub(super) fn put_off(&mut self, session: SessionId, least: Duration) {
         let pause = self.put_off.entry(session).or_default();
         *pause = (*pause * 2).min(LONGEST_PAUSE).max(least);
@@ -281,8 +282,8 @@ impl Model {
         actions
     }
 
-    /// Returns the sessions that are to have a guest: for each pane in use one that shows it, preferably one with a guest,
-    /// and those whose used panes have closed since.
+    /// Returns the sessions that should have a guest: for each pane in use one that shows it,
+    /// preferably one with a guest, and those whose used panes have closed since.
     fn used_sessions(&mut self) -> HashSet<SessionId> {
         let users = |session: &SessionId| self.topology.session(*session).is_some_and(|row| !row.hub);
         if self.rest.wants_all > 0 {
@@ -306,7 +307,8 @@ impl Model {
         used
     }
 
-    /// Whether every session that shows a pane is about to end, since nobody's client but muxtap's is attached to it.
+    /// Returns whether every session that shows a pane is about to end, since only clients of
+    /// muxtap's are attached to it.
     pub(super) fn ends_with_its_session(&self, pane: PaneId) -> bool {
         let Some(window) = self.topology.pane(pane).map(|row| row.window) else { return false };
         let over = self.ending_sessions();
@@ -314,12 +316,13 @@ impl Model {
         !over.is_empty() && places.all(|row| over.contains(&row.session))
     }
 
-    /// Returns the sessions that end with their last client and have none but muxtap's; all of a server that ends so.
+    /// Returns the sessions that end with their last client and have only clients of muxtap's; all
+    /// sessions of a server that ends with its last client.
     fn ending_sessions(&self) -> HashSet<SessionId> {
         let ours: HashSet<_> =
             self.covering.values().filter_map(|covering| Some(covering.connection.as_ref()?.name())).collect();
         let others = |session: &SessionRow| session.clients.iter().any(|client| !ours.contains(client.as_str()));
-        // `exit-unattached`: the last client was not ours.
+        // `exit-unattached`: the last client was not muxtap's.
         let is_over = self.rest.visited && self.topology.exits_unattached && !self.topology.sessions.iter().any(others);
         let over = self.topology.sessions.iter().filter(|row| {
             let ends = is_over || row.transient && !others(row);
@@ -328,7 +331,7 @@ impl Model {
         over.map(|row| row.id).collect()
     }
 
-    /// Whether a client of a person is attached.
+    /// Returns whether a user's client is attached.
     fn is_visited(&self) -> bool {
         let ours: HashSet<_> =
             self.covering.values().filter_map(|covering| Some(covering.connection.as_ref()?.name())).collect();
@@ -336,7 +339,8 @@ impl Model {
         clients.any(|client| !ours.contains(client.as_str()))
     }
 
-    /// Gives every session a guest, or those in `used` alone, as long as the session would be there without one.
+    /// Gives every session a guest, or only those in `used`, while the session would exist without
+    /// one.
     fn follow_as_guest(&mut self, used: Option<&HashSet<SessionId>>, actions: &mut Vec<Action>) {
         self.put_off.retain(|session, _| self.topology.session(*session).is_some());
         let over = self.ending_sessions();
@@ -357,7 +361,8 @@ impl Model {
                 && !over.contains(&session.id)
                 && used.is_none_or(|used| used.contains(&session.id))
         };
-        // By activity, so that the default session usually stays the default (F35). Activity is in seconds: ties go by id.
+        // By activity, so that the default session usually stays the default (F35). Activity is in
+        // seconds: ties go by id.
         let mut wanted: Vec<_> = self.topology.sessions.iter().filter(wanted).collect();
         wanted.sort_by_key(|session| (session.activity, session.id));
         for session in wanted {
@@ -370,8 +375,8 @@ impl Model {
         }
     }
 
-    /// Links every window into the hub; what only hubs hold is closed (F5), the hub itself too when
-    /// nothing else is left.
+    /// Links every window into the hub. Closes windows that only hubs hold (F5), and the hub itself
+    /// when nothing else is left.
     fn follow_with_hub(&mut self, connection: &Connection, hub: SessionId, own: WindowId, actions: &mut Vec<Action>) {
         let hubs = self.topology.hubs();
         let target = format!("{hub}:");
@@ -381,7 +386,7 @@ impl Model {
             let window_name = window.to_string();
             if sessions.iter().all(|session| hubs.contains(session)) {
                 if window != own && sessions.contains(&hub) {
-                    // Without the hub tmux would have refused to unlink its only place.
+                    // Without the hub tmux would have refused to unlink the window's only place.
                     let home = self.homes.get(&window).filter(|home| self.is_free(**home));
                     let command = match home {
                         Some((home, index)) => {
@@ -399,7 +404,7 @@ impl Model {
         }
         let placed = self.topology.windows.iter().filter(|row| !hubs.contains(&row.session));
         let placed: Vec<_> = placed.map(|row| (row.id, (row.session, row.index))).collect();
-        // A window that is being linked back keeps its place until it is there.
+        // A window that is being linked back keeps its place until it is linked.
         self.homes.retain(|window, _| self.topology.windows.iter().any(|row| row.id == *window));
         self.homes.extend(placed);
         let users = self.topology.sessions.iter().any(|session| !session.hub);
@@ -410,8 +415,8 @@ impl Model {
         self.populated |= users;
     }
 
-    /// Whether a session is there and has no window at this index. One that has another window there got it in the place of
-    /// the one before (`-k`).
+    /// Returns whether a session exists and has no window at this index. If it has another window
+    /// at the index, that one replaced the window before (`-k`).
     fn is_free(&self, (session, index): (SessionId, u32)) -> bool {
         let mut there = self.topology.windows.iter().filter(|row| row.session == session);
         self.topology.session(session).is_some() && !there.any(|row| row.index == index)
@@ -430,7 +435,7 @@ impl Model {
         let carriers: HashMap<SessionId, u64> = self
             .covering
             .iter()
-            // Before the first one was greeted it may be another server's.
+            // Until the server is identified, this connection may belong to a different one.
             .filter(|(_, covering)| covering.is_serving() && self.greeted)
             .filter_map(|(id, covering)| Some((covering.session?, *id)))
             .collect();
@@ -471,8 +476,8 @@ impl Model {
         }
     }
 
-    /// Subscribes to the values of the windows of which tmux has to tell them, each on its
-    /// connection, and of no others.
+    /// Subscribes to the values of exactly the windows of which only tmux reports them, each on its
+    /// connection.
     fn follow_values(&mut self, reads: Reads, actions: &mut Vec<Action>) {
         let told = |row: &&PaneRow| reads == Reads::All || self.only_tmux_tells(row);
         let windows: HashSet<WindowId> = self.topology.panes.iter().filter(told).map(|row| row.window).collect();
@@ -486,20 +491,20 @@ impl Model {
         }
     }
 
-    /// Whether something of this pane matters now that nobody but tmux can tell: its title and
-    /// place while they are used, an end that it did not notice yet, and that another program was
-    /// started in a pane that is dead.
+    /// Returns whether something of this pane matters now that only tmux can report: its title and
+    /// place while they are used, an end that it has not noticed yet, or a program started in a
+    /// dead pane.
     fn only_tmux_tells(&self, row: &PaneRow) -> bool {
         row.dead
             || self.used.contains(&row.id)
             || self.panes.get(&row.id).is_some_and(|pane| pane.end_watch == EndWatch::Tmux)
     }
 
-    /// Records that somebody uses what tmux alone knows of a pane.
+    /// Records a use of the facts of a pane that only tmux knows.
     pub(super) fn use_values(&mut self, pane: PaneId, reads: Reads) -> Vec<Action> {
         let mut actions = Vec::new();
         self.used.insert(pane);
-        // Not all windows are gone through: a subscription may begin to use a thousand panes.
+        // A loop over all windows would be slow: a subscription may begin to use a thousand panes.
         if let Some(window) = self.topology.pane(pane).map(|row| row.window)
             && !self.subscribed.contains_key(&window)
             && let Some(by) = self.window_carriers.get(&window)
@@ -511,7 +516,7 @@ impl Model {
         actions
     }
 
-    /// Records that nobody does any more.
+    /// Records that the last such use has ended.
     pub(super) fn leave_values(&mut self, pane: PaneId, reads: Reads) -> Vec<Action> {
         let mut actions = Vec::new();
         if self.used.remove(&pane) {
@@ -520,7 +525,7 @@ impl Model {
         actions
     }
 
-    /// Records that tmux alone can tell the end of a pane's process.
+    /// Records that only tmux can report the end of a pane's process.
     pub(super) fn leave_end_to_tmux(&mut self, pane: PaneId, reads: Reads) -> Vec<Action> {
         let mut actions = Vec::new();
         if let Some(followed) = self.panes.get_mut(&pane).filter(|followed| !followed.has_ended()) {
@@ -530,8 +535,8 @@ impl Model {
         actions
     }
 
-    /// Whether this attempt to attach still holds: the server is the one on which the session was
-    /// seen.
+    /// Returns whether this attempt to attach is still valid: the server is the one on which the
+    /// session was seen.
     pub(super) fn is_attaching(&self, session: SessionId, attempt: u64) -> bool {
         self.attaching.get(&session) == Some(&attempt)
     }
@@ -548,13 +553,13 @@ impl Model {
         self.covering.values().find(|covering| covering.session == Some(session) && !covering.visitor)
     }
 
-    /// Whether tmux pushes the window's values on this connection.
+    /// Returns whether tmux pushes the window's values on this connection.
     pub(super) fn is_subscribed(&self, window: WindowId, connection: u64) -> bool {
         self.subscribed.get(&window) == Some(&connection)
     }
 }
 
-/// Brings a pane's state in line with how tmux lists it.
+/// Updates a pane's state from tmux's listing of it.
 fn follow_pane(
     row: &PaneRow,
     followed: &mut FollowedPane,
@@ -581,7 +586,7 @@ fn follow_pane(
     actions.extend(steps.into_iter().map(|step| Action::Pane(row.id, step)));
 }
 
-/// Returns the commands for each connection by which these windows are subscribed to and no others.
+/// Returns the commands for each connection that subscribe to exactly these windows.
 fn resubscribe(
     subscribed: &mut HashMap<WindowId, u64>,
     wanted: &BTreeMap<WindowId, u64>,
@@ -629,7 +634,7 @@ mod tests {
         Model { topology: Arc::new(topology), ..Model::default() }
     }
 
-    /// Returns how long the next guest waits.
+    /// Returns the wait before the next guest.
     fn pause(model: &mut Model) -> Duration {
         let actions = model.follow(false, Reads::All, false);
         model.attaching.clear();

@@ -1,20 +1,20 @@
-//! What is set on a server by which a person may notice a control client (`docs/unnoticed.md`).
+//! Settings of a server by which a user may notice a control client (`docs/unnoticed.md`).
 
 use std::time::Duration;
 
 use super::program::ServerSpec;
 
-/// How long the question may take.
+/// Time limit of the query.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Aliases that tmux itself sets.
 const BUILT_IN_ALIASES: [&str; 6] = ["split-pane", "splitp", "server-info", "info", "choose-window", "choose-session"];
-/// Commands that wait for a person's answer.
+/// Commands that wait for a user's answer.
 const PROMPTS: [&str; 6] =
     ["command-prompt", "confirm-before", "display-menu", "display-popup", "choose-tree", "display-panes"];
 
 impl ServerSpec {
-    /// Returns what is set on the server by which a client in use may be noticed, a sentence for each. Empty, too, where the
-    /// server does not answer.
+    /// Returns a sentence for each setting of the server by which a client in use may be noticed;
+    /// empty, too, if the server sends no reply.
     pub async fn noticed(&self) -> Vec<String> {
         let question = ["show-options", "-s", ";", "show-options", "-g", ";", "show-hooks", "-g"];
         match self.call_within(LIMIT, &question).await {
@@ -61,7 +61,7 @@ fn sentences(printed: &str) -> Vec<String> {
     found
 }
 
-/// Whether a name is that of a hook and not of an option.
+/// Returns whether a name is that of a hook and not of an option.
 fn is_hook(name: &str) -> bool {
     ["after-", "alert-", "client-", "pane-", "session-", "window-"].iter().any(|start| name.starts_with(start))
         && !["session-status", "window-status", "pane-border"].iter().any(|start| name.starts_with(start))

@@ -1,9 +1,9 @@
 //! Control clients on other hosts that a killed daemon has left behind.
 //!
-//! A process that a container's runtime has started can outlive the program that asked for it. Then its tmux client
-//! stays attached: it keeps a hub, and the server keeps its output. So clients elsewhere say who they are by their
-//! `TERM`, which a control client has no other use for, and the next daemon of the same socket detaches what its
-//! predecessors have left.
+//! A process that a container's runtime has started can outlive the program that requested it. Then
+//! its tmux client stays attached: it keeps a hub, and the server keeps its output. So clients on
+//! other hosts identify themselves by their `TERM`, which a control client has no other use for,
+//! and the next daemon of the same socket detaches the clients that its predecessors have left.
 
 use std::{os::unix::fs::MetadataExt as _, path::Path, sync::Arc, time::Duration};
 
@@ -16,10 +16,10 @@ use super::{
     coverage::Inner,
 };
 
-/// Where Linux keeps a number that is another one after each boot.
+/// The file in which Linux keeps a number that changes with each boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// How often it is asked whether a client that was detached has left, and the pause in between. tmux tells that to
-/// clients of other sessions only, and not to all of those.
+/// The maximum number of queries for whether a detached client has left, and the pause between
+/// them. tmux reports that to clients of other sessions only, and not to all of those.
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -33,8 +33,8 @@ pub struct ClientName {
 }
 
 impl ClientName {
-    /// Makes the name for the daemon on this socket, of which there is one at a time. `None`: it is not known whether
-    /// this machine has been started anew, so that other daemons could be meant.
+    /// Builds the name for the daemon on this socket, of which only one exists at a time. `None`: a
+    /// restart of this machine could not be detected, so other daemons could be meant.
     pub fn of_daemon(socket: &Path) -> Option<Self> {
         let boot = std::fs::read(BOOT_ID).ok()?;
         // Containers of one machine share its boot, and may have sockets of one name.
@@ -56,15 +56,15 @@ impl ClientName {
         &self.whole
     }
 
-    /// Returns whether a client with this `TERM` is of a daemon that was here before.
+    /// Returns whether a client with this `TERM` belongs to an earlier daemon of this socket.
     fn left(&self, term: &str) -> bool {
         term.starts_with(&*self.daemon) && term != &*self.whole
     }
 }
 
 impl Inner {
-    /// Detaches the clients that earlier daemons of this socket have left on the server, one after the other: several
-    /// that leave at once can end a server (N26).
+    /// Detaches the clients that earlier daemons of this socket have left on the server, one at a
+    /// time: several that leave at once can crash a server (N26).
     pub(super) async fn sweep(&self, connection: &Connection) {
         let Some(name) = self.spec.program.name.as_ref().filter(|_| !self.spec.is_local()) else { return };
         for client in left_by(connection, name).await {

@@ -1,9 +1,9 @@
 //! The program of a running server, taken from the server itself.
 //!
 //! A client of another version than its server may be thrown out ("server exited unexpectedly"): an
-//! upgrade replaced the file, the server's came from Nix or a container, or another user's `PATH`
-//! was in force when the daemon began. The kernel knows what the server runs: `/proc/PID/exe` leads
-//! to its program, also when the file has been removed since.
+//! upgrade replaced the file, the server's came from Nix or a container, or the daemon began with
+//! another user's `PATH`. The kernel knows the server's program: `/proc/PID/exe` leads to it, even
+//! if the file has been removed since.
 //!
 //! Only a server of this user is trusted that far: its program is run with this user's rights.
 
@@ -16,14 +16,14 @@ use muxtap_core::protocol::version::Version;
 
 type Descriptor = Arc<std::os::fd::OwnedFd>;
 
-/// The program of the server that is followed; clones are the same.
+/// The program of the followed server; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct OwnProgram(Arc<Mutex<Option<HeldProgram>>>);
 
 #[derive(Clone, Debug)]
 struct HeldProgram {
     server: u32,
-    /// `None`: that server's program cannot be run from here, or is not tmux by itself.
+    /// The program; `None` if it cannot be run from this process, or is not tmux by itself.
     program: Option<ProgramPath>,
 }
 
@@ -36,22 +36,22 @@ pub struct ProgramPath {
 }
 
 impl OwnProgram {
-    /// Returns the server's own program, if it can be run from here.
+    /// Returns the server's own program, if this process can run it.
     pub fn get(&self) -> Option<ProgramPath> {
         self.with(|held| held.as_ref().and_then(|held| held.program.clone()))
     }
 
-    /// Whether this server's program was looked for.
+    /// Returns whether this server's program was looked for.
     pub fn is_known(&self, server: u32) -> bool {
         self.with(|held| held.as_ref().is_some_and(|held| held.server == server))
     }
 
-    /// Keeps what was found of a server's program.
+    /// Records the program found for a server.
     pub fn keep(&self, server: u32, program: Option<ProgramPath>) {
         self.with(|held| *held = Some(HeldProgram { server, program }));
     }
 
-    /// Forgets it: no server runs.
+    /// Forgets the program, since no server runs.
     pub fn forget(&self) {
         self.with(Option::take);
     }
@@ -63,13 +63,13 @@ impl OwnProgram {
 
 /// A program that was found by its process, and not run yet.
 pub struct FoundProgram {
-    /// A path that leads to it and to nothing else.
+    /// A path that leads to exactly this program.
     pub path: PathBuf,
     descriptor: Descriptor,
 }
 
 impl FoundProgram {
-    /// Returns what process `server` runs; `None` where the system does not say.
+    /// Returns the program that process `server` runs; `None` if the system does not report it.
     #[cfg(target_os = "linux")]
     pub fn of(server: u32) -> Option<Self> {
         use std::os::fd::AsRawFd as _;
@@ -77,7 +77,7 @@ impl FoundProgram {
         use rustix::fs::{Mode, OFlags};
         let link = format!("/proc/{server}/exe");
         let descriptor = rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        // Not by the process: its number may be another one's by the time that it is run.
+        // Not by the process: its number may belong to another one when the program is run.
         let path = format!("/proc/{}/fd/{}", std::process::id(), descriptor.as_raw_fd()).into();
         Some(Self { path, descriptor: Arc::new(descriptor) })
     }
@@ -87,15 +87,15 @@ impl FoundProgram {
         None
     }
 
-    /// Returns the program if `-V` printed this. A loader that was started with tmux as its argument
-    /// prints something else.
+    /// Returns the program if `-V` printed this. A loader that was started with tmux as its
+    /// argument prints something else.
     pub fn that_printed(self, printed: &[u8]) -> Option<ProgramPath> {
         let version = printed.starts_with(b"tmux ").then(|| Version::parse(printed).ok()).flatten()?;
         Some(ProgramPath { path: self.path, version, _kept: self.descriptor })
     }
 }
 
-/// Returns the file that a process runs, for people.
+/// Returns the file that a process runs, for messages.
 pub fn file_of(server: u32) -> Option<PathBuf> {
     std::fs::read_link(Path::new("/proc").join(server.to_string()).join("exe")).ok()
 }

@@ -1,14 +1,14 @@
-//! Pauses of panes that muxtap itself asks tmux for.
+//! Pauses of panes that muxtap itself requests from tmux.
 //!
-//! tmux announces each pause on the client that it concerns. One that muxtap asked for is expected;
+//! tmux announces each pause on the client that it concerns. One that muxtap requested is expected;
 //! any other means that output was dropped. A pane that is paused already is not announced again,
-//! so an expectation ends with the command that asked, announced or not.
+//! so an expectation ends with the command that requested the pause, announced or not.
 
 use std::collections::{HashMap, VecDeque};
 
 use muxtap_core::protocol::ids::PaneId;
 
-/// A pause that was asked for.
+/// A pause that was requested.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "an expectation that is never over hides a real pause"]
 pub struct ExpectedPause {
@@ -17,7 +17,7 @@ pub struct ExpectedPause {
     number: u64,
 }
 
-/// The pauses that were asked for and not announced yet, by connection and pane.
+/// The pauses that were requested and not announced yet, by connection and pane.
 #[derive(Default)]
 pub struct Pauses {
     expected: HashMap<(u64, PaneId), VecDeque<u64>>,
@@ -32,7 +32,7 @@ impl Pauses {
         ExpectedPause { connection, pane, number: self.next }
     }
 
-    /// Whether a pause that tmux announces was asked for. Each expectation serves for one.
+    /// Returns whether a pause that tmux announces was requested. Each expectation serves for one.
     pub fn announced(&mut self, connection: u64, pane: PaneId) -> bool {
         let Some(asked) = self.expected.get_mut(&(connection, pane)) else { return false };
         asked.pop_front();
@@ -42,8 +42,8 @@ impl Pauses {
         true
     }
 
-    /// Ends an expectation. Call it when a block has ended that tmux made *after* the pause's: up
-    /// to 3.7c a pause is announced within its block, later behind it, but before the next one
+    /// Ends an expectation. Call it when a block has ended that tmux created *after* the pause's:
+    /// up to 3.7c a pause is announced within its block, later behind it, but before the next one
     /// (F12, N48).
     pub fn end(&mut self, pause: &ExpectedPause) {
         let at = (pause.connection, pause.pane);
@@ -54,12 +54,12 @@ impl Pauses {
         }
     }
 
-    /// Forgets what was asked for on a connection that has gone.
+    /// Drops the expectations of a connection that has gone.
     pub fn forget(&mut self, connection: u64) {
         self.expected.retain(|(on, _), _| *on != connection);
     }
 
-    /// Forgets everything.
+    /// Drops all expectations.
     pub fn clear(&mut self) {
         self.expected.clear();
     }

@@ -1,19 +1,19 @@
-//! The place of a socket at which a tmux server is to be started.
+//! The place of a socket at which muxtap starts a tmux server.
 //!
-//! `tmux` connects to a socket before it starts a server on it, and looks twice. Where others may
-//! replace files in its folder, or move the folder away, they can be faster with a server of theirs,
-//! and tmux would obey that one.
+//! `tmux` connects to a socket before it starts a server on it, and connects twice. If other users
+//! may replace files in its folder, or move the folder away, they can be faster with a server of
+//! theirs, and tmux would obey that one.
 
 use std::{fs, path::Path};
 
 use muxtap_api::{Error, Result};
 use muxtap_base::files::open_to_others;
 
-/// Links that a socket's name may go through.
+/// The maximum number of links that a socket's name may go through.
 const LINKS: usize = 8;
 
-/// Checks that only this user (and root) decides what stands on this path. Its folder must be there. Error:
-/// `TMUX_UNAVAILABLE`, with what to do.
+/// Checks that only this user (and root) decides what is at this path. Its folder must exist.
+/// Error: `TMUX_UNAVAILABLE`, with the way out.
 pub(super) fn check(socket: &Path) -> Result<()> {
     let refuse = |why: &str| {
         let socket = socket.display();
@@ -23,7 +23,7 @@ pub(super) fn check(socket: &Path) -> Result<()> {
         )))
     };
     let mut end = socket.to_owned();
-    // A link is followed, as tmux follows it.
+    // Links are followed, as tmux follows them.
     for _ in 0..LINKS {
         let Some(folder) = end.parent() else { return refuse("it is in no folder") };
         if let Some(why) = open_to_others(folder, false) {
@@ -40,8 +40,9 @@ pub(super) fn check(socket: &Path) -> Result<()> {
     refuse("its name goes through too many links")
 }
 
-/// Takes a name in a sticky folder, such as `/tmp`: others can make what is missing there, but they cannot replace what
-/// is this user's. On a socket that nobody listens on tmux starts a server in its place. Error: in words.
+/// Takes a name in a sticky folder, such as `/tmp`: other users can create a missing name in it,
+/// but cannot replace what is this user's. On a socket without a listener tmux starts a server in
+/// its place. Error: in words.
 fn hold(name: &Path) -> std::result::Result<(), String> {
     use std::os::unix::fs::MetadataExt as _;
 
@@ -73,7 +74,7 @@ mod tests {
         check(&own.join("s")).unwrap();
         let why = |socket: &Path| check(socket).unwrap_err().message;
         assert!(why(&open.join("s")).contains("can be written by others (mode 0777)"));
-        // In a sticky folder the name is taken, by a socket that nobody listens on.
+        // In a sticky folder the name is taken, by a socket without a listener.
         check(&sticky.join("s")).unwrap();
         let refused = std::os::unix::net::UnixStream::connect(sticky.join("s")).unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
@@ -94,7 +95,8 @@ mod tests {
             symlink(one, next).unwrap();
         }
         assert!(why(&links[3]).contains("can be written by others (mode 0777)"), "however many links lead there");
-        // The folder of a link decides where it leads, and one that is missing could be anybody's.
+        // The folder of a link decides the link's target, and a missing folder could become any
+        // user's.
         symlink(&own, open.join("link")).unwrap();
         assert!(why(&open.join("link/s")).contains("can be written by others (mode 0777)"));
         assert!(why(&sticky.join("missing/s")).contains("No such file"));

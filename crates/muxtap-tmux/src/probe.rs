@@ -1,9 +1,9 @@
-//! Reads of terminals and of the kernel's files of processes, on a thread of their own.
+//! Reads terminals and the kernel's files of processes, on a thread of its own.
 //!
 //! A file of `/proc` hangs its reader while its process holds what the kernel needs for it
 //! (`cmdline` waits for the process's memory map, which a fault on a dead network disk can hold),
-//! and so can a terminal. So [`Proc`], which has all those reads, is only lent to what runs on the
-//! probe's thread.
+//! and a terminal can hang its reader too. So [`Proc`], which has all those reads, is only lent to
+//! code that runs on the probe's thread.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -17,16 +17,16 @@ use tokio::sync::oneshot;
 
 /// Time that a caller waits for the result of its look.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// A look that is still running at two checks, this far apart, is taken to hang, and another thread
-/// does what waits behind it.
+/// A look that is still running at two checks, this far apart, is considered hung, and another
+/// thread takes over the queue.
 const CHECK: Duration = Duration::from_millis(100);
-/// Looks that wait for their turn.
+/// The maximum number of queued looks.
 const QUEUE: usize = 1 << 14;
-/// Threads that may hang beside the one that takes from the queue. When that hangs too nothing is
-/// known until one of them ends.
+/// The number of threads that may hang beside the one that takes from the queue. If that one hangs
+/// too nothing is known until one of them ends.
 const HUNG: usize = 8;
 
-/// The kernel's files of processes. Whoever has one may block.
+/// The kernel's files of processes. A reader of them may block.
 #[derive(Debug)]
 pub struct Proc {
     root: PathBuf,
@@ -50,7 +50,7 @@ impl Proc {
     }
 }
 
-/// The subject of a look. While one look at it hangs there is no other.
+/// The subject of a look. While one look at it hangs no other begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// The processes on the terminal of the process with this id.
@@ -59,7 +59,7 @@ pub enum Subject {
     All,
 }
 
-/// The thread that looks. It begins with the first look and ends when this is dropped.
+/// The thread that runs looks. It begins with the first look and ends when this is dropped.
 ///
 /// One thread, not a pool: each thread of a pool would keep memory of its own.
 #[derive(Debug)]
@@ -71,22 +71,22 @@ pub struct ProcessProbe {
 struct Shared {
     proc: Proc,
     state: Mutex<State>,
-    /// Notified when there is something to do, or nothing any more.
+    /// Notified when a job is queued, or when no more will come.
     wake: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     queue: VecDeque<Job>,
-    /// The thread that takes from the queue, by its number; the others hang. 0: there is none.
+    /// The number of the thread that takes from the queue; the others hang. 0: no thread runs.
     worker: u64,
-    /// The job that is running, by its number.
+    /// The number and subject of the running job.
     running: Option<(u64, Subject)>,
-    /// Numbers given to threads and jobs.
+    /// The last number given to a thread or job.
     last: u64,
-    /// The subjects at which looks hang.
+    /// The subjects of hung looks.
     hung: HashSet<Subject>,
-    /// Whether the last thread that may be had hangs too.
+    /// Whether the last available thread hangs too.
     stalled: bool,
     closed: bool,
 }
@@ -103,15 +103,15 @@ impl Default for ProcessProbe {
 }
 
 impl ProcessProbe {
-    /// Makes a probe whose looks find the files of processes below this folder.
+    /// Creates a probe whose looks find the files of processes below this folder.
     pub fn of(root: impl Into<PathBuf>) -> Self {
         let proc = Proc { root: root.into() };
         Self { shared: Arc::new(Shared { proc, state: Mutex::default(), wake: Condvar::new() }) }
     }
 
-    /// Runs `look` on the probe's thread and returns what it finds. `None`: not known, since it
-    /// took longer than `PATIENCE`, an earlier look at the same hangs still, or there is no thread
-    /// to be had.
+    /// Runs `look` on the probe's thread and returns its result. `None`: unknown, since it took
+    /// longer than `PATIENCE`, an earlier look at the same subject still hangs, or no thread is
+    /// available.
     pub async fn run<T: Send + 'static>(
         &self,
         subject: Subject,
@@ -153,7 +153,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a job. `None`: it would not be carried out.
+    /// Queues a job; `None` if it would not run.
     fn queue(self: &Arc<Self>, job: Job) -> Option<()> {
         let mut state = self.lock();
         if state.stalled || state.hung.contains(&job.subject) || state.queue.len() >= QUEUE {
@@ -168,8 +168,8 @@ impl Shared {
         Some(())
     }
 
-    /// Compares what runs with what ran at the last check; if that is the same job, it hangs, and
-    /// another thread is started. Returns what runs.
+    /// Compares the running job with the one at the last check. If it is the same job, it hangs,
+    /// and another thread is started. Returns the running job.
     fn check(self: &Arc<Self>, seen: Option<u64>) -> Option<u64> {
         let mut state = self.lock();
         let (number, subject) = state.running?;
@@ -180,7 +180,7 @@ impl Shared {
             state.hung.insert(subject);
             state.running = None;
             state.worker = 0;
-            // Where no thread can be had the next look tries again.
+            // If no thread can be started the next look tries again.
             let _ = self.start(&mut state);
         }
         Some(number)
@@ -200,7 +200,7 @@ impl Shared {
         Some(())
     }
 
-    /// Does what is queued, until another thread was started in the place of this one.
+    /// Runs queued jobs, until another thread was started in place of this one.
     fn work(&self, worker: u64) {
         let mut state = self.lock();
         loop {
@@ -214,7 +214,7 @@ impl Shared {
             state.last += 1;
             state.running = Some((state.last, job.subject));
             drop(state);
-            // A look that panics drops its answer: its caller gets `None`.
+            // A look that panics drops its result channel: its caller gets `None`.
             let _ = catch_unwind(AssertUnwindSafe(|| (job.look)(&self.proc)));
             state = self.lock();
             if state.worker == worker {
@@ -272,11 +272,12 @@ mod tests {
         let probe = ProcessProbe::default();
         let (release, hang) = mpsc::channel::<()>();
         let stuck = probe.run(Subject::Process(1), move |_| hang.recv().is_ok());
-        // Behind the one that hangs: another thread takes it over. On a busy machine it may be late.
+        // Queued behind the look that hangs: another thread takes over. On a busy machine it may be
+        // late.
         let others = async { while probe.run(Subject::Process(2), |_| 2).await != Some(2) {} };
         let (stuck, ()) = tokio::join!(stuck, others);
         assert_eq!(stuck, None);
-        // What hangs is not looked at again, and no caller waits for that.
+        // A subject whose look hangs is not looked at again, and the caller does not wait for that.
         assert_eq!(probe.run(Subject::Process(1), |_| 1).now_or_never(), Some(None));
         release.send(()).unwrap();
         while probe.run(Subject::Process(1), |_| 1).await.is_none() {
@@ -291,7 +292,7 @@ mod tests {
         let hang = Arc::new(Mutex::new(hang));
         let look = |pid| {
             let hang = hang.clone();
-            // The lock is held by the first; the others hang at it.
+            // The first look holds the lock; the others hang at it.
             probe.run(Subject::Process(pid), move |_| hang.lock().unwrap().recv().is_ok())
         };
         // On a busy machine not all of them hang in the first callers' time.

@@ -13,30 +13,30 @@ pub struct Process {
     pub stopped: bool,
 }
 
-/// More processes of one terminal are not looked at.
+/// The maximum number of processes of one terminal that are read.
 #[cfg(target_os = "linux")]
 const MOST: usize = 256;
 
-/// The terminal of a process, and what runs there.
+/// The terminal of a process, and the processes on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terminal {
     /// The process group in its foreground.
     pub foreground: u32,
-    /// The process itself, then what it started and what that started, as far as they have the same
-    /// terminal, parents before children; at most 256.
+    /// The process itself, then its descendants on the same terminal, parents before children; at
+    /// most 256.
     pub processes: Vec<Process>,
 }
 
 #[cfg(target_os = "linux")]
 impl Proc {
-    /// Returns the terminal of process `pid`. `None` where that cannot be known. Reads three small
-    /// files for each process on it.
+    /// Returns the terminal of process `pid`; `None` if it is unknown. Reads three small files for
+    /// each process on it.
     pub fn terminal_of(&self, pid: u32) -> Option<Terminal> {
         let first = self.stat(pid)?;
         let (foreground, terminal) = (first.foreground, first.terminal);
         let mut processes = Vec::new();
         let mut queue = std::collections::VecDeque::from([(pid, Some(first))]);
-        // What was started in the foreground by a process that has gone since has no parent here.
+        // A foreground process whose parent has gone since has no parent in this tree.
         let mut orphan = (foreground != pid).then_some((foreground, None));
         let mut seen = std::collections::HashSet::new();
         while let Some((next, stat)) = queue.pop_front().or_else(|| orphan.take()) {
@@ -54,14 +54,14 @@ impl Proc {
         Some(Terminal { foreground, processes })
     }
 
-    /// Returns the process group in the foreground of the terminal of process `pid`. `None` where
-    /// that cannot be known.
+    /// Returns the process group in the foreground of the terminal of process `pid`; `None` if it
+    /// is unknown.
     pub fn foreground_group(&self, pid: u32) -> Option<u32> {
         self.stat(pid).map(|stat| stat.foreground)
     }
 
     pub(super) fn stat(&self, pid: u32) -> Option<Stat> {
-        // One read gives all of it, and it is never longer: 52 numbers and a name.
+        // One read returns all of it, and it is never longer: 52 numbers and a name.
         let mut stat = [0; 2048];
         let file = std::fs::File::open(self.of(pid, "stat")).ok()?;
         let length = std::io::Read::read(&mut &file, &mut stat).ok()?;
@@ -77,15 +77,15 @@ impl Proc {
     }
 }
 
-/// The part of `/proc/PID/stat` (proc(5)) that is of use.
+/// The fields in use of `/proc/PID/stat` (proc(5)).
 #[cfg(target_os = "linux")]
 pub(super) struct Stat {
     state: char,
     pub(super) parent: u32,
     terminal: i64,
-    /// The process group in its terminal's foreground; 0: it has none.
+    /// The process group in its terminal's foreground; 0 if it has none.
     pub(super) foreground: u32,
-    /// When it began, in ticks since the system did.
+    /// When it began, in ticks since the system booted.
     pub(super) began: u64,
     name: String,
 }
@@ -93,7 +93,7 @@ pub(super) struct Stat {
 #[cfg(target_os = "linux")]
 impl Stat {
     fn parse(stat: &str) -> Option<Self> {
-        // The command's name stands in parentheses and may hold anything; the rest begins after the
+        // The command's name is in parentheses and may contain anything; the rest begins after the
         // last one.
         let (name, rest) = stat.rsplit_once(')')?;
         let name = name.split_once('(').map(|(_, name)| name.to_owned()).unwrap_or_default();
@@ -109,12 +109,13 @@ impl Stat {
         Some(Self { state, parent, terminal, foreground, began, name })
     }
 
-    /// Returns whether its terminal is a pseudo-terminal: majors 136 to 143 of devices (Linux, devices.txt).
+    /// Returns whether its terminal is a pseudo-terminal: majors 136 to 143 of devices (Linux,
+    /// devices.txt).
     pub(super) fn is_on_pty(&self) -> bool {
         (136..=143).contains(&(self.terminal >> 8 & 0xfff))
     }
 
-    /// Returns whether its program gave itself this name, or has it.
+    /// Returns whether its program has this name, or gave it to itself.
     pub(super) fn is_named(&self, name: &str) -> bool {
         self.name == name
     }
@@ -122,12 +123,12 @@ impl Stat {
 
 #[cfg(not(target_os = "linux"))]
 impl Proc {
-    /// Returns `None`: not known on this system.
+    /// Returns `None`: this system does not report it.
     pub fn terminal_of(&self, _: u32) -> Option<Terminal> {
         None
     }
 
-    /// Returns `None`: not known on this system.
+    /// Returns `None`: this system does not report it.
     pub fn foreground_group(&self, _: u32) -> Option<u32> {
         None
     }
@@ -146,7 +147,7 @@ mod tests {
     fn a_process_stands_before_what_it_started() {
         let mut cat = std::process::Command::new("cat");
         let mut child = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        // It has its arguments when it answers, and not as soon as it is there.
+        // It has its arguments when it replies, not as soon as it exists.
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let found = Proc::system().terminal_of(std::process::id()).unwrap().processes;

@@ -29,45 +29,45 @@ use super::{
     values::Reads,
 };
 
-/// Time that a spawned tmux may take, unless configured otherwise (F32: one was seen to hang for
-/// minutes).
+/// Time limit of a spawned tmux, unless configured otherwise (F32: one hung for minutes).
 pub const SPAWN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Links that a socket's path may go through.
+/// The maximum number of links that a socket's path may go through.
 const LINKS: usize = 8;
-/// Time that a server has to say its version where a client could not attach.
+/// Time that a server has to report its version after a client could not attach.
 const VERSION_LIMIT: Duration = Duration::from_secs(1);
 
 /// Which control clients follow a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CoverageMode {
-    /// A client in each session that is in use, and none elsewhere. A server on another host has a client in
+    /// A client in each session in use, and in no other. A server on another host has a client in
     /// each session.
     #[default]
     Used,
     /// A single client in a session of muxtap's own, into which every window is linked.
     Hub,
-    /// A client in each session, all the time; nothing is made.
+    /// A client in each session, all the time; nothing is created.
     Sessions,
 }
 
-/// The tmux program and what stands in front of it.
+/// The tmux program and what precedes it on the command line.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// `tmux`, or a path.
+    /// The name or path of tmux.
     pub tmux: PathBuf,
-    /// The way to another host; `None`: tmux runs on this machine.
+    /// The transport to another host; `None`: tmux runs on this machine.
     pub transport: Option<Arc<Transport>>,
     /// The configuration file of a server that it starts (`-f`); absent: tmux's default.
     pub config: Option<PathBuf>,
-    /// Time that a call may take.
+    /// Time limit of a call.
     pub limit: Duration,
-    /// Whether a server of this user and machine is spoken to by its own program, where that can be
+    /// Whether a server of this user and machine is reached with its own program, if that can be
     /// run.
     pub own: bool,
-    /// The name of control clients on other hosts, by which the next daemon finds those that this one leaves behind.
+    /// The name of control clients on other hosts, by which the next daemon finds clients that this
+    /// one leaves behind.
     pub name: Option<ClientName>,
-    /// Servers of other users that are spoken to.
+    /// Servers of other users that muxtap may speak to.
     pub foreign: Arc<[ForeignServer]>,
 }
 
@@ -93,7 +93,7 @@ impl std::str::FromStr for ForeignServer {
 }
 
 impl Default for Program {
-    /// Returns the local `tmux`, as it is.
+    /// Returns the local `tmux` with default settings.
     fn default() -> Self {
         Self {
             tmux: "tmux".into(),
@@ -107,18 +107,18 @@ impl Default for Program {
     }
 }
 
-/// Whether two paths name one server's socket, however they are written.
+/// Returns whether two paths name one server's socket, however they are written.
 pub fn same_socket(one: &Path, other: &Path) -> bool {
     one == other
         || match (std::fs::metadata(one), std::fs::metadata(other)) {
             (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
-            // A socket that is not there, or not any more: its paths may still lead to one place.
+            // A socket that does not exist, or not any more: its paths may still lead to one place.
             (Err(_), Err(_)) => without_links(one) == without_links(other),
             _ => false,
         }
 }
 
-/// Returns a path without the links on it, whether anything is at its end or not.
+/// Returns a path without the links on it, whether its end exists or not.
 fn without_links(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..LINKS {
@@ -132,14 +132,14 @@ fn without_links(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether a process runs as this user. Its number may be another one's by now.
+/// Returns whether a process runs as this user. Its number may belong to another process by now.
 fn is_process_of_ours(pid: u32) -> bool {
     let found = std::fs::metadata(Path::new("/proc").join(pid.to_string()));
     found.is_ok_and(|found| found.uid() == rustix::process::geteuid().as_raw())
 }
 
-/// Spells the commands of a tmux command line ([`names`]): the first word that is no flag, and each one behind
-/// a `;`.
+/// Spells the commands of a tmux command line ([`names`]): the first word that is not a flag, and
+/// each one behind a `;`.
 fn spelled_words(args: impl IntoIterator<Item = impl Into<OsString>>) -> impl Iterator<Item = OsString> {
     let mut is_name = true;
     args.into_iter().map(Into::into).map(move |word: OsString| {
@@ -156,13 +156,13 @@ fn spelled_words(args: impl IntoIterator<Item = impl Into<OsString>>) -> impl It
 /// A tmux server to follow.
 #[derive(Clone, Debug)]
 pub struct ServerSpec {
-    /// The tmux program and what stands in front of it.
+    /// The tmux program and what precedes it on the command line.
     pub program: Program,
-    /// Its socket, absolute; of a server elsewhere its address ([`Address`]).
+    /// Its absolute socket path; of a server on another host its address ([`Address`]).
     pub socket: PathBuf,
     /// Which control clients follow it.
     pub coverage: CoverageMode,
-    /// How its panes that flood are treated.
+    /// The treatment of its panes that flood.
     pub floods: Floods,
     /// The socket's file, while a server is followed.
     pub file: SocketFile,
@@ -170,23 +170,25 @@ pub struct ServerSpec {
     pub own: OwnProgram,
 }
 
-/// A control client that is to be started.
+/// A control client before its start.
 pub struct Client {
     pub(super) command: Command,
-    /// The relay by which it reaches the server; `None`: it connects to the server itself.
+    /// The relay through which the client reaches the server; `None` if the client connects by
+    /// itself.
     pub(super) relay: Option<Relay>,
-    /// Its program, until it runs.
+    /// The client's program, until it runs.
     pub(super) program: Option<ProgramPath>,
 }
 
 /// A tmux that is about to be run.
 pub(super) struct Call {
     pub(super) command: Command,
-    /// The relay by which it reaches a local server; `None`: it starts one, or the server is elsewhere.
+    /// The relay through which the tmux reaches a local server; `None` if it starts one, or the
+    /// server is on another host.
     relay: Option<Relay>,
-    /// The socket at which it starts a server.
+    /// The socket at which the tmux starts a server.
     _socket: Option<SocketPath>,
-    /// Its program, until it has ended.
+    /// The tmux's program, until it has ended.
     _program: Option<ProgramPath>,
 }
 
@@ -201,28 +203,29 @@ pub struct CallOutput {
 }
 
 impl ServerSpec {
-    /// Whether panes of this server are held while they flood.
+    /// Returns whether panes of this server are held while they flood.
     pub(super) fn holds_floods(&self, version: Version) -> bool {
         self.floods == Floods::Hold && version.dies_of_respawns()
     }
 
-    /// Whether the server's processes and terminals are this machine's.
+    /// Returns whether the server's processes and terminals are this machine's.
     pub fn is_local(&self) -> bool {
         self.program.transport.is_none()
     }
 
-    /// Whether the server is left without a client while nothing on it is in use. Elsewhere each question
-    /// would be a connection.
+    /// Returns whether the server is left without a client while nothing on it is in use. On
+    /// another host each query would be a connection.
     pub(super) fn rests(&self) -> bool {
         self.coverage == CoverageMode::Used && self.is_local()
     }
 
-    /// Whether the server belongs to the user of this process: not named in `foreign_servers`.
+    /// Returns whether the server belongs to the user of this process: not named in
+    /// `foreign_servers`.
     pub fn is_of_this_user(&self) -> bool {
         self.owner() == rustix::process::geteuid().as_raw()
     }
 
-    /// Returns what the server has to tell of its panes.
+    /// Returns the facts that the server has to report of its panes.
     pub(super) fn reads(&self) -> Reads {
         if cfg!(target_os = "linux") && self.is_local() { Reads::TmuxAlone } else { Reads::All }
     }
@@ -233,15 +236,16 @@ impl ServerSpec {
         self.file.path(&self.socket)
     }
 
-    /// Returns the user whose server this is: the one of this process, unless the configuration names
-    /// another.
+    /// Returns the user that owns this server: the one of this process, unless the configuration
+    /// names another.
     pub(super) fn owner(&self) -> u32 {
         let foreign = self.program.foreign.iter().find(|foreign| foreign.socket == self.socket);
         foreign.map_or_else(|| rustix::process::geteuid().as_raw(), |foreign| foreign.uid)
     }
 
-    /// Refuses a server of another user before anything is sent to it. A server that does not run, or
-    /// whose user the system does not tell, passes: the relay looks again, at the connection itself.
+    /// Refuses a server of another user before anything is sent to it. A server that does not run,
+    /// or whose user the system does not report, passes: the relay checks again, at the connection
+    /// itself.
     pub(super) fn check_owner(&self) -> Result<()> {
         match socket::owner_of(self.socket_path().as_ref()) {
             Ok(Some(uid)) if self.is_local() && uid != self.owner() => Err(self.stranger(uid)),
@@ -260,8 +264,8 @@ impl ServerSpec {
         Error::unavailable(message).with_details(serde_json::json!({ "owner": uid }))
     }
 
-    /// Returns the tmux that asks a question of a server that runs: `[PREFIX…] tmux -u [-f CONFIG] -S
-    /// SOCKET ARGS…`, with its standard streams not yet set. One of a local server reaches it over a
+    /// Returns the tmux that queries a running server: `[PREFIX…] tmux -u [-f CONFIG] -S SOCKET
+    /// ARGS…`, with its standard streams not yet set. On this machine it reaches the server over a
     /// relay and starts none.
     ///
     /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17).
@@ -270,7 +274,7 @@ impl ServerSpec {
         Ok(Call { command, relay, _socket: None, _program: program })
     }
 
-    /// Returns the tmux that starts a server where none runs. Error: another user could put a server
+    /// Returns the tmux that starts a server if none runs. Error: another user could put a server
     /// of theirs in its place.
     pub(super) fn starting(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Call> {
         if self.is_local() {
@@ -281,13 +285,13 @@ impl ServerSpec {
         Ok(Call { command, relay: None, _socket: Some(socket), _program: program })
     }
 
-    /// Returns the command of a control client. One of a local server arrives over a relay and
+    /// Returns the command of a control client. A local server's client arrives over a relay and
     /// starts no server.
     pub(super) fn client(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> io::Result<Client> {
         self.client_named(self.program.name.as_ref(), args)
     }
 
-    /// Returns a client that is attached nowhere and runs one command on a server that runs.
+    /// Returns a client that is attached to no session and runs one command on a running server.
     pub(super) fn plain_client(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> io::Result<Client> {
         self.client_named(None, args)
     }
@@ -303,12 +307,12 @@ impl ServerSpec {
         }
         let program = self.own.get();
         let relay = Relay::listen(self.socket_path(), self.owner())?;
-        // `-N`: a relay that has gone is no reason to start a server in its place (N21).
+        // `-N`: a relay that has gone must not lead to a new server in its place (N21).
         let args = std::iter::once("-N".into()).chain(spelled_words(args));
         Ok(Client { command: self.command_at(relay.socket(), program.as_ref(), args), relay: Some(relay), program })
     }
 
-    /// Returns what stands behind tmux on another host.
+    /// Returns the arguments of tmux on another host.
     fn words_elsewhere(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> impl Iterator<Item = OsString> {
         let flags = Address::parse(&self.socket).map(Address::flags).unwrap_or_default();
         std::iter::once("-u".into()).chain(flags).chain(spelled_words(args))
@@ -341,20 +345,20 @@ impl ServerSpec {
         command
     }
 
-    /// Asks a server that runs, by a tmux of its own, and waits for its end, at most `Program::limit`.
+    /// Runs a tmux that queries a running server, and waits for its end, at most `Program::limit`.
     pub async fn call(&self, args: &[&str]) -> Result<CallOutput> {
         self.ask(self.program.limit, args, |_| ()).await
     }
 
-    /// Asks a server a question that every server answers at once, for at most `limit`.
+    /// Sends a query to which every server replies at once, for at most `limit`.
     pub async fn call_within(&self, limit: Duration, args: &[&str]) -> Result<CallOutput> {
         // A connection may have to be made first.
         let limit = if self.is_local() { limit.min(self.program.limit) } else { FIRST_ANSWER_LIMIT };
         self.ask(limit, args, |_| ()).await
     }
 
-    /// Asks a server that runs. Where none does the answer is tmux's own, and no tmux is run. `prepare`
-    /// changes the command.
+    /// Queries a running server. If none runs the result is tmux's own message, and no tmux is run.
+    /// `prepare` changes the command.
     async fn ask(&self, limit: Duration, args: &[&str], prepare: impl FnOnce(&mut Command)) -> Result<CallOutput> {
         if self.is_local() {
             use rustix::io::Errno;
@@ -363,7 +367,7 @@ impl ServerSpec {
             match socket::owner_of(self.socket_path().as_ref()) {
                 Ok(Some(uid)) if uid != self.owner() => return Err(self.stranger(uid)),
                 Err(Errno::CONNREFUSED) => return failed(format!("no server running on {socket}")),
-                // Others may pass: a server that is stopped takes no connection for a look.
+                // Other errors may pass: a stopped server accepts no connection for a check.
                 Err(error @ (Errno::NOENT | Errno::NOTDIR | Errno::ACCESS)) => {
                     return failed(format!("error connecting to {socket} ({})", io::Error::from(error)));
                 }
@@ -376,7 +380,7 @@ impl ServerSpec {
         self.run_by(&limited, call, args).await
     }
 
-    /// Returns the error for a relay that could not be made.
+    /// Returns the error for a relay that could not be created.
     pub(super) fn cannot_relay(error: &io::Error) -> Error {
         if descriptors::are_out(error) {
             return descriptors::error();
@@ -384,8 +388,8 @@ impl ServerSpec {
         Error::unavailable(format!("cannot make a socket on which a client of tmux arrives: {error}"))
     }
 
-    /// Asks the first question of an attempt. Elsewhere tmux is looked for where a login shell finds it, if it is not
-    /// found at once.
+    /// Sends the first query of an attempt. On another host, if tmux is not found at once, it is
+    /// searched for as a login shell would.
     pub(super) async fn ask_first(&self, limit: Duration, question: &[&str]) -> Result<CallOutput> {
         let printed = self.call_within(limit, question).await?;
         let Some(transport) = &self.program.transport else { return Ok(printed) };
@@ -396,10 +400,10 @@ impl ServerSpec {
         if search.ok && transport.learn(&search.stdout) { self.call_within(limit, question).await } else { Ok(printed) }
     }
 
-    /// Calls tmux as another process would, in this directory; a server is started where none runs.
+    /// Calls tmux as another process would, in this directory; a server is started if none runs.
     ///
-    /// `environment`: the other process's. A server that is started gets all of it. One that runs
-    /// gets what tmux needs and the variables that it takes into new sessions.
+    /// `environment`: the other process's. A server that is started gets all of it. A running one
+    /// gets the variables that tmux needs and those that it takes into new sessions.
     pub async fn call_as(
         &self,
         directory: &Path,
@@ -428,8 +432,8 @@ impl ServerSpec {
         self.run(call, args).await
     }
 
-    /// Whether the tmux program is there to be run, as `path` (`PATH`) finds it. Elsewhere it is taken
-    /// to be there.
+    /// Returns whether the tmux program can be found by `path` (`PATH`). On another host it is
+    /// assumed to exist.
     pub fn is_installed(&self, path: Option<&OsStr>) -> bool {
         let runs = |file: &Path| {
             std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
@@ -465,7 +469,7 @@ impl ServerSpec {
                 self.socket.display()
             ))),
             refused => {
-                // With its connection closed the client ends.
+                // The client ends when its connection is closed.
                 let ran = ran.await?;
                 let Some(why) = refused.filter(|_| !ran.ok) else { return Ok(ran) };
                 let stderr = format!("error connecting to {} ({why})", self.socket.display());
@@ -474,7 +478,7 @@ impl ServerSpec {
         }
     }
 
-    /// Finds the program of the server that listens now, unless that is known. It is run once, to be
+    /// Finds the program of the server that listens now, unless that is known. Runs it once, to be
     /// sure that it is tmux.
     pub(super) async fn find_own_program(&self) {
         let socket = self.socket_path();
@@ -484,7 +488,7 @@ impl ServerSpec {
             return;
         }
         let found = FoundProgram::of(server.pid).filter(|_| server.is_ours() && is_process_of_ours(server.pid));
-        // The process whose program it is must still be that server.
+        // The process that runs the program must still be that server.
         let found = found.filter(|_| socket::server_of(socket.as_ref()).is_some_and(|now| now.pid == server.pid));
         let program = match found {
             Some(found) => {
@@ -501,9 +505,10 @@ impl ServerSpec {
         self.own.keep(server.pid, program);
     }
 
-    /// Adds to an error that another version of tmux may be its cause: both versions, and what to do.
+    /// Adds to an error that another version of tmux may be its cause: both versions, and the way
+    /// out.
     pub(super) async fn explained(&self, error: Error) -> Error {
-        // Another user's program is nothing to name to this user.
+        // Another user's program must not be named to this user.
         let is_strangers = error.details.as_ref().is_some_and(|details| details.get("owner").is_some());
         if !self.is_local() || self.own.get().is_some() || is_strangers {
             return error;
@@ -534,8 +539,8 @@ impl ServerSpec {
 }
 
 impl Program {
-    /// Returns what `tmux -V` prints, such as `tmux 3.3a`. Error: `TMUX_UNAVAILABLE`, also where it
-    /// is too old.
+    /// Returns what `tmux -V` prints, such as `tmux 3.3a`. Error: `TMUX_UNAVAILABLE`, also if it is
+    /// too old.
     pub async fn version(&self) -> Result<String> {
         let printed = self.print_version().await?;
         let version = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
@@ -549,7 +554,7 @@ impl Program {
         Ok(version)
     }
 
-    /// Runs `tmux -V`, which speaks to no server.
+    /// Runs `tmux -V`, which connects to no server.
     pub(super) async fn print_version(&self) -> Result<CallOutput> {
         let command = if let Some(transport) = &self.transport {
             transport.tmux(["-V".into()])
@@ -578,7 +583,8 @@ impl Program {
         )))
     }
 
-    /// Returns the error for a tmux on another host that is too old. `None`: it is not, or it is this machine's.
+    /// Returns the error for a tmux on another host that is too old; `None` if it is not, or if it
+    /// is this machine's.
     pub(super) fn too_old(&self, version: Version) -> Option<Error> {
         let transport = self.transport.as_ref().filter(|_| !version.is_supported())?;
         Some(transport.error(Unreachable::TooOld, &format!("version {version}")))

@@ -3,16 +3,15 @@
 //! A client that has half introduced itself can crash the server ([`introduction`]). So a client of
 //! muxtap's connects to a socket of muxtap's own. The relay collects its introduction and connects
 //! to the server only when that is complete. It hands the introduction over in an order in which
-//! the server never holds half a control client. From then on it passes messages both ways: a handful
-//! in a client's life, since output goes through the client's own pipes.
+//! the server never holds half a control client. From then on it passes messages both ways: a
+//! handful in a client's life, since output goes through the client's own pipes.
 //!
-//! The relay is also where a server is held to what a client needs. Before the first byte is sent
-//! the kernel says whose the server is, and another user's is refused ([`Relay::listen`]). Of what
-//! the server sends, [`orders`] lets pass what a client needs.
+//! The relay also restricts the server to what a client needs. Before the first byte is sent the
+//! kernel reports the server's user, and another user's server is refused ([`Relay::listen`]). Of
+//! the server's messages, [`orders`] passes only those that a client needs.
 //!
 //! A client that dies before it has arrived is never seen by the server. A client whose relay has
-//! gone with muxtap is dropped by the server at once, even while there is output for it that is not
-//! read (N25).
+//! gone with muxtap is dropped by the server at once, even with unread output for it (N25).
 
 mod introduction;
 mod message;
@@ -51,36 +50,36 @@ use self::{
 
 /// Time that a client has to introduce itself, and the server to accept it.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(10);
-/// Bytes received at once.
+/// Maximum number of bytes received at once.
 const CHUNK: usize = 16 * 1024;
-/// The longest path that a Unix socket can have on every system, without its end (`sun_path`,
-/// macOS).
+/// The longest path that a Unix socket can have on every system, without its terminator
+/// (`sun_path`, macOS).
 const LONGEST_PATH: usize = 103;
 
-/// A socket of muxtap's own on which one control client is awaited.
+/// A socket of muxtap's own that waits for one control client.
 pub(super) struct Relay {
     listener: UnixListener,
     place: PrivateSocket,
     server: SocketPath,
-    /// The user whose server it is.
+    /// The user that owns the server.
     owner: u32,
 }
 
 impl Relay {
-    /// Listens for a client of the server that is reached at `server`. A server of another user than
-    /// `owner` is not spoken to.
+    /// Listens for a client of the server that is reached at `server`. A server of another user
+    /// than `owner` is refused.
     pub(super) fn listen(server: SocketPath, owner: u32) -> io::Result<Self> {
         let (place, listener) = PrivateSocket::make()?;
         Ok(Self { listener, place, server, owner })
     }
 
-    /// Returns the path to which the client is to connect.
+    /// Returns the path that the client should connect to.
     pub(super) fn socket(&self) -> &Path {
         &self.place.socket
     }
 
-    /// Lets the client arrive, then passes what both sides send until one of them leaves. `Err`:
-    /// why it did not arrive; `Ok` also if it left before it had arrived. The server sees nothing
+    /// Lets the client arrive, then passes messages both ways until one side leaves. `Err`: why the
+    /// client did not arrive; `Ok` also if it left before it had arrived. The server sees nothing
     /// of a client that has not arrived.
     pub(super) async fn run(self) -> Result<(), RelayError> {
         let arrived = tokio::time::timeout(ARRIVAL_LIMIT, self.arrive()).await;
@@ -93,12 +92,12 @@ impl Relay {
     }
 
     /// Collects the client's introduction and hands it over. Returns the client and the server;
-    /// `None` if it has left.
+    /// `None` if the client has left.
     async fn arrive(self) -> Result<Option<(UnixStream, UnixStream)>, RelayError> {
         let Self { listener, place, server, owner } = self;
         let client = loop {
             let (client, _) = listener.accept().await.map_err(RelayError::Client)?;
-            // The directory keeps others out but for root.
+            // The directory keeps other users out, except root.
             if client.peer_cred().map_err(RelayError::Client)?.uid() == rustix::process::geteuid().as_raw() {
                 break client;
             }
@@ -115,7 +114,8 @@ impl Relay {
             }
         }
         let server = UnixStream::connect(&server).await.map_err(RelayError::Server)?;
-        // The process that listens, whatever the socket's file is and whoever made it.
+        // The user of the listening process, whatever the socket's file is and whichever user
+        // created it.
         let uid = server.peer_cred().map_err(RelayError::Server)?.uid();
         if uid != owner {
             return Err(RelayError::Stranger(uid));
@@ -127,7 +127,7 @@ impl Relay {
     }
 }
 
-/// Why a client did not arrive.
+/// The reason why a client did not arrive.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RelayError {
     #[error("it did not arrive within {} s", ARRIVAL_LIMIT.as_secs())]
@@ -178,13 +178,13 @@ impl PrivateSocket {
 
 impl Drop for PrivateSocket {
     fn drop(&mut self) {
-        // What is not there any more needs no removal.
+        // A file that no longer exists needs no removal.
         let _ = std::fs::remove_file(&self.socket);
         let _ = std::fs::remove_dir(&self.directory);
     }
 }
 
-/// Passes what the client sends to the server until it ends.
+/// Passes the client's bytes to the server until the client ends.
 async fn pass(client: &UnixStream, server: &UnixStream) -> io::Result<()> {
     loop {
         let (bytes, descriptors) = receive(client).await?;
@@ -193,13 +193,13 @@ async fn pass(client: &UnixStream, server: &UnixStream) -> io::Result<()> {
         }
         let mut descriptors = descriptors.into_iter();
         send(server, Write { bytes, descriptor: descriptors.next() }).await?;
-        // tmux passes one with a message.
+        // tmux passes a descriptor with a message.
         drop(descriptors);
     }
 }
 
-/// Passes the messages of the server that a client needs until it ends. The server passes no
-/// descriptors; any that come are closed. Error: the server did what no tmux does.
+/// Passes the messages of the server that a client needs until the server ends. The server passes
+/// no descriptors; any that come are closed. Error: the server did what no tmux does.
 async fn pass_orders(server: &UnixStream, client: &UnixStream) -> Result<(), Hostile> {
     let mut messages = ServerMessages::default();
     loop {
@@ -215,14 +215,14 @@ async fn pass_orders(server: &UnixStream, client: &UnixStream) -> Result<(), Hos
     }
 }
 
-/// Receives what is there, with at most one message's descriptors: the kernel ends a read behind
-/// them. No bytes: the other side has left.
+/// Receives the available bytes, with at most one message's descriptors: the kernel ends a read
+/// behind them. No bytes: the other side has left.
 async fn receive(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     socket.async_io(Interest::READABLE, || received(socket)).await
 }
 
-/// Where the system has no such flag, nothing is started between the two calls: this thread starts
-/// everything.
+/// No flag, on a system without one: no process is started between the two calls, since this thread
+/// starts them all.
 #[cfg(not(target_vendor = "apple"))]
 const CLOSED_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(target_vendor = "apple")]

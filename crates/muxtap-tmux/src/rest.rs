@@ -1,9 +1,10 @@
 //! A server at rest: reached and known, without a control client of muxtap's.
 //!
-//! A client in a person's session counts as a person: it is focused, it keeps a session attached and hooks run for it. So a
-//! server is left alone while nothing on it is in use ([`CoverageMode::Used`](super::CoverageMode::Used)): requests are made
-//! by plain tmux clients, which have no session and leave with their answer. A use ([`Model::want`]) brings a client into one
-//! session of the pane, and the client leaves when the use is over.
+//! tmux treats a client in a user's session like a person: it is focused, it keeps a session
+//! attached and hooks run for it. So a server is left alone while nothing on it is in use
+//! ([`CoverageMode::Used`](super::CoverageMode::Used)): requests are made by plain tmux clients,
+//! which have no session and leave with their reply. A use ([`Model::want`]) brings a client into
+//! one session of the pane, and the client leaves when the use is over.
 
 use std::{
     collections::HashMap,
@@ -33,10 +34,11 @@ use super::{
     topology::{self, Topology},
 };
 
-/// What identifies a server.
+/// The format that identifies a server.
 pub(super) const IDENTITY: &str = "#{pid} #{start_time} #{version} #{session_id}";
 
-/// The listings of a server at rest. One runs at a time, and its result serves all that asked before it began.
+/// The listings of a server at rest. One runs at a time, and its result serves all callers that
+/// came before it began.
 pub(super) struct Listings {
     turn: Semaphore,
 }
@@ -47,28 +49,28 @@ impl Default for Listings {
     }
 }
 
-/// What is in use on a server, and whether the server rests where nothing is.
+/// What is in use on a server, and whether the server is at rest while nothing is.
 #[derive(Default)]
 pub struct RestState {
-    /// Whether the server is asked by plain clients while no control client is attached.
+    /// Whether plain clients query the server while no control client is attached.
     pub(super) active: bool,
-    /// Listings that plain clients have begun.
+    /// The number of listings that plain clients have begun.
     pub(super) listings_begun: u64,
-    /// Panes in use, and when each was last used.
+    /// Panes in use, and the time of each one's last use.
     pub(super) wanted: HashMap<PaneId, Instant>,
-    /// Sessions whose panes are or were in use, and when the last use was.
+    /// Sessions whose panes are or were in use, and the time of the last use.
     pub(super) sessions: HashMap<SessionId, Instant>,
-    /// Uses of all panes of the server, those to come included.
+    /// The number of uses of all panes of the server, including panes to come.
     pub(super) wants_all: usize,
-    /// Whether a client of a person was listed.
+    /// Whether a user's client was listed.
     pub(super) visited: bool,
 }
 
-/// Why a listing gave no topology.
+/// The reason why a listing gave no topology.
 enum NoListing {
-    /// The server has gone, has no session any more, or is another one.
+    /// The server has gone, has no session any more, or is a different one.
     Left,
-    /// The server did not answer.
+    /// The server sent no reply.
     Failed(Error),
 }
 
@@ -78,8 +80,8 @@ impl Model {
         self.rest.wanted.insert(pane, Instant::now()).is_none()
     }
 
-    /// Forgets the panes whose last use was `keep` ago, but for those `in_use` still. Returns whether there was one, and
-    /// when the next is due.
+    /// Forgets the panes whose last use was `keep` ago, except those still `in_use`. Returns
+    /// whether it forgot one, and when the next one is due.
     pub(super) fn unwant(&mut self, keep: Duration, in_use: &dyn Fn(PaneId) -> bool) -> (bool, Option<Instant>) {
         let now = Instant::now();
         let uses = |rest: &RestState| rest.wanted.len() + rest.sessions.len();
@@ -91,7 +93,7 @@ impl Model {
             *used = now;
             in_use(*pane)
         });
-        // A session of panes that are in use still is used by them.
+        // A session of panes still in use is used by them.
         self.rest.sessions.retain(|_, used| now.duration_since(*used) < keep);
         let next = self.rest.wanted.values().chain(self.rest.sessions.values()).min();
         (uses(&self.rest) < before, next.map(|used| *used + keep))
@@ -99,17 +101,18 @@ impl Model {
 }
 
 impl Inner {
-    /// Records a use of a pane. Returns whether the pane was not in use before, and this brings a client to it.
+    /// Records a use of a pane. Returns whether the pane was not in use before, and this brings a
+    /// client to it.
     pub(super) fn want(&self, pane: PaneId) -> bool {
         self.spec.rests() && self.lock().want(pane)
     }
 
-    /// Whether the server is reached and may be asked without a client of its own.
+    /// Returns whether the server is reached and may be queried without a client of its own.
     pub(super) fn is_at_rest(&self) -> bool {
         self.lock().rest.active
     }
 
-    /// Begins a rest: learns who the server is, and reads its sessions, windows and panes.
+    /// Begins a rest: identifies the server, and reads its sessions, windows and panes.
     pub(super) async fn begin_rest(self: &Arc<Self>) -> Result<ServerIdentity, NoLink> {
         let (identity, topology) = self.look().await.map_err(|failed| match failed {
             NoListing::Left => NoLink::Failed(Error::unavailable("the tmux server ended while it was asked")),
@@ -133,14 +136,14 @@ impl Inner {
         self.observer.identified(identity);
     }
 
-    /// Ends the rest: the server has gone, or is to be looked for again.
+    /// Ends the rest: the server has gone, or a new search for it is due.
     pub(super) fn leave_rest(&self) {
         self.lock().rest.active = false;
         self.announce_loss();
     }
 
-    /// Resolves when no client is left on a server that is to have one, or when the process of one that may rest has
-    /// ended.
+    /// Resolves when no client is left on a server that needs one, or when the process of one that
+    /// may rest has ended.
     pub(super) async fn link_ended(&self, pid: u32) {
         let ended = async {
             match death::watch(pid).filter(|_| self.spec.rests()) {
@@ -154,10 +157,10 @@ impl Inner {
         }
     }
 
-    /// Returns the model, read after this call by a client of its own.
+    /// Returns the model, as read after this call by a client of its own.
     pub(super) async fn fresh_at_rest(self: &Arc<Self>) -> Result<Arc<Topology>> {
         let before = self.lock().rest.listings_begun;
-        // Nobody closes it.
+        // The semaphore is never closed.
         let _turn = self.listings.turn.acquire().await;
         {
             let mut model = self.lock();
@@ -184,12 +187,12 @@ impl Inner {
         Err(Lost::Ended.into())
     }
 
-    /// Reads the model for nobody who waits for it.
+    /// Reads the model without a waiting caller.
     pub(super) fn refresh_at_rest(self: &Arc<Self>) {
         let this = self.clone();
         self.tasks.spawn(async move {
             tokio::select! {
-                // A failure is seen by who asks next.
+                // The next caller sees a failure.
                 _ = this.fresh_at_rest() => {}
                 () = this.cancel.cancelled() => {}
             }
@@ -201,7 +204,8 @@ impl Inner {
         let identify = Command::new("display-message").flag("-p").format(IDENTITY);
         let asked = self.ask_plainly(&[identify.clone(), list], SILENCE_LIMIT).await.map_err(NoListing::Failed)?;
         let Ok(parts) = asked else {
-            // A server that has a session does not refuse to list its panes, but for an alias.
+            // A server that has a session does not refuse to list its panes, except because of an
+            // alias.
             let asked = self.ask_plainly(&[identify], SILENCE_LIMIT).await.map_err(NoListing::Failed)?;
             let refuses = asked.is_ok_and(|parts| parts.first().is_some_and(|identity| names_session(identity)));
             return Err(if refuses { NoListing::Failed(unreadable("list-panes")) } else { NoListing::Left });
@@ -219,7 +223,7 @@ impl Inner {
         Ok((identity, topology))
     }
 
-    /// Asks by a tmux of its own, which has no session and leaves with its answer.
+    /// Sends a request by a tmux of its own, which has no session and leaves with its reply.
     pub(super) async fn ask_at_rest(&self, request: Request) -> Result<Answer> {
         match &request {
             Request::Plain(line) => self.ask_plainly(line.commands(), ANSWER_LIMIT).await,
@@ -233,13 +237,13 @@ impl Inner {
             Err(error) => return Ok(Err(error.to_string())),
         };
         metrics::TMUX_COMMANDS.increment(commands.len() as u64);
-        // A client's process is a large future, and each request has a way here.
+        // A client's process is a large future, and each request passes through this one.
         line.read(Box::pin(self.spec.call_within(limit, &line.words())).await?)
     }
 
-    /// Makes the first session of a server, which is started for it where none runs.
+    /// Creates the first session of a server, and starts the server for it if none runs.
     pub(super) async fn start_at_rest(&self, start: &StartServer, command: &Command) -> Result<Answer> {
-        // One after the other: the second caller finds the server of the first one.
+        // One at a time: the second caller finds the server of the first one.
         let _turn = self.arrivals.acquire().await;
         if socket::listens(&self.spec.socket) {
             return self.ask_plainly(std::slice::from_ref(command), ANSWER_LIMIT).await;
@@ -267,7 +271,7 @@ impl Inner {
     }
 }
 
-/// Commands for a plain client. Their outputs are told apart by a line that is new each time.
+/// Commands for a plain client. A line that is new each time separates their outputs.
 struct PlainLine {
     text: String,
     mark: String,
@@ -283,13 +287,13 @@ impl PlainLine {
         Ok(Self { text, mark: mark + "\n", commands: commands.len() })
     }
 
-    /// Returns the words behind `tmux`. The line is parsed as the lines of a control client are.
+    /// Returns the arguments of `tmux`. The line is parsed like the lines of a control client.
     fn words(&self) -> [&str; 4] {
         ["if-shell", "-F", "1", &self.text]
     }
 
-    /// Reads what the client printed.
-    /// Error: `TMUX_UNAVAILABLE` for an answer without the lines.
+    /// Reads what the client printed. Error: `TMUX_UNAVAILABLE` for output without the separating
+    /// lines.
     fn read(&self, printed: CallOutput) -> Result<Answer> {
         if !printed.ok {
             return Ok(Err(printed.stderr));
@@ -305,12 +309,12 @@ impl PlainLine {
     }
 }
 
-/// Whether what [`IDENTITY`] prints names a session: the server has one.
+/// Returns whether the output of [`IDENTITY`] names a session: the server has one.
 fn names_session(identity: &[u8]) -> bool {
     String::from_utf8_lossy(identity).split_whitespace().nth(3).is_some()
 }
 
-/// Reads what [`IDENTITY`] prints.
+/// Reads the output of [`IDENTITY`].
 pub(super) fn identity_of(text: &[u8]) -> Option<ServerIdentity> {
     let text = String::from_utf8_lossy(text);
     let mut words = text.split_whitespace();

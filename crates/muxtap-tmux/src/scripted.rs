@@ -19,9 +19,9 @@
 //! }
 //! ```
 //!
-//! What a pane prints makes the observer panic if it holds `PANIC`. A request that is not read with
-//! [`Wire::request`] stays in the pipe, as with a server that was stopped. Dropping the wire ends
-//! the connection. `server.kick()` has the model read anew.
+//! A pane's output makes the observer panic if it contains `PANIC`. A request that is not read with
+//! [`Wire::request`] stays in the pipe, as with a stopped server. Dropping the wire ends the
+//! connection. `server.kick()` has the model read again.
 
 use std::{
     collections::VecDeque,
@@ -60,7 +60,7 @@ use super::{
     transport::Transport,
 };
 
-/// Longer than anything that is awaited; where time is paused it costs nothing.
+/// Longer than any wait of a test; with paused time it costs nothing.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A server whose control clients the test plays.
@@ -74,9 +74,9 @@ pub struct Scripted {
 #[derive(Default)]
 struct RecordingObserver {
     calls: Arc<Calls>,
-    /// The next word of the link makes it panic.
+    /// Makes the observer panic at the next report of the link.
     fails_at_link: AtomicBool,
-    /// The next pane that is not followed makes it panic.
+    /// Makes the observer panic at the next pane that is not followed.
     fails_at_unfollowed: AtomicBool,
 }
 
@@ -94,16 +94,17 @@ struct RecordingSink {
 }
 
 impl Scripted {
-    /// No client is attached yet. The server does not answer a client of another process.
+    /// Starts a server without an attached client. It does not reply to a client of another
+    /// process.
     pub fn start() -> Self {
         Self::with_program("/nonexistent/program")
     }
 
-    /// Starts a server with a program that takes tmux's place where one is called: `true` for a
-    /// server that answers.
+    /// Starts a server with a program in place of tmux, for calls of it: `true` for a server that
+    /// replies.
     pub fn with_program(program: &str) -> Self {
         let observer = Arc::new(RecordingObserver::default());
-        // The processes of a server elsewhere are not watched.
+        // The processes of a server on another host are not watched.
         let transport = Transport::new("far", vec![program.into()], "tmux").unwrap();
         let program = Program { transport: Some(Arc::new(transport)), ..Program::default() };
         let spec = ServerSpec {
@@ -128,15 +129,16 @@ impl Scripted {
         Self { inner, server, observer }
     }
 
-    /// A guest that has attached to this session: tmux's end of it. The model is not read for it.
+    /// Returns tmux's end of a guest that has attached to this session. The model is not read for
+    /// it.
     pub fn guest(&self, session: SessionId) -> Wire {
         let wire = self.arrived(session);
-        // Its server is known to be the one of before.
+        // Its server is known to be the same as before.
         self.inner.lock().greeted = true;
         wire
     }
 
-    /// A guest that has attached, and whose server was not asked for its identity.
+    /// Returns a guest that has attached, and whose server was not queried for its identity.
     pub fn arrived(&self, session: SessionId) -> Wire {
         let (stdin, writer) = io::pipe().unwrap();
         let (reader, stdout) = io::pipe().unwrap();
@@ -163,7 +165,7 @@ impl Scripted {
         self.inner.event(&connection, change, &mut Routes::default());
     }
 
-    /// Returns the next calls of the observer, topologies and links left out.
+    /// Returns the next calls of the observer, without topologies and links.
     pub async fn told(&self, count: usize) -> Vec<String> {
         let mut told = Vec::new();
         let all = async {
@@ -262,21 +264,21 @@ pub struct Wire {
 /// A request as tmux reads it.
 #[derive(Debug)]
 pub struct ReceivedRequest {
-    /// Its commands, those that frame it included.
+    /// Its commands, including those that frame it.
     commands: Vec<String>,
-    /// The number of them on the first line; a line ends with the first command that fails.
+    /// The number of commands on the first line; a line ends with the first command that fails.
     first_line: usize,
 }
 
 impl ReceivedRequest {
-    /// Its commands without those that frame it.
+    /// Returns its commands without those that frame it.
     pub fn commands(&self) -> Vec<&str> {
         self.commands.iter().map(String::as_str).filter(|command| nonce(command).is_none()).collect()
     }
 }
 
 impl Wire {
-    /// The next request. One that is framed is two lines.
+    /// Returns the next request. A framed request is two lines.
     pub async fn request(&mut self) -> ReceivedRequest {
         let mut commands = split(&self.line().await);
         let first_line = commands.len();
@@ -293,18 +295,18 @@ impl Wire {
         line.trim_end_matches('\n').to_owned()
     }
 
-    /// Reads some bytes, less than 10 KiB, and leaves the rest where it is.
+    /// Reads some bytes, less than 10 KiB, and leaves the rest in the pipe.
     pub async fn bite(&mut self) {
         tokio::time::timeout(LIMIT, self.stdin.fill_buf()).await.expect("a request comes").unwrap();
     }
 
-    /// Prints lines that answer no request.
+    /// Prints lines that belong to no request.
     pub fn say(&mut self, lines: &str) {
         // A connection that was given up has no reader.
         let _ = self.stdout.write_all(format!("{lines}\n").as_bytes());
     }
 
-    /// Answers a request with a body for each of its own commands.
+    /// Replies to a request with a body for each of its own commands.
     pub fn answer(&mut self, asked: &ReceivedRequest, bodies: &[&str]) {
         let mut bodies = bodies.iter();
         for command in &asked.commands {
@@ -315,7 +317,7 @@ impl Wire {
         }
     }
 
-    /// Answers a request with tmux's word for why its first own command cannot be done.
+    /// Replies to a request with tmux's error for its first own command.
     pub fn refuse(&mut self, asked: &ReceivedRequest, why: &str) {
         for command in &asked.commands[..asked.first_line] {
             let Some(nonce) = nonce(command) else {
@@ -336,7 +338,7 @@ impl Wire {
         self.say(&format!("%begin {guard}\n{body}%{end} {guard}"));
     }
 
-    /// Answers the next request, which is to be `list-panes`, with these rows.
+    /// Replies to the next request, which must be `list-panes`, with these rows.
     pub async fn list(&mut self, rows: &[Row]) {
         let asked = self.request().await;
         let commands = asked.commands();
@@ -346,13 +348,13 @@ impl Wire {
         self.answer(&asked, &[&lines.join("\n")]);
     }
 
-    /// Answers the next request, which is to be a seed's question, with this text on the screen.
+    /// Replies to the next request, which must be a seed's query, with this text on the screen.
     pub async fn seed(&mut self, text: &str) {
         let asked = self.request().await;
         self.answer_seed(&asked, text);
     }
 
-    /// Answers a seed's request that was read.
+    /// Replies to a seed's request that was read.
     pub fn answer_seed(&mut self, asked: &ReceivedRequest, text: &str) {
         let commands = asked.commands();
         assert!(commands[0].starts_with("capture-pane"), "{asked:?}");
@@ -365,7 +367,7 @@ impl Wire {
         self.answer(asked, &commands.iter().map(body).collect::<Vec<_>>());
     }
 
-    /// Answers the next request, whatever it is, with empty bodies. Returns its own commands.
+    /// Replies to the next request, whatever it is, with empty bodies. Returns its own commands.
     pub async fn accept(&mut self) -> Vec<String> {
         let asked = self.request().await;
         self.answer(&asked, &[]);
@@ -376,7 +378,7 @@ impl Wire {
 /// A line of `list-panes -a`.
 pub struct Row(Vec<(&'static str, String)>);
 
-/// Pane `pane` in window `window` of session `session`, alive.
+/// Returns a row of pane `pane` in window `window` of session `session`, alive.
 pub fn row(session: u32, window: u32, pane: u32) -> Row {
     Row(vec![
         ("session_id", format!("${session}")),
@@ -415,13 +417,13 @@ impl Row {
     }
 }
 
-/// The nonce that a command prints, where that is all it does.
+/// Returns the nonce that a command prints, if it does nothing else.
 fn nonce(command: &str) -> Option<&str> {
     let nonce = command.strip_prefix("display-message -p ")?;
     (nonce.len() == 18 && nonce.starts_with("mt")).then_some(nonce)
 }
 
-/// A line's commands.
+/// Splits a line into its commands.
 fn split(line: &str) -> Vec<String> {
     let mut commands = vec![String::new()];
     let (mut quoted, mut escaped) = (false, false);

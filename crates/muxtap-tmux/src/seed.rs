@@ -11,7 +11,7 @@ use muxtap_core::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seed {
     /// History and screen with styles, wrapped lines joined, as the terminal would have received
-    /// it: `\r\n` between lines and nothing after the line the cursor stands in.
+    /// it: `\r\n` between lines and nothing after the line with the cursor.
     pub text: Vec<u8>,
     /// An escape sequence that has begun and not ended.
     pub pending: Bytes,
@@ -29,7 +29,7 @@ pub struct Seed {
     pub exit_signal: Option<i32>,
     /// The process in the pane.
     pub pid: u32,
-    /// The data from which a model of the screen is made.
+    /// The data from which a model of the screen is built.
     pub screen: Option<screen::Seed>,
 }
 
@@ -40,7 +40,7 @@ impl Seed {
         screen::seed::question(pane, rules)
     }
 
-    /// Reads the answer to [`Seed::question`]; `None` if it is not one.
+    /// Reads the reply to [`Seed::question`]; `None` if it is malformed.
     pub fn parse(parts: &[Bytes]) -> Option<Self> {
         let [content, pending, fields, ..] = parts else { return None };
         let fields = String::from_utf8_lossy(fields);
@@ -56,7 +56,7 @@ impl Seed {
         let code = |value: Option<i64>| value.and_then(|value| i32::try_from(value).ok());
         let cursor_row = u64::from(small(history)) + u64::from(small(cursor_y));
         let rows = u64::from(small(history)) + u64::from(small(height));
-        // A pane that was made without a process has none that could have ended (N100).
+        // A pane that was created without a process has none that could have ended (N100).
         let dead = small(dead) == 1 && pid != Some(0);
         let content = if dead { without_the_row_of_death(content, drawn) } else { content };
         let unpadded;
@@ -82,18 +82,18 @@ impl Seed {
     }
 }
 
-/// Which of the fields is the pane's width.
+/// The index of the field with the pane's width.
 const COLUMNS: usize = 9;
-/// Which of the fields is tmux's version.
+/// The index of the field with tmux's version.
 const VERSION: usize = 27;
-/// Which of the fields is what tmux draws when a pane's process ends: `remain-on-exit-format`,
-/// expanded.
+/// The index of the field with the text that tmux draws when a pane's process ends:
+/// `remain-on-exit-format`, expanded.
 const DRAWN_AT_DEATH: usize = 28;
 /// The beginning of that text by default, and always on 3.2a, which has no such format.
 const DEFAULT_DRAWN: &[u8] = b"Pane is dead (";
 
-/// Returns the lines of a dead pane without what tmux itself drew into the last row (N13). It marks
-/// the row above as one that goes on, so the two are captured as one line (N45).
+/// Returns the lines of a dead pane without the text that tmux itself drew into the last row (N13).
+/// tmux marks the row above as wrapped, so the two are captured as one line (N45).
 fn without_the_row_of_death<'a>(content: &'a [u8], drawn: &str) -> &'a [u8] {
     let lines = content.trim_ascii_end();
     let last = memchr::memrchr(b'\n', lines).map_or(0, |end| end + 1);
@@ -110,7 +110,7 @@ fn without_the_row_of_death<'a>(content: &'a [u8], drawn: &str) -> &'a [u8] {
         cut.map(|cut| line.len() - cut.len())
     };
     match at.and_then(|at| line.get(..at)) {
-        // What stands above it, if anything, is the program's last line.
+        // The text above it, if any, is the program's last line.
         Some(program) if !program.trim_ascii_end().is_empty() => {
             lines.get(..last + program.trim_ascii_end().len()).unwrap_or(lines)
         }
@@ -119,9 +119,9 @@ fn without_the_row_of_death<'a>(content: &'a [u8], drawn: &str) -> &'a [u8] {
     }
 }
 
-/// Returns the lines without the blanks that `capture-pane -J` adds behind each on 3.2a, where
-/// cells exist that nothing was written to (N61). In the cursor's line those before the cursor
-/// stay: a prompt may end with one.
+/// Returns the lines without the blanks that `capture-pane -J` adds behind each on 3.2a for cells
+/// that were never written (N61). In the cursor's line those before the cursor stay: a prompt may
+/// end with one.
 pub fn without_padding(content: &[u8], rows: u64, cursor: Option<(u64, u32)>, columns: u32) -> Vec<u8> {
     let content = content.strip_suffix(b"\n").unwrap_or(content);
     let lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').collect();
@@ -143,8 +143,8 @@ pub fn without_padding(content: &[u8], rows: u64, cursor: Option<(u64, u32)>, co
     unpadded
 }
 
-/// Returns a capture's lines as output: blank rows below the cursor are the screen's, not the
-/// program's.
+/// Returns a capture's lines as output: blank rows below the cursor belong to the screen, not to
+/// the program.
 fn as_stream(content: &[u8], rows: u64, cursor_row: u64, dead: bool) -> Vec<u8> {
     let content = content.strip_suffix(b"\n").unwrap_or(content);
     let mut lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').collect();
@@ -155,8 +155,8 @@ fn as_stream(content: &[u8], rows: u64, cursor_row: u64, dead: bool) -> Vec<u8> 
     }
     let mut text = lines.join(&b"\r\n"[..]);
     if !dead {
-        // Rows and lines differ where lines are joined, but only above the last text: from there
-        // down both count alike.
+        // Rows and lines differ if lines are joined, but only above the last text: from it downward
+        // both count alike.
         let last_text_row = rows.saturating_sub(blank + 1);
         let below = if lines.is_empty() { cursor_row } else { cursor_row.saturating_sub(last_text_row) };
         for _ in 0..below.min(blank) {
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(seed.pending.as_ref(), b"\x1b[3");
     }
 
-    /// N45.
+    /// N45: tmux marks the row above its own text as wrapped.
     #[test]
     fn what_tmux_draws_at_death_is_not_output() {
         let drawn = "Pane is dead (status 3, Sun Nov 22 09:59:34 2026)";
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(text("one\ntwo\n", drawn), "one\r\ntwo", "drawn by nobody");
     }
 
-    /// N61.
+    /// N61: 3.2a captures unwritten cells as blanks.
     #[test]
     fn what_was_never_written_is_not_output() {
         let text = |content: &str, x: u32, y: u32, version: &str| {

@@ -1,5 +1,5 @@
-//! Reading what stands in a pane, so that it and the output after it join without a byte lost or
-//! doubled (C2), and what becomes of output meanwhile. [`super::followed`] decides; this asks.
+//! Reads a pane's content, so that it and the output after it join without a byte lost or doubled
+//! (C2), and handles output meanwhile. [`super::followed`] decides; this module sends the queries.
 
 use std::{
     sync::Arc,
@@ -29,26 +29,26 @@ use super::{
     values,
 };
 
-/// Returns the command that pauses a pane for the client that sends it, or ends that.
+/// Returns the command that pauses a pane for the client that sends it, or ends that pause.
 pub(super) fn pane_flow_command(pane: PaneId, what: &str) -> Command {
     Command::new("refresh-client").opt("-A", format!("{pane}:{what}"))
 }
 
-/// Returns a command that does nothing: its block stands behind those of all before it.
+/// Returns a command that does nothing: its block comes after those of all commands before it.
 pub(super) fn barrier() -> Command {
     Command::new("display-message").flag("-p").arg("")
 }
 
 /// The connections of a respawn.
 struct Carrier {
-    /// The one over which it is asked.
+    /// The connection that the respawn is sent on.
     asked: Connection,
-    /// The one that carries the pane's output, if one does.
+    /// The connection that carries the pane's output, if any.
     owner: Option<Connection>,
 }
 
 impl Inner {
-    /// Does what a pane's state asks for.
+    /// Carries out an action that a pane's state requests.
     pub(super) fn step(self: &Arc<Self>, pane: PaneId, step: PaneAction) {
         match step {
             PaneAction::Unfollowed => self.observer.unfollowed(pane),
@@ -64,9 +64,9 @@ impl Inner {
         }
     }
 
-    /// Pauses a pane on a connection that does not carry it any more, until it is back; or lets it
-    /// flow there again. A pause that is ended drops what tmux has kept, whether it was paused
-    /// before or not (N60).
+    /// Pauses a pane on a connection that no longer carries it, until it is back; or lets it flow
+    /// on that connection again. A pause that is ended drops what tmux has kept, whether it was
+    /// paused before or not (N60).
     fn park(self: &Arc<Self>, pane: PaneId, id: u64, stays: bool) {
         let (connection, pause, floods) = {
             let mut model = self.lock();
@@ -106,7 +106,7 @@ impl Inner {
         }
     }
 
-    /// Reads the pane anew, because output may have been lost.
+    /// Reads the pane again, because output may have been lost.
     pub(super) fn reseed(self: &Arc<Self>, pane: PaneId, reason: GapReason) {
         let steps = {
             let mut model = self.lock();
@@ -116,9 +116,10 @@ impl Inner {
         self.steps(pane, steps.unwrap_or_default());
     }
 
-    /// Takes output of a pane that came over a connection. It waited in tmux for `waited` milliseconds.
+    /// Takes output of a pane that came over a connection. It waited in tmux for `waited`
+    /// milliseconds.
     ///
-    /// Output of a pane that is followed takes no lock of the model: its way is in `routes`.
+    /// Output of a pane that is followed takes no lock of the model: its route is in `routes`.
     pub(super) fn output(
         self: &Arc<Self>,
         connection: &Connection,
@@ -154,20 +155,20 @@ impl Inner {
             OutputAction::Restarted(sink) => {
                 self.observer.restarted(pane, false);
                 sink.output(data);
-                // Its new process is to be watched.
+                // Its new process should be watched.
                 self.refresh();
             }
             OutputAction::Unsure => self.refresh(),
         }
     }
 
-    /// Asks for a pane's content.
+    /// Queries a pane's content.
     ///
     /// What the pane printed before tmux ran the line always arrives before the reply, and is in
-    /// the seed. What it printed after may arrive before the reply too, but only while other panes
-    /// flood: tmux holds a reply back behind their output, not behind this pane's (N27). So a pane
-    /// that was quiet meanwhile is seeded by one line; one that was not is paused, and seeded by a
-    /// line that ends the pause.
+    /// the seed. What it printed afterward may arrive before the reply too, but only while other
+    /// panes flood: tmux holds a reply back behind their output, not behind this pane's (N27). So a
+    /// pane that was quiet meanwhile is seeded by one line; a pane that printed is paused, and
+    /// seeded by a line that ends the pause.
     fn seed(self: &Arc<Self>, pane: PaneId, attempt: u64) {
         let Some(connection) = self.asked_on(pane, attempt) else { return };
         let this = self.clone();
@@ -178,20 +179,20 @@ impl Inner {
         });
     }
 
-    /// Returns the connection of an attempt, if that is still under way.
+    /// Returns the connection of an attempt, if the attempt is still in progress.
     fn asked_on(&self, pane: PaneId, attempt: u64) -> Option<Connection> {
         let mut model = self.lock();
         let owner = model.panes.get_mut(&pane)?.is_asked(attempt)?;
         model.covering.get(&owner)?.connection.clone()
     }
 
-    /// Returns the commands that ask for a pane's seed: some of them depend on the version.
+    /// Returns the commands that query a pane's seed: some of them depend on the version.
     pub(super) fn question(&self, pane: PaneId) -> Vec<Command> {
         let version = self.lock().identity.as_ref().map(|known| known.version);
         Seed::question(pane, version.map(Rules::for_version))
     }
 
-    /// Takes the answer: the content of an attempt is here.
+    /// Takes the reply with the content of an attempt.
     fn answered(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64, parts: &[Bytes]) {
         let Some(seed) = Seed::parse(parts) else {
             self.refused(pane, attempt, "an answer that is no seed");
@@ -210,7 +211,7 @@ impl Inner {
         }
     }
 
-    /// Passes a seed on, and what came ahead of it. From then on the pane is followed.
+    /// Passes a seed on, then the output that came ahead of it. From then on the pane is followed.
     fn deliver(self: &Arc<Self>, pane: PaneId, attempt: u64, seed: Seed, why: Seeding, early: HeldOutput) {
         let dead = seed.dead;
         let sink = self.observer.seeded(pane, seed, why);
@@ -228,8 +229,8 @@ impl Inner {
         }
     }
 
-    /// Compares, where the pane is carried by another connection: it goes on without a gap if
-    /// nothing is missing.
+    /// Compares the content with the output of a new connection: the pane continues without a gap
+    /// if nothing is missing.
     fn compare(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64, seed: &Seed, output: &[u8]) {
         let next = match self.observer.moved(pane, seed, output) {
             Some(sink) => {
@@ -248,7 +249,7 @@ impl Inner {
         }
     }
 
-    /// Lets a pane's output go to this sink from here on.
+    /// Directs a pane's output to this sink from now on.
     fn follow(&self, pane: PaneId, attempt: u64, sink: Arc<dyn OutputSink>) {
         let followed = {
             let mut model = self.lock();
@@ -262,8 +263,8 @@ impl Inner {
         drop(waiters);
     }
 
-    /// Once tmux has paused the pane, no output of it is under way. All that comes from then on is
-    /// from after the line that ends the pause.
+    /// Pauses the pane, then queries its content. Once tmux has paused it, none of its output is in
+    /// transit: all later output is from after the line that ends the pause.
     fn pause_and_seed(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64) {
         let (this, next) = (self.clone(), connection.clone());
         let mut question = self.question(pane);
@@ -301,34 +302,34 @@ impl Inner {
                     Ok(Err(message)) => this.refused(pane, attempt, &message),
                     Err(lost) => this.unread(pane, attempt, lost),
                 }
-                // Whoever seeds it meanwhile, or later, must not find it paused here.
+                // Another seed, now or later, must not find the pane paused on this connection.
                 then.resume(&next, pane, Some(pause));
                 let is_asked = || this.lock().panes.get(&pane).is_some_and(|followed| followed.is_asked_on(next.id()));
                 if superseded && is_asked() {
-                    // It may be answered before the pause is over.
+                    // The reply may come before the pause is over.
                     this.reseed(pane, GapReason::Paused);
                 }
             }
         });
     }
 
-    /// Asks again, where tmux did not give a pane's content, after a pause, which grows each time,
-    /// for as long as the pane is there.
+    /// Repeats the query, if tmux refused a pane's content, after a pause that grows each time, as
+    /// long as the pane exists.
     fn refused(self: &Arc<Self>, pane: PaneId, attempt: u64, message: &str) {
         if let Some(pause) = self.try_again(pane, attempt) {
             tracing::warn!("pane {pane} could not be read, trying again in about {} ms: {message}", pause.as_millis());
         }
     }
 
-    /// Asks again: a pane's content was asked for and not answered, like all that was asked on that
-    /// connection, which says so once.
+    /// Repeats a query for a pane's content that got no reply, like all requests on that
+    /// connection, which logs that once.
     fn unread(self: &Arc<Self>, pane: PaneId, attempt: u64, lost: Lost) {
         if self.try_again(pane, attempt).is_some() {
             tracing::debug!("pane {pane} was not read: {lost:?}");
         }
     }
 
-    /// Asks for a pane's content once more after a pause, if this attempt is still under way.
+    /// Queries a pane's content once more after a pause, if this attempt is still in progress.
     /// Returns the pause.
     fn try_again(self: &Arc<Self>, pane: PaneId, attempt: u64) -> Option<Duration> {
         let (attempt, pause) = {
@@ -337,7 +338,7 @@ impl Inner {
             let followed = model.panes.get_mut(&pane);
             followed.and_then(|followed| followed.refused(attempt, &mut model.attempts))?
         };
-        // It may have gone, or its connection.
+        // The pane or its connection may have gone.
         self.refresh();
         let this = self.clone();
         self.tasks.spawn(async move {
@@ -352,7 +353,7 @@ impl Inner {
         Some(pause)
     }
 
-    /// Takes note that tmux says that it has paused a pane for a connection.
+    /// Records tmux's announcement that it has paused a pane for a connection.
     pub(super) fn was_paused(self: &Arc<Self>, connection: &Connection, pane: PaneId) {
         let is_owner = {
             let mut model = self.lock();
@@ -372,14 +373,14 @@ impl Inner {
     }
 
     /// Starts another program in a pane, by `commands`, of which the first does it. `done` is
-    /// called where the answer stands in the pane's stream, with whether it was done. Returns when
-    /// that is over. `counts`: what the program before it printed is of interest. `only`: the epoch of
-    /// the server process that may be asked, if not whichever runs.
+    /// called at the reply's place in the pane's stream, with whether the respawn succeeded.
+    /// Returns when that is over. `counts`: the output of the program before it matters. `only`:
+    /// the epoch of the only server process that may be used; `None`: any.
     ///
     /// A server that respawns a pane on which a control client lags behind crashes or loses the new
     /// program's output (F19, N12): a pause drops what is not sent yet, on every connection that
-    /// carries the pane. On its owner's nothing can be printed between the respawn and the end of
-    /// the pause, since a line runs in one go.
+    /// carries the pane. On its owner's connection nothing can be printed between the respawn and
+    /// the end of the pause, since a line runs without interruption.
     pub(super) async fn respawn(
         self: &Arc<Self>,
         only: Option<u64>,
@@ -399,13 +400,13 @@ impl Inner {
             let ids = followed.into_iter().flat_map(FollowedPane::carriers);
             let mut others: Vec<_> = ids.filter_map(connection).collect();
             others.retain(|other| owner.as_ref().is_none_or(|owner| owner.id() != other.id()));
-            // Both are of one server: it may be another one's turn once the lock is released.
+            // Both belong to one server: another one may be followed once the lock is released.
             (Carrier { asked: owner.clone().or_else(|| model.any()).ok_or(Lost::Ended)?, owner }, others)
         };
         let mut paused = Vec::new();
         for other in others {
             let pause = self.lock().pauses.ask(other.id(), pane);
-            // One that is lost carries nothing any more.
+            // A connection that is lost carries nothing any more.
             let _ = other.ask(Request::Plain(CommandLine::of([pane_flow_command(pane, "pause")]))).await;
             paused.push((other, pause));
         }
@@ -437,26 +438,26 @@ impl Inner {
             match &answer {
                 Ok(Ok(_)) => this.respawned(pane, ran, next.as_ref().map(Connection::id)),
                 Ok(Err(_)) => {
-                    // The line stopped behind its pause: output goes on, and what the pause dropped
-                    // is looked for.
+                    // The line stopped behind its pause: output continues, and what the pause
+                    // dropped is read again.
                     if let Some(owner) = next {
                         this.resume(&owner, pane, None);
                         this.reseed(pane, GapReason::Paused);
                     }
                 }
-                // tmux may still carry it out, and its pause drops output then.
+                // tmux may still run it, and its pause drops output then.
                 Err(Lost::Unanswered) => this.reseed(pane, GapReason::Paused),
                 Err(Lost::Ended | Lost::Unsent | Lost::Unreadable(_)) => {}
             }
             done(matches!(answer, Ok(Ok(_))));
-            // The asker may have given up.
+            // The caller may have given up.
             let _ = sender.send(answer.map(|answer| answer.map(drop)));
         });
         receiver.await.unwrap_or(Err(Lost::Ended))
     }
 
-    /// Takes note that a program was put into a pane. `ran`: another one ran there when that was
-    /// asked for. `by`: the owner that carried all it printed.
+    /// Records that a program was put into a pane. `ran`: another one ran in it when the respawn
+    /// was requested. `by`: the owner that carried all its output.
     fn respawned(self: &Arc<Self>, pane: PaneId, ran: bool, by: Option<u64>) {
         let steps = {
             let mut model = self.lock();
@@ -466,13 +467,13 @@ impl Inner {
                 followed.restarted(here, &mut model.attempts)
             })
         };
-        // One whose process had ended was restarted at its first output, if that came sooner.
+        // A pane whose process had ended was restarted at its first output, if that came sooner.
         self.steps(pane, steps.unwrap_or_default());
         if ran {
             self.observer.restarted(pane, true);
         }
-        // The respawn's line has ended the pause of a seed that was under way: what comes from now
-        // on would be in its answer and come once more.
+        // The respawn's line has ended the pause of a seed in progress: output from now on would be
+        // in its reply and come a second time.
         if self.lock().panes.get(&pane).is_some_and(FollowedPane::is_seeding) {
             self.reseed(pane, GapReason::Paused);
         }

@@ -32,24 +32,25 @@ use super::{
     values::Reads,
 };
 
-/// Time that a caller waits for control clients to be attached.
+/// Time that a caller waits until control clients are attached.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
-/// A link that stood no longer than this is made anew after a pause.
+/// A link that lasted no longer than this is made again after a pause.
 const SHORT_LINK: Duration = Duration::from_secs(1);
-/// Tries of a question whose connection is lost.
+/// The number of tries of a query whose connection is lost.
 const TRIES: u32 = 8;
 
 /// A handle to one server; clones are the same server.
 #[derive(Clone)]
 pub struct ServerLink {
     inner: Arc<Inner>,
-    /// The one server process that is asked ([`ServerIdentity::epoch`]); `None`: whichever runs.
+    /// The epoch of the only server process that requests may go to ([`ServerIdentity::epoch`]);
+    /// `None`: any.
     only: Option<u64>,
 }
 
 impl ServerLink {
     /// Follows the server that `spec` names, until `cancel`. Tasks run in `tasks`. `observer` is
-    /// notified of what happens.
+    /// notified of events.
     pub fn follow(
         spec: ServerSpec,
         observer: Arc<dyn Observer>,
@@ -67,23 +68,26 @@ impl ServerLink {
         Self { inner, only: None }
     }
 
-    /// Returns a handle that asks the server process of this epoch and no other: another one on the
-    /// socket has other panes of the same ids. What is asked of it then is `NOT_FOUND`.
+    /// Returns a handle whose requests go to the server process of this epoch only: another one on
+    /// the socket has other panes of the same ids. With another process requests fail with
+    /// `NOT_FOUND`.
     pub fn only(&self, epoch: u64) -> Self {
         Self { inner: self.inner.clone(), only: Some(epoch) }
     }
 
-    /// Returns the connection that carries `pane`, else any, of the server that this handle may ask.
+    /// Returns the connection that carries `pane`, or else any connection, of the server that this
+    /// handle may use.
     fn connection_of(&self, pane: Option<PaneId>) -> Option<Connection> {
         let model = self.inner.lock();
-        // Before the first client after a rest was greeted, nothing is asked over it.
+        // Before the first client after a rest has identified its server, no request is sent over
+        // it.
         if !model.is_of(self.only) || model.rest.active && !model.greeted {
             return None;
         }
         pane.and_then(|pane| model.owner(pane)).or_else(|| model.any())
     }
 
-    /// Returns the error where there is no connection to the server that this handle may ask.
+    /// Returns the error for a missing connection to the server that this handle may use.
     fn no_connection(&self) -> Error {
         let is_another = {
             let model = self.inner.lock();
@@ -121,16 +125,16 @@ impl ServerLink {
         loop {
             let state = link.borrow_and_update().clone();
             match state {
-                // The link's state changes a moment after the last client has gone; until then
-                // nothing can be asked.
+                // The link's state changes a moment after the last client has gone; until then no
+                // request can be sent.
                 LinkState::Connected(identity) if self.inner.is_reached() => {
                     let is_asked = self.only.is_none_or(|only| only == identity.epoch());
                     return if is_asked { Ok(identity) } else { Err(link::ended_with_server(&self.inner.spec.socket)) };
                 }
                 LinkState::Connected(_) | LinkState::Connecting => {}
                 LinkState::Down { error, attempts, .. } => {
-                    // A server that did not answer an attempt that had begun before would not
-                    // answer one that begins now.
+                    // A server that did not reply to an attempt that had begun before would not
+                    // reply to one that begins now.
                     if asked_at.is_some_and(|before| attempts > before) || waited && link::is_unanswered(&error) {
                         return Err(error);
                     }
@@ -146,8 +150,8 @@ impl ServerLink {
         }
     }
 
-    /// Resolves when control clients are attached and the server answers. Nothing is tried for it:
-    /// a server that begins is noticed by itself.
+    /// Resolves when control clients are attached and the server replies. Makes no attempt of its
+    /// own: a server that starts is noticed by the link.
     pub async fn reached(&self) {
         let mut link = self.inner.link.subscribe();
         // The sender lives as long as `self`.
@@ -157,7 +161,7 @@ impl ServerLink {
         }
     }
 
-    /// Like [`ServerLink::connected`], but starts the server where none runs.
+    /// Waits like [`ServerLink::connected`], but starts the server if none runs.
     async fn connected_or_started(&self, start: StartServer) -> Result<ServerIdentity> {
         let asked = Arc::new(start);
         self.inner.lock().starts.push(asked.clone());
@@ -165,9 +169,9 @@ impl ServerLink {
         self.connected().await
     }
 
-    /// Asks tmux over the connection that carries `pane`'s output (any, if that is not known), so
-    /// that the reply stands in order with it; `done` is called in the task that reads the
-    /// connection, or with an error when tmux does not answer in time.
+    /// Sends a request over the connection that carries `pane`'s output (any, if that is not
+    /// known), so that the reply is in order with the output; `done` is called in the task that
+    /// reads the connection, or with an error if tmux does not reply in time.
     pub fn submit(
         &self,
         pane: Option<PaneId>,
@@ -179,7 +183,7 @@ impl ServerLink {
             None if self.rests_here() => {
                 let inner = self.inner.clone();
                 self.inner.tasks.spawn(async move {
-                    // An order that was not confirmed may have been carried out.
+                    // A command without a reply may have run.
                     done(inner.ask_at_rest(request).await.map_err(|_| Lost::Unanswered));
                 });
             }
@@ -187,8 +191,8 @@ impl ServerLink {
         }
     }
 
-    /// Sends a change for which no caller waits but which is to be done at last, even by a tmux
-    /// that does not answer now; when tmux has read the changes before it.
+    /// Sends a change for which no caller waits but which should be made at last, even by a tmux
+    /// that does not reply now; in its turn, when tmux has read the changes before it.
     pub fn change_at_last(&self, pane: Option<PaneId>, request: Request) {
         let send = move |server: &Self, turn: Option<OwnedSemaphorePermit>| match server.connection_of(pane) {
             Some(connection) => connection.submit_change(request, false, turn, |_| {}),
@@ -204,15 +208,15 @@ impl ServerLink {
         let server = self.clone();
         self.inner.tasks.spawn(async move {
             tokio::select! {
-                // Nobody closes it.
+                // The semaphore is never closed.
                 turn = turns.acquire_owned() => if let Ok(turn) = turn { send(&server, Some(turn)) },
                 () = server.inner.cancel.cancelled() => {}
             }
         });
     }
 
-    /// Sends a request for which no caller waits but which is to be done at last, even by a tmux
-    /// that does not answer now.
+    /// Sends a request for which no caller waits but which should be carried out at last, even by a
+    /// tmux that does not reply now.
     pub fn submit_at_last(&self, pane: Option<PaneId>, request: Request) {
         match self.connection_of(pane) {
             Some(connection) => connection.submit(request, |_| {}),
@@ -229,14 +233,14 @@ impl ServerLink {
         Ok(())
     }
 
-    /// Whether the server that this handle may ask is asked by plain clients now.
+    /// Returns whether plain clients query the server that this handle may use now.
     fn rests_here(&self) -> bool {
         let model = self.inner.lock();
         model.rest.active && model.is_of(self.only)
     }
 
-    /// Asks something that changes nothing; it is asked again when the connection is lost
-    /// meanwhile, but not when tmux does not answer.
+    /// Sends a query, which changes nothing; it is repeated if the connection is lost meanwhile,
+    /// but not if tmux does not reply.
     pub async fn read(&self, pane: Option<PaneId>, mut request: impl FnMut() -> Request) -> Result<Answer> {
         let mut tries = 0;
         loop {
@@ -257,14 +261,14 @@ impl ServerLink {
         }
     }
 
-    /// Asks something that changes the server, when tmux has read the changes before
-    /// it (`Inner::turns`). It is never asked twice: when the connection is lost meanwhile, it is not
-    /// known whether it was done.
+    /// Sends a change of the server, when tmux has read the changes before it (`Inner::turns`). It
+    /// is never sent twice: if the connection is lost meanwhile, its result is unknown.
     pub async fn write(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
         self.connected().await?;
         let _arrived = self.arrived().await;
         let turn = if self.changes_take_turns() { Some(self.turn(pane).await?) } else { None };
-        // A guest leaves with its session, and with the last use of it: what becomes of a change would not be known.
+        // A guest leaves with its session, and with the last use of it: the result of a change
+        // would be unknown.
         if self.rests_here() && pane.is_none_or(|pane| self.inner.lock().owner(pane).is_none()) {
             let unknown = |error: Error| {
                 if link::is_unanswered(&error) { unknown_outcome(Lost::Unanswered) } else { error }
@@ -280,12 +284,12 @@ impl ServerLink {
         receiver.await.unwrap_or(Err(Lost::Ended)).map_err(unknown_outcome)
     }
 
-    /// Makes something by a command that prints what it made in one line, which is the answer. No hook of
-    /// the user's holds it back, nor other requests (`maker`). `command` is given the
-    /// directory in which it is to begin where the user says none, as raw bytes. Takes a turn as
-    /// [`Self::write`] does.
+    /// Creates something by a command that prints what it created in one line, and returns that
+    /// line. No hook of the user's blocks it, nor other requests (`maker`). `command` gets the
+    /// directory in which it should begin if the user names none, as raw bytes. Takes a turn like
+    /// [`Self::write`].
     ///
-    /// `start`: how a server is started for it where none runs; `None`: it is not.
+    /// `start`: how a server is started for it if none runs; `None`: none is started.
     pub async fn make(
         &self,
         start: Option<StartServer>,
@@ -318,8 +322,9 @@ impl ServerLink {
         self.inner.make(&connection, command).await
     }
 
-    /// Waits for a client that is arriving on a server elsewhere, and holds others back: no relay is there, and a server
-    /// before 3.7 may die of what it has to tell a client that has half arrived (F36).
+    /// Waits for a client that is arriving on a server on another host, and blocks further
+    /// arrivals: no relay is on that host, and a server before 3.7 may crash when it notifies a
+    /// client that has half arrived (F36).
     async fn arrived(&self) -> Option<SemaphorePermit<'_>> {
         if self.inner.spec.is_local() {
             return None;
@@ -327,13 +332,13 @@ impl ServerLink {
         tokio::time::timeout(ANSWER_LIMIT, self.inner.arrivals.acquire()).await.ok()?.ok()
     }
 
-    /// Whether this server may die of changes that it reads together.
+    /// Returns whether changes that this server reads together may crash it.
     fn changes_take_turns(&self) -> bool {
         let model = self.inner.lock();
         model.identity.as_ref().is_none_or(|identity| identity.version.dies_of_changes_at_once())
     }
 
-    /// Awaits the turn to ask for a change, `ANSWER_LIMIT` at most; not with a server that is silent.
+    /// Awaits the turn for a change, `ANSWER_LIMIT` at most; fails at once with a silent server.
     async fn turn(&self, pane: Option<PaneId>) -> Result<OwnedSemaphorePermit> {
         let turns = self.inner.turns.clone();
         if let Ok(turn) = turns.clone().try_acquire_owned() {
@@ -342,7 +347,7 @@ impl ServerLink {
         if self.connection_of(pane).is_some_and(|connection| connection.is_silent()) {
             return Err(unknown_outcome(Lost::Unsent));
         }
-        // Nobody closes it.
+        // The semaphore is never closed.
         if let Ok(Ok(turn)) = tokio::time::timeout(ANSWER_LIMIT, turns.acquire_owned()).await {
             return Ok(turn);
         }
@@ -354,8 +359,8 @@ impl ServerLink {
         Err(Error::unavailable(why).with_details(serde_json::json!({ "sent": false })))
     }
 
-    /// Returns the model as of now, always read anew. When the connection is lost meanwhile it is
-    /// read again.
+    /// Returns the model as of now, always read for this call. If the connection is lost meanwhile
+    /// it is read again.
     pub async fn fresh(&self) -> Result<Arc<Topology>> {
         let mut tries = 1;
         loop {
@@ -396,13 +401,13 @@ impl ServerLink {
         !self.inner.spec.rests() || self.inner.lock().owner(pane).is_some()
     }
 
-    /// Whether a pane's output is followed. No use of it.
+    /// Returns whether a pane's output is followed, without counting as a use.
     pub fn is_following(&self, pane: PaneId) -> bool {
         !self.inner.spec.rests() || self.inner.lock().owner(pane).is_some()
     }
 
-    /// Ends the uses that are `keep` old, but for those of panes `in_use` still: their sessions are followed no longer.
-    /// Returns when the next one is due.
+    /// Ends the uses that are `keep` old, except those of panes still `in_use`: their sessions are
+    /// followed no longer. Returns when the next one is due.
     pub fn leave_unused(&self, keep: Duration, in_use: &dyn Fn(PaneId) -> bool) -> Option<Instant> {
         if !self.inner.spec.rests() {
             return None;
@@ -414,7 +419,8 @@ impl ServerLink {
         due
     }
 
-    /// Follows all panes of the server, those to come included, until the guard is dropped; then `ended` is called.
+    /// Follows all panes of the server, including panes to come, until the guard is dropped; then
+    /// `ended` is called.
     pub fn follow_all(&self, ended: impl FnOnce() + Send + Sync + 'static) -> FollowAll {
         self.inner.lock().rest.wants_all += 1;
         if self.inner.spec.rests() {
@@ -425,7 +431,7 @@ impl ServerLink {
 
     /// Waits until all panes that are listed are followed and seeded.
     pub async fn cover_all(&self) -> Result<()> {
-        // Those that are known are attached to with the same listing.
+        // Known panes are attached to with the same listing.
         for row in &self.topology().without_hubs().panes {
             self.inner.want(row.id);
         }
@@ -435,14 +441,14 @@ impl ServerLink {
             self.fresh().await?;
         }
         let covered = topology.panes.iter().map(|row| self.inner.cover(row.id));
-        // One that goes meanwhile is not waited for.
+        // A pane that goes meanwhile is not awaited.
         futures_util::future::join_all(covered).await;
         Ok(())
     }
 
     /// Starts another program in a pane, by `commands`, of which the first is a `respawn-pane`; the
     /// pane is paused meanwhile (F19, N12). `done` is called in the task that reads the pane's
-    /// connection, where the answer stands in the stream, with whether it was done.
+    /// connection, at the reply's place in the stream, with whether the respawn succeeded.
     pub async fn respawn(
         &self,
         pane: PaneId,
@@ -456,9 +462,9 @@ impl ServerLink {
         self.inner.respawn(self.only, pane, commands, true, done).await.map_err(|lost| lost.of_change("the respawn"))
     }
 
-    /// Puts a program in the place of a placeholder, by `commands`, one of which is a
-    /// `respawn-pane`. The pane is paused meanwhile as for [`Self::respawn`]: what is typed into a
-    /// placeholder is echoed, so it may have printed (N81).
+    /// Replaces a placeholder by a program, by `commands`, one of which is a `respawn-pane`. The
+    /// pane is paused meanwhile as for [`Self::respawn`]: text typed into a placeholder is echoed,
+    /// so it may have printed (N81).
     pub async fn begin(&self, pane: PaneId, commands: Vec<Command>) -> Result<std::result::Result<(), String>> {
         self.connected().await?;
         if self.connection_of(None).is_none() {
@@ -475,21 +481,21 @@ impl ServerLink {
         }
     }
 
-    /// Whether tmux has to be asked for what it alone knows of a pane before that is used. On other
-    /// systems, and on other machines, tmux pushes it all the time.
+    /// Returns whether tmux has to be queried for facts that it alone knows of a pane before they
+    /// are used. On other systems, and on other machines, tmux pushes them all the time.
     pub fn asks_for_values(&self) -> bool {
         self.inner.spec.reads() == Reads::TmuxAlone
     }
 
-    /// Asks tmux for what it alone knows of a pane, and has it pushed from now on. The observer is
-    /// given the answer; then `done` is called with whether there was one.
+    /// Queries tmux for facts that it alone knows of a pane, and has them pushed from now on. The
+    /// observer gets the reply; then `done` is called with whether one came.
     pub fn use_values(&self, pane: PaneId, done: impl FnOnce(bool) + Send + 'static) {
         let actions = self.inner.lock().use_values(pane, self.inner.spec.reads());
         self.inner.carry_out(actions);
         self.inner.ask_values(pane, done);
     }
 
-    /// Has tmux push it no longer.
+    /// Ends that push of a pane's facts.
     pub fn leave_values(&self, pane: PaneId) {
         let actions = self.inner.lock().leave_values(pane, self.inner.spec.reads());
         self.inner.carry_out(actions);
@@ -500,17 +506,17 @@ impl ServerLink {
         self.inner.lock().covering.values().filter_map(|covering| covering.session).collect()
     }
 
-    /// Returns how many control clients are attached.
+    /// Returns the number of attached control clients.
     pub fn clients(&self) -> u32 {
         self.inner.lock().covering.values().filter(|covering| covering.attached.is_some()).count() as u32
     }
 
-    /// Whether a hub carries the server's panes.
+    /// Returns whether a hub carries the server's panes.
     pub fn has_hub(&self) -> bool {
         self.inner.lock().covering.values().any(|covering| covering.hub.is_some())
     }
 
-    /// Returns the name of the way in which the server is followed, as the setting has it.
+    /// Returns the name of the server's coverage mode, as configured.
     pub fn coverage(&self) -> &'static str {
         match self.inner.spec.coverage {
             CoverageMode::Used if self.inner.spec.rests() => "used",
@@ -532,7 +538,7 @@ impl Drop for FollowAll {
             let mut model = self.inner.lock();
             model.rest.wants_all -= 1;
             if model.rest.wants_all == 0 && self.inner.spec.rests() {
-                // Each pane stays followed for as long as one that was used just now.
+                // Each pane stays followed like one that was used just now.
                 let listed: Vec<_> = model.topology.panes.iter().map(|row| row.id).collect();
                 for pane in listed {
                     model.want(pane);
@@ -545,8 +551,8 @@ impl Drop for FollowAll {
     }
 }
 
-/// A caller's order to start a server. Its drop withdraws the order, so that a caller that goes
-/// away leaves none behind.
+/// A caller's order to start a server. Its drop withdraws the order, so a caller that goes away
+/// leaves none behind.
 struct StartOrder<'a> {
     inner: &'a Inner,
     start: Arc<StartServer>,
@@ -566,8 +572,8 @@ pub(super) fn stopping() -> Error {
     Error::unavailable("muxtap is stopping")
 }
 
-/// Keeps the link for the life of the engine. A panic in what keeps it ends all clients, and it is
-/// begun anew.
+/// Keeps the link for the life of the engine. A panic in the task that keeps it ends all clients,
+/// and the link begins again.
 async fn keep_link(inner: Arc<Inner>) {
     let attempts = AtomicU64::new(0);
     while AssertUnwindSafe(supervise(inner.clone(), &attempts)).catch_unwind().await.is_err() {
@@ -583,7 +589,7 @@ async fn keep_link(inner: Arc<Inner>) {
     }
 }
 
-/// Resolves when a server's process has ended; never where this is not known.
+/// Resolves when a server's process has ended; never if the process is not known.
 async fn process_ended(pid: Option<u32>) {
     match pid.and_then(death::watch) {
         Some(ended) => ended.await,
@@ -625,8 +631,8 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                     pause = FIRST_PAUSE;
                     continue;
                 }
-                // Whatever ended it so soon may do so again; but for a server that has ended itself: the next one is
-                // another, and it may be asked at once.
+                // The cause of such a quick end may recur, except for a server that ended itself:
+                // the next one is a different server, and may be queried at once.
                 tokio::select! {
                     () = process_ended(Some(server).filter(|_| inner.spec.is_local())) => pause = FIRST_PAUSE,
                     () = tokio::time::sleep(jittered(pause)) => {
@@ -637,7 +643,7 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                 }
             }
             Err(no_link) => {
-                // Clients that did attach before the attempt failed would otherwise stay.
+                // Clients that attached before the attempt failed would otherwise stay.
                 inner.close_all().await;
                 let (error, absent, hubs) = match no_link {
                     NoLink::Absent(error) => (error, true, None),
@@ -646,7 +652,7 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                 };
                 let ended = followed.as_ref().is_some_and(|identity| {
                     if hubs.is_some() {
-                        // It goes on, but nothing that was followed is left.
+                        // The process runs on, but nothing that was followed is left.
                         true
                     } else if inner.spec.is_local() {
                         dead == Some(identity.pid) || !death::is_alive(identity.pid)
@@ -660,7 +666,7 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                 }
                 let retry = !absent && hubs.is_none() && (followed.is_some() || attempts > 1);
                 inner.set_link(LinkState::Down { error, ended, attempts });
-                // A server that does not answer any more may still be on its way out.
+                // A server that no longer replies may still be exiting.
                 let leaving =
                     followed.as_ref().filter(|_| absent && inner.spec.is_local()).map(|identity| identity.pid);
                 let mut watcher = match hubs {
@@ -695,7 +701,8 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
 }
 
 impl Model {
-    /// Returns whether the connections lead to the server process of this epoch. `None`: to any.
+    /// Returns whether the connections lead to the server process of this epoch. `None`: to any
+    /// process.
     pub(super) fn is_of(&self, only: Option<u64>) -> bool {
         only.is_none_or(|only| {
             (self.greeted || self.rest.active) && self.identity.as_ref().is_some_and(|known| known.epoch() == only)
@@ -704,8 +711,8 @@ impl Model {
 }
 
 impl Inner {
-    /// Detaches from a server in whose place another one answers. The socket's name means the other
-    /// one from now on, and nothing of the two is to be mixed.
+    /// Detaches from a server that another one has replaced on the socket. The socket's name means
+    /// the new one from now on, and the two must not be mixed.
     async fn leave(&self, server: u32, other: u32, attempts: u64) {
         tracing::warn!("{} is tmux server {other} now, not {server}", self.spec.socket.display());
         self.close_all().await;

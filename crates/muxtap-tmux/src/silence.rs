@@ -1,4 +1,4 @@
-//! Connections that do not answer: which callers get an error, and whether the client is replaced.
+//! Silent connections: which callers get an error, and whether the client is replaced.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -13,17 +13,17 @@ use super::{
     link::{FIRST_PAUSE, LONGEST_PAUSE},
 };
 
-/// Time that a silent connection has to speak after its server answered another client.
+/// Time that a silent connection has to send something after its server replied to another client.
 const JUDGED_AFTER: Duration = Duration::from_millis(500);
 
 impl Inner {
-    /// Answers the callers of a connection that became silent, with an error.
+    /// Ends the requests of callers on a connection that became silent with an error.
     pub(super) fn fell_silent(self: &Arc<Self>, connection: u64) {
         {
             let mut model = self.lock();
             if model.refresh.by.as_ref().is_some_and(|by| by.id() == connection) {
-                // Callers that wait for the model are answered; it is read all the same when the
-                // server goes on.
+                // Callers that wait for the model get an error; it is read all the same when the
+                // server continues.
                 model.refresh.now.clear();
                 model.refresh.next.clear();
             }
@@ -34,9 +34,9 @@ impl Inner {
         self.judge();
     }
 
-    /// Finds out what a silent connection means. A server that answers a client of its own is
-    /// there, so the connection is dead and given up. One that does not is stopped or busy: the
-    /// connection stays, and goes on when the server does.
+    /// Determines the meaning of a silent connection. If the server replies to a client of its own,
+    /// it is alive, so the connection is dead and given up. If not, the server is stopped or busy:
+    /// the connection stays, and continues when the server does.
     async fn judge_silence(self: Arc<Self>) {
         let silent = || {
             let model = self.lock();
@@ -47,9 +47,9 @@ impl Inner {
         while !silent().is_empty() {
             let answers = self.spec.call_within(SILENCE_LIMIT, &["list-sessions", "-F", ""]).await.is_ok();
             if answers {
-                // What the server had to say on the connection was said before, but may not have
-                // been read yet, or not be counted yet: a connection counts as silent until the
-                // next tick that finds something read.
+                // The server's output on the connection was sent before, but may not have been read
+                // or counted yet: a connection counts as silent until the next tick that finds
+                // something read.
                 let before: Vec<_> = silent().into_iter().map(|connection| (connection.reads(), connection)).collect();
                 tokio::time::sleep(JUDGED_AFTER).await;
                 for (reads, connection) in before {
@@ -76,7 +76,7 @@ impl Inner {
         }
     }
 
-    /// Begins to find out what the silence of a connection means, unless that is under way.
+    /// Starts to determine the meaning of a connection's silence, unless that is in progress.
     fn judge(self: &Arc<Self>) {
         if self.judging.swap(true, Ordering::Relaxed) {
             return;

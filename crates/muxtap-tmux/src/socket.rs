@@ -3,21 +3,21 @@
 //! A Unix socket is found by the inode of its file. An `O_PATH` descriptor keeps the inode when the
 //! file is removed, and `/proc/PID/fd/N` still leads to the server then (N54). It never leads to
 //! another server that was started under the same name. So while a server is followed its clients
-//! are started with that path: two servers are never taken for one.
+//! are started with that path: two servers are never mixed up.
 
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The socket's file of the server that is followed; clones are the same.
+/// The socket's file of the followed server; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct SocketFile(Arc<Mutex<Option<HeldFile>>>);
 
-/// The server behind the socket's name, compared with the one that is followed.
+/// The server behind the socket's name, compared with the followed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketState {
-    /// The server that is followed; or that cannot be known.
+    /// The followed server, or an unknown one.
     Same,
     /// The file is gone.
     Missing,
@@ -30,7 +30,7 @@ pub enum SocketState {
 #[derive(Debug)]
 struct HeldFile {
     server: u32,
-    /// Leads to the server for as long as this lives.
+    /// Leads to the server while this value lives.
     #[cfg(target_os = "linux")]
     descriptor: Descriptor,
 }
@@ -46,7 +46,7 @@ pub struct SocketPath {
 }
 
 impl From<&Path> for SocketPath {
-    /// Returns the path itself, whatever it leads to.
+    /// Wraps a path, whatever it leads to.
     fn from(path: &Path) -> Self {
         Self { path: path.to_owned(), _kept: None }
     }
@@ -59,14 +59,14 @@ impl AsRef<Path> for SocketPath {
 }
 
 impl SocketFile {
-    /// Returns the path on which clients reach the server: one that leads there for certain, or
-    /// else `name`.
+    /// Returns the path on which clients reach the server: one that certainly leads to it, or else
+    /// `name`.
     pub fn path(&self, name: &Path) -> SocketPath {
         self.with(|held| held.as_ref().map(HeldFile::path)).unwrap_or_else(|| name.into())
     }
 
-    /// Holds on to the file `name`, if `server` listens there. A file of that server that is held
-    /// already stays otherwise.
+    /// Keeps the file `name` open, if `server` listens on it. Otherwise an already held file of
+    /// that server stays.
     pub fn hold(&self, name: &Path, server: u32) {
         if self.with(|held| held.as_ref().is_some_and(|held| held.server == server && held.is(name))) {
             return;
@@ -79,7 +79,7 @@ impl SocketFile {
         });
     }
 
-    /// Lets go of what no longer leads to a server, or is not what `name` leads to any more.
+    /// Releases a file that no longer leads to a server, or that `name` no longer leads to.
     pub fn review(&self, name: &Path) {
         let Some(server) = self.with(|held| held.as_ref().map(|held| held.server)) else { return };
         match self.check(name) {
@@ -93,18 +93,18 @@ impl SocketFile {
         }
     }
 
-    /// Returns whether `name` is the file that is held; where none is, whether there is one.
+    /// Returns whether `name` is the file that is held; if none is held, whether `name` exists.
     pub fn is_named(&self, name: &Path) -> bool {
         self.with(|held| held.as_ref().map_or_else(|| name.exists(), |held| held.is(name)))
     }
 
-    /// Lets go of the file.
+    /// Releases the file.
     pub fn release(&self) {
         self.with(Option::take);
     }
 
-    /// Returns which server `name` leads to now. A new file of the server that is followed is held
-    /// on to from then on: the old one leads nowhere any more.
+    /// Returns which server `name` leads to now. A new file of the followed server is held from
+    /// then on: the old one leads nowhere any more.
     pub fn check(&self, name: &Path) -> SocketState {
         let held = self.with(|held| held.as_ref().map(|held| (held.server, held.is(name))));
         let Some((server, false)) = held else { return SocketState::Same };
@@ -116,7 +116,7 @@ impl SocketFile {
             }
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => SocketState::Missing,
             Err(rustix::io::Errno::CONNREFUSED) => SocketState::NotListening,
-            // A server that is stopped may not take a connection for a look.
+            // A stopped server may not accept a connection for a check.
             Ok(_) | Err(_) => SocketState::Same,
         }
     }
@@ -132,11 +132,11 @@ impl HeldFile {
         use rustix::fs::{Mode, OFlags};
         let descriptor = rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let held = Self { server, descriptor: Arc::new(descriptor) };
-        // By that path: where /proc cannot be used the name has to serve.
+        // By that path: if /proc cannot be used the name has to serve.
         (listener(held.path().as_ref()) == Ok(Some(server))).then_some(held)
     }
 
-    /// Whether `name` leads to this very file.
+    /// Returns whether `name` leads to this very file.
     fn is(&self, name: &Path) -> bool {
         use std::os::unix::fs::MetadataExt as _;
         let named = std::fs::metadata(name).map(|found| (found.dev(), found.ino()));
@@ -176,31 +176,31 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Whether it is this process's user.
+    /// Returns whether it is this process's user.
     pub fn is_ours(self) -> bool {
         self.uid == rustix::process::geteuid().as_raw()
     }
 }
 
-/// Returns the process that listens on a socket; `None` where there is none or the system does not
-/// say.
+/// Returns the process that listens on a socket; `None` if no process does or the system does not
+/// report it.
 pub fn server_of(path: &Path) -> Option<Listener> {
     connect(path).ok().and_then(|socket| credentials(&socket))
 }
 
-/// Whether a process listens on a socket, also one that is stopped or that lets nobody in.
+/// Returns whether a process listens on a socket, even if it is stopped or admits no user.
 pub fn listens(path: &Path) -> bool {
     use rustix::io::Errno;
     !matches!(listener(path), Err(Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED))
 }
 
-/// Returns the user whose process listens on a socket; `None` where the system does not say. No byte
-/// is sent. Error: why nothing listens there, or why this process may not ask.
+/// Returns the user whose process listens on a socket; `None` if the system does not report it. No
+/// byte is sent. Error: why no process listens, or why this process may not connect.
 pub fn owner_of(path: &Path) -> rustix::io::Result<Option<u32>> {
     Ok(credentials(&connect(path)?).map(|listener| listener.uid))
 }
 
-/// Returns the id of the process that listens on a socket; `None` where the system does not say.
+/// Returns the id of the process that listens on a socket; `None` if the system does not report it.
 fn listener(path: &Path) -> rustix::io::Result<Option<u32>> {
     Ok(credentials(&connect(path)?).map(|listener| listener.pid))
 }
@@ -252,7 +252,7 @@ mod tests {
         file.review(&name);
         assert_eq!(listener(file.path(&name).as_ref()), Ok(Some(own)), "it is reached without its file");
 
-        // A file on which no process listens is no other server.
+        // A file on which no process listens is not another server.
         drop(UnixListener::bind(&name).unwrap());
         assert_eq!(file.check(&name), SocketState::NotListening);
         file.review(&name);
@@ -266,7 +266,7 @@ mod tests {
         drop(other);
     }
 
-    /// As tmux makes its socket anew for SIGUSR1.
+    /// tmux creates its socket again in this way for SIGUSR1.
     #[test]
     fn a_new_file_of_the_same_server_is_held_as_soon_as_it_is_seen() {
         let dir = tempfile::tempdir().unwrap();

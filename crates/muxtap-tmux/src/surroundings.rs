@@ -1,8 +1,8 @@
 //! The environment in which muxtap runs tmux.
 //!
 //! A client sends its whole environment to its server, and a server that is started keeps it for
-//! every pane. What muxtap was started with (keys of services, tokens) is neither's business, so
-//! tmux gets what it needs and nothing else.
+//! every pane. Neither needs muxtap's own environment (keys of services, tokens), so tmux gets only
+//! the variables that it needs.
 
 use std::ffi::{OsStr, OsString};
 
@@ -58,12 +58,12 @@ impl Default for Updated {
 }
 
 impl Updated {
-    /// Reads what `show-options -gv update-environment` prints: a pattern a line.
+    /// Reads the output of `show-options -gv update-environment`: one pattern per line.
     pub fn read(printed: &str) -> Self {
         Self(printed.lines().map(Glob::new).collect())
     }
 
-    /// Returns whether it names this variable.
+    /// Returns whether a pattern matches this variable.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|pattern| pattern.matches(name))
     }
@@ -74,13 +74,13 @@ pub(super) fn is_needed(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| NEEDED.contains(&name) || name.starts_with("LC_"))
 }
 
-/// Gives a command of tmux the variables of this process that tmux needs, and no others.
+/// Gives a command of tmux only those variables of this process that tmux needs.
 pub(super) fn clean(command: &mut Command) {
     set(command, std::env::vars_os().filter(|(name, _)| is_needed(name)));
 }
 
-/// Gives a command of tmux these variables and no others. `TMUX` and `TMUX_PANE` are left out: by
-/// them tmux would take its caller for a program in one of its panes.
+/// Gives a command of tmux only these variables. `TMUX` and `TMUX_PANE` are left out: they would
+/// make tmux take its caller for a program in one of its panes.
 pub(super) fn set(command: &mut Command, variables: impl IntoIterator<Item = (OsString, OsString)>) {
     let is_passed = |(name, _): &(OsString, OsString)| name != "TMUX" && name != "TMUX_PANE";
     command.env_clear().envs(variables.into_iter().filter(is_passed));

@@ -8,8 +8,8 @@ use super::probe::Proc;
 #[cfg(target_os = "linux")]
 impl Proc {
     /// Returns the command lines of the processes whose controlling terminal is one of `ttys`
-    /// (paths as `/dev/pts/3`), by terminal. Arguments are joined by single spaces, as `ps` shows
-    /// them.
+    /// (paths such as `/dev/pts/3`), by terminal. Arguments are joined by single spaces, as in
+    /// `ps`.
     pub fn on_terminals(&self, ttys: &BTreeSet<String>) -> HashMap<String, Vec<String>> {
         use std::os::unix::fs::MetadataExt as _;
         let devices: HashMap<u64, &String> = ttys
@@ -26,7 +26,7 @@ impl Proc {
             if !is_process {
                 continue;
             }
-            // One that ended meanwhile is on no terminal.
+            // A process that ended meanwhile is on no terminal.
             let Ok(stat) = std::fs::read(process.path().join("stat")) else { continue };
             let Some(tty) = terminal_in(&stat).and_then(|device| devices.get(&device)) else { continue };
             let Ok(line) = std::fs::read(process.path().join("cmdline")) else { continue };
@@ -46,11 +46,11 @@ fn kernel_device(major: u32, minor: u32) -> u64 {
     u64::from((minor & 0xff) | (major << 8) | ((minor & !0xff) << 12))
 }
 
-/// Returns `tty_nr` in `/proc/PID/stat` (proc(5)); `None` where there is no terminal.
+/// Returns `tty_nr` in `/proc/PID/stat` (proc(5)); `None` if the process has no terminal.
 #[cfg(target_os = "linux")]
 fn terminal_in(stat: &[u8]) -> Option<u64> {
     let stat = String::from_utf8_lossy(stat);
-    // The command's name stands in parentheses and may hold anything. After it: state, ppid, pgrp,
+    // The command's name is in parentheses and may contain anything. After it: state, ppid, pgrp,
     // session, tty_nr.
     let (_, numbers) = stat.rsplit_once(')')?;
     let device: i32 = numbers.split_whitespace().nth(4)?.parse().ok()?;
@@ -59,7 +59,7 @@ fn terminal_in(stat: &[u8]) -> Option<u64> {
 
 #[cfg(not(target_os = "linux"))]
 impl Proc {
-    /// Returns the same from `ps`, which every other system has.
+    /// Returns the same by `ps`, which every other system has.
     pub fn on_terminals(&self, ttys: &BTreeSet<String>) -> HashMap<String, Vec<String>> {
         let listed = std::process::Command::new("ps").args(["-axww", "-o", "tty=,command="]).output();
         listed.map(|listed| in_listing(&String::from_utf8_lossy(&listed.stdout), ttys)).unwrap_or_default()

@@ -15,8 +15,8 @@ use muxtap_core::protocol::{
 
 /// The session option that marks a hub, of any muxtap.
 pub const HUB_MARK: &str = "@muxtap-hub";
-/// The prefix of a hub's name. The name is there from the first moment, the mark a moment later:
-/// other muxtaps must not take it for a user's.
+/// The prefix of a hub's name. The name exists from the first moment, the mark a moment later:
+/// other muxtaps must not take the hub for a user's session.
 pub const HUB_NAME: &str = "_muxtap-";
 
 /// A session.
@@ -26,13 +26,13 @@ pub struct SessionRow {
     pub id: SessionId,
     /// Its name.
     pub name: String,
-    /// Seconds since 1970.
+    /// Its creation time, in seconds since 1970.
     pub created: u64,
-    /// Seconds since 1970.
+    /// The time of its last activity, in seconds since 1970.
     pub activity: u64,
-    /// Clients attached to it, ours included.
+    /// The number of clients attached to it, including muxtap's.
     pub attached: u32,
-    /// Their names.
+    /// The clients' names.
     pub clients: Vec<String>,
     /// Whether it ends with its last client (`destroy-unattached`).
     pub transient: bool,
@@ -91,9 +91,9 @@ pub struct PaneRow {
 /// Everything that a server holds, in tmux's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// Sessions, hubs included.
+    /// Sessions, including hubs.
     pub sessions: Vec<SessionRow>,
-    /// Windows; one that several sessions link stands once for each.
+    /// Windows; a window that several sessions link has a row for each.
     pub windows: Vec<WindowRow>,
     /// Panes, each once.
     pub panes: Vec<PaneRow>,
@@ -101,7 +101,7 @@ pub struct Topology {
     pub exits_unattached: bool,
 }
 
-/// The formats that are asked for, in the order [`Topology::parse`] reads them.
+/// The formats that are requested, in the order in which [`Topology::parse`] reads them.
 const FIELDS: [&str; 29] = [
     "session_id",
     "session_name",
@@ -134,9 +134,9 @@ const FIELDS: [&str; 29] = [
     "pid",
 ];
 
-/// Returns a question for the whole model and the separator its answer is split by: nothing that a
-/// program can print into a title or a path can contain it, since it is made anew each time (F13,
-/// F16, F26).
+/// Returns a query for the whole model and the separator of its reply: nothing that a program can
+/// print into a title or a path can contain it, since it is generated anew each time (F13, F16,
+/// F26).
 pub fn question() -> (Command, String) {
     let separator = nonce::hex64();
     let mut format = String::new();
@@ -150,8 +150,8 @@ pub fn question() -> (Command, String) {
 }
 
 impl Topology {
-    /// Returns a number that is another one when anything that listings show has changed. When a
-    /// session was last active is left out: it changes with every key.
+    /// Returns a number that changes when anything that listings show has changed. The time of a
+    /// session's last activity is left out: it changes with every key.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for row in &self.sessions {
@@ -169,7 +169,7 @@ impl Topology {
         hasher.finish()
     }
 
-    /// Reads the answer to `question`. Rows that do not parse are left out.
+    /// Reads the reply to `question`. Rows that do not parse are skipped.
     pub fn parse(body: &[u8], separator: &str, octal_encoded: bool) -> Self {
         let mut topology = Self::default();
         let mut seen_windows = HashSet::new();
@@ -258,7 +258,8 @@ impl Topology {
                     pid: number(pid),
                     tty: text(tty),
                     size: Size { width: number(width), height: number(height) },
-                    // A pane that was made without a process has none that could have ended (N100).
+                    // A pane that was created without a process has none that could have ended
+                    // (N100).
                     dead: *dead == b"1" && *pid != b"0",
                     exit_status: std::str::from_utf8(dead_status).ok().and_then(|status| status.parse().ok()),
                     title: text(title),
@@ -280,7 +281,7 @@ impl Topology {
         self.panes.iter().find(|row| row.id == id)
     }
 
-    /// Returns which sessions link each window, hubs included.
+    /// Returns the sessions that link each window, including hubs.
     pub fn links(&self) -> HashMap<WindowId, Vec<SessionId>> {
         let mut links: HashMap<WindowId, Vec<SessionId>> = HashMap::new();
         for window in &self.windows {
@@ -294,8 +295,8 @@ impl Topology {
         self.sessions.iter().filter(|session| session.hub).map(|session| session.id).collect()
     }
 
-    /// Returns the topology without hubs and what only hubs hold: what a user of the server would
-    /// call its content.
+    /// Returns the topology without hubs and what only hubs hold: the server's content as its user
+    /// sees it.
     pub fn without_hubs(&self) -> Self {
         let hubs = self.hubs();
         let windows: Vec<_> = self.windows.iter().filter(|row| !hubs.contains(&row.session)).cloned().collect();
@@ -309,12 +310,12 @@ impl Topology {
     }
 }
 
-/// Whether an option that a format printed is on, or has a value that is not `off`.
+/// Returns whether an option that a format printed is on, or has a value other than `off`.
 fn is_on(value: &[u8]) -> bool {
     !matches!(value, b"" | b"0" | b"off")
 }
 
-/// Returns the pieces between separators; what follows the last one (a line end) is dropped.
+/// Returns the pieces between separators; the rest after the last one (a line end) is dropped.
 fn split<'a>(body: &'a [u8], separator: &[u8]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     let mut from = 0;
@@ -382,7 +383,7 @@ mod tests {
         ]
     }
 
-    /// C7.
+    /// C7: each query has a new separator.
     #[test]
     fn a_line_end_in_a_path_does_not_split_its_row() {
         let body = row("|SEP|", &values("$0", "", "@1", "%2", "/tmp/a\n$9|@9"));
@@ -400,7 +401,7 @@ mod tests {
         assert_eq!(topology.links()[&WindowId(1)], [SessionId(0), SessionId(1)]);
     }
 
-    /// C5.
+    /// C5: no response contains hubs.
     #[test]
     fn hubs_and_what_only_they_hold_are_left_out() {
         let body = row("|", &values("$0", "me", "@0", "%0", "/"))

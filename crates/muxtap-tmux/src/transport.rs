@@ -1,4 +1,4 @@
-//! The way to a tmux server elsewhere: a command in front of tmux, such as `ssh HOST` or
+//! The way to a tmux server on another host: a command in front of tmux, such as `ssh HOST` or
 //! `docker exec -i NAME`.
 
 use std::{
@@ -14,69 +14,71 @@ use tokio::process::Command;
 
 use super::orphans::ClientName;
 
-/// Runs a control client (`"$@"`) behind ssh, and kills it a second after ssh's end of its standard input is closed if it
-/// has not left by then. A server that was writing to it when the link was cut would keep it for ever, and would not end
-/// itself (N94); with its process it goes. No process of a cut ssh session is killed by sshd.
+/// Runs a control client (`"$@"`) behind ssh, and kills it a second after ssh's end of its standard
+/// input is closed if it has not left by then. A server that was writing to it when the link was
+/// cut would keep it forever, and would not end itself (N94); with its process it goes. sshd kills
+/// no process of a cut ssh session.
 ///
-/// `cat` passes on what ssh brings and so notices its end; nothing else may read there. A watcher reads what happens: `k`
-/// and `t` name the processes of `cat` and of tmux, `c` and `e` say that they have ended. Output does not pass through.
+/// `cat` passes on ssh's input and so notices its end; no other process may read that input. A
+/// watcher reads events: `k` and `t` name the processes of `cat` and of tmux, `c` and `e` report
+/// that they have ended. Output does not pass through.
 const KEEPER: &str = "exec 4<&0 7>&1; { { exec 7>&-; cat <&4 & echo k $! >&6; wait; echo c >&6; } 2>/dev/null | \
                       { exec 3<&0 4<&- </dev/null; \"$@\" <&3 3<&- 6>&- >&7 7>&- & echo t $! >&6; exec 3<&- 7>&-; wait; \
                       echo e >&6; }; } 6>&1 >&7 | { exec 4<&- 7>&-; while read w p; do case $w in k) k=$p;; t) t=$p;; \
                       c) c=1;; e) e=1;; esac; if [ \"$c\" ] && [ \"$t\" ] && [ -z \"$g\" ]; then { sleep 1; kill -9 $t; } \
                       >/dev/null & g=$!; fi; if [ \"$e\" ] && [ \"$k\" ]; then kill $k $g; exit; fi; done; } 2>/dev/null";
 
-/// How long a server elsewhere may take to answer a first question: a connection is made for it.
+/// Time that a server on another host has to reply to a first query: a connection is made for it.
 pub const FIRST_ANSWER_LIMIT: Duration = Duration::from_secs(20);
-/// Programs that give one text to a shell on the other side, as ssh does.
+/// Programs that pass one text to a shell on the other side, as ssh does.
 const BY_SHELL: [&str; 2] = ["ssh", "autossh"];
 /// Programs that run a command in a container.
 const RUNTIMES: [&str; 4] = ["docker", "podman", "nerdctl", "kubectl"];
-/// The beginning of the line that `muxtap stdio` prints when it is connected; the daemon's version follows.
+/// The beginning of the line that `muxtap stdio` prints when it is connected; the daemon's version
+/// follows.
 pub const PEER_GREETING: &str = "muxtap-peer 1 ";
-/// The line that says that there is no muxtap.
+/// The line that reports that the host has no muxtap.
 pub const NO_PEER: &str = "muxtap-peer none";
 const HAS_MUXTAP: &str = "command -v muxtap >/dev/null 2>&1";
-/// Options for ssh where the prefix does not give them: it never asks a person, and it notices a
-/// link that is dead.
+/// Options for ssh unless the prefix has them: it never prompts, and it notices a dead link.
 const SSH_OPTIONS: [(&str, &str); 4] =
     [("BatchMode", "yes"), ("ConnectTimeout", "10"), ("ServerAliveInterval", "15"), ("ServerAliveCountMax", "3")];
 
-/// The way to the tmux servers of one host: a name, and a command that runs programs there.
+/// The way to the tmux servers of one host: a name, and a command that runs programs on it.
 #[derive(Debug)]
 pub struct Transport {
     name: String,
     words: Vec<String>,
     /// Whether a shell on the other side reads the command.
     by_shell: bool,
-    /// The tmux program over there.
+    /// The tmux program on the host.
     tmux: PathBuf,
-    /// The path at which a login shell over there found tmux.
+    /// The path at which a login shell on the host found tmux.
     found: Mutex<Option<PathBuf>>,
-    /// Whether muxtap over there is used.
+    /// Whether the host's muxtap is used.
     peer: PeerChoice,
-    /// The socket of an ssh that is connected, by which others share its connection.
+    /// The socket of a connected ssh, through which others share its connection.
     shared: Mutex<Option<PathBuf>>,
 }
 
-/// Whether the muxtap of another host answers for the tmux servers there.
+/// Whether the muxtap of another host serves the requests for its tmux servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PeerChoice {
-    /// Where it is found on the `PATH` of a command, or of a login shell.
+    /// If it is found on the `PATH` of a command, or of a login shell.
     #[default]
     Found,
     /// This program.
     Program(String),
-    /// Never: tmux is spoken to from here.
+    /// Never: this muxtap runs tmux on the host itself.
     Never,
 }
 
 impl Transport {
-    /// Creates the way to the host that is called `name`, by a command such as `["ssh", "box"]`. `tmux`: the program
-    /// over there.
+    /// Creates the way to the host called `name`, by a command such as `["ssh", "box"]`. `tmux`:
+    /// the program on the host.
     ///
-    /// Error: `INVALID_ARGUMENT` for a name that no target could hold, for no words, and for a container's command
-    /// that would leave its stdin closed.
+    /// Error: `INVALID_ARGUMENT` for a name that no target could contain, for an empty command, and
+    /// for a container's command that would leave its stdin closed.
     pub fn new(name: &str, words: Vec<String>, tmux: impl Into<PathBuf>) -> Result<Self> {
         check_name(name)?;
         let program = words.first().filter(|program| !program.is_empty());
@@ -110,7 +112,7 @@ impl Transport {
         })
     }
 
-    /// Whether programs are run in this container, by a container runtime.
+    /// Returns whether programs are run in this container, by a container runtime.
     pub fn is_container(&self, container: &str) -> bool {
         let runtime = self.words.iter().position(|word| RUNTIMES.contains(&program_name(word)));
         let (program, line) = match runtime.and_then(|at| self.words.get(at..)?.split_first()) {
@@ -124,17 +126,17 @@ impl Transport {
             || program == "kubectl" && words.any(|word| word == container)
     }
 
-    /// Uses the muxtap over there or not.
+    /// Sets whether the host's muxtap is used.
     pub fn with_peer(self, peer: PeerChoice) -> Self {
         Self { peer, ..self }
     }
 
-    /// Creates a way by a command in one text, split as a shell splits words.
+    /// Creates a transport from a command in one text, split as a shell splits words.
     pub fn parse(name: &str, prefix: &str, tmux: impl Into<PathBuf>) -> Result<Self> {
         Self::new(name, split(prefix)?, tmux)
     }
 
-    /// Splits `NAME=COMMAND`, where a name stands before the command.
+    /// Splits `NAME=COMMAND`; the name may be missing.
     pub fn split_name(text: &str) -> (Option<&str>, &str) {
         match text.split_once('=') {
             Some((name, command)) if check_name(name).is_ok() => (Some(name), command),
@@ -142,7 +144,8 @@ impl Transport {
         }
     }
 
-    /// Returns the name for a command that is given without one: its last word, as far as it is one.
+    /// Returns the name for a command that is given without one: the valid characters of its last
+    /// word that is not an option, without a user.
     pub fn name_of(prefix: &str) -> Result<String> {
         let words = split(prefix)?;
         let last = words.iter().rev().find(|word| !word.starts_with('-'));
@@ -161,28 +164,29 @@ impl Transport {
         &self.name
     }
 
-    /// Returns the command, as it is shown.
+    /// Returns the command as text, for display.
     pub fn prefix(&self) -> String {
         self.words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
     }
 
-    /// Whether `other`, which is asked for later, leads to the same place by the same command.
+    /// Returns whether `other`, which is requested later, leads to the same place by the same
+    /// command.
     pub fn is_same(&self, other: &Self) -> bool {
         let peer = self.peer == other.peer || other.peer == PeerChoice::Found;
         self.words == other.words && self.tmux == other.tmux && peer
     }
 
-    /// Returns whether the muxtap over there is to be used.
+    /// Returns whether the host's muxtap should be used.
     pub fn peer_choice(&self) -> &PeerChoice {
         &self.peer
     }
 
-    /// Returns the command that connects to the daemon of the muxtap over there. It says on a line of its own, behind
-    /// whatever a profile prints, that it is connected ([`PEER_GREETING`]) or that there is none ([`NO_PEER`]). `None`:
-    /// it is not to be used.
+    /// Returns the command that connects to the daemon of the host's muxtap. It reports on a line
+    /// of its own, after all that a profile prints, that it is connected ([`PEER_GREETING`]) or
+    /// that the host has no muxtap ([`NO_PEER`]). `None`: the host's muxtap should not be used.
     ///
-    /// `control`: where it is ssh, the socket by which others are to share its connection. Then it stays, also where
-    /// there is no muxtap, until its stdin is closed.
+    /// `control`: the socket through which others should share the connection, if the command is
+    /// ssh. Then the command stays until its stdin is closed, even if the host has no muxtap.
     pub fn peer(&self, control: Option<&Path>) -> Option<Command> {
         let stay = if control.is_some() { "; exec cat >/dev/null" } else { "" };
         let script = match &self.peer {
@@ -197,8 +201,8 @@ impl Transport {
         Some(self.command_sharing(["sh", "-c", &script].map(OsString::from), control))
     }
 
-    /// Returns the command that prints the configuration of ssh for this host. `None`: the way is not by ssh itself, so
-    /// its connection cannot be shared.
+    /// Returns the command that prints the configuration of ssh for this host; `None` if the
+    /// transport is not ssh itself, so its connection cannot be shared.
     pub fn ssh_configuration(&self) -> Option<Command> {
         let (ssh, rest) = self.words.split_first().filter(|(first, _)| program_name(first) == "ssh")?;
         let mut command = Command::new(ssh);
@@ -206,37 +210,39 @@ impl Transport {
         Some(command)
     }
 
-    /// Has all further commands share the connection behind this socket; `None`: none any more.
+    /// Makes all further commands share the connection behind this socket; `None`: no connection
+    /// any more.
     pub fn share(&self, control: Option<PathBuf>) {
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = control;
     }
 
-    /// Returns the command that runs tmux over there.
+    /// Returns the command that runs tmux on the host.
     pub(super) fn tmux(&self, args: impl IntoIterator<Item = OsString>) -> Command {
         let tmux = self.found().unwrap_or_else(|| self.tmux.clone());
         self.command(std::iter::once(tmux.into_os_string()).chain(args))
     }
 
-    /// Returns the command of a control client over there, which says that it is called `name`.
+    /// Returns the command of a control client on the host, which identifies itself as `name`.
     pub(super) fn client(&self, name: Option<&ClientName>, args: impl IntoIterator<Item = OsString>) -> Command {
         let tmux = self.found().unwrap_or_else(|| self.tmux.clone());
         let term = name.into_iter().flat_map(|name| ["env".into(), format!("TERM={}", name.term()).into()]);
         let args: Vec<_> = args.into_iter().collect();
-        // One that asks a question ends by itself, and its status counts.
+        // A command that only sends a query ends by itself, and its status counts.
         let is_kept = self.by_shell && args.iter().any(|word| word == "-C");
         let keeper = ["sh", "-c", KEEPER, "muxtap-client"].into_iter().filter(|_| is_kept).map(OsString::from);
         self.command(keeper.chain(term).chain([tmux.into_os_string()]).chain(args))
     }
 
-    /// Returns the command that runs a program over there.
+    /// Returns the command that runs a program on the host.
     pub(super) fn command(&self, line: impl IntoIterator<Item = OsString>) -> Command {
         let line: Vec<_> = line.into_iter().collect();
-        // Control clients have connections of their own: several that are lost at once can end a server (N26).
+        // Control clients have connections of their own: several that are lost at once can crash a
+        // server (N26).
         let stays = line.iter().any(|word| word == "-C");
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| !stays);
-        // ssh passes what it has to whoever listens there.
+        // ssh passes its data to any process that listens on the socket.
         let shared = shared.filter(|socket| muxtap_base::files::is_own(socket));
-        // Where it is refused, as the eleventh at once is, ssh connects by itself.
+        // If ssh is refused, such as the eleventh at once, it connects by itself.
         self.command_sharing(line, shared.as_deref().map(|socket| (socket, "no")))
     }
 
@@ -246,7 +252,7 @@ impl Transport {
         let mut command = Command::new(first);
         if self.by_shell {
             let is_given = |option: &str| rest.iter().any(|word| word.contains(option));
-            // Options of ssh stand right behind it.
+            // Options of ssh come right behind it.
             let ssh = rest.iter().rposition(|word| BY_SHELL.contains(&program_name(word)));
             let (before, behind) = rest.split_at_checked(ssh.map_or(0, |at| at + 1)).unwrap_or((&[], rest));
             command.args(before);
@@ -276,7 +282,7 @@ impl Transport {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Keeps the path that a login shell over there printed. Returns whether there is a new one.
+    /// Keeps the path that a login shell on the host printed. Returns whether it is new.
     pub(super) fn learn(&self, printed: &[u8]) -> bool {
         let text = String::from_utf8_lossy(printed);
         // A profile may print before it.
@@ -287,14 +293,14 @@ impl Transport {
         is_new
     }
 
-    /// Returns the command by which a login shell over there says where tmux is: the `PATH` of a command that ssh or
-    /// a container runs lacks what a user's profile adds.
+    /// Returns the command by which a login shell on the host prints tmux's path: the `PATH` of a
+    /// command that ssh or a container runs lacks what a user's profile adds.
     pub(super) fn search(&self) -> Command {
         let tmux = shell_word(&self.tmux.to_string_lossy());
         self.command(["sh", "-lc", &format!("command -v {tmux}")].map(OsString::from))
     }
 
-    /// Returns why a command failed, by what was said on stderr; `None` where that is tmux's own.
+    /// Returns why a command failed, from its stderr; `None` if the text is tmux's own.
     pub fn reason(&self, said: &str) -> Option<Unreachable> {
         reason(said, self.words.iter().any(|word| RUNTIMES.contains(&program_name(word))))
     }
@@ -346,17 +352,18 @@ impl Transport {
     }
 }
 
-/// Returns why a command on another host failed, by what was said on stderr; `None` where that is tmux's own.
+/// Returns why a command on another host failed, from its stderr; `None` if the text is tmux's own.
 fn reason(said: &str, by_runtime: bool) -> Option<Unreachable> {
     let any = |signs: &[&str]| signs.iter().any(|sign| said.contains(sign));
-    // The words of a container runtime are plain English, which a profile over ssh may print as well.
+    // The messages of a container runtime are plain English, which a profile over ssh may print as
+    // well.
     let runtime = |signs: &[&str]| by_runtime && any(signs);
-    // As `sudo` and `env` say it of the program behind them.
+    // The form in which `sudo` and `env` report a missing program.
     let is_missing = |name: &&str| {
         let words = [": command not found", "': No such file or directory", "\u{2019}: No such file or directory"];
         words.iter().any(|words| said.contains(&format!("{name}{words}")))
     };
-    // The first that fits: a dead link is told by what ssh says last.
+    // The first match wins: ssh's last message identifies a dead link.
     Some(if any(&["Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED"]) {
         Unreachable::HostKey
     } else if any(&["Permission denied (", "Too many authentication failures", "password:"]) {
@@ -415,7 +422,7 @@ fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-/// Error: `INVALID_ARGUMENT` for a text that cannot be a host's name.
+/// Checks that a text can be a host's name. Error: `INVALID_ARGUMENT`.
 pub fn check_name(name: &str) -> Result<()> {
     let starts = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     if starts && name.len() <= 64 && name.chars().all(is_name_char) {
@@ -426,12 +433,12 @@ pub fn check_name(name: &str) -> Result<()> {
     )))
 }
 
-/// Where a tmux server is: on this machine, or on another host.
+/// The place of a tmux server: this machine, or another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address<'a> {
-    /// The path of its socket here.
+    /// The path of its socket on this machine.
     Here(&'a Path),
-    /// A host, and the server's socket there: a name as for `tmux -L`, or an absolute path.
+    /// A host, and the server's socket on it: a name as for `tmux -L`, or an absolute path.
     Elsewhere(&'a str, &'a str),
 }
 
@@ -439,9 +446,10 @@ pub enum Address<'a> {
 pub const DEFAULT_SOCKET: &str = "default";
 
 impl<'a> Address<'a> {
-    /// Reads an address: an absolute path, `HOST/NAME`, `HOST//PATH`, or `HOST/` for the default server there.
+    /// Reads an address: an absolute path, `HOST/NAME`, `HOST//PATH`, or `HOST/` for the host's
+    /// default server.
     ///
-    /// Error: `INVALID_ARGUMENT` for anything else.
+    /// Error: `INVALID_ARGUMENT` for any other text.
     pub fn parse(address: &'a Path) -> Result<Self> {
         if address.is_absolute() {
             return Ok(Self::Here(address));
@@ -458,7 +466,7 @@ impl<'a> Address<'a> {
         match socket {
             "" => Ok(Self::Elsewhere(host, DEFAULT_SOCKET)),
             "." | ".." => Err(wrong()),
-            // A command of the user's own may give it to a shell over there.
+            // A command of the user's own may pass it to a shell on the host.
             odd if !odd.chars().all(|c| c.is_ascii_alphanumeric() || "._/@%+:,=~-".contains(c)) => Err(wrong()),
             path if path.starts_with('/') || !path.contains('/') => Ok(Self::Elsewhere(host, path)),
             _ => Err(wrong()),
@@ -473,7 +481,7 @@ impl<'a> Address<'a> {
         }
     }
 
-    /// Returns the flags by which tmux over there finds the server.
+    /// Returns the flags by which tmux on the host finds the server.
     pub(super) fn flags(self) -> [OsString; 2] {
         match self {
             Self::Here(path) => ["-S".into(), path.into()],
@@ -607,7 +615,7 @@ mod tests {
         ] {
             assert_eq!(super::reason(said, true), Some(reason), "{said}");
         }
-        // A container runtime's words are none where no runtime is called.
+        // A container runtime's messages do not count if no runtime is called.
         for noise in ["mail-agent is not running\nno server running on /t", "NotFound: plugin", "the pod is paused"] {
             assert_eq!(Transport::parse("box", "ssh box", "tmux").unwrap().reason(noise), None, "{noise}");
             assert!(Transport::parse("box", "docker exec -i box", "tmux").unwrap().reason(noise).is_some(), "{noise}");

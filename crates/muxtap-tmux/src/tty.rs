@@ -13,16 +13,16 @@ pub struct Foreground {
     pub forked: bool,
     /// Whether the terminal collects lines (`ICANON`): nothing edits the line by itself.
     pub canonical: bool,
-    /// Whether the terminal echoes what is typed (`ECHO`).
+    /// Whether the terminal echoes typed text (`ECHO`).
     pub echo: bool,
-    /// The character that erases the line which the terminal collects (`VKILL`); 0: none does.
+    /// The character that erases the line that the terminal collects (`VKILL`); 0 if none does.
     pub kill: u8,
 }
 
 #[cfg(target_os = "linux")]
 impl Proc {
-    /// Returns what is in the foreground of the terminal `tty`, whose session leader is `pid`.
-    /// `None` where that cannot be known.
+    /// Returns the foreground of the terminal `tty`, whose session leader is `pid`; `None` if it is
+    /// unknown.
     pub fn foreground(&self, pid: u32, tty: &str) -> Option<Foreground> {
         use rustix::{
             fs::{Mode, OFlags},
@@ -46,15 +46,14 @@ impl Proc {
         })
     }
 
-    /// Returns a process's first child and its arguments. `None` where it has none or that cannot
-    /// be known.
+    /// Returns a process's first child and its arguments; `None` if it has none or that is unknown.
     pub fn child(&self, pid: u32) -> Option<(u32, Vec<String>)> {
         let children = std::fs::read_to_string(self.of(pid, &format!("task/{pid}/children"))).ok()?;
         let child = children.split_whitespace().next()?.parse().ok()?;
         Some((child, self.args_of(child)?))
     }
 
-    /// Whether this system reports processes at all.
+    /// Returns whether this system reports processes at all.
     pub fn is_there(&self) -> bool {
         self.root().join("self/stat").exists()
     }
@@ -68,17 +67,17 @@ impl Proc {
 
 #[cfg(not(target_os = "linux"))]
 impl Proc {
-    /// Returns `None`: not known on this system.
+    /// Returns `None`: this system does not report it.
     pub fn foreground(&self, _: u32, _: &str) -> Option<Foreground> {
         None
     }
 
-    /// Returns `None`: not known on this system.
+    /// Returns `None`: this system does not report it.
     pub fn child(&self, _: u32) -> Option<(u32, Vec<String>)> {
         None
     }
 
-    /// Whether this system reports processes at all.
+    /// Returns whether this system reports processes at all.
     pub fn is_there(&self) -> bool {
         false
     }

@@ -1,13 +1,14 @@
-//! Values that tmux is asked to push when they change (F8), and the same asked for once.
+//! Values that tmux pushes when they change (F8), and one-time queries for them.
 //!
-//! Where the kernel can be read, tmux is asked for what it alone knows ([`Reads::TmuxAlone`]), and
-//! only of windows in which somebody uses it or an end is awaited that nothing else tells: tmux
-//! evaluates each subscription once a second, whether anything happens or not.
+//! If the kernel can be read, tmux is queried only for facts that it alone knows
+//! ([`Reads::TmuxAlone`]), and only for windows in which they are used or an end is awaited that no
+//! other source reports: tmux evaluates each subscription once a second, whether anything happens
+//! or not.
 //!
-//! There is one subscription for each window, on a connection whose session shows it. Three other
-//! kinds would be shorter to ask for and are never asked for: those of all panes, of all windows
-//! and of the session kill servers before 3.8 whose session ends just before tmux's look (N31). One
-//! for each pane says nothing of a pane that is dead.
+//! Each window has one subscription, on a connection whose session shows it. Three other kinds
+//! would be shorter but are never used: subscriptions to all panes, to all windows and to the
+//! session kill servers before 3.8 whose session ends just before tmux evaluates them (N31). A
+//! subscription to a single pane reports nothing of a pane that is dead.
 
 use bytes::Bytes;
 use muxtap_core::protocol::{
@@ -17,29 +18,29 @@ use muxtap_core::protocol::{
 
 use super::Value;
 
-/// The control characters that tmux takes out of values. A line end in a path would otherwise end
-/// the line, and what follows it would be read as a notification. Written out, since a colon (as in
-/// `[[:cntrl:]]`) ends the list of modifiers (N1).
+/// The control characters that tmux removes from values. A line end in a path would otherwise end
+/// the line, and the text after it would be read as a notification. Written out, since a colon (as
+/// in `[[:cntrl:]]`) ends the list of modifiers (N1).
 const CONTROL: &str = "[\u{1}-\u{1f}\u{7f}]";
-/// Between the values of a pane: no value holds it, since tmux takes it out.
+/// The separator of a pane's values: no value contains it, since tmux removes it.
 const BETWEEN_VALUES: u8 = 0x1f;
-/// Behind each pane.
+/// The terminator of each pane's values.
 const AFTER_PANE: u8 = 0x1e;
 /// The prefix of a subscription's name; the window's id follows.
 const NAME: &str = "muxtap-";
-/// Whether the pane's process has ended. One that was made without a process has none that could
-/// (N100).
+/// The format of whether the pane's process has ended. A pane that was created without a process
+/// has none that could (N100).
 const DEAD: &str = "#{?#{==:#{pane_pid},0},0,#{pane_dead}}";
-/// The cursor's place and the history's size.
+/// The format of the cursor's place and the history's size.
 const PLACE: &str = "#{history_size} #{cursor_x} #{cursor_y}";
 
-/// The values of a pane that tmux has to tell.
+/// The values of a pane that tmux has to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// Those that nobody else knows. The command, the path and the end of a process are the
-    /// kernel's to tell.
+    /// Those that only tmux knows. The kernel reports the command, the path and the end of a
+    /// process.
     TmuxAlone,
-    /// All that changes: the server's kernel cannot be read from here.
+    /// All that change: this process cannot read the server's kernel.
     All,
 }
 
@@ -53,25 +54,25 @@ pub fn subscribe(window: WindowId, reads: Reads) -> Command {
     let (between, after) = (char::from(BETWEEN_VALUES), char::from(AFTER_PANE));
     let mut values = vec!["#{pane_id}".into(), DEAD.into(), PLACE.into(), text("pane_title")];
     if reads == Reads::All {
-        // Each costs tmux a look into `/proc`.
+        // Each costs tmux a read of `/proc`.
         values.extend([text("pane_current_command"), text("pane_current_path")]);
     }
     let values = values.join(&between.to_string());
     Command::new("refresh-client").flag("-B").format(format!("{NAME}{window}:{window}:#{{P:{values}{after}}}"))
 }
 
-/// Ends it.
+/// Returns the command that ends the subscription to a window.
 pub fn unsubscribe(window: WindowId) -> Command {
     Command::new("refresh-client").opt("-B", format!("{NAME}{window}"))
 }
 
-/// Returns the question for what tmux alone knows of a pane now.
+/// Returns the query for the present facts that only tmux knows of a pane.
 pub fn question(pane: PaneId) -> Vec<Command> {
     let ask = |format: String| Command::new("display-message").flag("-p").opt("-t", pane.to_string()).format(format);
     vec![ask(PLACE.into()), ask(text("pane_title"))]
 }
 
-/// Parses the answer to [`question`].
+/// Parses the reply to [`question`].
 pub fn answer(parts: &[Bytes]) -> Vec<Value> {
     let [place, title] = parts else { return Vec::new() };
     let line = |part: &[u8]| String::from_utf8_lossy(part.strip_suffix(b"\n").unwrap_or(part)).into_owned();
@@ -81,19 +82,19 @@ pub fn answer(parts: &[Bytes]) -> Vec<Value> {
 /// The prefix of the name of a subscription to a pane's return; the pane's id follows.
 const RETURN: &str = "muxtap-return-";
 
-/// Returns the command that has tmux push something when a pane has come back to the session of the
-/// client that sends this. `swap-window` is announced to no client (N80). What a new subscription
-/// finds is always pushed, within a second.
+/// Returns the command that has tmux push a value when a pane has come back to the session of the
+/// client that sends this. `swap-window` is announced to no client (N80). The first value of a new
+/// subscription is always pushed, within a second.
 pub fn watch_return(pane: PaneId) -> Command {
     Command::new("refresh-client").flag("-B").format(format!("{RETURN}{pane}:{pane}:#{{pane_id}}"))
 }
 
-/// Ends it.
+/// Returns the command that ends the subscription to a pane's return.
 pub fn unwatch_return(pane: PaneId) -> Command {
     Command::new("refresh-client").opt("-B", format!("{RETURN}{pane}"))
 }
 
-/// Whether a subscription with this name was pushed for a pane that has come back.
+/// Returns whether a subscription with this name was pushed for a pane that has come back.
 pub fn is_return(name: &[u8]) -> bool {
     name.starts_with(RETURN.as_bytes())
 }
@@ -105,14 +106,14 @@ pub struct Values {
     pub dead: bool,
     place: String,
     title: String,
-    /// Only with [`Reads::All`].
+    /// The running command, only with [`Reads::All`].
     command: Option<String>,
-    /// Only with [`Reads::All`].
+    /// The working directory, only with [`Reads::All`].
     path: Option<String>,
 }
 
 impl Values {
-    /// Returns the values that differ from `before`; all of them where nothing was known.
+    /// Returns the values that differ from `before`; all of them if none were known.
     pub fn news(&self, before: Option<&Self>) -> Vec<Value> {
         type Field = (fn(&Values) -> Option<&String>, fn(String) -> Value);
         let fields: [Field; 4] = [
@@ -126,8 +127,8 @@ impl Values {
     }
 }
 
-/// Parses the values that a subscription pushed for the panes of its window. Empty where the name
-/// is not that of one of muxtap's subscriptions.
+/// Parses the values that a subscription pushed for the panes of its window; empty if the name is
+/// not that of one of muxtap's subscriptions.
 pub fn parse(name: &[u8], value: &[u8]) -> Vec<(PaneId, Values)> {
     let ours = name.strip_prefix(NAME.as_bytes()).is_some_and(|window| WindowId::from_bytes(window).is_some());
     let panes = value.split_inclusive(|byte| *byte == AFTER_PANE).filter(|_| ours);
@@ -140,7 +141,7 @@ fn of_pane(pane: &[u8]) -> Option<(PaneId, Values)> {
     let dead = values.next()? == b"1";
     let mut text = || values.next().map(|value| String::from_utf8_lossy(value).into_owned());
     let (place, title, command, path) = (text()?, text()?, text(), text());
-    // A pane of which a part is missing was cut.
+    // A pane with a missing part was cut off.
     (command.is_some() == path.is_some()).then_some((id, Values { dead, place, title, command, path }))
 }
 

@@ -24,22 +24,22 @@ use tokio_util::{codec::Decoder, task::TaskTracker};
 
 use crate::{program::Client, relay::RelayError};
 
-/// Our ends of a client's pipes, and the client.
+/// The daemon's ends of a client's pipes, and the client.
 pub(crate) struct Opened {
     pub(super) name: String,
     pub(super) reader: pipe::Receiver,
     pub(super) writer: pipe::Sender,
-    /// Reads what the client has left in its input.
+    /// Reads back what the client has not read of its input.
     pub(super) unread: Option<File>,
     pub(super) process: Process,
 }
 
 /// The process at the other end of the pipes.
 pub(super) struct Process {
-    /// `None`: a test plays it.
+    /// The child process; `None` if a test plays the client.
     child: Option<Child>,
     stderr: Option<ChildStderr>,
-    /// The relay by which it reaches the server.
+    /// The relay through which the client reaches the server.
     relay: Option<JoinHandle<Result<(), RelayError>>>,
 }
 
@@ -60,8 +60,8 @@ impl Opened {
         Self::over(name, reader, writer, unread, Process { child: Some(child), stderr, relay })
     }
 
-    /// Makes a client that a test plays: `stdin` is what it reads, `reader` and `writer` are our
-    /// ends.
+    /// Makes a client that a test plays: `stdin` is the client's input, `reader` and `writer` are
+    /// the daemon's ends.
     #[cfg(test)]
     pub(crate) fn played(
         name: &str,
@@ -79,8 +79,8 @@ impl Opened {
         unread: Option<File>,
         process: Process,
     ) -> io::Result<Self> {
-        // A larger pipe is fewer wake-ups under a flood. It may be refused (a user's pipe limit);
-        // then the default serves.
+        // A larger pipe means fewer wake-ups under a flood. The system may refuse it (a user's pipe
+        // limit); then the default serves.
         let _ = grow_pipe(&reader);
         Ok(Self {
             name,
@@ -101,8 +101,7 @@ impl Process {
         }
     }
 
-    /// Waits for its end, and ends it when it takes longer than `patience`. Returns what it said on
-    /// stderr.
+    /// Waits for the process's end, and kills it after `patience`. Returns what it wrote to stderr.
     pub(super) async fn leave(&mut self, patience: Duration) -> String {
         let Some(child) = &mut self.child else { return String::new() };
         if tokio::time::timeout(patience, child.wait()).await.is_err() {
@@ -110,11 +109,11 @@ impl Process {
         }
         let mut text = Vec::new();
         if let Some(stderr) = self.stderr.take() {
-            // Something that it started may hold the other end.
+            // A child of the process may hold the other end.
             let _ = tokio::time::timeout(patience, stderr.take(4096).read_to_end(&mut text)).await;
         }
         if let Some(relay) = self.relay.take() {
-            // When this ends the server knows that the client has gone.
+            // When this ends the server has noticed that the client has gone.
             relay.abort();
             if let Ok(Err(error)) = relay.await {
                 return error.to_string();
@@ -124,7 +123,7 @@ impl Process {
     }
 }
 
-/// A reader that counts how often something came.
+/// A reader that counts successful reads.
 pub(super) struct CountingReader<R, C> {
     pub(super) inner: R,
     pub(super) reads: C,
@@ -140,7 +139,7 @@ impl<R: AsyncRead + Unpin, C: AsRef<AtomicU64> + Unpin> AsyncRead for CountingRe
     }
 }
 
-/// Puts the codec on a pipe; the floor itself knows no tokio.
+/// Adapts the codec to a pipe; the core crate itself does not use tokio.
 pub(super) struct PipeCodec(pub(super) ControlCodec);
 
 impl Decoder for PipeCodec {
@@ -167,7 +166,7 @@ fn reopened(pipe: &impl AsFd) -> Option<File> {
     open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok().map(File::from)
 }
 
-/// Returns nothing: elsewhere what was written stays written.
+/// Returns `None`: on other systems a written request cannot be taken back.
 #[cfg(not(target_os = "linux"))]
 fn reopened(_: &impl AsFd) -> Option<File> {
     None

@@ -1,9 +1,8 @@
-//! The requests of one connection: what is not written yet, and what is not answered yet.
+//! The requests of one connection: those not written yet, and those without a reply yet.
 //!
-//! Replies come in the order of the requests, so the oldest request is always the next one to be
-//! answered. The connection looks at this queue once in a [`TICK`] while something is open, and
-//! counts ticks instead of reading a clock: time in which this process itself was stopped does not
-//! count.
+//! Replies come in the order of the requests, so the next reply always belongs to the oldest
+//! request. The connection checks this queue once in a [`TICK`] while a request is open, and counts
+//! ticks instead of reading a clock: time in which this process itself was stopped does not count.
 
 use std::{
     collections::VecDeque,
@@ -24,23 +23,22 @@ use super::{Answer, Callback, Lost, Request};
 
 /// The interval at which the open requests of a connection are checked.
 pub(super) const TICK: Duration = Duration::from_millis(500);
-/// A server from which nothing at all came for this long while it was asked something does not
-/// answer.
+/// A server that sends nothing at all for this long while a request is open is silent.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 /// The longest that a caller waits for a reply, and that a connection on which recent output flows
-/// may leave all requests unanswered.
+/// may stay without any reply.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(15);
-/// Bytes that wait for tmux to read them; no request of a caller is accepted on top of more. The
-/// largest input takes as much when each of its bytes has to be quoted.
+/// Bytes that may wait for tmux to read them; with more, requests of callers are refused. The
+/// largest input takes this much if each of its bytes has to be quoted.
 const QUEUE_BYTES: usize = 64 * 1024 * 1024;
-/// Requests that wait for their replies; no request of a caller is accepted on top of more.
+/// Requests that may wait for their replies; with more, requests of callers are refused.
 const QUEUE_REQUESTS: usize = 16384;
 
-/// The size of a pipe where the system does not report it: Linux's default (pipe(7)).
+/// The size of a pipe if the system does not report it: Linux's default (pipe(7)).
 const PIPE_BYTES: usize = 64 * 1024;
-/// The longest that a connection may leave all requests unanswered while it is behind with its
-/// output. tmux pauses a pane for a client that is a minute behind (`pause-after=60`), and replies
-/// go on then.
+/// The longest that a connection may stay without any reply while it is behind with its output.
+/// tmux pauses a pane for a client that is a minute behind (`pause-after=60`), and then replies
+/// continue.
 pub const BACKLOG_LIMIT: Duration = Duration::from_secs(75);
 /// Output that lay in the server for this long shows that the connection is behind: a reply waits
 /// in the same line (N27).
@@ -57,17 +55,17 @@ const fn ticks(limit: Duration) -> u64 {
 /// The time limit of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimeLimit {
-    /// A caller: the reply comes in time, or an error does.
+    /// For a caller: the reply or an error comes in time.
     Limited,
-    /// The coverage of the server: the reply is of use whenever it comes.
+    /// For the server's coverage: the reply is useful whenever it comes.
     Unlimited,
 }
 
 /// The requests of one connection.
 pub(super) struct Queue {
-    /// Where requests are written; `None` once nothing can be asked any more.
+    /// The pipe for requests; `None` once nothing can be sent any more.
     pipe: Option<Arc<pipe::Sender>>,
-    /// The other end of the same pipe, for taking back what tmux has not read; not everywhere.
+    /// The read end of the same pipe, for taking back what tmux has not read; not on every system.
     unread: Option<File>,
     key: FrameKey,
     unsent: BytesMut,
@@ -75,7 +73,7 @@ pub(super) struct Queue {
     written: u64,
     pending: VecDeque<Pending>,
     next_frame: u64,
-    /// Replies so far.
+    /// The number of replies so far.
     answered: u64,
     watch: TickState,
     silent: bool,
@@ -93,25 +91,25 @@ struct TickState {
     quiet: u64,
     /// Ticks without a reply.
     stuck: u64,
-    /// Ticks without a reply in which no old output came.
+    /// Ticks without a reply during which no old output came.
     stuck_up_to_date: u64,
 }
 
 struct Pending {
-    /// Where its bytes begin in the stream of requests.
+    /// The position of its first byte in the stream of requests.
     begin: u64,
     asked: u64,
     limit: TimeLimit,
     blocks: usize,
     bodies: Vec<Bytes>,
     frame: Option<u64>,
-    /// Taken when the caller was answered without a reply of tmux, which may still come.
+    /// Taken when the caller got an error before tmux's reply, which may still come.
     done: Option<Callback>,
-    /// Its turn among changes of the server, given back when tmux has read it for certain.
+    /// Its turn among changes of the server, released when tmux has certainly read it.
     turn: Option<OwnedSemaphorePermit>,
 }
 
-/// Callbacks and what each of them is called with; to be called without the queue's lock.
+/// Callbacks and their arguments; to be called without the queue's lock.
 #[derive(Default)]
 pub(super) struct Callbacks(Vec<(Callback, Result<Answer, Lost>)>);
 
@@ -120,13 +118,12 @@ impl Callbacks {
         Self(done.map(|done| (done, answer)).into_iter().collect())
     }
 
-    /// Whether there are none.
+    /// Returns whether the list is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Calls them. One that panics does not keep the others from being called; then the answer is
-    /// false.
+    /// Calls all callbacks, even if one panics; returns false in that case.
     pub(super) fn call(self) -> bool {
         let mut well = true;
         for (done, answer) in self.0 {
@@ -143,9 +140,9 @@ pub(super) enum TickOutcome {
     Idle,
     /// Replies may still come.
     Open,
-    /// From now on the server counts as silent.
+    /// The server counts as silent from now on.
     Silent,
-    /// The server is there but answers nothing on this connection.
+    /// The server sends output, but no replies on this connection.
     Stuck,
 }
 
@@ -165,8 +162,8 @@ impl Queue {
         }
     }
 
-    /// Appends a request and writes what the pipe takes. The callback is called at once, by way of
-    /// what is returned, where the request cannot be sent.
+    /// Appends a request and writes what the pipe takes. If the request cannot be sent, its
+    /// callback is among those returned, to be called at once.
     pub(super) fn push(&mut self, request: Request, limit: TimeLimit, done: Callback) -> Callbacks {
         if self.pipe.is_none() {
             return Callbacks::one(Some(done), Err(Lost::Ended));
@@ -203,15 +200,15 @@ impl Queue {
         Callbacks::default()
     }
 
-    /// The request that was pushed last keeps its turn until tmux has read it.
+    /// Gives the newest request its turn, which it keeps until tmux has read it.
     pub(super) fn keep_turn(&mut self, turn: OwnedSemaphorePermit) {
         if let Some(last) = self.pending.back_mut() {
             last.turn = Some(turn);
         }
     }
 
-    /// Writes as much as the pipe takes. What is left stays in `unsent`; a broken pipe is noticed
-    /// by the draining task.
+    /// Writes what the pipe takes. The rest stays in `unsent`; the draining task notices a broken
+    /// pipe.
     pub(super) fn write(&mut self) {
         let Some(pipe) = &self.pipe else { return };
         while !self.unsent.is_empty() {
@@ -222,7 +219,7 @@ impl Queue {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => {
-                    // The client has gone. Its output ends too, and that is where it is noticed.
+                    // The client has gone. Its output ends too, and the draining task notices that.
                     self.unsent.clear();
                     self.pipe = None;
                     return;
@@ -231,24 +228,23 @@ impl Queue {
         }
     }
 
-    /// Whether requests can still be asked.
+    /// Returns whether requests can still be sent.
     pub(super) fn is_open(&self) -> bool {
         self.pipe.is_some()
     }
 
-    /// Whether something waits for room in the pipe.
+    /// Returns whether bytes wait for space in the pipe.
     pub(super) fn has_unsent(&self) -> bool {
         self.pipe.is_some() && !self.unsent.is_empty()
     }
 
-    /// Whether the server was asked and said nothing for [`SILENCE_LIMIT`], and has said nothing
-    /// since.
+    /// Returns whether the server has sent nothing for [`SILENCE_LIMIT`] while a request was open,
+    /// nor since.
     pub(super) fn is_silent(&self) -> bool {
         self.silent
     }
 
-    /// Whether ticks are wanted. The first call after a pause answers true once: the ticks are to
-    /// begin.
+    /// Returns true once when ticks are needed after a pause: the caller then starts them.
     pub(super) fn begins_watch(&mut self) -> bool {
         let begins = !self.watch.running && !self.pending.is_empty();
         if begins {
@@ -263,7 +259,7 @@ impl Queue {
     }
 
     /// Takes a plain block that ended. A line that fails gives no further blocks (F14). `None`: the
-    /// block answers no request.
+    /// block belongs to no request.
     pub(super) fn replied(&mut self, ok: bool, body: &Bytes) -> Option<Callbacks> {
         self.was_answered();
         let front = self.pending.front_mut().filter(|pending| pending.frame.is_none())?;
@@ -277,7 +273,7 @@ impl Queue {
         Some(Callbacks::one(done, Ok(if ok { Ok(bodies) } else { Err(message(body)) })))
     }
 
-    /// Takes a frame that ended. `None`: the frame answers no request.
+    /// Takes a frame that ended. `None`: the frame belongs to no request.
     pub(super) fn framed(&mut self, parts: Vec<Bytes>, error: Option<&Bytes>) -> Option<Callbacks> {
         self.was_answered();
         self.pending.front().filter(|pending| pending.frame.is_some())?;
@@ -290,8 +286,8 @@ impl Queue {
         self.silent = false;
     }
 
-    /// Looks at what is open. `reads` counts how often something was read from the server so far;
-    /// `oldest` is how long the oldest output since the last tick lay in the server.
+    /// Checks the open requests. `reads` counts the reads from the server so far; `oldest` is how
+    /// long the oldest output since the last tick lay in the server.
     pub(super) fn tick(&mut self, reads: u64, oldest: Duration) -> (TickOutcome, Callbacks) {
         let watch = &mut self.watch;
         watch.now += 1;
@@ -303,14 +299,14 @@ impl Queue {
             return (TickOutcome::Idle, Callbacks::default());
         }
         if received {
-            // A server that prints reads, too: the reply only stands behind output.
+            // A server that prints also reads: the reply is only behind output.
             let (now, written) = (watch.now, self.written);
             let read = self.pending.iter_mut().filter(|pending| pending.begin < written && pending.asked + 1 < now);
             read.for_each(|pending| drop(pending.turn.take()));
         }
         watch.quiet = if received { 0 } else { watch.quiet + 1 };
         self.silent &= !received;
-        // A server that says nothing at all is not judged by what it does not answer.
+        // A server that sends nothing at all is not judged by its missing replies.
         watch.stuck = if answered || self.silent { 0 } else { watch.stuck + 1 };
         watch.stuck_up_to_date = if watch.stuck == 0 || oldest >= OLD_OUTPUT { 0 } else { watch.stuck_up_to_date + 1 };
         if watch.stuck_up_to_date >= ANSWER_TICKS || watch.stuck >= BACKLOG_TICKS {
@@ -320,7 +316,7 @@ impl Queue {
             self.silent = true;
             let mut answers = self.withdraw();
             answers.0.extend(self.give_up(|_| true).0);
-            // The first thing that a server which goes on says is the answer to this.
+            // The first thing that a server sends when it continues is the reply to this.
             let probe = CommandLine::of([Command::new("display-message").flag("-p").arg("")]);
             answers.0.extend(self.push(Request::Plain(probe), TimeLimit::Unlimited, Box::new(|_| {})).0);
             return (TickOutcome::Silent, answers);
@@ -329,16 +325,15 @@ impl Queue {
         (TickOutcome::Open, self.give_up(|asked| asked + ANSWER_TICKS <= now))
     }
 
-    /// Answers callers who asked at such a tick; the replies may still come and are thrown away
-    /// then.
+    /// Ends the callers' requests sent at such a tick with an error; their replies may still come
+    /// and are then dropped.
     fn give_up(&mut self, late: impl Fn(u64) -> bool) -> Callbacks {
         let open = self.pending.iter_mut().take_while(|pending| late(pending.asked));
         let limited = open.filter(|pending| pending.limit == TimeLimit::Limited);
         Callbacks(limited.filter_map(|pending| Some((pending.done.take()?, Err(Lost::Unanswered)))).collect())
     }
 
-    /// Takes back the requests of callers of which tmux has not read a byte: they are never carried
-    /// out.
+    /// Takes back callers' requests of which tmux has not read a byte: they will never run.
     fn withdraw(&mut self) -> Callbacks {
         self.take_back();
         let base = self.written;
@@ -363,11 +358,11 @@ impl Queue {
         answers
     }
 
-    /// Reads out of the pipe what tmux has left in it: it stands before what is unsent.
+    /// Reads back what tmux has left in the pipe, and puts it before the unsent bytes.
     fn take_back(&mut self) {
         let Some(unread) = &mut self.unread else { return };
         let size = pipe_size(unread);
-        // One call reads all that a pipe holds. Between two of them tmux could read the bytes in
+        // One call reads the whole content of a pipe. Between two calls tmux could read bytes from
         // the middle, and would begin with half a line.
         let mut back = vec![0; size];
         let read = unread.read(&mut back).unwrap_or(0);
@@ -377,7 +372,7 @@ impl Queue {
         self.unsent = BytesMut::from(back.as_slice());
     }
 
-    /// Ends the queue: nothing more is sent, and all that is open is answered so.
+    /// Ends the queue: nothing more is sent, and all open requests end with `fate`.
     pub(super) fn shut(&mut self, fate: Lost) -> Callbacks {
         self.pipe = None;
         self.unread = None;

@@ -1,4 +1,4 @@
-//! Tables: what a pane may print, and when one that is held is let go.
+//! Tables: how much a pane may print, and when the hold of a pane ends.
 
 use muxtap_core::protocol::ids::SessionId;
 
@@ -110,7 +110,7 @@ fn one_that_never_seems_calm_is_tried_and_one_whose_window_is_silent_is_let_go()
     let verdicts: Vec<_> = (1..=25).map(|count| looks.take(flooding(count), patience)).collect();
     assert_eq!(verdicts.iter().position(|verdict| *verdict == Verdict::LetGo), Some(24));
     let mut looks = Looks::default();
-    // One that was let go too early needs more calm looks than there are here.
+    // A hold that ended too early needs more calm looks than this table has.
     let patience = Patience { calm: 50, trial: 1600 };
     let rests = look(5000, 1, 21, &["$", ""]);
     let verdicts: Vec<_> = (0..=SILENT_LOOKS).map(|_| looks.take(rests.clone(), patience)).collect();
@@ -140,7 +140,7 @@ async fn a_pane_that_floods_is_paused_read_and_followed_again_when_it_is_calm() 
     wire.accept().await;
     assert_eq!(server.told(2).await, ["unfollowed %1", "seeded %1 First hello"]);
     if let Some(followed) = server.inner.lock().panes.get_mut(&PaneId(1)) {
-        // No more will be saved while this test runs.
+        // The bucket does not fill while this test runs.
         followed.allowance.set(7, Instant::now() + TRUSTED * 100);
     }
     wire.say("%extended-output %1 0 : little\n%extended-output %1 1 : much");

@@ -1,5 +1,5 @@
-//! Tables: what a pane's state makes of what happens. Connections are numbers, steps and what
-//! becomes of output are values.
+//! Tables: events of a pane, and the resulting states. Connections are numbers; actions and the
+//! fates of output are values.
 
 use futures_util::FutureExt as _;
 
@@ -13,11 +13,11 @@ const O: u64 = 1;
 const PID: u32 = 4711;
 const N: u64 = 2;
 
-/// A pane with its counter, and everything it asked for.
+/// A pane with its counter, and all that it requested.
 struct World {
     pane: FollowedPane,
     attempts: SeedAttempts,
-    /// Where the observer wants the output of what it was given last.
+    /// The sink that the observer returned for the last content.
     sink: Sink,
 }
 
@@ -37,7 +37,7 @@ fn new_sink() -> Sink {
 }
 
 impl World {
-    /// tmux lists the pane as carried by these, all of which were there before.
+    /// Has tmux list the pane as carried by these connections, all of which existed before.
     fn listed(&mut self, by: &[u64]) -> Vec<PaneAction> {
         self.listed_when(by, &|_| true)
     }
@@ -51,18 +51,18 @@ impl World {
         self.attempts.0
     }
 
-    /// The content of the attempt that is under way is here.
+    /// Delivers the content of the attempt in progress.
     fn answered(&mut self) -> SeedOutcome {
         self.pane.answered(self.attempts.0)
     }
 
-    /// The observer takes what it was given, and the output that follows.
+    /// Lets the observer take the content, and the output that follows.
     fn follow(&mut self) -> Vec<oneshot::Sender<()>> {
         self.sink = new_sink();
         self.pane.follow(self.attempts.0, self.sink.clone())
     }
 
-    /// The process has ended while `O` carried it, and the observer was given what it left.
+    /// Ends the process while `O` carries it; the observer gets the remaining output.
     fn end(&mut self) -> bool {
         let is_news = self.pane.ended(Some(O), Some(PID));
         self.sink = new_sink();
@@ -70,7 +70,7 @@ impl World {
         is_news
     }
 
-    /// The route to that sink.
+    /// Returns the route to that sink.
     fn route(&self) -> Arc<Route> {
         Route::new(self.sink.clone(), &self.pane.allowance)
     }
@@ -79,7 +79,7 @@ impl World {
         OutputAction::Passed(self.route())
     }
 
-    /// One that is followed on `O`.
+    /// Makes a pane that is followed on `O`.
     fn following() -> Self {
         let mut world = Self::default();
         world.listed(&[O]);
@@ -88,7 +88,7 @@ impl World {
         world
     }
 
-    /// One whose process ended while `O` carried it.
+    /// Makes a pane whose process ended while `O` carried it.
     fn ended() -> Self {
         let mut world = Self::following();
         assert!(world.end());
@@ -108,7 +108,7 @@ fn seeded(attempt: u64) -> Vec<PaneAction> {
     vec![PaneAction::Unfollowed, PaneAction::Seed(attempt)]
 }
 
-/// The actions of a seeding, of a pane that has left these connections.
+/// Returns the actions of a seeding, for a pane that has left these connections.
 fn seeded_away(from: &[u64], attempt: u64) -> Vec<PaneAction> {
     from.iter().map(|id| PaneAction::Park(*id)).chain(seeded(attempt)).collect()
 }
@@ -121,7 +121,8 @@ const AGAIN: Seeding = Seeding::Again(GapReason::Reconnected);
 
 #[test]
 fn whoever_comes_to_an_owner_is_seeded() {
-    // What was, who carries it now, whether a seed is asked for and by whom.
+    // The initial state, the present carriers, and the connection on which a seed is requested, if
+    // any.
     type Case = (&'static str, fn() -> World, &'static [u64], Option<u64>);
     let cases: [Case; 9] = [
         ("new", World::default, &[O], Some(O)),
@@ -165,8 +166,8 @@ fn whoever_comes_to_an_owner_is_seeded() {
     }
 }
 
-/// The defect that this state machine was made for: kept when dead, carried by another connection,
-/// then respawned.
+/// The defect that this state machine was written for: a pane that is kept when dead, carried by
+/// another connection, then respawned.
 #[test]
 fn a_dead_pane_that_changed_its_connection_is_seeded_when_it_is_respawned() {
     type Change = (&'static str, fn(&mut World));
@@ -186,7 +187,7 @@ fn a_dead_pane_that_changed_its_connection_is_seeded_when_it_is_respawned() {
         let mut world = World::ended();
         change(&mut world);
         assert_eq!(world.pane.owner(), Some(N), "{what}");
-        // Output may be what was still under way when it ended.
+        // The output may have been in transit when the process ended.
         assert_eq!(world.pane.output(N, b"x"), OutputAction::Unsure, "{what}");
         let steps = world.restarted(false);
         assert_eq!(steps, [&[PaneAction::Restarted][..], &seeded(world.attempt())].concat(), "{what}");
@@ -210,8 +211,8 @@ fn a_dead_pane_without_a_connection_is_seeded_when_it_is_respawned_and_gets_one(
 fn a_listing_that_comes_late_does_not_revive_what_has_ended() {
     let mut world = World::following();
     assert!(world.pane.shows(PID), "a first program");
-    // The next one starts and ends on the owner's connection; a listing over another one was asked
-    // in between.
+    // The next program starts and ends on the owner's connection; a listing over another one was
+    // requested in between.
     assert!(world.pane.ended(Some(O), Some(PID + 1)));
     assert!(!world.pane.shows(PID + 1), "it is the one that has ended");
     assert!(!world.pane.shows(0), "one that has just ended has no number");
@@ -239,8 +240,8 @@ fn a_respawn_that_its_owner_carries_is_told_where_it_begins() {
     assert_eq!(world.pane.output(N, b"x"), world.passed());
 }
 
-/// Its first seed was under way when its process ended: where its output goes is known with the
-/// last one.
+/// A pane whose process ended during its first seed: the sink of its output is known with the last
+/// seed.
 #[test]
 fn a_pane_that_ended_before_it_was_seeded_goes_on_after_its_last_seed() {
     let unseeded = || {
@@ -266,7 +267,8 @@ fn the_end_is_told_once() {
     assert!(world.pane.ended(Some(O), Some(PID)) && !world.pane.ended(Some(O), Some(PID)));
     assert!(end.now_or_never().is_some_and(|end| end.is_ok()));
     assert!(world.pane.wait_for_end().is_none() && world.pane.wait().is_none());
-    // Told by a connection that is not the owner any more: what the new one has of it is not known.
+    // Reported by a connection that is no longer the owner: how much the new one has of it is
+    // unknown.
     let mut world = World::following();
     world.listed(&[N]);
     world.pane.ended(Some(O), Some(PID));
@@ -334,7 +336,7 @@ fn what_comes_early_is_bounded() {
     world.pane.output(O, b"z");
     let SeedOutcome::Deliver(Seeding::First, early) = world.answered() else { panic!() };
     assert_eq!((early.bytes.capacity(), early.complete()), (0, None));
-    // So it is read anew.
+    // So it is read again.
     let steps = world.pane.reseed(GapReason::Paused, &mut world.attempts);
     assert_eq!(steps, seeded(world.attempt()));
     assert_eq!(world.answered(), SeedOutcome::Deliver(Seeding::Again(GapReason::Paused), HeldOutput::default()));
@@ -371,7 +373,7 @@ fn a_refused_seed_is_asked_for_again_with_longer_and_longer_pauses() {
     assert_eq!(least, LONGEST_PAUSE);
     world.pane.output(O, b"x");
     assert_eq!(world.answered(), SeedOutcome::Pause, "as ever");
-    // Another connection is another chance, at once.
+    // Another connection is another chance at once.
     let steps = world.listed(&[N]);
     assert_eq!(steps, seeded_away(&[O], world.attempt()));
     let attempt = world.attempt();
@@ -401,7 +403,7 @@ fn a_pane_that_is_moved_goes_on_with_what_came_over_the_new_connection() {
     assert_eq!(world.answered(), SeedOutcome::Deliver(AGAIN, HeldOutput::default()));
 }
 
-/// The last window of a session was moved: the session ends, and its client with it.
+/// The last window of a session is moved: the session ends, and its client with it.
 #[test]
 fn a_pane_whose_owner_went_with_its_session_goes_on_where_it_was_moved() {
     type Order = (&'static str, &'static [u8], fn(&mut World));
@@ -429,7 +431,7 @@ fn a_pane_whose_owner_went_with_its_session_goes_on_where_it_was_moved() {
     }
 }
 
-/// tmux keeps a pane's output for a client from whose session it was moved, and sends it when the
+/// tmux keeps a pane's output for a client whose session it was moved out of, and sends it when the
 /// pane is back (N60).
 #[test]
 fn a_pane_is_paused_where_it_is_not_carried_any_more() {
@@ -446,12 +448,12 @@ fn a_pane_is_paused_where_it_is_not_carried_any_more() {
     assert_eq!(steps, [PaneAction::Unpark(O), PaneAction::Park(N), PaneAction::Unfollowed, PaneAction::Seed(attempt)]);
     assert_eq!(world.answered(), SeedOutcome::Compare(Vec::new()), "what came before its pause is from before");
     world.follow();
-    // Linked where it is parked, it flows there again.
+    // Linked back into a session of the connection that it is parked on, it flows on it again.
     assert_eq!(world.listed(&[O, N]), [PaneAction::Unpark(N)]);
     assert_eq!(world.listed(&[O]), [PaneAction::Park(N)]);
     world.pane.lost(N);
     assert!(!world.pane.stays_paused(N), "nothing is kept for one that has gone");
-    // One that has ended is about to be respawned.
+    // A pane that has ended is about to be respawned.
     let mut world = World::ended();
     assert_eq!(world.listed(&[N]), [PaneAction::Park(O)]);
 }
@@ -514,7 +516,7 @@ fn a_window_that_is_linked_elsewhere_too_is_held_for_nobody() {
     assert_eq!(world.pane.carriers().collect::<Vec<_>>(), [O, N]);
 }
 
-/// A draining task that remembers the route passes output on without a look at the state.
+/// A draining task that caches the route passes output on without reading the state.
 #[test]
 fn a_route_that_is_remembered_ends_with_the_state() {
     type Change = fn(&mut World);
@@ -557,12 +559,12 @@ fn a_pause_is_followed_by_a_seed_with_a_gap() {
     let steps = world.pane.reseed(GapReason::Paused, &mut world.attempts);
     assert_eq!(steps, seeded(world.attempt()));
     assert_eq!(world.answered(), SeedOutcome::Deliver(Seeding::Again(GapReason::Paused), HeldOutput::default()));
-    // Not yet known: there is nothing to which a gap could be.
+    // A pane that is not known yet has no stream that could have a gap.
     let mut world = World::default();
     world.listed(&[O]);
     world.pane.reseed(GapReason::Paused, &mut world.attempts);
     assert_eq!(world.answered(), SeedOutcome::Deliver(Seeding::First, HeldOutput::default()));
-    // It prints nothing; what is put there later is read.
+    // A dead pane prints nothing; what is put into it later is read.
     let mut world = World::ended();
     assert_eq!(world.pane.reseed(GapReason::Paused, &mut world.attempts), []);
     let steps = world.restarted(false);
@@ -587,7 +589,7 @@ fn paused_and_seeded(attempt: u64) -> Vec<PaneAction> {
     vec![PaneAction::Unfollowed, PaneAction::PauseAndSeed(attempt)]
 }
 
-/// One that floods, held on `O` and read.
+/// Makes a pane that floods, held on `O` and read.
 fn held_pane() -> World {
     let mut world = World::following();
     let steps = world.pane.hold(&mut world.attempts);
@@ -618,7 +620,7 @@ fn one_that_floods_stays_paused_until_it_is_let_go() {
     world.answered();
     world.follow();
     assert!(!world.pane.is_being_paused(O));
-    // Another hold has another number, and one that flows although it is held is paused again.
+    // Another hold has another number, and a pane that flows in spite of its hold is paused again.
     let steps = world.pane.hold(&mut world.attempts);
     assert_eq!(steps, Some((paused_and_seeded(world.attempt()), Some(2))));
     assert!(world.pane.goes_on_being_held(2) && !world.pane.goes_on_being_held(1));
@@ -636,7 +638,7 @@ fn it_is_paused_wherever_it_is_carried_and_flows_where_it_comes_to_others() {
     assert_eq!(world.listed(&[O, N]), []);
     assert_eq!(world.pane.hold_on_others([O, N].into_iter()), [N]);
     assert!(world.pane.hold_on_others([O, N].into_iter()).is_empty(), "once");
-    // It is held where it goes on; what it printed meanwhile is missing.
+    // It is held on the connection that continues it; its output in between is missing.
     assert_eq!(world.pane.lost(O), [PaneAction::Unfollowed]);
     assert_eq!(world.listed(&[N]), seeded(world.attempt()));
     assert!(world.pane.is_held());
@@ -644,12 +646,12 @@ fn it_is_paused_wherever_it_is_carried_and_flows_where_it_comes_to_others() {
     assert_eq!(world.answered(), SeedOutcome::Deliver(again, HeldOutput::default()));
     let steps = world.pane.let_go(&mut world.attempts);
     assert_eq!(steps, paused_and_seeded(world.attempt()));
-    // One that is moved is held there too.
+    // A pane that is moved is held on the new connection too.
     let mut world = held_pane();
     let steps = world.listed(&[N]);
     assert_eq!(steps, [vec![PaneAction::Park(O)], paused_and_seeded(world.attempt())].concat());
     assert!(world.pane.is_held());
-    // Nor is it paused again where that was foreseen.
+    // Nor is it paused again on a connection where it was paused in advance.
     let mut world = held_pane();
     world.pane.hold_on_others([O, N].into_iter());
     world.listed(&[N]);
@@ -658,13 +660,13 @@ fn it_is_paused_wherever_it_is_carried_and_flows_where_it_comes_to_others() {
     let steps = world.pane.let_go(&mut world.attempts);
     assert_eq!(steps, paused_and_seeded(world.attempt()));
     assert!(world.pane.stays_paused(O), "it is not carried there");
-    // The others are let go as well.
+    // The holds on the other connections end as well.
     let mut world = held_pane();
     world.listed(&[O, N]);
     world.pane.hold_on_others([O, N].into_iter());
     let steps = world.pane.let_go(&mut world.attempts);
     assert_eq!(steps, [vec![PaneAction::Unpark(N)], paused_and_seeded(world.attempt())].concat());
-    // Where it is not carried it stays paused: tmux would keep its output for them.
+    // It stays paused on connections that do not carry it: tmux would keep its output for them.
     let mut world = held_pane();
     world.pane.hold_on_others([O, N].into_iter());
     let steps = world.pane.let_go(&mut world.attempts);
@@ -683,7 +685,7 @@ fn one_that_ended_while_it_was_held_is_read_when_it_is_respawned() {
     let mut world = held_pane();
     assert!(world.end());
     assert_eq!(world.pane.let_go(&mut world.attempts), [PaneAction::Unpark(O)]);
-    // What muxtap starts in one that was not held may print as much as any other.
+    // A program that muxtap starts in a pane that was not held has the full allowance.
     let mut world = World::following();
     assert_eq!(world.restarted(true), []);
     assert!(!world.pane.allowance.is_exceeded_by(1 << 20, 1, Instant::now()));

@@ -1,24 +1,23 @@
-//! A control client's introduction to a tmux server: its messages, and the order in which they do
-//! no harm.
+//! A control client's introduction to a tmux server: its messages, and their harmless order.
 //!
 //! A server counts a client as a control client from its flags on, but only at the introduction's
-//! end gives it what is needed to notify it. Servers before 3.7 crash when they notify a client in
-//! between (F36, F37). Introductions are read in any order, and what comes in one read is taken in
-//! one turn of the server's loop. So the flags go last, in one write with the end (F38).
+//! end creates what is needed to notify it. Servers before 3.7 crash when they notify a client in
+//! between (F36, F37). Introductions are read in any order, and the bytes of one read are processed
+//! in one turn of the server's loop. So the flags go last, in one write with the end (F38).
 //!
-//! A descriptor comes along by `SCM_RIGHTS` (unix(7)) where a message's header is marked.
+//! A descriptor comes along by `SCM_RIGHTS` (unix(7)) if a message's header is marked.
 
 use std::collections::VecDeque;
 
 use super::message::{Header, Malformed};
 
-/// The most bytes of an introduction. It carries the client's environment, of which Linux allows 6
-/// MiB at most.
+/// The maximum number of bytes of an introduction. It carries the client's environment, of which
+/// Linux allows 6 MiB at most.
 const LONGEST_INTRODUCTION: usize = 8 * 1024 * 1024;
-/// The most descriptors of an introduction; tmux sends two.
+/// The maximum number of descriptors of an introduction; tmux sends two.
 const MOST_DESCRIPTORS: usize = 8;
 
-/// `MSG_IDENTIFY_FLAGS`: from here on the server counts the client as a control client.
+/// `MSG_IDENTIFY_FLAGS`: from this message on the server counts the client as a control client.
 const FLAGS: u32 = 100;
 /// `MSG_IDENTIFY_LONGFLAGS`: the same flags in 64 bits.
 const LONG_FLAGS: u32 = 111;
@@ -41,7 +40,7 @@ pub(super) struct Introduction<F> {
     /// Messages that carry flags, then the end.
     last: Vec<u8>,
     is_done: bool,
-    /// Bytes that belong to no whole message yet; all that follows the end.
+    /// Bytes that do not form a whole message yet; all bytes after the end.
     rest: Vec<u8>,
     /// Descriptors that belong to no message yet.
     unclaimed: VecDeque<F>,
@@ -61,7 +60,7 @@ impl<F> Default for Introduction<F> {
 }
 
 impl<F> Introduction<F> {
-    /// Takes what was received. Returns whether the introduction is complete.
+    /// Takes received bytes and descriptors. Returns whether the introduction is complete.
     pub(super) fn receive(
         &mut self,
         bytes: &[u8],
@@ -86,7 +85,7 @@ impl<F> Introduction<F> {
         Ok(self.is_done)
     }
 
-    /// Puts a message into its place.
+    /// Sorts a message into its place.
     fn sort(&mut self, header: Header, message: &[u8]) -> Result<(), Malformed> {
         if matches!(header.kind, FLAGS | LONG_FLAGS | DONE) {
             self.last.extend_from_slice(message);
@@ -100,7 +99,7 @@ impl<F> Introduction<F> {
         Ok(())
     }
 
-    /// Returns what is to be written to the server, in this order.
+    /// Returns the writes for the server, in this order.
     ///
     /// Messages with descriptors stand just before the last write: a read ends behind a descriptor,
     /// so the last write is read by itself and as a whole, however long the introduction is.
@@ -108,8 +107,8 @@ impl<F> Introduction<F> {
         let Self { plain, descriptors, mut last, rest, mut unclaimed, .. } = self;
         let mut writes = vec![Write { bytes: plain, descriptor: None }];
         writes.extend(descriptors);
-        // tmux sends no descriptor behind the end. One that it did send would go with the bytes it
-        // came with.
+        // tmux sends no descriptor behind the end. If it did, it would go with the bytes it came
+        // with.
         let with = unclaimed.pop_front();
         if with.is_none() {
             last.extend_from_slice(&rest);
@@ -136,7 +135,8 @@ mod tests {
     const STDOUT: u32 = 110;
     const COMMAND: u32 = 200;
 
-    /// The messages of a client in the order in which tmux sends them, with the descriptor of each.
+    /// Returns the messages of a client in the order in which tmux sends them, with the descriptor
+    /// of each.
     fn sent(mark: u16) -> Vec<(Vec<u8>, Option<&'static str>)> {
         vec![
             (message(FLAGS, 0, &[1; 4]), None),
@@ -182,7 +182,7 @@ mod tests {
             let mut descriptors = vec!["stdin", "stdout"].into_iter();
             let mut done = false;
             for piece in stream.chunks(size) {
-                // They come with the first byte of their message at the latest.
+                // Descriptors come with the first byte of their message at the latest.
                 done = introduction.receive(piece, descriptors.by_ref()).unwrap();
             }
             assert!(done);

@@ -1,9 +1,9 @@
 //! The messages of a server that reach a client of muxtap's.
 //!
-//! A tmux client obeys its server: it runs a command that the server names (`MSG_EXEC`, `MSG_SHELL`,
-//! `MSG_LOCK`), reads and writes files, hangs up its parent, and stops itself. A client of muxtap's
-//! needs none of that. So a list says what passes ([`verdict`]); everything else is dropped, changed
-//! so that the client does nothing but answer, or ends the connection.
+//! A tmux client obeys its server: it runs a command that the server names (`MSG_EXEC`,
+//! `MSG_SHELL`, `MSG_LOCK`), reads and writes files, hangs up its parent, and stops itself. A
+//! client of muxtap's needs none of that. So a list determines what passes ([`verdict`]); any other
+//! message is dropped, is changed so that the client only replies, or ends the connection.
 
 use super::message::{HEADER, Header, Malformed, make};
 
@@ -28,10 +28,10 @@ mod kind {
 
 /// The client's standard output and standard error, as the server numbers them.
 const OUTPUTS: [i32; 2] = [1, 2];
-/// A descriptor that a client has never open as a stream: it answers `EBADF`, and opens nothing.
+/// A descriptor that a client never has open as a stream: it replies `EBADF`, and opens nothing.
 const NO_STREAM: i32 = i32::MAX;
 
-/// Why a connection to a server is ended.
+/// The reason why a connection to a server is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Hostile {
     #[error("the server sent {0}")]
@@ -40,19 +40,19 @@ pub enum Hostile {
     Shell,
 }
 
-/// What becomes of one message.
+/// The treatment of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Pass,
-    /// Asks the client to detach, and nothing more.
+    /// Replaced by a request to the client to detach.
     Detach,
-    /// Passes with [`NO_STREAM`] in the place of what is to be opened.
+    /// Passes with [`NO_STREAM`] in place of what should be opened.
     OpenNothing,
     Drop,
     End(Hostile),
 }
 
-/// Returns what becomes of a message with this content.
+/// Returns the treatment of a message with this content.
 fn verdict(kind: u32, data: &[u8]) -> Verdict {
     match kind {
         kind::VERSION
@@ -67,12 +67,12 @@ fn verdict(kind: u32, data: &[u8]) -> Verdict {
         kind if kind::OLD_STREAMS.contains(&kind) => Verdict::Pass,
         // `detach-client -P` hangs up the client's parent, which is muxtap; `-E` runs a command.
         kind::DETACH_KILL | kind::EXEC => Verdict::Detach,
-        // What a command prints is written to the client's own streams; anything else is a file.
+        // A command's output is written to the client's own streams; anything else is a file.
         kind::WRITE_OPEN if number(data, 1).is_some_and(|stream| OUTPUTS.contains(&stream)) => Verdict::Pass,
         kind::READ_OPEN | kind::WRITE_OPEN => Verdict::OpenNothing,
-        // Sent only to a client that asked for it (`tmux -c`).
+        // Sent only to a client that requested it (`tmux -c`).
         kind::SHELL => Verdict::End(Hostile::Shell),
-        // MSG_LOCK and MSG_SUSPEND go to terminals; what later versions add is not known.
+        // MSG_LOCK and MSG_SUSPEND go to terminals; the messages of later versions are unknown.
         _ => Verdict::Drop,
     }
 }
@@ -86,12 +86,12 @@ fn number(data: &[u8], index: usize) -> Option<i32> {
 /// The part of a server's messages that was received so far.
 #[derive(Default)]
 pub(super) struct ServerMessages {
-    /// Bytes that belong to no whole message yet.
+    /// Bytes that do not form a whole message yet.
     rest: Vec<u8>,
 }
 
 impl ServerMessages {
-    /// Takes what was received. Returns what the client is to receive of the messages that are whole.
+    /// Takes received bytes. Returns the bytes for the client of the messages that are whole.
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Hostile> {
         self.rest.extend_from_slice(bytes);
         let received = std::mem::take(&mut self.rest);
@@ -103,10 +103,10 @@ impl ServerMessages {
             let (head, data) = message.split_at_checked(HEADER).unwrap_or_default();
             match verdict(header.kind, data) {
                 Verdict::Pass => passed.extend_from_slice(message),
-                // The protocol's version stands in the header's last two words.
+                // The protocol's version is in the header's last two words.
                 Verdict::Detach => passed.extend(make(kind::DETACH, head.get(8..).unwrap_or_default(), b"detached\0")),
                 Verdict::OpenNothing => {
-                    // One that is too short would end the client.
+                    // A message that is too short would end the client.
                     let (Some(stream), Some(rest)) = (data.get(..4), data.get(8..)) else {
                         return Err(Malformed::Length.into());
                     };
@@ -168,7 +168,7 @@ mod tests {
         {
             assert_eq!(received(&dropped), b"");
         }
-        // Both tell it to leave, so it leaves.
+        // Both messages tell the client to leave, so it leaves.
         let detach = message(kind::DETACH, 0, b"detached\0");
         for leave in [message(kind::EXEC, 0, b"/tmp/theirs\0/bin/sh\0"), message(kind::DETACH_KILL, 0, b"main\0")] {
             assert_eq!(received(&leave), detach);

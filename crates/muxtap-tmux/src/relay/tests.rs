@@ -15,7 +15,7 @@ struct Server {
     _dir: tempfile::TempDir,
     socket: PathBuf,
     listener: UnixListener,
-    /// The user whose server it is said to be.
+    /// The user that the server claims to belong to.
     owner: u32,
 }
 
@@ -31,7 +31,7 @@ impl Server {
         Self { _dir: dir, socket, listener, owner: own_uid() }
     }
 
-    /// A client that connects to a relay to this server.
+    /// Returns a client that connects to a relay to this server.
     fn client(&self) -> (std::os::unix::net::UnixStream, PathBuf, JoinHandle<Result<(), RelayError>>) {
         let relay = Relay::listen(self.socket.as_path().into(), self.owner).unwrap();
         let place = relay.socket().to_owned();
@@ -44,7 +44,7 @@ impl Server {
         tokio::time::timeout(LIMIT, self.listener.accept()).await.expect("a client comes").unwrap().0
     }
 
-    /// Whether a client is there that is not accepted yet.
+    /// Returns whether a client waits to be accepted.
     fn has_client(&self) -> bool {
         let mut ready = [rustix::event::PollFd::new(&self.listener, rustix::event::PollFlags::IN)];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -99,14 +99,14 @@ async fn the_server_sees_a_client_only_when_its_introduction_is_complete() {
     assert_eq!(next(&accepted).await.0, last.concat(), "in one read");
     assert!(!place.exists() && !place.parent().unwrap().exists(), "its socket has gone");
 
-    // The descriptor is the client's own, and nobody else holds it.
+    // The descriptor is the client's own, and no other process holds it.
     drop(theirs);
     std::fs::File::from(descriptors.into_iter().next().unwrap()).write_all(b"it is").unwrap();
     let mut text = String::new();
     stdin.read_to_string(&mut text).unwrap();
     assert_eq!(text, "it is");
 
-    // From here on it passes on what comes, both ways.
+    // From now on the relay passes bytes both ways.
     let ready = message(207, 0, b"");
     send(&accepted, Write { bytes: ready.clone(), descriptor: None }).await.unwrap();
     let mut answer = vec![0; ready.len()];
@@ -119,7 +119,7 @@ async fn the_server_sees_a_client_only_when_its_introduction_is_complete() {
     assert!(relay.await.unwrap().is_ok());
 }
 
-/// S1: whose the server is is known before the first byte is sent to it.
+/// C9: the server's user is known before the first byte is sent to it.
 #[tokio::test]
 async fn a_server_of_another_user_is_sent_nothing() {
     let server = Server { owner: own_uid() + 1, ..Server::new() };
@@ -132,7 +132,7 @@ async fn a_server_of_another_user_is_sent_nothing() {
     assert_eq!(client.read(&mut [0; 9]).unwrap_or(0), 0);
 }
 
-/// S1: what the server sends reaches the client as far as the client needs it.
+/// C9: the server's messages reach the client only if the client needs them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_does_not_have_its_client_run_anything() {
     let server = Server::new();
@@ -208,6 +208,6 @@ async fn only_the_user_can_come_and_nothing_is_left() {
     assert_eq!(std::fs::metadata(&directory).unwrap().permissions().mode() & 0o7777, 0o700);
     drop(relay);
     assert!(!directory.exists());
-    // A place whose path is too long for a socket is passed over.
+    // A place whose path is too long for a socket is skipped.
     assert!(PrivateSocket::make_in(&Path::new("/tmp").join("x".repeat(120))).is_err());
 }

@@ -1,4 +1,4 @@
-//! Connection, coverage and server against a tmux that is played.
+//! Connection, coverage and server against a tmux that the test plays.
 
 use std::time::Instant as WallClock;
 
@@ -19,7 +19,7 @@ const PANE: PaneId = PaneId(1);
 /// Two ticks of the connection's watch.
 const SOON: Duration = Duration::from_secs(1);
 
-/// One guest with one pane, seeded.
+/// Starts a server with one guest and one pane, seeded.
 async fn one_pane() -> (Scripted, Wire) {
     one_pane_of(Scripted::start()).await
 }
@@ -103,7 +103,7 @@ async fn a_reply_that_never_comes_is_an_error_in_time_and_the_connection_goes_on
     assert!(unavailable(refused).contains("was not sent"));
     assert_eq!(begun.elapsed(), Duration::ZERO, "the next caller need not find it out again");
 
-    // The server goes on: nothing was lost, and the reply that came late is nobody else's.
+    // The server continues: nothing was lost, and the late reply is not given to another request.
     let reached = tokio::spawn({
         let server = server.server.clone();
         async move { server.reached().await }
@@ -126,7 +126,7 @@ async fn a_reply_that_never_comes_is_an_error_in_time_and_the_connection_goes_on
 #[tokio::test(start_paused = true)]
 async fn what_tmux_has_not_read_is_taken_back() {
     let (server, mut wire) = one_pane().await;
-    // A server that stops in the middle of a line: the rest of that line is to follow.
+    // A server that stops in the middle of a line: the rest of that line should follow.
     let long = "x".repeat(20_000);
     let half = tokio::spawn({
         let (server, long) = (server.server.clone(), long.clone());
@@ -145,8 +145,7 @@ async fn what_tmux_has_not_read_is_taken_back() {
     unavailable(two.await.unwrap());
     unavailable(model.await.unwrap());
 
-    // Of what callers asked only the line that was begun is carried out; the model is read all the
-    // same.
+    // Of the callers' requests only the line that was begun runs; the model is read all the same.
     let asked = wire.request().await;
     assert_eq!(asked.commands(), [format!("rename-session {long}")]);
     wire.answer(&asked, &[]);
@@ -235,7 +234,7 @@ async fn a_connection_that_ends_with_requests_in_flight_answers_them() {
     let changed = writer.await.unwrap();
     assert_eq!(changed.as_ref().unwrap_err().details, Some(serde_json::json!({ "sent": true })));
     assert!(unavailable(changed).contains("not known"), "it may have been done, so it is not asked twice");
-    // What changes nothing is asked again, over the other one. The model is read there, too.
+    // A query changes nothing and is repeated over the other one. The model is read on it, too.
     let mut answered = false;
     while !answered {
         let asked = second.request().await;
@@ -256,7 +255,7 @@ async fn a_window_in_two_sessions_goes_on_over_the_other_guest() {
     first.seed("hello").await;
     first.accept().await;
     assert_eq!(server.told(2).await, ["unfollowed %1", "seeded %1 First hello"]);
-    // Both carry it; one is listened to (C1).
+    // Both carry it; the output of one is used (C1).
     second.say("%output %1 twice");
     first.say("%output %1 twice");
     assert_eq!(server.told(1).await, ["output %1 twice"]);
@@ -266,7 +265,7 @@ async fn a_window_in_two_sessions_goes_on_over_the_other_guest() {
     second.say("%output %1 before");
     second.seed("hello twice before").await;
     second.accept().await;
-    // What came ahead over this connection is compared with what the pane shows.
+    // Output that came ahead over this connection is compared with the pane's content.
     second.say("%output %1 after");
     let told = server.told(2).await;
     assert_eq!(told, ["moved %1 \"hello twice before\" \"before\"", "output %1 after"]);
@@ -317,8 +316,8 @@ async fn a_respawn_while_the_pane_is_being_paused_for_its_seed_doubles_nothing()
     respawn.await.unwrap().unwrap().unwrap();
     wire.say("%output %1 new");
     wire.answer_seed(&late, "hello noise new");
-    // That content shows what has come as output. It is not used; the pane printed, so it is paused
-    // and read again.
+    // That content contains what has come as output. It is not used; the pane printed, so it is
+    // paused and read again.
     wire.seed("hello noise new").await;
     assert_eq!(wire.accept().await, ["refresh-client -A \"%1:pause\""]);
     wire.seed("hello noise new").await;
@@ -353,7 +352,7 @@ async fn an_observer_that_panics_ends_the_connection_and_nothing_else() {
     assert!(unavailable(writer.await.unwrap()).contains("was lost"), "what was open is answered");
     wire.connection.closed().await;
     assert_eq!(server.told(1).await, ["unfollowed %1"]);
-    // The next client of the session finds everything in order.
+    // The next client of the session works as usual.
     let mut next = server.guest(SESSION);
     server.kick();
     next.list(&[row(0, 0, 1)]).await;
@@ -402,7 +401,7 @@ async fn a_connection_that_is_behind_a_flood_is_not_given_up() {
     let asked = wire.request().await;
     wire.answer(&asked, &["x"]);
     assert_eq!(reader.await.unwrap().unwrap().unwrap(), ["x\n"]);
-    // One whose output never stops being old is given up at last.
+    // A connection whose output stays old is given up at last.
     let reader = tokio::spawn(read(server.server.clone()));
     let begun = Instant::now();
     while wire.connection.is_open() {
@@ -459,7 +458,7 @@ async fn a_caller_for_whom_a_pane_is_covered_does_not_notice_a_connection_that_e
     });
     let asked = first.request().await;
     assert!(asked.commands()[0].starts_with("list-panes"), "{asked:?}");
-    // It dies with its session, and it was the only one.
+    // The connection dies with its session, and it was the only one.
     let connection = first.connection.clone();
     drop(first);
     connection.closed().await;
@@ -472,8 +471,8 @@ async fn a_caller_for_whom_a_pane_is_covered_does_not_notice_a_connection_that_e
     cover.await.unwrap().unwrap();
 }
 
-/// The last client goes with its session, and a guest that was on its way attaches before the link
-/// has noticed: who the server is has to be asked anew, and until then callers wait.
+/// The last client goes with its session, and a pending guest attaches before the link has noticed:
+/// the server has to be identified again, and until then callers wait.
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_attaches_just_as_the_last_client_goes_does_not_hide_that() {
     let server = Scripted::start();
@@ -513,7 +512,7 @@ async fn a_handle_on_one_server_process_asks_no_other_one() {
     other.submit(Some(PANE), change("b"), |answer| drop(lost.send(answer)));
     assert_eq!(answer.await.unwrap(), Err(Lost::Ended));
     other.submit_at_last(Some(PANE), change("c"));
-    // Nothing of all that was sent: this is the first.
+    // Nothing of the earlier requests was sent: this is the first.
     let writer = tokio::spawn(async move { write(own, "d").await });
     let asked = wire.accept().await;
     assert_eq!(asked, ["rename-session d"]);
@@ -526,7 +525,7 @@ async fn a_handle_on_one_server_process_asks_no_other_one() {
     assert_eq!(answer.await.unwrap(), Err(Lost::Ended));
 }
 
-/// A server may be killed right after the client has attached that was to become its hub.
+/// A server may be killed right after the client that was to become its hub has attached.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_ends_before_it_is_a_hub_is_no_defect() {
     let server = Scripted::start();

@@ -1,10 +1,10 @@
-//! Seeds and pauses on a wire that is played.
+//! Seeds and pauses on a wire that the test plays.
 
 use muxtap_core::protocol::ids::SessionId;
 
 use super::super::scripted::{Scripted, Wire, row};
 
-/// One guest in $0 with one pane, and what it is to be told of first: its seed is the next request.
+/// Starts a server with one guest in $0 and one unseeded pane: its seed is the next request.
 async fn unseeded() -> (Scripted, Wire) {
     let server = Scripted::start();
     let mut wire = server.guest(SessionId(0));
@@ -14,7 +14,7 @@ async fn unseeded() -> (Scripted, Wire) {
     (server, wire)
 }
 
-/// A pane is not carried by this connection any more: it is paused there.
+/// Expects the pause of a pane that this connection no longer carries.
 async fn parked(wire: &mut Wire) {
     loop {
         let asked = wire.accept().await;
@@ -26,7 +26,8 @@ async fn parked(wire: &mut Wire) {
     }
 }
 
-/// Two guests, in $0 and $1; the first has a pane, followed. With it a pane of the second.
+/// Starts a server with two guests, in $0 and $1; the first has a pane, which is followed, and the
+/// second one has another.
 async fn two_guests() -> (Scripted, Wire, Wire) {
     let server = Scripted::start();
     let (mut one, mut two) = (server.guest(SessionId(0)), server.guest(SessionId(1)));
@@ -73,7 +74,8 @@ async fn what_is_printed_around_a_seed_is_told_once_whoever_else_pauses_the_pane
     one.accept().await;
     let pause = one.request().await;
     assert_eq!(pause.commands(), ["refresh-client -A \"%1:pause\""]);
-    // The same pane, on the other connection: it goes on there, and uses nothing up here.
+    // The same pane, on the other connection: it continues on that one, and uses up no expectation
+    // of this one.
     two.say("%pause %1");
     assert_eq!(two.accept().await, ["refresh-client -A \"%1:continue\""]);
     one.answer(&pause, &[]);
@@ -113,7 +115,7 @@ async fn a_pause_that_was_never_announced_hides_no_real_one() {
 #[tokio::test]
 async fn a_pane_that_is_moved_goes_on_where_the_other_connection_has_it() {
     let (server, mut one, mut two) = two_guests().await;
-    // Its window has come to $1, which nobody announces (N80); what it prints there comes ahead of
+    // Its window has come to $1, which is not announced (N80); what it prints there comes ahead of
     // any listing.
     two.say("%output %1 there");
     one.list(&[row(1, 0, 1), row(1, 1, 2)]).await;
@@ -126,7 +128,7 @@ async fn a_pane_that_is_moved_goes_on_where_the_other_connection_has_it() {
     parked(&mut one).await;
 }
 
-/// tmux keeps a pane's output for a client from whose session it was moved, and sends it when the
+/// tmux keeps a pane's output for a client whose session it was moved out of, and sends it when the
 /// pane is back (N60).
 #[tokio::test]
 async fn a_pane_that_comes_back_brings_nothing_that_was_passed_on() {
@@ -152,7 +154,7 @@ async fn a_pane_that_comes_back_brings_nothing_that_was_passed_on() {
     assert_eq!(server.told(1).await, ["output %1 and on"]);
     parked(&mut two).await;
     two.accept().await;
-    // A pause there that nobody asked for is not ended.
+    // A pause on that connection that muxtap did not request is not ended.
     two.say("%pause %1");
     assert_eq!(two.accept().await, ["display-message -p \"\""]);
     assert_eq!(server.told_besides(), [""; 0]);
