@@ -218,8 +218,9 @@ fn in_a_pane_targets_mean_what_they_mean_to_tmux() {
         let told = run(&mut inside(command, &world.tmux(&["display-message", "-p", "-t", "w:logs.2", "#D"])));
         assert_eq!(told.json()["pane"], world.tmux(&["display-message", "-p", "-t", expected, "#D"]), "{target}");
     }
-    // A missing target is not looked for elsewhere.
-    for target in [":9", ".9", "{up-of}x", "nobody", ":nobody", "9.9"] {
+    // A missing target is not looked for elsewhere. Behind a window that only tmux finds, tmux would count
+    // `{up-of}` from another window (N88).
+    for target in [":9", ".9", "{up-of}x", "nobody", ":nobody", "9.9", ":{last}.{up-of}"] {
         let told = run(inside(world.muxtap_command(&["read", "-t", target]), "%0").args(["--since", "now"]));
         assert_eq!(told.status, 1, "{target}: {told:?}");
     }

@@ -135,6 +135,11 @@ impl<'a> Finder<'a> {
             Target::Sign(Sign::Tmux(word)) if word == "{last}" => self.pane_sign(word).map(Found::Ask),
             Target::Place { pane: Some(pane), .. } => match (self.window(target)?, pane) {
                 (Found::Ask(window), PanePart::Index(index)) => Ok(Found::Ask(format!("{window}.{index}"))),
+                // tmux would count from the pane that its client shows (N88).
+                (Found::Ask(window), PanePart::Sign(Sign::Tmux(word))) if word.ends_with("-of}") => Err(Error::new(
+                    ErrorCode::InvalidTarget,
+                    format!("{word} needs a window that a name, an index or an id gives, not {window}"),
+                )),
                 (Found::Ask(window), PanePart::Sign(Sign::Tmux(word))) => Ok(Found::Ask(format!("{window}.{word}"))),
                 (Found::Ask(window), PanePart::Sign(Sign::Offset(by))) => Ok(Found::Ask(format!("{window}.{by:+}"))),
                 (Found::Here(window), PanePart::Index(index)) => {
