@@ -116,9 +116,10 @@ pub(crate) fn check(body: &str) -> String {
 /// The place at which to begin with a pane's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Since {
-    /// From the latest of these: muxtap's last input to the pane, the place where muxtap created or
-    /// restarted the pane, and the place up to which its last response there reported. Without any
-    /// of these, a read begins at the first retained byte and a wait begins now.
+    /// From the latest of these: muxtap's last input to the pane; the place where muxtap created or
+    /// restarted the pane; for a wait also the last match of the same pattern that was returned for
+    /// the pane. Without any of these, a read begins at the first retained byte and a wait begins
+    /// now.
     #[default]
     Input,
     /// From the stream's end.

@@ -1,10 +1,11 @@
 //! The spelling of the commands that muxtap sends.
 //!
-//! A `command-alias` replaces a command whose name is exactly the alias's (`cmd_get_alias`). Only
-//! then tmux looks for the command (`cmd_find`), and accepts every unambiguous prefix of a name. So
+//! A `command-alias` replaces a command whose name is exactly the alias's (`cmd_get_alias`). After
+//! that, tmux looks for the command (`cmd_find`) and accepts every unambiguous prefix of a name. So
 //! muxtap spells its commands a letter or two short: no alias for `list-panes` or `lsp` changes
-//! what muxtap requests. The shortened name must not be a word that people would use as an alias,
-//! so a plural loses the letter before its ending as well (`list-session` would be such a word).
+//! what muxtap requests. The shortened name must not be a word that people would use as an alias. A
+//! plural therefore loses its ending and the letter before it (`list-session` would be such a
+//! word).
 //!
 //! Text that tmux parses as commands later (`if-shell`, `run-shell -C`) uses this spelling, too.
 

@@ -68,7 +68,7 @@ impl Version {
         Ok(Self { major: major?, minor: minor?, suffix, is_preview: next.is_some() || rest.contains("-rc") })
     }
 
-    /// Whether muxtap works with this version: 3.2a and later.
+    /// Returns whether muxtap works with this version: 3.2a and later.
     pub fn is_supported(self) -> bool {
         self >= Self::MINIMUM
     }

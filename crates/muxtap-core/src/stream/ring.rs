@@ -149,7 +149,7 @@ impl Ring {
     pub fn len(&self) -> usize {
         self.len
     }
-    /// Whether no byte is retained.
+    /// Returns whether no byte is retained.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
