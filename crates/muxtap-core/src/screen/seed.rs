@@ -60,15 +60,17 @@ pub struct Seed {
     alone: bool,
     input: InputModes,
     /// Whether a paste is bracketed (reported from 3.7 on), and the cursor's shape (from 3.6 on).
-    /// While tmux shows one of its own modes, it reports those of that mode.
+    /// While tmux shows one of its own modes, it would report those of that mode; the formats are
+    /// empty then.
     paste: Option<bool>,
     shape: Option<Shape>,
     /// The widths of the [`COMMON`] and [`YOUNG`] characters, one digit each.
     widths: Vec<u8>,
 }
 
-/// The formats of the third command. The first nine and the last are those that `tmux::seed` reads;
-/// `|` keeps the places of empty ones. The last one may contain any text.
+/// The formats of the third command. The text's seed (`muxtap_tmux::seed`) reads by position the
+/// first ten (the tenth is the pane's width), the version and the last; `|` keeps the places of
+/// empty ones. The last one may contain any text.
 const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{alternate_on}|#{pane_dead}|\
                       #{pane_dead_status}|#{pane_dead_signal}|#{pane_pid}|#{pane_width}|#{history_limit}|\
                       #{alternate_saved_x}|#{alternate_saved_y}|#{scroll_region_upper}|#{scroll_region_lower}|\

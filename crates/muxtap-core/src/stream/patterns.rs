@@ -76,7 +76,7 @@ pub(super) struct Pattern {
     /// Searches text that is too long for `finder`, and patterns that the automaton cannot handle.
     /// Most patterns never need it; it is kept only for patterns that may need it repeatedly.
     regex: OnceLock<Option<Regex>>,
-    /// The number of bytes that it is counted with where it is kept.
+    /// The number of bytes to count for `regex`; `None` where it is not kept.
     regex_bytes: Option<usize>,
     hir: Hir,
     limits: Limits,
