@@ -1,4 +1,4 @@
-//! Places in a pane's stream, as callers hold them.
+//! Cursors: places in a pane's stream, as callers hold them.
 
 use std::{fmt, str::FromStr};
 
@@ -10,20 +10,20 @@ use utoipa::{
 
 use crate::{Error, Result, duration, protocol::ids::PaneId};
 
-/// The run of a tmux server and of muxtap to which offsets belong.
+/// The tmux server run and muxtap run to which offsets belong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Epoch {
-    /// Tells runs of tmux servers apart.
+    /// Distinguishes runs of tmux servers.
     pub server: u64,
-    /// Tells runs of muxtap apart.
+    /// Distinguishes runs of muxtap.
     pub engine: u64,
 }
 
-/// A place in a pane's output: all before `offset` has been read.
+/// A place in a pane's output: all bytes before `offset` have been read.
 ///
-/// As text it is one opaque token of letters, digits and dots, which neither a URL nor a shell
-/// needs quoted. It ends in check digits, and only the one spelling that [`fmt::Display`] gives is
-/// accepted, so that a token that was cut or mistyped is refused, not misread.
+/// The text form is one opaque token of letters, digits and dots, which needs no quoting in a URL
+/// or a shell. The token ends in check digits, and only the spelling that [`fmt::Display`] writes
+/// is accepted: a cut or mistyped token is rejected, not misread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor {
     /// The epoch to which the offset belongs.
@@ -65,8 +65,8 @@ impl FromStr for Cursor {
         let epoch = Epoch { server: number(part()?, 36)?, engine: number(part()?, 36)? };
         let pane = u32::try_from(number(part()?, 10)?).map_err(|_| refused())?;
         let cursor = Self { epoch, pane: PaneId(pane), offset: number(part()?, 10)? };
-        // What is not written as it would be (a sign, leading zeros, capitals, wrong check digits)
-        // was not given by muxtap.
+        // A token in any other spelling (a sign, leading zeros, capitals, wrong check digits) does
+        // not come from muxtap.
         if cursor.to_string() == text { Ok(cursor) } else { Err(refused()) }
     }
 }
@@ -103,8 +103,8 @@ pub(crate) fn base36(mut number: u64) -> String {
     }
 }
 
-/// Returns three check digits, which change with any single character and with any two that are
-/// swapped (FNV-1a, folded).
+/// Returns three check digits (FNV-1a, folded). They change with any single character and with any
+/// swap of two characters.
 pub(crate) fn check(body: &str) -> String {
     let hash = body
         .bytes()
@@ -113,26 +113,27 @@ pub(crate) fn check(body: &str) -> String {
     format!("{folded:0>3}")
 }
 
-/// The place from which to look at a pane's output.
+/// The place at which to begin with a pane's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Since {
-    /// From muxtap's last input to the pane, or where muxtap made or restarted it, or what was answered
-    /// there last, whichever is later. Without any of these: for a read from all that is kept, for a
-    /// wait from now.
+    /// From the latest of these: muxtap's last input to the pane; the place where muxtap created or
+    /// restarted the pane; for a wait also the last match of the same pattern that was returned for
+    /// the pane. Without any of these, a read begins at the first retained byte and a wait begins
+    /// now.
     #[default]
     Input,
     /// From the stream's end.
     Now,
     /// From the first byte that is retained.
     Start,
-    /// The screen's content counts too.
+    /// From the stream's end, with the screen's present content as well.
     Screen,
-    /// From so many lines before the end.
+    /// From this number of lines before the end.
     Lines(u32),
-    /// From what was printed so many milliseconds ago, to about a second. Of what stood in the pane when
-    /// muxtap came the time is not known: it counts as just before.
+    /// From the output of this many milliseconds ago, precise to about a second. The age of output
+    /// that was in the pane before muxtap attached is unknown: it counts as just before that.
     Ago(u64),
-    /// As [`Since::Ago`], from what was printed at this time: milliseconds since 1970.
+    /// From the output of this time, in milliseconds since 1970; otherwise like [`Since::Ago`].
     Time(u64),
     /// From a cursor.
     At(Cursor),
@@ -255,7 +256,7 @@ mod tests {
     }
 
     proptest! {
-        /// S7: a cursor comes back from its text as it was.
+        /// S7: a cursor survives the way to text and back.
         #[test]
         fn a_cursor_survives_its_text(server: u64, engine: u64, pane: u32, offset: u64) {
             let cursor = cursor(server, engine, pane, offset);

@@ -1,15 +1,16 @@
-//! Times as people write them: `1.5`, `90s`, `10m`, `1h30m`, as timeout(1) and sleep(1) take them.
+//! Durations as people write them: `1.5`, `90s`, `10m`, `1h30m`, as timeout(1) and sleep(1) accept
+//! them.
 
-/// The longest time limit that a wait or a run takes: a day, in seconds.
+/// The longest timeout of a wait or a run: a day, in seconds.
 const LIMIT_SECONDS: f64 = 86_400.0;
-/// The longest time ago, in seconds: a thousand years. What is older is no time but a mistake.
+/// The longest time ago, in seconds: a thousand years. A longer one is a mistake.
 const AGO_SECONDS: f64 = 86_400.0 * 365_250.0;
 
-/// Reads a time limit as milliseconds: seconds, fractions included, or numbers with units (`250ms`,
-/// `90s`, `10m`, `1h30m`, `1d`), at most a day. Rounded up, so that a very short time does not become
-/// none.
+/// Parses a timeout into milliseconds: seconds, fractions included, or numbers with units (`250ms`,
+/// `90s`, `10m`, `1h30m`, `1d`), at most a day. The result is rounded up, which keeps a very short
+/// timeout above zero.
 ///
-/// Error: what is wrong with it, to stand behind the name of what was given.
+/// The error says what is wrong; the caller puts the name of the argument before it.
 pub fn parse(text: &str) -> Result<u64, String> {
     let seconds = if text.parse::<f64>().is_ok() { text.parse().ok() } else { with_units(text) };
     let seconds = seconds.ok_or_else(|| "not a time: write seconds, or 90s, 10m, 1h30m".to_owned())?;
@@ -19,13 +20,12 @@ pub fn parse(text: &str) -> Result<u64, String> {
     Ok(milliseconds(seconds))
 }
 
-/// Reads how long ago something was as milliseconds: numbers with units alone. `None`: it is something
-/// else.
+/// Parses a time ago into milliseconds. Accepts only numbers with units; `None` for any other text.
 pub(crate) fn parse_ago(text: &str) -> Option<u64> {
     with_units(text).filter(|seconds| *seconds <= AGO_SECONDS).map(milliseconds)
 }
 
-/// Reads seconds, with at most three decimals, as milliseconds, exactly. `None`: it is something else.
+/// Parses seconds, with at most three decimals, into exact milliseconds; `None` for any other text.
 pub(crate) fn parse_seconds(text: &str) -> Option<u64> {
     let (seconds, decimals) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -36,13 +36,13 @@ pub(crate) fn parse_seconds(text: &str) -> Option<u64> {
     seconds.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(milliseconds)
 }
 
-/// Rounds up to milliseconds. Seconds are neither negative nor too many for it.
+/// Rounds seconds up to milliseconds. The seconds must be neither negative nor too large.
 #[allow(clippy::cast_sign_loss)]
 fn milliseconds(seconds: f64) -> u64 {
     (seconds * 1000.0).ceil() as u64
 }
 
-/// Reads numbers with units as seconds. `None`: it is something else.
+/// Parses numbers with units into seconds; `None` for any other text.
 fn with_units(text: &str) -> Option<f64> {
     let mut rest = text;
     let mut sum = 0.0;

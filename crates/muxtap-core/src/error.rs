@@ -1,4 +1,4 @@
-//! The one error type that crosses from the engine to a face.
+//! The only error type that crosses from the engine to an interface.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 /// `Result` with the engine's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Declares the codes: each with its word on the wire and its HTTP status.
+/// Declares the codes, each with its word on the wire and its HTTP status.
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $word:literal, $status:literal;)*) => {
         /// The kind of an error, as a word that programs can act on.
@@ -18,17 +18,17 @@ macro_rules! codes {
         }
 
         impl ErrorCode {
-            /// Every code there is.
+            /// All error codes.
             pub const ALL: [Self; [$($word),*].len()] = [$(Self::$name),*];
 
-            /// The code as it stands on the wire.
+            /// Returns the code as written on the wire.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => $word,)*
                 }
             }
 
-            /// The status of an HTTP response with this code.
+            /// Returns the status of an HTTP response with this code.
             pub const fn http_status(self) -> u16 {
                 match self {
                     $(Self::$name => $status,)*
@@ -38,49 +38,49 @@ macro_rules! codes {
     };
 }
 
-// 424: muxtap is well; what it depends on, a command in a pane or tmux, is not. Not 408: browsers
-// and some libraries silently repeat a request that is answered so, and a `run` would type its
-// command again. Nor one of 5xx, which says that muxtap has failed.
+// 424: muxtap works, but something that it depends on (a command in a pane, or tmux) does not. Not
+// 408: browsers and some libraries silently repeat a request after that status, and a `run` would
+// type its command again. Not one of 5xx: these say that muxtap itself has failed.
 codes! {
-    /// There is no such pane, window, session or wait.
+    /// The pane, window, session or wait does not exist.
     NotFound = "NOT_FOUND", 404;
-    /// The target fits more than one thing.
+    /// The target matches more than one thing.
     AmbiguousTarget = "AMBIGUOUS_TARGET", 409;
-    /// The target cannot be read as a target.
+    /// The target is not a valid target.
     InvalidTarget = "INVALID_TARGET", 400;
-    /// A field or flag is wrong.
+    /// A field or flag is invalid.
     InvalidArgument = "INVALID_ARGUMENT", 400;
-    /// The caller may not ask this.
+    /// The caller is not authorized for this request.
     Unauthorized = "UNAUTHORIZED", 401;
-    /// The capture that was asked for cannot be answered exactly.
+    /// muxtap cannot produce the requested capture exactly.
     UnsupportedCaptureMode = "UNSUPPORTED_CAPTURE_MODE", 422;
-    /// The time ran out.
+    /// The timeout expired.
     Timeout = "TIMEOUT", 424;
     /// A limit was reached; the message names it.
     ResourceLimit = "RESOURCE_LIMIT", 429;
     /// muxtap runs read-only.
     ReadOnly = "READ_ONLY", 403;
-    /// The thing is in a state in which this cannot be done.
+    /// The current state does not allow this operation.
     Conflict = "CONFLICT", 409;
-    /// There is no tmux, it is too old, or no server runs.
+    /// tmux is missing or too old, or no server runs.
     TmuxUnavailable = "TMUX_UNAVAILABLE", 424;
-    /// tmux answered something that does not fit what is known.
+    /// tmux sent a reply that contradicts the known state.
     InconsistentState = "INCONSISTENT_STATE", 424;
     /// The device that owns the workspace is not connected.
     DeviceOffline = "DEVICE_OFFLINE", 424;
-    /// A device did not take a request in time.
+    /// A device did not accept a request in time.
     RpcTimeout = "RPC_TIMEOUT", 424;
-    /// A device took a request and did not finish it in time.
+    /// A device accepted a request and did not finish it in time.
     OwnerTimeout = "OWNER_TIMEOUT", 424;
-    /// The workspace has another revision than the caller saw.
+    /// The workspace has another revision than the one that the caller saw.
     RevisionConflict = "REVISION_CONFLICT", 409;
-    /// The device lacks what the relay needs of it.
+    /// The device lacks a feature that the relay needs.
     UnsupportedClient = "UNSUPPORTED_CLIENT", 400;
     /// A defect of muxtap.
     InternalError = "INTERNAL_ERROR", 500;
 }
 
-/// An error as every face reports it.
+/// An error as every interface reports it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema, thiserror::Error)]
 #[error("{message}")]
 #[non_exhaustive]
@@ -89,18 +89,17 @@ pub struct Error {
     pub code: ErrorCode,
     /// The message for people: what went wrong, where, and what to do.
     pub message: String,
-    /// Facts that a program may want: the candidates of an ambiguous target, the limit, the output
-    /// so far.
+    /// Facts for programs: the candidates of an ambiguous target, the limit, the output so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub details: Option<serde_json::Value>,
-    /// How far a request with several steps had come.
+    /// The step that a request with several steps had reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<String>,
 }
 
 impl Error {
-    /// An error with a code and a message.
+    /// Makes an error with a code and a message.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: None, stage: None }
     }
@@ -109,21 +108,21 @@ impl Error {
         self.details = Some(details);
         self
     }
-    /// Adds the step at which it happened.
+    /// Adds the step at which the error occurred.
     pub fn at_stage(mut self, stage: impl Into<String>) -> Self {
         self.stage = Some(stage.into());
         self
     }
-    /// [`ErrorCode::NotFound`].
+    /// Makes an [`ErrorCode::NotFound`] error.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::NotFound, message)
     }
-    /// [`ErrorCode::InvalidArgument`].
+    /// Makes an [`ErrorCode::InvalidArgument`] error.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InvalidArgument, message)
     }
-    /// [`ErrorCode::AmbiguousTarget`] for a target of digits alone. `candidates`: what is there
-    /// that it may mean, as far as that is known.
+    /// Makes an [`ErrorCode::AmbiguousTarget`] error for a target of digits alone. `candidates`
+    /// lists the existing things that the number may mean, where they are known.
     pub fn bare_number(number: &str, candidates: &[String]) -> Self {
         let meanings = match candidates {
             [] => format!(
@@ -142,11 +141,11 @@ impl Error {
         }
         error.with_details(serde_json::json!({ "candidates": candidates }))
     }
-    /// [`ErrorCode::TmuxUnavailable`].
+    /// Makes an [`ErrorCode::TmuxUnavailable`] error.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::TmuxUnavailable, message)
     }
-    /// [`ErrorCode::InternalError`].
+    /// Makes an [`ErrorCode::InternalError`] error.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InternalError, message)
     }

@@ -3,18 +3,18 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Why bytes are missing between a cursor and what follows it.
+/// The reason for which bytes are missing between a cursor and the output after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum GapReason {
-    /// The ring dropped them to stay within its limit.
+    /// The ring dropped the bytes to stay within its limit.
     Trimmed,
-    /// tmux dropped them because muxtap read too slowly (`%pause`).
+    /// tmux dropped the bytes because muxtap read too slowly (`%pause`).
     Paused,
-    /// The connection to tmux was lost and made again.
+    /// muxtap lost the connection to tmux and reconnected.
     Reconnected,
-    /// The tmux server ended and another one runs.
+    /// The tmux server ended and another one runs now.
     ServerRestarted,
     /// muxtap itself was restarted.
     MuxtapRestarted,
@@ -22,12 +22,12 @@ pub enum GapReason {
     ProcessEnded,
     /// This reader was too slow for its queue.
     SlowReader,
-    /// The `id` with which this reader came back is not known any more.
+    /// The `id` with which this reader resumed is no longer known.
     ResumeExpired,
 }
 
 impl GapReason {
-    /// Every reason there is.
+    /// All reasons.
     pub const ALL: [Self; 8] = [
         Self::Trimmed,
         Self::Paused,
@@ -39,7 +39,7 @@ impl GapReason {
         Self::ResumeExpired,
     ];
 
-    /// The reason as it stands on the wire.
+    /// Returns the reason as written on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Trimmed => "trimmed",
@@ -54,19 +54,19 @@ impl GapReason {
     }
 }
 
-/// Something is missing here.
+/// A place in a pane's output where bytes are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
 pub struct Gap {
-    /// Why.
+    /// The reason.
     pub reason: GapReason,
-    /// How many raw bytes, where that is known.
+    /// The number of missing raw bytes, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
 
 impl Gap {
-    /// A gap for a reason, of so many raw bytes where that is known.
+    /// Makes a gap from its reason and, where known, its number of raw bytes.
     pub const fn new(reason: GapReason, bytes: Option<u64>) -> Self {
         Self { reason, bytes }
     }

@@ -1,9 +1,9 @@
-//! The core of muxtap: floors without I/O, clocks or tasks, which fuzzing attacks and programs may
-//! use by themselves.
+//! The core of muxtap: modules without I/O, clocks or tasks, for use by other programs and for
+//! fuzzing.
 //!
-//! [`protocol`] is what tmux and a control client say to each other, [`stream`] one pane's output
-//! as a stream with cursors, and [`screen`] what tmux's grid holds. The crate `muxtap` re-exports
-//! them under the same names.
+//! [`protocol`] is the control-mode protocol between tmux and a client, [`stream`] one pane's
+//! output as a stream with cursors, and [`screen`] the content of tmux's grid. The crate `muxtap`
+//! re-exports them under the same names.
 
 mod cursor;
 #[doc(hidden)]

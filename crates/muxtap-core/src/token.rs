@@ -1,4 +1,4 @@
-//! Opaque tokens of numbers with check digits: cursors of what is no pane.
+//! Opaque tokens of numbers with check digits: cursors of things other than panes.
 
 use crate::cursor::{base36, check};
 
@@ -15,7 +15,7 @@ pub fn write(prefix: &str, numbers: &[u64]) -> String {
     body
 }
 
-/// Reads the numbers of a token; `None` for one that [`write`] has not written.
+/// Reads the numbers of a token; `None` for a token that [`write`] did not write.
 pub fn read(prefix: &str, text: &str) -> Option<Vec<u64>> {
     let (body, _) = text.strip_prefix(prefix)?.strip_prefix('.')?.rsplit_once('.')?;
     let numbers: Option<Vec<u64>> = body.split('.').map(|part| u64::from_str_radix(part, 36).ok()).collect();

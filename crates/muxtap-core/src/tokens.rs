@@ -1,9 +1,9 @@
-//! One parse of a pane's output for its text and its screen.
+//! One parse of a pane's output for both its text and its screen.
 //!
-//! [`TextDecoder`] and [`Screen`] each take bytes in any pieces, and each for itself. Where both are at
-//! rest, what most output consists of means the same to both: printable ASCII, control characters,
-//! control sequences with numbers. That is parsed once here and passed to both. Everything else is
-//! cut into pieces that each of them parses by its own rules.
+//! [`TextDecoder`] and [`Screen`] each accept bytes in any pieces and parse them independently.
+//! While both are at rest, most output means the same to both: printable ASCII, control characters,
+//! control sequences with numbers. This module parses such output once and passes it to both. It
+//! cuts everything else into pieces that each of them parses by its own rules.
 
 use crate::{
     screen::{NO_NUMBERS, Screen, Terminal, read_params},
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Feeds bytes, of which the first stands at `offset`, to both.
+/// Feeds bytes, the first of which is at `offset`, to both.
 pub(crate) fn feed(
     offset: u64,
     bytes: &[u8],
@@ -29,7 +29,8 @@ pub(crate) fn feed(
             at += shared(offset + at as u64, bytes.get(at..).unwrap_or_default(), sink, terminal);
         }
         let rest = bytes.get(at..).unwrap_or_default();
-        // Any piece is right. These are few, and short where both are soon at rest again.
+        // Any piece would be correct. These pieces are few, and short where both are soon at rest
+        // again.
         let length = match rest.first() {
             Some(0x20..) if decoder.state().string_start().is_some() => string_len(rest),
             Some(0x80..) => text_len(rest).0,
@@ -43,7 +44,7 @@ pub(crate) fn feed(
     }
 }
 
-/// Passes on what both take alike, and returns how many bytes that was.
+/// Passes on the output that means the same to both, and returns its length in bytes.
 fn shared(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized), terminal: &mut Terminal) -> usize {
     let mut at = 0;
     while let Some(rest) = bytes.get(at..)
@@ -69,7 +70,7 @@ fn shared(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized), termin
             0x80.. => {
                 let (length, holds) = text_len(rest);
                 let text = rest.get(..length).unwrap_or(rest);
-                // What is invalid, cut or dropped is left to each.
+                // Each parser handles invalid, cut and dropped bytes itself.
                 if holds.c1_lead || std::str::from_utf8(text).is_err() {
                     return at;
                 }
@@ -83,7 +84,7 @@ fn shared(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized), termin
     at
 }
 
-/// Takes a whole sequence of the kinds of which colours and cursor moves consist. Returns its length.
+/// Parses a complete sequence of the kinds that set colors and move the cursor. Returns its length.
 fn sequence(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized), terminal: &mut Terminal) -> Option<usize> {
     let sequence = match bytes.get(1..)? {
         [b'[', sequence @ ..] => sequence,
@@ -98,7 +99,7 @@ fn sequence(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized), term
     let mut numbers = NO_NUMBERS;
     let (params, length) = read_params(text, &mut numbers)?;
     let last = *text.get(length).filter(|last| (0x40..=0x7e).contains(*last))?;
-    // Text knows neither private sequences nor sub-parameters.
+    // The text decoder ignores private sequences and sub-parameters.
     if !marked && let Some([first, second]) = params.first_two() {
         sink.control(offset, Control::Csi(last, first, second));
     }
@@ -106,12 +107,12 @@ fn sequence(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized), term
     Some(2 + mark.len() + length + 1)
 }
 
-/// Returns how many bytes from the start are printable ASCII.
+/// Returns the number of printable ASCII bytes at the start.
 #[inline]
 pub(crate) fn printable_len(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    // The top bit of the first byte that is not printable, and perhaps of some behind it: above 0x7e
-    // adding 1 leads to one, below 0x20 subtracting that does.
+    // Sets the top bit of the first byte that is not printable, and perhaps of some after it: above
+    // 0x7e, adding 1 sets that bit; below 0x20, subtracting 0x20 sets it.
     let others = |word: u64| (word | word.wrapping_add(ONES) | word.wrapping_sub(0x20 * ONES)) & (0x80 * ONES);
     let (words, rest) = bytes.as_chunks::<8>();
     let mut len = 0;
@@ -135,7 +136,7 @@ mod tests {
     };
     use proptest::prelude::*;
 
-    /// What a decoder reports, character by character: runs of text may be cut anywhere.
+    /// The events of a decoder, character by character: runs of text may be cut anywhere.
     #[derive(Debug, Default, PartialEq)]
     struct Events(Vec<(u64, String)>);
 
@@ -159,7 +160,7 @@ mod tests {
         Screen::new(Size { columns: 12, rows: 5 }, rules, Settings::default())
     }
 
-    /// Output as programs make it, and as they do not.
+    /// Generates output that programs print, and output that they do not.
     fn output() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             4 => "[ -~]{1,20}".prop_map(String::into_bytes),
@@ -194,7 +195,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
-        /// One parse gives what two give, wherever the output is cut.
+        /// One parse gives the same result as two, wherever the output is cut.
         #[test]
         fn one_parse_gives_what_two_give(
             output in output(),

@@ -1,20 +1,20 @@
 //! The wire as a stream of [`Event`]s.
 //!
-//! [`ControlCodec`] frames lines with memchr, decodes pane output in place and hands it out without
-//! copying, assembles blocks, and recognises nonce frames ([`super::frame`]). How the bytes were
-//! cut into chunks changes nothing.
+//! [`ControlCodec`] finds lines with memchr, decodes pane output in place and returns it without
+//! copying, assembles blocks, and recognizes nonce frames ([`super::frame`]). How the bytes are
+//! split into chunks changes nothing.
 //!
-//! Where a line stands decides what it may be:
+//! The position of a line decides what it may be:
 //! - *Outside* of blocks: output, a notification, the begin of a block, or a stray.
 //! - *In a block* outside of a frame: such a block comes from a command that prints no pane text,
-//!   so a line that reads as output or as a known notification is one (F12); the block ends with
-//!   the `%end` or `%error` that repeats the guard of its `%begin`; all else is body.
-//! - *In a part* of a frame: body, whatever it looks like, until the nonce that no pane can know
+//!   so a line that parses as output or as a known notification is one (F12); the block ends with
+//!   the `%end` or `%error` that repeats the guard of its `%begin`; every other line is body.
+//! - *In a part* of a frame: body, whatever it looks like, until the nonce, which no pane can know
 //!   (F13).
 //!
 //! On a terminal (`tmux -CC`, or `tmux -C` behind a pty) lines end in CR LF, the stream begins with
 //! `ESC P 1000p` and ends with `ESC \\` (`control_start` and `client_main` of tmux). The first line
-//! tells which of the two it is; lines of a terminal are copied without all that.
+//! shows which kind of stream it is; lines of a terminal are copied without these additions.
 
 use super::{
     frame::{Frame, FrameKey, Pending},
@@ -35,32 +35,33 @@ pub enum Event {
     Output {
         /// The pane.
         pane: PaneId,
-        /// The output, decoded. It shares the read buffer's memory: copy what is kept for long.
+        /// The decoded output. It shares the read buffer's memory: copy data that is kept for long.
         data: Bytes,
-        /// The time that it lay in the server, in milliseconds; only while `pause-after` is set.
+        /// The time for which the output waited in the server, in milliseconds; only while
+        /// `pause-after` is set.
         age_ms: Option<u64>,
     },
-    /// A notification. Unknown ones are values too.
+    /// A notification, including unknown ones.
     Notification(Notification),
-    /// The answer to a command that was sent outside of a frame.
+    /// The reply to a command that was sent outside of a frame.
     Reply(Reply),
-    /// The answer to [`super::frame::framed`] commands.
+    /// The reply to [`super::frame::framed`] commands.
     Frame(Frame),
-    /// A block that answers nothing that was sent here: an attach, a hook (F14).
+    /// A block that replies to no command of this client: an attach, a hook (F14).
     OtherBlock {
         /// The guard; the flags are even.
         guard: Guard,
         /// The lines, each with its `\n`.
         body: Bytes,
-        /// Whether it ended with `%end`, not with `%error`.
+        /// Whether the block ended with `%end`, not with `%error`.
         ok: bool,
     },
-    /// A line outside of any block that is no notification, such as `run-shell` output (F12),
+    /// A line outside of any block that is not a notification, such as `run-shell` output (F12),
     /// without its newline.
     Stray(Bytes),
 }
 
-/// The answer to one command outside of a frame; answers come in the order of the commands (F14).
+/// The reply to one command outside of a frame; replies come in the order of the commands (F14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// Whether the command succeeded.
@@ -69,7 +70,7 @@ pub struct Reply {
     pub body: Bytes,
 }
 
-/// Limits on what the codec holds before it gives up on the connection.
+/// Limits on the bytes that the codec holds before it gives up on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest line, in bytes without the newline.
@@ -83,7 +84,7 @@ impl Limits {
     pub const DEFAULT: Self = Self { line: 64 << 20, body: 256 << 20 };
 }
 
-/// With less room than this, in bytes, the read buffer is renewed.
+/// The free space, in bytes, below which the read buffer is renewed.
 const LEAST_READ: usize = 4 << 10;
 
 /// The size of a renewed read buffer, in bytes.
@@ -96,20 +97,20 @@ struct Block {
     body: BytesMut,
 }
 
-/// A frame of which something has come.
+/// A frame that has partly arrived.
 #[derive(Debug)]
 struct Open {
     pending: Pending,
     parts: Vec<Bytes>,
-    /// Bytes in `parts`.
+    /// The number of bytes in `parts`.
     held: usize,
-    /// Whether a part has ended; the next block of ours is the nonce behind it.
+    /// Whether a part has ended; this client's next block is the nonce after it.
     nonce_due: bool,
-    /// Whether the frame was handed out; only the nonce of its second line is missing.
+    /// Whether the frame was returned; only the nonce of its second line is missing.
     answered: bool,
 }
 
-/// The end of a line, as the first one told.
+/// The kind of line end, which the first line shows.
 #[derive(Debug)]
 enum LineEnd {
     /// No line has come yet.
@@ -120,24 +121,24 @@ enum LineEnd {
     Terminal(TerminalLines),
 }
 
-/// The lines that came over a terminal, without what it adds.
+/// The lines that arrived over a terminal, without its additions.
 #[derive(Debug, Default)]
 struct TerminalLines {
     /// Lines that are still to be read, each with its `\n`.
     lines: BytesMut,
-    /// The place up to which what came was searched for the end of a line.
+    /// The position up to which the input was searched for the end of a line.
     searched: usize,
-    /// Whether the stream's introduction has come.
+    /// Whether the stream's introduction has arrived.
     introduced: bool,
 }
 
-/// What `tmux -CC` prints first.
+/// The bytes that `tmux -CC` prints first.
 const INTRODUCTION: &[u8] = b"\x1bP1000p";
-/// What it prints last.
+/// The bytes that `tmux -CC` prints last.
 const TERMINATOR: &[u8] = b"\x1b\\";
 
 impl TerminalLines {
-    /// Takes the complete lines from the front of `src`.
+    /// Moves the complete lines from the front of `src` to `lines`.
     fn take(&mut self, src: &mut BytesMut, limit: usize) -> io::Result<()> {
         while let Some(at) = src.get(self.searched..).and_then(|tail| memchr(b'\n', tail)) {
             let line = src.split_to(self.searched + at);
@@ -160,38 +161,37 @@ impl TerminalLines {
     }
 }
 
-/// Decodes what a `tmux -C` client prints. An error means that the connection is of no use any
-/// more.
+/// Decodes the output of a `tmux -C` client. After an error, the connection is unusable.
 ///
-/// Output events share the read buffer's memory, so that nothing is copied; the codec renews the
-/// buffer as needed.
+/// Output events share the read buffer's memory, which avoids copies; the codec renews the buffer
+/// as needed.
 #[derive(Debug)]
 pub struct ControlCodec {
     key: FrameKey,
     limits: Limits,
     line_end: LineEnd,
-    /// The place up to which the buffer was searched for what is looked for now: a long line is
-    /// searched once, not once a chunk.
+    /// The position up to which the buffer was searched for the current target: a long line is
+    /// searched once, not once per chunk.
     searched: usize,
-    /// Inside a part: where the line that `searched` lies in begins.
+    /// Inside a part: the start of the line that contains `searched`.
     line_start: usize,
     block: Option<Block>,
     /// Inside a part of a frame: the guard of its `%begin`.
     part: Option<Guard>,
     open: Option<Open>,
-    /// A failed reply, held back while frames are under way: it may be the parse error of one.
+    /// A failed reply, held back while frames are in flight: it may be the parse error of a frame.
     failed: Option<Bytes>,
-    /// Events that come before the buffer is read on.
+    /// Events to return before more of the buffer is read.
     due: VecDeque<Event>,
 }
 
 impl ControlCodec {
-    /// Makes a codec for one connection; `key` is the one that its frames are made with.
+    /// Makes a codec for one connection; `key` is the key with which its frames are made.
     pub fn new(key: FrameKey) -> Self {
         Self::with_limits(key, Limits::DEFAULT)
     }
 
-    /// Makes a codec as [`ControlCodec::new`] does, with limits of one's own.
+    /// Makes a codec with the given limits; otherwise like [`ControlCodec::new`].
     pub fn with_limits(key: FrameKey, limits: Limits) -> Self {
         Self {
             key,
@@ -207,13 +207,13 @@ impl ControlCodec {
         }
     }
 
-    /// Returns the next event of which all has come, and takes it from the front of `src`; `None`
-    /// until there is more. To be called again until then.
+    /// Removes the next complete event from the front of `src` and returns it; `None` if `src`
+    /// holds no complete event. Call it again until it returns `None`.
     pub fn decode(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
         self.with_lines(src, Self::decode_lines)
     }
 
-    /// Runs `decode` on the lines that have come.
+    /// Runs `decode` on the lines that have arrived.
     fn with_lines(
         &mut self,
         src: &mut BytesMut,
@@ -232,10 +232,11 @@ impl ControlCodec {
         decoded
     }
 
-    /// Finds out how lines end, once the first has.
+    /// Determines the kind of line end once the first line end has arrived.
     fn look_at_first_line(&mut self, src: &[u8]) {
         let is_introduced = src.first() == INTRODUCTION.first();
-        // tmux begins with a block. What a pane printed is never a stream's first line, and may hold any byte.
+        // tmux begins with a block. Pane output is never a stream's first line, and may contain any
+        // byte.
         let is_output = output_head(src).is_some();
         let end = src.get(self.searched..).and_then(|tail| memchr(b'\n', tail)).map(|at| self.searched + at);
         let before = end.and_then(|end| src.get(end.checked_sub(1)?));
@@ -265,9 +266,9 @@ impl ControlCodec {
         }
     }
 
-    /// Returns the next event at the end of the stream. A block or a frame that never ended was not
-    /// answered, and a line without newline is dropped; a failed reply that was held back comes,
-    /// and so does the `%exit` that tmux puts last, even in a block.
+    /// Returns the next event at the end of the stream. A block or a frame that never ended gives
+    /// no reply, and a line without newline is dropped. A failed reply that was held back is
+    /// returned, and so is the `%exit` that tmux sends last, even in a block.
     pub fn decode_eof(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
         if let Some(event) = self.decode(src)? {
             return Ok(Some(event));
@@ -280,7 +281,7 @@ impl ControlCodec {
         Ok(exit)
     }
 
-    /// Leaves what never ended, and returns the `%exit` that stands last in it.
+    /// Leaves an unfinished part or block, and returns the `%exit` in its last line.
     fn exit_at_end(&mut self, src: &mut BytesMut) -> Option<Event> {
         let exit = self.part.take().and_then(|_| last_line(src)).and_then(|line| match Notification::known(line) {
             Some(exit @ Notification::Exit(_)) => Some(Event::Notification(exit)),
@@ -298,8 +299,7 @@ impl ControlCodec {
             if src.len() > self.limits.line {
                 return Err(too_long("line"));
             }
-            // Without this the next read would fill what happens to be left of the buffer, however
-            // little that is.
+            // Otherwise the next read would fill only the rest of the buffer, however small.
             if src.capacity() - src.len() < LEAST_READ {
                 src.reserve(READ_AHEAD);
             }
@@ -315,9 +315,9 @@ impl ControlCodec {
         Ok(Some(line))
     }
 
-    /// Takes a line outside of a frame's parts; returns its event.
+    /// Processes a line outside of a frame's parts; returns its event.
     fn line(&mut self, mut line: BytesMut) -> io::Result<Option<Event>> {
-        // Nearly all lines: cut and decode where they stand.
+        // Nearly all lines: cut and decoded in place.
         if let Some(head) = output_head(&line) {
             line.advance(head.data_at);
             let length = octal::decode_in_place(&mut line);
@@ -358,8 +358,8 @@ impl ControlCodec {
         }
     }
 
-    /// Takes a line outside of blocks that is no notification. Behind the end of a terminal's stream
-    /// stands what comes after tmux.
+    /// Processes a line outside of blocks that is not a notification. After the terminator of a
+    /// terminal's stream, the line belongs to the program that runs after tmux.
     fn stray(&self, mut line: BytesMut) -> Option<Event> {
         if matches!(self.line_end, LineEnd::Terminal(_)) && line.starts_with(TERMINATOR) {
             line.advance(TERMINATOR.len());
@@ -370,9 +370,9 @@ impl ControlCodec {
         Some(Event::Stray(line.freeze()))
     }
 
-    /// Takes a `%begin` outside of any block.
+    /// Processes a `%begin` outside of any block.
     fn begin(&mut self, guard: Guard) {
-        // Between the nonces of a frame, a block of ours is a part; a hook's block is not.
+        // Between the nonces of a frame, a block of this client is a part; a hook's block is not.
         let in_frame = self.open.as_ref().is_some_and(|open| !open.answered && !open.nonce_due);
         if guard.is_reply() && in_frame {
             self.part = Some(guard);
@@ -398,12 +398,12 @@ impl ControlCodec {
         }
     }
 
-    /// Passes on the failed reply that was held back, which was nothing but that.
+    /// Passes on the failed reply that was held back: it was no frame's parse error.
     fn release_failed(&mut self) {
         self.due.extend(self.failed.take().map(|body| Event::Reply(Reply { ok: false, body })));
     }
 
-    /// Takes the body of a block of ours, if it is a nonce that is due.
+    /// Processes the body of a block of this client, if it is a nonce that is due.
     fn nonce(&mut self, body: &[u8]) -> bool {
         let (Some(text), Some(pending)) = (body.strip_suffix(b"\n"), self.key.next()) else { return false };
         let Pending { seq, parts } = pending;
@@ -414,7 +414,7 @@ impl ControlCodec {
                 Some(open) => open.parts,
                 None => Vec::new(),
             };
-            // tmux could not parse the first line: the block before this one said why.
+            // tmux could not parse the first line: the block before this one contains the error.
             let error = Some(self.failed.take().unwrap_or_default());
             self.due.push_back(Event::Frame(Frame { seq, parts, error }));
             return true;
@@ -438,8 +438,8 @@ impl ControlCodec {
         }
     }
 
-    /// Reads on inside a part, whose body begins at the start of `src`. True when the part has
-    /// ended; `src` then begins with what follows it.
+    /// Continues inside a part, whose body begins at the start of `src`. Returns true when the part
+    /// has ended; `src` then begins with the bytes after it.
     fn part(&mut self, src: &mut BytesMut, guard: Guard) -> io::Result<bool> {
         let Some(open) = &mut self.open else {
             self.leave_part();
@@ -477,8 +477,8 @@ impl ControlCodec {
                 let parts = std::mem::take(&mut open.parts);
                 self.due.push_back(Event::Frame(Frame { seq, parts, error }));
                 if consumed == 0 {
-                    // This block is the second line's own: its nonce and its `%end` are still to be
-                    // read.
+                    // This block belongs to the second line: its nonce and its `%end` are still to
+                    // come.
                     self.block = Some(Block { guard, body: BytesMut::new() });
                 }
                 self.leave_part();
@@ -499,19 +499,19 @@ impl ControlCodec {
     }
 }
 
-/// Takes `consumed` bytes from the front, of which the first `body` are the result.
+/// Removes `consumed` bytes from the front and returns the first `body` of them.
 fn cut(src: &mut BytesMut, body: usize, consumed: usize) -> Bytes {
     let mut taken = src.split_to(consumed);
     taken.truncate(body);
     taken.freeze()
 }
 
-/// Returns, for a part whose nonce line begins at `at`, how long the body is, and where what
-/// follows its `%end` line begins.
+/// Returns the length of a part's body, and the start of the bytes after its `%end` line; the
+/// part's nonce line begins at `at`.
 ///
-/// The last `%end` that repeats the guard is the real one: a pane's forgeries stand before it.
-/// Between it and the nonce there can be blocks of hooks. The line before the nonce must be the
-/// `%begin` of its block.
+/// The last `%end` that repeats the guard is the real one: a pane's forgeries come before it.
+/// Blocks of hooks can come between it and the nonce. The line before the nonce must be the
+/// `%begin` of the nonce's block.
 fn before(src: &[u8], at: usize, guard: Guard) -> Option<(usize, usize)> {
     let raw = src.get(..at)?;
     let begin = last_line(raw)?;
@@ -524,16 +524,16 @@ fn before(src: &[u8], at: usize, guard: Guard) -> Option<(usize, usize)> {
     Some((start, start + end.len()))
 }
 
-/// Returns, where the nonce of the frame's second line begins at `at` and so the part's command
-/// failed, how long its error text is, and where what follows its `%error` line begins. An error
-/// text is no pane text, so the first `%error` is the real one.
+/// Returns the length of a failed command's error text, and the start of the bytes after its
+/// `%error` line. The nonce of the frame's second line begins at `at`, which shows that the part's
+/// command failed. An error text contains no pane text, so the first `%error` is the real one.
 fn failure(src: &[u8], at: usize, guard: Guard) -> (usize, usize) {
     let raw = src.get(..at).unwrap_or_default();
     let error = format!("%error {guard}\n");
     if let Some(start) = memmem::find_iter(raw, error.as_bytes()).find(|start| begins_line(raw, *start)) {
         return (start, start + error.len());
     }
-    // Not reached with a tmux that works. What is left begins with the `%begin` of the nonce's
+    // Not reached with a correct tmux. The remaining bytes begin with the `%begin` of the nonce's
     // block.
     let begin = last_line(raw).map_or(0, |line| raw.len() - line.len() - 1);
     (begin, begin)

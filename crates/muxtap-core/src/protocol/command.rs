@@ -1,23 +1,24 @@
-//! Commands, built and quoted. This is the only thing that writes to tmux.
+//! Building and quoting commands. Only this module writes to tmux.
 //!
 //! A [`Command`] never lets an argument end early: whatever bytes a user gives, tmux's command
-//! parser reads back exactly these bytes as one argument. What a command then does with an argument
-//! is a second question: some expand formats (`#{…}`), some also run it through strftime (F16).
-//! [`Command::format`], [`Command::literal`] and [`Command::timed_literal`] say which is meant.
+//! parser reads back exactly these bytes as one argument. How a command then treats an argument is
+//! a second question: some expand formats (`#{…}`), some also pass it through strftime (F16).
+//! [`Command::format`], [`Command::literal`] and [`Command::timed_literal`] choose between these
+//! treatments.
 
 use super::{ids::PaneId, names::spelled};
 
-/// Bytes of keys in one `send-keys -H` line, so that the line stays under 4 KiB (F27): three
-/// characters a byte.
+/// The bytes of keys in one `send-keys -H` line. At three characters a byte, the line stays under 4
+/// KiB (F27).
 pub const HEX_KEYS_PER_LINE: usize = 1280;
 
-/// Why a command cannot be sent.
+/// The reason for which a command cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// tmux's arguments are C strings: no quoting carries a NUL.
+    /// An argument contains a NUL: tmux's arguments are C strings, and no quoting can represent it.
     #[error("a tmux command cannot carry a NUL byte; send it as keys")]
     Nul,
-    /// A line without a command: tmux takes an empty line as a wish to detach (F14).
+    /// The line contains no command: tmux interprets an empty line as a request to detach (F14).
     #[error("an empty command line would detach the client")]
     Empty,
     /// A frame has more than [`super::frame::MAX_PARTS`] commands.
@@ -41,7 +42,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// Makes a command by name, without arguments, in the spelling that no alias is for
+    /// Makes a command without arguments from its name, in a spelling that is not an alias
     /// ([`names`](super::names)). The name is the program's own text and is not quoted.
     pub fn new(name: &'static str) -> Self {
         Self { name, text: spelled(name).as_bytes().to_vec(), error: None }
@@ -52,25 +53,26 @@ impl Command {
         self.name
     }
 
-    /// Adds a flag, such as `-p` or several in one `-pe`. The program's own text, not quoted.
+    /// Adds a flag, such as `-p`, or several in one, such as `-pe`. The flag is the program's own
+    /// text and is not quoted.
     pub fn flag(mut self, flag: &'static str) -> Self {
         self.text.push(b' ');
         self.text.extend_from_slice(flag.as_bytes());
         self
     }
 
-    /// Adds a flag with a value, which tmux gets as exactly these bytes.
+    /// Adds a flag with a value, whose exact bytes tmux receives.
     pub fn opt(self, flag: &'static str, value: impl AsRef<[u8]>) -> Self {
         self.flag(flag).arg(value)
     }
 
-    /// Adds `--`: what follows is no flag, even if it begins with `-`.
+    /// Adds `--`: the arguments after it are not flags, even if they begin with `-`.
     pub fn end_of_flags(self) -> Self {
         self.flag("--")
     }
 
-    /// Adds an argument: tmux gets exactly these bytes. A NUL makes the command an error when it is
-    /// rendered.
+    /// Adds an argument, whose exact bytes tmux receives. With a NUL in it, rendering the command
+    /// returns an error.
     pub fn arg(mut self, value: impl AsRef<[u8]>) -> Self {
         self.text.push(b' ');
         if let Err(error) = quote(value.as_ref(), &mut self.text) {
@@ -79,19 +81,20 @@ impl Command {
         self
     }
 
-    /// Adds an argument whose `#{…}` tmux shall expand. Works as [`Command::arg`], and says so.
+    /// Adds an argument whose `#{…}` tmux expands. The effect is that of [`Command::arg`]; the name
+    /// shows the intent.
     pub fn format(self, format: impl AsRef<[u8]>) -> Self {
         self.arg(format)
     }
 
     /// Adds an argument that tmux expands as a format (a window's or session's name, a value for
-    /// `set-option -F`), of which nothing shall be expanded. For commands that also apply strftime
-    /// see [`Command::timed_literal`].
+    /// `set-option -F`), escaped against any expansion. For commands that also apply strftime see
+    /// [`Command::timed_literal`].
     pub fn literal(self, text: impl AsRef<[u8]>) -> Self {
         self.arg(escape_format(text.as_ref()))
     }
 
-    /// Adds an argument as [`Command::literal`] does, where it also passes strftime:
+    /// Adds an argument like [`Command::literal`], for commands that also apply strftime:
     /// `display-message`, `pipe-pane` (F16).
     pub fn timed_literal(self, text: impl AsRef<[u8]>) -> Self {
         let mut doubled = Vec::with_capacity(text.as_ref().len());
@@ -104,8 +107,8 @@ impl Command {
         self.literal(doubled)
     }
 
-    /// Returns the command as words behind `tmux` on a command line. tmux takes a `;` at a word's end for
-    /// the end of the command, and `\;` for a `;` (`cmd_parse_from_arguments`).
+    /// Returns the command as words after `tmux` on a command line. tmux interprets a `;` at the
+    /// end of a word as the end of the command, and `\;` as a `;` (`cmd_parse_from_arguments`).
     pub fn words(&self) -> Result<Vec<Vec<u8>>, CommandError> {
         match self.error {
             Some(error) => Err(error),
@@ -119,21 +122,21 @@ impl Command {
     }
 }
 
-/// Several commands that tmux runs in one go: one line, joined by ` ; `. Each gets a block of its
-/// own; after one that fails the rest is dropped; a parse error of any gives one block for the
-/// whole line, and none of them runs (F14).
+/// A line of several commands, joined by ` ; `, that tmux runs in one go. Each command gets a block
+/// of its own. After a failed command, tmux drops the rest; a parse error in any command gives one
+/// block for the whole line, and no command runs (F14).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandLine {
     commands: Vec<Command>,
 }
 
 impl CommandLine {
-    /// Makes an empty line; it must not be sent before a command was added.
+    /// Makes an empty line; add a command before sending it.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes a line of these commands, in order.
+    /// Makes a line of these commands, in this order.
     pub fn of(commands: impl IntoIterator<Item = Command>) -> Self {
         Self { commands: commands.into_iter().collect() }
     }
@@ -144,7 +147,7 @@ impl CommandLine {
         self
     }
 
-    /// Returns the commands: as many as there will be blocks, if all succeed.
+    /// Returns the commands: one for each block, if all succeed.
     pub fn commands(&self) -> &[Command] {
         &self.commands
     }
@@ -186,9 +189,9 @@ pub(super) fn render(commands: &[Command]) -> Result<Vec<u8>, CommandError> {
     Ok(line)
 }
 
-/// Returns `send-keys -H` commands: any bytes, NUL included, as keys to a pane; nothing in them can
-/// be read as a flag, a key's name or a command (F27). One command for each [`HEX_KEYS_PER_LINE`]
-/// bytes, each to be sent as a line of its own.
+/// Returns `send-keys -H` commands that type any bytes, NUL included, into a pane; tmux cannot
+/// interpret any of the bytes as a flag, a key's name or a command (F27). Each
+/// [`HEX_KEYS_PER_LINE`] bytes give one command; send each as a line of its own.
 pub fn hex_keys(pane: PaneId, bytes: &[u8]) -> impl Iterator<Item = Command> + '_ {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.chunks(HEX_KEYS_PER_LINE).map(move |chunk| {
@@ -202,7 +205,7 @@ pub fn hex_keys(pane: PaneId, bytes: &[u8]) -> impl Iterator<Item = Command> + '
     })
 }
 
-/// Bytes that tmux's command parser reads as themselves outside of quotes, wherever they stand in a
+/// Returns whether tmux's command parser reads a byte as itself outside of quotes, anywhere in a
 /// token.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/' | b':' | b'@' | b'+' | b',')
@@ -220,10 +223,10 @@ fn quote(value: &[u8], out: &mut Vec<u8>) -> Result<(), CommandError> {
     out.push(b'"');
     for &byte in value {
         match byte {
-            // `~` is a home directory where it begins a token; `\~` is itself everywhere.
+            // `~` at the start of a token means a home directory; `\~` is literal everywhere.
             b'"' | b'\\' | b'$' | b'~' => out.extend_from_slice(&[b'\\', byte]),
             b'\n' => out.extend_from_slice(b"\\n"),
-            // 0xff is EOF to a parser that keeps characters in a signed char.
+            // A parser that keeps characters in a signed char reads 0xff as EOF.
             0x01..0x20 | 0x7f | 0xff => out.extend_from_slice(format!("\\{byte:03o}").as_bytes()),
             _ => out.push(byte),
         }
@@ -263,8 +266,7 @@ fn unquoted(text: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
-/// Doubles `#`, but where a run of them stands before `[`: tmux leaves such a run alone, it would
-/// be a style.
+/// Doubles each `#`, except in a run before `[`: tmux leaves such a run unchanged, as a style.
 fn escape_format(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut left = text;

@@ -1,5 +1,5 @@
-//! The fields of a line, as nom parsers over bytes. Lines are framed before they come here, so all
-//! input is complete.
+//! The fields of a line, as nom parsers over bytes. Lines are framed before they are parsed here,
+//! so all input is complete.
 
 use super::ids::{PaneId, SessionId, WindowId};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use nom::{
 
 type Parsed<'a, T> = IResult<&'a [u8], T>;
 
-/// Parses a decimal number without sign.
+/// Parses a decimal number without a sign.
 pub(super) fn number<T: std::str::FromStr>(input: &[u8]) -> Parsed<'_, T> {
     map_opt(digit1, |digits| std::str::from_utf8(digits).ok()?.parse().ok()).parse(input)
 }
@@ -38,15 +38,14 @@ pub(super) fn word(input: &[u8]) -> Parsed<'_, Bytes> {
     take_while1(|byte| byte != b' ').map(Bytes::copy_from_slice).parse(input)
 }
 
-/// Parses a name that is the last field: everything after one space; empty where the space is
-/// missing.
+/// Parses a name that is the last field: everything after one space; empty without the space.
 pub(super) fn name(input: &[u8]) -> Parsed<'_, Bytes> {
     let (left, name) = opt(preceded(tag(" "), rest)).parse(input)?;
     Ok((left, Bytes::copy_from_slice(name.unwrap_or_default())))
 }
 
-/// Parses what follows a field that may be the last one: the end, or a space and fields that this
-/// version does not know.
+/// Parses the boundary after a field that may be the last one: the end, or a space and fields that
+/// this version does not know.
 pub(super) fn boundary(input: &[u8]) -> Parsed<'_, ()> {
     match input.first() {
         None | Some(b' ') => Ok((&[], ())),
@@ -54,8 +53,8 @@ pub(super) fn boundary(input: &[u8]) -> Parsed<'_, ()> {
     }
 }
 
-/// Returns the bytes after the first `" : "`, which ends the fields that versions may add to (F20,
-/// F22).
+/// Returns the bytes after the first `" : "`, which ends the fields that later versions may extend
+/// (F20, F22).
 pub(super) fn after_colon(input: &[u8]) -> Option<&[u8]> {
     let at = memchr::memmem::find(input, b" : ")?;
     input.get(at.checked_add(3)?..)

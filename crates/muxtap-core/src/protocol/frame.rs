@@ -1,21 +1,21 @@
-//! Replies that carry pane text, bracketed by nonces so that no pane can forge their end (F13).
+//! Replies that contain pane text, bracketed by nonces that keep a pane from forging their end
+//! (F13).
 //!
-//! A frame is two lines. The first runs its commands A, B … with a nonce printed before, between
-//! and after them:
+//! A frame is two lines. The first runs its commands A, B … and prints a nonce before, between and
+//! after them:
 //!
 //! ```text
 //! display-message -p N0 ; A ; display-message -p N1 ; B ; display-message -p N2
 //! display-message -p NEND
 //! ```
 //!
-//! tmux answers one block for each command of a line, in one go. Between the block of a nonce and
-//! the block of the next, every line is body, whatever it looks like. When a command fails, tmux
-//! drops the rest of the first line, but the second always runs, so its nonce says that nothing
-//! more will come. A nonce is a keyed hash: it depends on the frame and the place, and cannot be
-//! guessed from others.
+//! tmux sends one block for each command of a line, in one go. Between the block of a nonce and the
+//! block of the next, every line is body, whatever it looks like. When a command fails, tmux drops
+//! the rest of the first line, but the second always runs, so its nonce marks the end of the frame.
+//! A nonce is a keyed hash of the frame and the place, and cannot be guessed from other nonces.
 //!
-//! [`framed`] lets the codec know, over the [`FrameKey`] that both hold, that a frame is under way
-//! and how many parts it has.
+//! [`framed`] registers with the codec, over the [`FrameKey`] that both hold, that a frame is in
+//! flight and how many parts it has.
 
 use super::command::{Command, CommandError, render};
 use bytes::Bytes;
@@ -25,35 +25,35 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Most commands in one frame.
+/// The maximum number of commands in one frame.
 pub const MAX_PARTS: usize = 64;
 
-/// A nonce's text: `mt` and 16 hexadecimal digits. Nothing in it is special to formats, strftime
-/// (F16) or quoting.
+/// The text of a nonce: `mt` and 16 hexadecimal digits. No character of it is special to formats,
+/// strftime (F16) or quoting.
 pub(super) type Nonce = [u8; 18];
 
-/// The answer to [`framed`] commands.
+/// The reply to [`framed`] commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The number that the frame was sent with.
+    /// The number with which the frame was sent.
     pub seq: u64,
     /// The bodies of the commands that succeeded, in order, each line with its `\n`.
     pub parts: Vec<Bytes>,
-    /// The error text of the command that failed, with its `\n`; it is the one after those in
-    /// `parts`. Where tmux could not even parse the line, `parts` is empty and nothing of the frame
+    /// The error text of the failed command, with its `\n`; that command is the one after those in
+    /// `parts`. Where tmux could not parse the line, `parts` is empty and no command of the frame
     /// ran.
     pub error: Option<Bytes>,
 }
 
-/// A frame that was sent and not yet answered.
+/// A frame that was sent and has no reply yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pending {
     pub(super) seq: u64,
     pub(super) parts: usize,
 }
 
-/// The key that the two ends of one connection share: the secret behind the nonces, and the frames
-/// under way. Make one for each connection; clones are the same key.
+/// The key that the two ends of one connection share: the secret for the nonces, and the frames in
+/// flight. Make one for each connection; clones are the same key.
 #[derive(Clone)]
 pub struct FrameKey {
     secret: RandomState,
@@ -66,8 +66,8 @@ impl FrameKey {
         Self { secret: RandomState::new(), pending: Arc::default() }
     }
 
-    /// Returns the nonce in front of part `place`, counted from 0; `place` = number of parts is the
-    /// one behind the last.
+    /// Returns the nonce before part `place`, counted from 0; if `place` is the number of parts,
+    /// the nonce after the last part.
     pub(super) fn nonce(&self, seq: u64, place: usize) -> Nonce {
         self.hashed(&(seq, Some(place)))
     }
@@ -86,30 +86,30 @@ impl FrameKey {
         nonce
     }
 
-    /// Returns the frame whose answer comes next.
+    /// Returns the frame whose reply comes next.
     pub(super) fn next(&self) -> Option<Pending> {
         self.queue().front().copied()
     }
 
-    /// Removes the next frame, which was answered in full.
+    /// Removes the next frame, whose reply is complete.
     pub(super) fn done(&self) {
         self.queue().pop_front();
     }
 
-    /// Removes the frame `seq`, which was taken back before tmux read any of it: no answer to it
-    /// will come.
+    /// Removes the frame `seq`, which was withdrawn before tmux read any of it: no reply to it will
+    /// come.
     pub fn forget(&self, seq: u64) {
         self.queue().retain(|pending| pending.seq != seq);
     }
 
-    /// Returns a copy with the same secret and the frames that are under way now, which shares
-    /// nothing with this one: to decode the same stream twice.
+    /// Returns an independent copy with the same secret and the frames in flight: for decoding the
+    /// same stream twice.
     pub fn snapshot(&self) -> Self {
         Self { secret: self.secret.clone(), pending: Arc::new(Mutex::new(self.queue().clone())) }
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<Pending>> {
-        // A queue of plain numbers is right even if a thread died while it held the lock.
+        // A queue of plain numbers is valid even if a thread panicked while it held the lock.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -121,20 +121,20 @@ impl Default for FrameKey {
 }
 
 impl std::fmt::Debug for FrameKey {
-    /// Leaves the secret out.
+    /// Omits the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FrameKey").field("pending", &*self.queue()).finish_non_exhaustive()
     }
 }
 
-/// Returns the bytes that run `commands` as frame `seq`; the codec yields one [`Frame`] of that
+/// Returns the bytes that run `commands` as frame `seq`; the codec yields one [`Frame`] with that
 /// number.
 ///
-/// Frames must be sent in the order in which this function was called, each of them, and without
-/// waiting for a reply in between: the codec expects their answers in that order, and holds a
-/// failed bare reply back until the next block while a frame is expected, since it may be tmux
-/// refusing to parse that frame. Call it where the bytes are written. On an error nothing is
-/// expected. `seq` is the caller's; each may be used once on a connection.
+/// Send every frame, in the order of the calls of this function, and without waiting for a reply in
+/// between. The codec expects their replies in that order. While a frame is expected, it holds a
+/// failed bare reply back until the next block, since that reply may be tmux's parse error for the
+/// frame. Call this function where the bytes are written. After an error, the codec expects no
+/// frame. The caller chooses `seq` and uses each number once on a connection.
 pub fn framed(key: &FrameKey, seq: u64, commands: &[Command]) -> Result<Vec<u8>, CommandError> {
     if commands.is_empty() {
         return Err(CommandError::Empty);

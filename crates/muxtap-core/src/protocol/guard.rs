@@ -1,19 +1,19 @@
-//! The lines around a reply: `%begin TIME NUMBER FLAGS`, then `%end` or `%error` with the same
-//! three.
+//! The guard lines around a reply: `%begin TIME NUMBER FLAGS`, then `%end` or `%error` with the
+//! same three fields.
 
 use super::field::{boundary, number};
 use nom::{Parser, bytes::complete::tag, sequence::terminated};
 use std::fmt;
 
-/// The fields of `%begin`, `%end` and `%error` (F22, tmux(1) CONTROL MODE). The three are the same
-/// on both ends of a block.
+/// The fields of `%begin`, `%end` and `%error` (F22, tmux(1) CONTROL MODE). Both ends of a block
+/// have the same three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Guard {
-    /// Seconds since the epoch when the command ran, by the server's clock.
+    /// The time at which the command ran, by the server's clock, in seconds since the epoch.
     pub time: u64,
-    /// The command's number; each block of a server has its own.
+    /// The command's number, unique for each block of a server.
     pub number: u64,
-    /// 1 where the block answers a command of this client's standard input, 0 otherwise (F14).
+    /// 1 for a reply to a command from this client's standard input, 0 otherwise (F14).
     pub flags: u32,
 }
 
@@ -25,7 +25,7 @@ impl Guard {
         Some(Self { time, number, flags })
     }
 
-    /// Whether the block answers something that this client sent (F14).
+    /// Returns whether the block is a reply to a command of this client (F14).
     pub fn is_reply(&self) -> bool {
         self.flags & 1 != 0
     }

@@ -1,4 +1,4 @@
-//! The names tmux gives to things: `%3` is a pane, `@1` a window, `$0` a session.
+//! The ids that tmux gives to panes (`%3`), windows (`@1`) and sessions (`$0`).
 
 use std::{fmt, str::FromStr};
 
@@ -15,7 +15,7 @@ macro_rules! id {
         pub struct $name(pub u32);
 
         impl $name {
-            /// The character that stands before the number.
+            /// The character before the number.
             pub const SIGIL: char = $sigil;
 
             /// Reads the id from the start of `bytes`; the whole slice must be the id.
@@ -68,19 +68,19 @@ macro_rules! id {
 }
 
 id!(
-    /// A pane, written `%3`. Unique for the life of a tmux server; never reused by it.
+    /// A pane's id, written `%3`. Unique for the life of a tmux server, which never reuses it.
     PaneId, '%'
 );
 id!(
-    /// A window, written `@1`. Unique for the life of a tmux server; never reused by it.
+    /// A window's id, written `@1`. Unique for the life of a tmux server, which never reuses it.
     WindowId, '@'
 );
 id!(
-    /// A session, written `$0`. Unique for the life of a tmux server; never reused by it.
+    /// A session's id, written `$0`. Unique for the life of a tmux server, which never reuses it.
     SessionId, '$'
 );
 
-/// The text is not an id of the kind that was asked for.
+/// The error for a text that is not an id of the requested kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a tmux id")]
 pub struct NotAnId;

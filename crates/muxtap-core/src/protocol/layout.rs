@@ -4,31 +4,31 @@ use super::{field::number, ids::PaneId};
 use nom::{IResult, Parser, bytes::complete::tag, combinator::opt, sequence::preceded};
 use std::fmt::{self, Write as _};
 
-/// The deepest nesting of cells. tmux itself refuses deeper strings from 3.7 on only at 1000; real
-/// windows stay under ten.
+/// The deepest nesting of cells. tmux itself rejects deep strings only from 3.7 on, beyond 1000
+/// levels; real windows stay under ten.
 pub const MAX_DEPTH: usize = 64;
 
 /// A window's layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The tiled cells; `None` where every pane of the window floats (3.7).
+    /// The tiled cells; `None` where all panes of the window float (3.7).
     pub root: Option<Cell>,
-    /// Panes that float above the tiled ones, topmost first. 3.7 writes them; older servers have
-    /// none, and 3.8 leaves them out of what it sends to control clients: only `list-panes` knows
-    /// them there.
+    /// The panes that float above the tiled ones, topmost first. 3.7 writes them; older servers
+    /// have no floating panes, and 3.8 omits them from the layouts for control clients: only
+    /// `list-panes` reports them.
     pub floating: Vec<Cell>,
 }
 
 /// A rectangle of a window. Sizes and positions are in character cells; borders lie between cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Width.
+    /// The width.
     pub w: u32,
-    /// Height.
+    /// The height.
     pub h: u32,
-    /// Column of the left edge; negative where a floating pane hangs over the edge.
+    /// The column of the left edge; negative where a floating pane extends past the window's edge.
     pub x: i32,
-    /// Row of the top edge; negative where a floating pane hangs over the edge.
+    /// The row of the top edge; negative where a floating pane extends past the window's edge.
     pub y: i32,
     /// The content of the rectangle.
     pub kind: CellKind,
@@ -45,13 +45,13 @@ pub enum CellKind {
     TopBottom(Vec<Cell>),
 }
 
-/// Why a text is no layout.
+/// The reason for which a text is not a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// The text does not have the form of a layout.
     #[error("not a tmux layout")]
     Malformed,
-    /// The four hexadecimal digits in front do not fit the rest.
+    /// The four hexadecimal digits at the start do not match the rest.
     #[error("layout checksum is {found:04x}, should be {expected:04x}")]
     Checksum {
         /// The checksum in the text.
@@ -64,14 +64,14 @@ pub enum LayoutError {
     TooDeep,
 }
 
-/// Returns tmux's checksum of a layout: rotate right by one, add the byte (F23).
+/// Returns tmux's checksum of a layout: for each byte, rotate right by one and add the byte (F23).
 pub fn checksum(body: &[u8]) -> u16 {
     // tmux adds a signed char; the layouts that tmux writes are ASCII.
     body.iter().fold(0, |sum: u16, &byte| sum.rotate_right(1).wrapping_add(u16::from(byte)))
 }
 
 impl Layout {
-    /// Reads `CSUM,WxH,X,Y…` and verifies the checksum.
+    /// Parses `CSUM,WxH,X,Y…` and verifies the checksum.
     pub fn parse(text: &[u8]) -> Result<Self, LayoutError> {
         let (sum, body) = text.split_at_checked(4).ok_or(LayoutError::Malformed)?;
         let body = body.strip_prefix(b",").ok_or(LayoutError::Malformed)?;
@@ -87,7 +87,7 @@ impl Layout {
         Self::parse_body(body)
     }
 
-    /// Reads what stands behind the checksum.
+    /// Parses the text after the checksum.
     fn parse_body(body: &[u8]) -> Result<Self, LayoutError> {
         if depth(body) > MAX_DEPTH {
             return Err(LayoutError::TooDeep);
@@ -120,8 +120,8 @@ impl Layout {
     }
 }
 
-/// Returns the deepest nesting of brackets. Counted before parsing, so that the parser's recursion
-/// is bounded.
+/// Returns the deepest nesting of brackets. This count comes before parsing, and so bounds the
+/// parser's recursion.
 fn depth(body: &[u8]) -> usize {
     let mut open: usize = 0;
     let mut deepest = 0;

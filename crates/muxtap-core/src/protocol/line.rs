@@ -1,4 +1,4 @@
-//! One line of the wire, read without its newline.
+//! One line of the wire, parsed without its newline.
 
 use super::{field::after_colon, guard::Guard, ids::PaneId, notification::Notification};
 
@@ -17,16 +17,16 @@ pub enum Line<'a> {
     ExtendedOutput {
         /// The pane that printed.
         pane: PaneId,
-        /// The time that the data lay in the server, in milliseconds.
+        /// The time for which the data waited in the server, in milliseconds.
         age_ms: u64,
         /// The output, octal-encoded.
         data: &'a [u8],
     },
     /// `%begin`: a block opens.
     Begin(Guard),
-    /// `%end`: a block closes, its command succeeded.
+    /// `%end`: a block ends, its command succeeded.
     End(Guard),
-    /// `%error`: a block closes, its command failed.
+    /// `%error`: a block ends, its command failed.
     Error(Guard),
     /// Any other line that begins with `%` and a letter, [`Notification::Unknown`] included.
     Notification(Notification),
@@ -34,7 +34,7 @@ pub enum Line<'a> {
     Text(&'a [u8]),
 }
 
-/// Reads one line, given without its newline. Every line is a value; none is an error.
+/// Parses one line, given without its newline. Every line is a value, never an error.
 pub fn parse_line(line: &[u8]) -> Line<'_> {
     if let Some(rest) = line.strip_prefix(b"%output %")
         && let Some((pane, data)) = output(rest)
@@ -47,7 +47,7 @@ pub fn parse_line(line: &[u8]) -> Line<'_> {
     structured(line).unwrap_or_else(|| Line::Notification(Notification::parse(line)))
 }
 
-/// Parses `P DATA`. By hand: this line is nearly all of the traffic.
+/// Parses `P DATA`. Written by hand: nearly all of the traffic consists of this line.
 #[inline]
 fn output(rest: &[u8]) -> Option<(PaneId, &[u8])> {
     let (pane, rest) = decimal(rest)?;
@@ -55,7 +55,7 @@ fn output(rest: &[u8]) -> Option<(PaneId, &[u8])> {
     Some((PaneId(u32::try_from(pane).ok()?), data))
 }
 
-/// The head of an output line: what stands before its data, and where the data begins.
+/// The head of an output line: the fields before its data, and the position of the data.
 pub(super) struct OutputHead {
     pub(super) pane: PaneId,
     pub(super) age_ms: Option<u64>,
@@ -100,7 +100,7 @@ fn structured(line: &[u8]) -> Option<Line<'_>> {
     None
 }
 
-/// Parses a decimal number without sign at the start, and what follows it.
+/// Returns the decimal number without a sign at the start, and the bytes after it.
 #[inline]
 fn decimal(input: &[u8]) -> Option<(u64, &[u8])> {
     let mut value: u64 = 0;
@@ -113,8 +113,8 @@ fn decimal(input: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 impl Line<'_> {
-    /// Whether the line begins with a name that tmux uses, and its arguments are right: inside an
-    /// unframed block it is a notification and not part of the body (F12).
+    /// Returns whether the line begins with a name that tmux uses and has valid arguments: inside
+    /// an unframed block, such a line is a notification and not part of the body (F12).
     pub fn is_known(&self) -> bool {
         !matches!(self, Line::Text(_) | Line::Notification(Notification::Unknown(_)))
     }

@@ -1,13 +1,13 @@
-//! The control mode protocol: all that travels between tmux and a control client, as values.
+//! The control-mode protocol: everything that tmux and a control client exchange, as values.
 //!
-//! This floor is pure: bytes in, values out. It knows no socket, no clock and no task. Nothing here
-//! assumes UTF-8 and nothing panics, whatever the bytes. `docs/protocol.md` numbers what it relies
-//! on and names the test of each clause.
+//! This module is pure: it maps bytes to values, without sockets, clocks or tasks. It never assumes
+//! UTF-8 and never panics, whatever the bytes. `docs/protocol.md` numbers the rules on which it
+//! relies, each with its test.
 //!
-//! Inwards: [`codec`] frames lines with memchr, [`mod@line`] reads one, [`notification`], [`guard`]
-//! and [`layout`] are what they say, [`octal`] decodes pane output. Outwards: [`command`] is the
-//! only thing that writes to tmux, [`names`] spells its commands, [`frame`] brackets commands whose replies carry pane text.
-//! [`version`] names what differs between servers.
+//! Reading: [`codec`] frames lines with memchr, [`mod@line`] parses one, [`notification`],
+//! [`guard`] and [`layout`] parse its contents, [`octal`] decodes pane output. Writing: only
+//! [`command`] writes to tmux, [`names`] spells its commands, [`frame`] brackets commands whose
+//! replies contain pane text. [`version`] names the differences between servers.
 
 pub mod codec;
 pub mod command;

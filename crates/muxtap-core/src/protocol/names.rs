@@ -1,14 +1,15 @@
-//! How the commands that muxtap sends are spelled.
+//! The spelling of the commands that muxtap sends.
 //!
-//! A `command-alias` replaces a command whose name is exactly the alias's (`cmd_get_alias`), before
-//! tmux looks for the command (`cmd_find`), which takes every unambiguous beginning of a name. So
+//! A `command-alias` replaces a command whose name is exactly the alias's (`cmd_get_alias`). After
+//! that, tmux looks for the command (`cmd_find`) and accepts every unambiguous prefix of a name. So
 //! muxtap spells its commands a letter or two short: no alias for `list-panes` or `lsp` changes
-//! what muxtap asks. What is left must not be a word that people would make an alias of, so the
-//! letters that make a plural go with the one before them (`list-session` is such a word).
+//! what muxtap requests. The shortened name must not be a word that people would use as an alias. A
+//! plural therefore loses its ending and the letter before it (`list-session` would be such a
+//! word).
 //!
-//! Text that tmux parses as commands later (`if-shell`, `run-shell -C`) is spelled here, too.
+//! Text that tmux parses as commands later (`if-shell`, `run-shell -C`) uses this spelling, too.
 
-/// The commands that muxtap sends, and how it spells them, by name.
+/// The commands that muxtap sends, each with its spelling, by name.
 pub const SPELLINGS: [(&str, &str); 40] = [
     ("attach-session", "attach-sessio"),
     ("capture-pane", "capture-pan"),
@@ -52,13 +53,13 @@ pub const SPELLINGS: [(&str, &str); 40] = [
     ("wait-for", "wait-fo"),
 ];
 
-/// Returns a command's name as it is sent. A name that is not in the table is sent as it is.
+/// Returns the spelling in which a command is sent. A name that is not in the table is unchanged.
 #[must_use]
 pub fn spelled(name: &str) -> &str {
     SPELLINGS.iter().find(|(full, _)| *full == name).map_or(name, |(_, spelling)| spelling)
 }
 
-/// Returns the full name of a command that is spelled so.
+/// Returns the full name of a command from its spelling.
 #[must_use]
 pub fn full(spelling: &str) -> &str {
     SPELLINGS.iter().find(|(_, known)| *known == spelling).map_or(spelling, |(full, _)| full)

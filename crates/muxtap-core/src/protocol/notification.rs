@@ -1,4 +1,4 @@
-//! Notifications, which tmux sends to a control client unasked: `%window-add @3` and its kind
+//! Notifications, which tmux sends to a control client without a request, such as `%window-add @3`
 //! (F22).
 
 use super::{
@@ -9,8 +9,8 @@ use bytes::Bytes;
 use nom::{IResult, Parser, branch::alt, bytes::complete::tag, combinator::opt, sequence::preceded};
 
 /// A notification. Names and texts are bytes: tmux promises no encoding. `%output` and
-/// `%extended-output` are not here, they are [`super::line::Line`]'s own variants, because they are
-/// most of the traffic.
+/// `%extended-output` are variants of [`super::line::Line`] instead, because they are most of the
+/// traffic.
 ///
 /// Fields that a later tmux adds at the end of a line are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,31 +24,31 @@ pub enum Notification {
     ClientSessionChanged {
         /// The client's name.
         client: Bytes,
-        /// The session it shows now.
+        /// The session that the client shows now.
         session: SessionId,
         /// The session's name.
         name: Bytes,
     },
     /// `%config-error TEXT` (3.4): the configuration file had an error.
     ConfigError(Bytes),
-    /// `%continue %P` (3.2): output of a paused pane flows again (F11).
+    /// `%continue %P` (3.2): tmux sends output of a paused pane again (F11).
     Continue(PaneId),
     /// `%exit [REASON]`: the last line that tmux sends.
     Exit(ExitReason),
     /// `%layout-change @W LAYOUT [VISIBLE FLAGS]` (the optional parts from 2.2 on). Layouts are
-    /// kept as they came; [`super::layout::Layout::parse`] reads them.
+    /// kept as received; [`super::layout::Layout::parse`] parses them.
     LayoutChange {
         /// The window.
         window: WindowId,
-        /// The layout without regard to zoom.
+        /// The layout regardless of zoom.
         layout: Bytes,
         /// The visible layout: one cell while a pane is zoomed.
         visible: Option<Bytes>,
         /// The window's flags, such as `*` or `*Z`; may be empty.
         flags: Option<Bytes>,
     },
-    /// `%message TEXT` (3.4): what `display-message` would show in the status line. Inside blocks
-    /// too (F12).
+    /// `%message TEXT` (3.4): the text that `display-message` would show in the status line. Also
+    /// occurs inside blocks (F12).
     Message(Bytes),
     /// `%pane-mode-changed %P` (2.5): the pane entered or left copy mode or another mode.
     PaneModeChanged(PaneId),
@@ -56,11 +56,11 @@ pub enum Notification {
     PasteBufferChanged(Bytes),
     /// `%paste-buffer-deleted NAME` (3.4).
     PasteBufferDeleted(Bytes),
-    /// `%pause %P` (3.2): tmux dropped output of this pane and sends no more until it is continued
-    /// (F11).
+    /// `%pause %P` (3.2): tmux dropped output of this pane and sends no more until the client
+    /// continues it (F11).
     Pause(PaneId),
-    /// `%session-changed $S NAME`: this client shows another session. The first one means that the
-    /// attach is done (F25).
+    /// `%session-changed $S NAME`: this client shows another session. The first one marks the end
+    /// of the attach (F25).
     SessionChanged {
         /// The session that this client is attached to now.
         session: SessionId,
@@ -88,13 +88,14 @@ pub enum Notification {
     /// `%unlinked-window-add @W`: a window was created, but not in the session that this client
     /// shows.
     UnlinkedWindowAdd(WindowId),
-    /// `%unlinked-window-close @W` (2.0). Which of the two closes is sent varies by version (F5).
+    /// `%unlinked-window-close @W` (2.0). Versions differ in which of the two close notifications
+    /// they send (F5).
     UnlinkedWindowClose(WindowId),
     /// `%unlinked-window-renamed @W NAME` (2.0).
     UnlinkedWindowRenamed {
         /// The window.
         window: WindowId,
-        /// The new name; empty where the server sends none.
+        /// The new name; empty where the server sends no name.
         name: Bytes,
     },
     /// `%window-add @W`: a window was linked to the session that this client shows.
@@ -115,24 +116,24 @@ pub enum Notification {
         /// The new name.
         name: Bytes,
     },
-    /// A line that begins with `%` and a letter, and is none of the above or has other arguments:
-    /// the whole line. A value to be counted, never an error.
+    /// A line that begins with `%` and a letter but has an unknown name or unexpected arguments:
+    /// the whole line. Counted, never an error.
     Unknown(Bytes),
 }
 
-/// Why tmux ended the connection (F24).
+/// The reason for which tmux ended the connection (F24).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExitReason {
-    /// No reason was given: the client was asked to leave, for example by an empty line.
+    /// No reason: the client was requested to leave, for example by an empty line.
     None,
     /// `detached (from session NAME)`: this client was detached.
     Detached {
-        /// The session's name, where tmux says it.
+        /// The session's name, where tmux reports it.
         session: Option<Bytes>,
     },
     /// `lost tty`.
     LostTty,
-    /// `terminated`: the client process got a signal.
+    /// `terminated`: the client process received a signal.
     Terminated,
     /// `server exited`.
     ServerExited,
@@ -170,15 +171,15 @@ impl ExitReason {
 /// (`-` on the wire).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// The name given to the subscription.
+    /// The subscription's name.
     pub name: Bytes,
-    /// The session whose value it is.
+    /// The session to which the value belongs.
     pub session: Option<SessionId>,
-    /// The window whose value it is.
+    /// The window to which the value belongs.
     pub window: Option<WindowId>,
     /// The window's index in that session.
     pub index: Option<u32>,
-    /// The pane whose value it is.
+    /// The pane to which the value belongs.
     pub pane: Option<PaneId>,
     /// The format's value.
     pub value: Bytes,
@@ -200,18 +201,19 @@ impl Subscription {
 }
 
 impl Notification {
-    /// Reads a line that begins with `%`. A line that cannot be read is [`Notification::Unknown`].
+    /// Parses a line that begins with `%`. A line that is not valid becomes
+    /// [`Notification::Unknown`].
     pub fn parse(line: &[u8]) -> Self {
         Self::known(line).unwrap_or_else(|| Self::Unknown(Bytes::copy_from_slice(line)))
     }
 
-    /// Reads a line that begins with `%`, if its name is known and its arguments are of the right
+    /// Parses a line that begins with `%`, if its name is known and its arguments are of the right
     /// kind.
     pub fn known(line: &[u8]) -> Option<Self> {
         let end = memchr::memchr(b' ', line).unwrap_or(line.len());
         let (keyword, tail) = line.split_at(end);
-        // The one space that separates; a missing argument is then an empty one, which no parser of
-        // an id accepts.
+        // Skips the one separating space. A missing argument is then empty, which every parser of
+        // an id rejects.
         let input = tail.get(1..).unwrap_or_default();
         let text = || Bytes::copy_from_slice(input);
         match keyword {

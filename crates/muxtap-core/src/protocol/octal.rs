@@ -1,15 +1,15 @@
-//! The escaping of pane output on the wire (F20): bytes below 0x20 and the backslash come as
-//! `\ooo`, always three octal digits; everything else, 0x7f to 0xff included, comes as it is.
+//! The escaping of pane output on the wire (F20): bytes below 0x20 and the backslash are sent as
+//! `\ooo`, always three octal digits; all others, 0x7f to 0xff included, are sent unchanged.
 //!
-//! Both decoders move runs between backslashes, not bytes, and work alike: a backslash that does
-//! not begin such an escape (tmux never sends one) stands for itself.
+//! Both decoders move runs between backslashes, not bytes, and give the same result: a backslash
+//! that begins no such escape (tmux never sends one) is literal.
 
 use memchr::memchr;
 
-/// Length of an escape: a backslash and three digits.
+/// The length of an escape: a backslash and three digits.
 const ESCAPE: usize = 4;
 
-/// Returns the byte that an escape at the start of `input` stands for.
+/// Returns the byte that an escape at the start of `input` represents.
 #[inline]
 fn escape(input: &[u8]) -> Option<u8> {
     let [b'\\', high @ b'0'..=b'3', mid @ b'0'..=b'7', low @ b'0'..=b'7', ..] = input else { return None };
@@ -30,8 +30,8 @@ pub fn decode_into(encoded: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(left);
 }
 
-/// Decodes `buffer` where it stands and gives the length of the result, at most `buffer.len()`.
-/// What lies behind that length is unspecified.
+/// Decodes `buffer` in place and returns the length of the result, at most `buffer.len()`. The
+/// bytes beyond that length are unspecified.
 #[must_use]
 pub fn decode_in_place(buffer: &mut [u8]) -> usize {
     let Some(first) = memchr(b'\\', buffer) else { return buffer.len() };
@@ -47,7 +47,7 @@ pub fn decode_in_place(buffer: &mut [u8]) -> usize {
             write += 1;
             continue;
         }
-        // A run: at least one byte (a backslash that is no escape), then up to the next backslash.
+        // A run: at least one byte (a backslash without an escape), then up to the next backslash.
         let run = from.get(1..).and_then(|tail| memchr(b'\\', tail)).map_or(from.len(), |at| at + 1);
         buffer.copy_within(read..read + run, write);
         read += run;

@@ -1,9 +1,10 @@
-//! The server's version, and what differs between versions as named questions.
+//! The server's version, and the differences between versions as named questions.
 
 use std::fmt;
 
-/// A tmux version. Ordered by age, a preview right after the release that it leads to, as it has what is new there; a
-/// build that names no release (`master`, `openbsd-7.5`) counts as newer than all.
+/// A tmux version. Versions are ordered by age. A preview comes right after the release that it
+/// precedes, since it has that release's new features; a build that names no release (`master`,
+/// `openbsd-7.5`) counts as newer than all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// 3 of `3.3a`.
@@ -12,12 +13,12 @@ pub struct Version {
     pub minor: u32,
     /// `a` of `3.3a`; `None` for a release without letter.
     pub suffix: Option<char>,
-    /// Whether this is a preview of the release: `next-3.9`, `3.4-rc2`. What was proven by comparing a release is not
-    /// proven for its previews; all else is as in the release.
+    /// Whether this is a preview of the release: `next-3.9`, `3.4-rc2`. A preview is not covered by
+    /// the proofs that come from comparing the release; otherwise it is treated like the release.
     pub is_preview: bool,
 }
 
-/// The text does not name a tmux version at all.
+/// The error for a text that does not name a tmux version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a tmux version")]
 pub struct NotAVersion(String);
@@ -34,20 +35,21 @@ impl Version {
     /// The oldest version that muxtap works with; 3.2 itself is rejected.
     pub const MINIMUM: Self = Self::release(3, 2, Some('a'));
 
-    /// A build that names no release: taken as the newest.
+    /// A build that names no release, treated as the newest version.
     pub const UNKNOWN: Self = Self::release(u32::MAX, 0, None);
 
     const fn release(major: u32, minor: u32, suffix: Option<char>) -> Self {
         Self { major, minor, suffix, is_preview: false }
     }
 
-    /// Reads what `tmux -V` prints (`tmux 3.3a`, `tmux next-3.9`, `tmux openbsd-7.5`), or the value
-    /// of `#{version}`, which is the same without `tmux `. Release candidates (`3.4-rc2`) and
+    /// Parses the output of `tmux -V` (`tmux 3.3a`, `tmux next-3.9`, `tmux openbsd-7.5`), or the
+    /// value of `#{version}`, which is the same without `tmux `. Release candidates (`3.4-rc2`) and
     /// `next-` builds are previews ([`Self::is_preview`]).
     pub fn parse(text: &[u8]) -> Result<Self, NotAVersion> {
         let text = text.trim_ascii();
         let error = || NotAVersion(String::from_utf8_lossy(text).into_owned());
-        // Up to 3.2a `tmux -V` begins with the name of its own file, which may be `tmux-3.2a`.
+        // Up to 3.2a, the output of `tmux -V` begins with the name of its own file, which may be
+        // `tmux-3.2a`.
         let space = memchr::memchr(b' ', text).filter(|_| text.starts_with(b"tmux"));
         let text = space.and_then(|space| text.get(space..)).unwrap_or(text).trim_ascii();
         let next = text.strip_prefix(b"next-");
@@ -66,41 +68,42 @@ impl Version {
         Ok(Self { major: major?, minor: minor?, suffix, is_preview: next.is_some() || rest.contains("-rc") })
     }
 
-    /// Whether muxtap works with this version: 3.2a and later.
+    /// Returns whether muxtap works with this version: 3.2a and later.
     pub fn is_supported(self) -> bool {
         self >= Self::MINIMUM
     }
 
-    /// Whether control characters in `list-*` replies come octal-encoded: 3.4 to 3.5a (F26).
+    /// Returns whether control characters in `list-*` replies are octal-encoded: 3.4 to 3.5a (F26).
     pub fn lists_are_octal_encoded(self) -> bool {
         (Self::release(3, 4, None)..=Self::release(3, 5, Some('a'))).contains(&self)
     }
 
-    /// Whether a session that a control client makes has that client's size, whatever `-x` and `-y`
-    /// say: until 3.2a (N64).
+    /// Returns whether a session that a control client creates has that client's size, regardless
+    /// of `-x` and `-y`: until 3.2a (N64).
     pub fn sizes_sessions_by_client(self) -> bool {
         self < Self::release(3, 3, None)
     }
 
-    /// Whether a session that ends with a zoomed window takes the server along: 3.4 (N89).
+    /// Returns whether the end of a session with a zoomed window ends the server as well: 3.4
+    /// (N89).
     pub fn dies_with_zoomed_windows(self) -> bool {
         (self.major, self.minor) == (3, 4)
     }
 
-    /// Whether a session that ends within the step that changed its current window takes the server along: before
-    /// 3.8 (N92).
+    /// Returns whether a session that ends within the step that changed its current window ends the
+    /// server as well: before 3.8 (N92).
     pub fn dies_of_changes_at_once(self) -> bool {
         self < Self::release(3, 8, None)
     }
 
-    /// Whether respawning a pane crashes the server while output of the pane waits for a control
-    /// client: before 3.8 (N98).
+    /// Returns whether respawning a pane crashes the server while output of the pane waits for a
+    /// control client: before 3.8 (N98).
     pub fn dies_of_respawns(self) -> bool {
         self < Self::release(3, 8, None)
     }
 
-    /// Whether `select-layout` knows this name, or the beginning of one: those with `mirrored` from
-    /// 3.5 on.
+    /// Returns whether `select-layout` knows this name or a prefix of it: names with `mirrored`
+    /// from 3.5 on.
     pub fn knows_layout(self, name: &str) -> bool {
         const NAMES: [&str; 5] = ["even-horizontal", "even-vertical", "main-horizontal", "main-vertical", "tiled"];
         const MIRRORED: [&str; 2] = ["main-horizontal-mirrored", "main-vertical-mirrored"];
@@ -108,7 +111,7 @@ impl Version {
         !name.is_empty() && NAMES.iter().chain(later).any(|known| known.starts_with(name))
     }
 
-    /// Whether `paste-buffer` writes control characters as `^[` unless it has `-S`: from 3.7 on
+    /// Returns whether `paste-buffer` without `-S` writes control characters as `^[`: from 3.7 on
     /// (N42).
     pub fn pastes_escape_controls(self) -> bool {
         self >= Self::release(3, 7, None)
@@ -120,7 +123,7 @@ impl fmt::Display for Version {
         if *self == Self::UNKNOWN {
             return f.write_str("(unnumbered)");
         }
-        // As a text it is read again, by `muxtap doctor` for one.
+        // The text is parsed again, for example by `muxtap doctor`.
         write!(f, "{}{}.{}", if self.is_preview { "next-" } else { "" }, self.major, self.minor)?;
         self.suffix.map_or(Ok(()), |suffix| write!(f, "{suffix}"))
     }

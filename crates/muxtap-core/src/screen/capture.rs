@@ -1,4 +1,4 @@
-//! Captures: what `tmux capture-pane -p` prints.
+//! Captures: the output of `tmux capture-pane -p`.
 
 use super::{
     cell::{Cell, append_text},
@@ -9,34 +9,34 @@ use super::{
     terminal::Terminal,
 };
 
-/// A line of `-S` or `-E`.
+/// A line number of `-S` or `-E`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Line {
-    /// Nothing given: the top of the screen as a start, its bottom as an end.
+    /// Not given: the top of the screen as a start, its bottom as an end.
     #[default]
     Default,
     /// `-`: the first line of the history as a start, the bottom of the screen as an end.
     Edge,
-    /// 0 is the top of the screen; negative ones are in the history.
+    /// A line number: 0 is the top of the screen; negative lines are in the history.
     At(i32),
 }
 
-/// Options of a capture, as the flags of `capture-pane`.
+/// The options of a capture, like the flags of `capture-pane`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureOptions {
-    /// `-S`.
+    /// `-S`: the first line.
     pub start: Line,
-    /// `-E`.
+    /// `-E`: the last line.
     pub end: Line,
-    /// `-J`: lines that wrapped are one; trailing spaces are kept.
+    /// `-J`: wrapped lines are joined; trailing spaces are kept.
     pub join: bool,
-    /// `-e`: escape sequences for how it looks.
+    /// `-e`: escape sequences for the styles are included.
     pub escapes: bool,
     /// `-N`: trailing spaces are kept.
     pub trailing: bool,
 }
 
-/// A line, wherever it is kept.
+/// A line of the screen or of the history.
 enum Source<'a> {
     Row(&'a Row),
     Packed(Packed<'a>),
@@ -46,24 +46,24 @@ enum Source<'a> {
 struct Printer<'a> {
     terminal: &'a Terminal,
     options: CaptureOptions,
-    /// The style of the last cell; it is carried from line to line.
+    /// The style of the last cell, which carries over from line to line.
     last: Style,
     out: Vec<u8>,
     /// Whether tmux may print something else.
     unknown: bool,
-    /// Whether it can be seen how many cells exist in a line.
+    /// Whether the output reveals how many cells of a line exist.
     shows_ends: bool,
-    /// Whether it is not known if the last line goes on.
+    /// Whether it is unknown if the last line continues.
     unsure_wrap: bool,
 }
 
 impl Terminal {
-    /// Returns the lines that the options ask for.
+    /// Returns the lines that the options select.
     pub(super) fn capture(&self, options: CaptureOptions) -> Vec<u8> {
         self.printed(options).out
     }
 
-    /// Returns the capture, if tmux prints that for certain.
+    /// Returns the capture, if it is certain that tmux prints the same.
     pub(super) fn known(&self, options: CaptureOptions) -> Option<Vec<u8>> {
         let printed = self.printed(options);
         (!printed.unknown).then_some(printed.out)
@@ -101,7 +101,7 @@ impl Terminal {
 impl Printer<'_> {
     fn line(&mut self, source: &Source<'_>) {
         let start = self.out.len();
-        // Of the last line of a capture tmux does not print whether it goes on.
+        // tmux does not print whether the last line of a capture continues.
         self.unknown |= self.unsure_wrap && self.options.join;
         let wrapped = match source {
             Source::Row(row) => {
@@ -184,8 +184,9 @@ impl Printer<'_> {
         }
     }
 
-    /// Prints the last cells of a line, which may not exist. They are spaces, and `left` cells are
-    /// to be printed: with `-N`, or where the style changes for the first of them, it can be seen.
+    /// Prints the last cells of a line, which may not exist in tmux. They are spaces, and `left`
+    /// cells are still to be printed: the difference is visible with `-N`, or where the style
+    /// changes at the first of them.
     fn slack(&mut self, size: u32, slack: u32, left: u32) {
         let printed = size.min(self.terminal.columns()).saturating_sub(size - slack);
         if self.untouched() && printed > 0 {
@@ -194,18 +195,18 @@ impl Printer<'_> {
         }
     }
 
-    /// Whether cells are printed that were never written.
+    /// Returns whether cells that were never written are printed.
     fn untouched(&self) -> bool {
         let rules = self.terminal.rules;
         rules.prints_untouched_cells && (rules.joins_untouched_cells || !self.options.join)
     }
 
-    /// Cells of a line that are printed.
+    /// Returns the number of a line's cells that are printed.
     fn end(&self, used: u32, size: u32) -> u32 {
         if self.untouched() { size } else { used }.min(self.terminal.columns())
     }
 
-    /// Prints the sequences that turn the last style into this one.
+    /// Prints the sequences that change the last style to this one.
     fn look(&mut self, style: &Style) {
         self.unknown |= style.link != 0 || style.has(attribute::UNTOLD);
         let style = style.shown();
@@ -222,7 +223,7 @@ fn trim(out: &mut Vec<u8>, start: usize) {
     out.truncate(out.len() - spaces);
 }
 
-/// Attributes and the codes that set them, in the order in which they are printed.
+/// The attributes and the codes that set them, in the order in which they are printed.
 const CODES: [(u16, u8); 13] = [
     (attribute::BRIGHT, 1),
     (attribute::DIM, 2),
@@ -239,7 +240,7 @@ const CODES: [(u16, u8); 13] = [
     (attribute::OVERLINE, 53),
 ];
 
-/// Prints what turns one look into another.
+/// Prints the sequences that change one style to another.
 pub(super) fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
     let underlines = rules.prints_underline_colours;
     let removed = from.attributes & !to.attributes & !attribute::CHARSET;
@@ -249,7 +250,7 @@ pub(super) fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) 
     if reset || added & !attribute::CHARSET != 0 {
         set_attributes(reset, added, out);
     }
-    // A reset takes the colours along, and from 3.4 on default ones are not set again.
+    // A reset includes the colors, and from 3.4 on default ones are not set again.
     let is_left_out = |colour: Colour| rules.resets_colours && colour.is_default();
     let changes = |old: Colour, new: Colour| if reset { !is_left_out(new) } else { old != new };
     if changes(from.foreground, to.foreground) {
@@ -268,7 +269,7 @@ pub(super) fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) 
     }
 }
 
-/// Prints one sequence: a reset if there is one, and the attributes that are added.
+/// Prints one sequence: a reset if necessary, and the attributes that are added.
 fn set_attributes(reset: bool, added: u16, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\x1b[");
     if reset {
@@ -288,11 +289,11 @@ fn set_attributes(reset: bool, added: u16, out: &mut Vec<u8>) {
     }
 }
 
-/// The codes of one of the three colours.
+/// The codes of one of the three kinds of color.
 struct Layer {
-    /// Before the 8 colours' number; 9 more is the default.
+    /// The base of the codes for the 8 colors; 9 more is the default.
     base: u8,
-    /// Before tmux's number of a bright colour.
+    /// The base for tmux's numbers of bright colors.
     bright: u8,
     extended: u8,
 }
@@ -313,7 +314,7 @@ fn set_colour(layer: &Layer, colour: Colour, out: &mut Vec<u8>) {
     }
 }
 
-/// Sets a colour that is one of 256 or RGB; false if it is none.
+/// Sets a color of the 256 or an RGB color; false for any other color.
 fn set_extended(code: u8, colour: Colour, out: &mut Vec<u8>) -> bool {
     if let Some(index) = colour.as_palette() {
         set([code, 5, index], out);

@@ -1,13 +1,14 @@
-//! One cell in eight bytes: what stands in it, how it looks, how wide it is.
+//! One cell in eight bytes: its content, style and width.
 
 use super::style::{LONG_STYLE, StyleId, UNTOLD_STYLE};
 
-/// Bytes of a cluster at most, in any version: a character and what was combined with it.
+/// The maximum number of bytes of a cluster, in any version: a character and those combined with
+/// it.
 pub(super) const CLUSTER_BYTES: usize = 32;
 
-/// A cell: what stands there in the lower half, its look in the upper one (flags and width in that
-/// half's low byte, the style's number in the rest). One number, since most of what is asked of
-/// many cells at once can be asked of it.
+/// A cell: its content in the lower half, its look in the upper one (flags and width in that half's
+/// low byte, the style's number in the rest). It is a single number, because most questions about
+/// many cells can then be answered for several at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell(u64);
 
@@ -15,9 +16,9 @@ const PADDING: u32 = 1;
 const CLEARED: u32 = 2;
 const WIDTH_SHIFT: u32 = 2;
 const WIDTH: u32 = 0x3f;
-/// In the glyph: there are several characters.
+/// In the glyph: the cell contains several characters.
 const CLUSTER: u32 = 0x8000_0000;
-/// In the glyph: tmux keeps the cell in its longer form. Once it does, the cell stays long whatever
+/// In the glyph: tmux keeps the cell in its long form. From then on the cell stays long, whatever
 /// is written over it.
 const LONG: u32 = 0x4000_0000;
 const TAB: u32 = '\t' as u32;
@@ -26,16 +27,16 @@ const TAB: u32 = '\t' as u32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Glyph {
     Char(char),
-    /// A place in [`Clusters`].
+    /// An index in [`Clusters`].
     Cluster(u32),
 }
 
 impl Cell {
     /// A cell that was never written.
     pub(super) const CLEARED: Self = Self::new(' ' as u32, CLEARED | 1 << WIDTH_SHIFT);
-    /// A cell that was erased with a background that no seed told.
+    /// A cell that was erased with a background that no seed reported.
     pub(super) const UNTOLD: Self = Self::erased(UNTOLD_STYLE);
-    /// A space without style that was written.
+    /// A written space without a style.
     pub(super) const SPACE: Self = Self::new(' ' as u32, 1 << WIDTH_SHIFT);
     /// The right half of a wide character.
     pub(super) const PADDING: Self = Self::new(' ' as u32, PADDING);
@@ -55,7 +56,7 @@ impl Cell {
         Self::styled(byte as u32, style, 1 << WIDTH_SHIFT)
     }
 
-    /// Makes the same cell with another ASCII character; this one has NUL.
+    /// Makes the same cell with another ASCII character; this one must contain NUL.
     #[inline]
     pub(super) const fn with_byte(self, byte: u8) -> Self {
         Self(self.0 | byte as u64)
@@ -69,7 +70,7 @@ impl Cell {
         Self::new(CLUSTER | LONG | index & !LONG, style << 8 | u32::from(width) << WIDTH_SHIFT)
     }
 
-    /// Makes a tab, as wide as it is.
+    /// Makes a tab of the given width.
     pub(super) fn tab(width: u32, style: StyleId) -> Self {
         Self::new(TAB | LONG, style << 8 | (width & WIDTH) << WIDTH_SHIFT)
     }
@@ -84,23 +85,23 @@ impl Cell {
         Self::styled(' ' as u32, style, CLEARED | 1 << WIDTH_SHIFT)
     }
 
-    /// Returns the same, kept in the longer form.
+    /// Returns the same cell in the long form.
     pub(super) const fn lengthened(self) -> Self {
         Self(self.0 | LONG as u64)
     }
 
-    /// Returns what stands in `memory` after this was written there.
+    /// Returns the cell that results from writing this one over `memory`.
     #[inline]
     pub(super) const fn over(self, memory: Self) -> Self {
         Self(self.0 | memory.0 & LONG as u64)
     }
 
-    /// Whether tmux keeps it in its longer form.
+    /// Returns whether tmux keeps the cell in its long form.
     pub(super) const fn is_long(self) -> bool {
         self.0 & LONG as u64 != 0
     }
 
-    /// Returns the same as it is in memory where nothing was: as long as its content needs.
+    /// Returns the cell as copied to unused memory: in the form that its content needs.
     pub(super) fn copied(self) -> Self {
         let cell = Self(self.0 & !(u64::from(LONG) | u64::from(CLEARED) << 32));
         let needs = cell.low() >= 0x80 || cell.width() > 1 || cell.is_tab() || cell.style() & LONG_STYLE != 0;
@@ -119,22 +120,22 @@ impl Cell {
         }
     }
 
-    /// Whether several characters stand here.
+    /// Returns whether the cell contains several characters.
     pub(super) fn is_cluster(self) -> bool {
         self.low() & CLUSTER != 0
     }
 
-    /// Returns the byte, if an ASCII character stands here alone.
+    /// Returns the byte, if the cell contains a single ASCII character.
     pub(super) fn as_ascii(self) -> Option<u8> {
         (self.low() < 0x80).then_some(self.0 as u8)
     }
 
-    /// Whether it is a tab.
+    /// Returns whether the cell is a tab.
     pub(super) fn is_tab(self) -> bool {
         self.low() == TAB
     }
 
-    /// Whether the last character here is this one.
+    /// Returns whether the cell's last character is `character`.
     pub(super) fn ends_in(self, character: char, clusters: &Clusters) -> bool {
         match self.glyph() {
             Glyph::Char(only) => only == character,
@@ -142,18 +143,18 @@ impl Cell {
         }
     }
 
-    /// Counts the cells from the start that are ASCII characters and look as this one.
+    /// Counts the cells at the start that are ASCII characters with the look of this one.
     pub(super) fn ascii_run(self, cells: &[Self]) -> usize {
         let same = |any: u64| any & !0x7f == 0;
-        // Four at once, without a branch for each: one by one it took a third of the time of plain
-        // lines.
+        // Four at once, without a branch for each: one by one, this took a third of the time of
+        // plain lines.
         let (fours, _) = cells.as_chunks::<4>();
         let same_four = |four: &&[Self; 4]| same(four.iter().fold(0, |any, cell| any | cell.0 ^ self.0));
         let whole = 4 * fours.iter().take_while(same_four).count();
         whole + cells.iter().skip(whole).take_while(|cell| same(cell.0 ^ self.0)).count()
     }
 
-    /// Whether none of these cells was ever written.
+    /// Returns whether none of these cells was ever written.
     pub(super) fn are_cleared(cells: &[Self]) -> bool {
         cells.iter().fold(0, |any, cell| any | cell.0 ^ Self::CLEARED.0) == 0
     }
@@ -179,13 +180,14 @@ impl Cell {
         self.look() & CLEARED != 0
     }
 
-    /// Returns style, flags and width at once: cells with the same look differ in their glyph only.
+    /// Returns style, flags and width at once: cells with the same look differ only in their
+    /// glyphs.
     pub(super) fn look(self) -> u32 {
         (self.0 >> 32) as u32
     }
 }
 
-/// A character and what was combined with it.
+/// A character and those combined with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cluster {
     bytes: [u8; CLUSTER_BYTES],
@@ -205,7 +207,7 @@ impl Cluster {
     }
 }
 
-/// The clusters that cells refer to; swept like styles.
+/// The clusters to which cells refer; swept like styles.
 #[derive(Clone, Debug)]
 pub(super) struct Clusters {
     list: Vec<Cluster>,
@@ -256,7 +258,7 @@ impl Clusters {
     }
 }
 
-/// Appends what stands in a cell; nothing for the right half of a wide character.
+/// Appends a cell's text; nothing for the right half of a wide character.
 pub(super) fn append_text(cell: Cell, clusters: &Clusters, out: &mut Vec<u8>) {
     if cell.is_padding() {
         return;
@@ -267,8 +269,8 @@ pub(super) fn append_text(cell: Cell, clusters: &Clusters, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a character. Each length is a case of its own, so that its few bytes are stored and no
-/// copying function is called: that took a sixth of the time of Chinese text.
+/// Appends a character. Each length is a case of its own, which stores the few bytes without a call
+/// of a copying function: that call took a sixth of the time of Chinese text.
 fn append_character(character: char, out: &mut Vec<u8>) {
     let mut bytes = [0; 4];
     let length = character.encode_utf8(&mut bytes).len();

@@ -1,4 +1,4 @@
-//! Rows that changed since the last read.
+//! The changes of a screen since the last read.
 
 /// The changes of a screen since they were last taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -6,29 +6,29 @@
 pub struct Changes {
     all: bool,
     rows: Vec<u64>,
-    /// Whether the title is another one.
+    /// Whether the title changed.
     pub title: bool,
-    /// So many bells rang.
+    /// The number of bells.
     pub bells: u32,
     /// Whether the pane switched between its main and its alternate screen.
     pub alternate: bool,
-    /// Whether the size is another one.
+    /// Whether the size changed.
     pub size: bool,
 }
 
 impl Changes {
-    /// Whether a visible row may read differently now. Rows that scrolled count as changed.
+    /// Returns whether a visible row may have changed. Rows that scrolled count as changed.
     pub fn row(&self, row: u16) -> bool {
         let bit = self.rows.get(usize::from(row) / 64).is_some_and(|word| word >> (row % 64) & 1 == 1);
         self.all || bit
     }
 
-    /// Whether every row may have changed: the screen scrolled, was cleared or resized.
+    /// Returns whether every row may have changed: the screen scrolled, was cleared or resized.
     pub fn all(&self) -> bool {
         self.all
     }
 
-    /// Whether nothing visible changed.
+    /// Returns whether nothing visible changed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
             || (!self.all
@@ -39,7 +39,7 @@ impl Changes {
                 && self.rows.iter().all(|word| *word == 0))
     }
 
-    /// Returns changes by which everything may have changed.
+    /// Returns changes that cover everything.
     pub fn everything() -> Self {
         Self { all: true, size: true, ..Self::default() }
     }

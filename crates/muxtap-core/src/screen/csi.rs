@@ -1,4 +1,4 @@
-//! Carrying out control characters, escapes and control sequences.
+//! Executing control characters, escapes and control sequences.
 
 use super::{
     Trouble,
@@ -9,7 +9,7 @@ use super::{
 };
 
 impl Terminal {
-    /// Carries out a control character.
+    /// Executes a control character.
     pub(super) fn control(&mut self, byte: u8) {
         self.end_character();
         self.last = None;
@@ -25,7 +25,7 @@ impl Terminal {
         }
     }
 
-    /// Carries out `ESC`, intermediates and a final byte.
+    /// Executes `ESC`, intermediates and a final byte.
     pub(super) fn escape(&mut self, intermediates: &[u8], last: u8) {
         match (intermediates, last) {
             (b"(", b'0') => self.pen.sets.set(false, true),
@@ -72,9 +72,9 @@ impl Terminal {
         self.move_cursor(Some(saved.x), Some(saved.y), false);
     }
 
-    /// Carries out `CSI`, parameters, intermediates and a final byte.
+    /// Executes `CSI`, parameters, intermediates and a final byte.
     pub(super) fn control_sequence(&mut self, params: Params<'_>, intermediates: &[u8], last: u8) {
-        // A count or a place, 1 where none stands; nothing happens where it has colons.
+        // A count or a place, 1 if absent; a parameter with colons has no effect.
         let number = |at, default| params.get(at, 1, default).map(i32::unsigned_abs);
         match (intermediates, last) {
             (b"", b'@'..=b'G' | b'L' | b'M' | b'P' | b'S' | b'T' | b'X' | b'Z' | b'`' | b'b' | b'd') => {
@@ -124,7 +124,7 @@ impl Terminal {
         self.last = None;
     }
 
-    /// Carries out a sequence that asks for one thing `n` times, or for a place.
+    /// Executes a sequence that repeats one action `n` times, or that names a place.
     fn counted(&mut self, last: u8, n: u32) {
         match last {
             b'@' => self.insert_characters(n),
@@ -198,7 +198,7 @@ impl Terminal {
         }
     }
 
-    /// Carries out an OSC, given its text: its number and what it says.
+    /// Executes an OSC, given its text: the number and the arguments.
     pub(super) fn osc(&mut self, text: &[u8]) {
         let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (number, rest) = text.split_at(digits);
@@ -210,7 +210,7 @@ impl Terminal {
         }
     }
 
-    /// Carries out OSC 8: a link begins, or where it has no address, ends.
+    /// Executes OSC 8: a link begins, or ends if the address is empty.
     fn hyperlink(&mut self, text: &[u8]) {
         let Some(end) = text.iter().position(|byte| *byte == b';') else { return };
         let (parameters, address) = text.split_at(end);
@@ -223,7 +223,7 @@ impl Terminal {
         }
     }
 
-    /// Sets style and colours: SGR.
+    /// Sets style and colors: SGR.
     fn select_graphics(&mut self, params: Params<'_>) {
         self.change_style(|style| {
             if params.len() == 0 {

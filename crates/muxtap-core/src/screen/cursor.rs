@@ -1,4 +1,4 @@
-//! Moves of the cursor, and scrolling because of them.
+//! Cursor movements, and the scrolling that they cause.
 
 use super::{
     Trouble,
@@ -7,12 +7,11 @@ use super::{
     terminal::Terminal,
 };
 
-/// Columns that a tab covers at most where it is kept as one.
+/// The maximum number of columns of a tab that is kept as a tab.
 const TAB_COLUMNS: u32 = 32;
 
 impl Terminal {
-    /// Puts the cursor somewhere. The column behind the last is one: there the next character
-    /// wraps.
+    /// Moves the cursor. The column after the last one is valid: the next character wraps there.
     pub(super) fn set_cursor(&mut self, x: Option<u32>, y: Option<u32>) {
         if let Some(x) = x {
             self.x = if x > self.columns() { self.columns() - 1 } else { x };
@@ -22,8 +21,8 @@ impl Terminal {
         }
     }
 
-    /// Moves the cursor as CUP does: inside the screen, and with `origin` from the region's top
-    /// where that mode is set.
+    /// Moves the cursor as CUP does: inside the screen, and relative to the region's top if
+    /// `origin` and that mode are set.
     pub(super) fn move_cursor(&mut self, x: Option<u32>, y: Option<u32>, origin: bool) {
         let y = y.map(|y| match () {
             () if !origin || !self.modes.origin => y,
@@ -58,7 +57,8 @@ impl Terminal {
         self.x = 0;
     }
 
-    /// Moves back: BS; at a line's start it goes to the end of the line above, if that one wrapped.
+    /// Moves back: BS. At the start of a line, moves to the end of the line above if that one
+    /// wrapped.
     pub(super) fn backspace(&mut self) {
         if self.x > 0 {
             self.set_cursor(Some(self.x - 1), None);
@@ -95,7 +95,7 @@ impl Terminal {
         }
     }
 
-    /// Whether the cells from the cursor on are blanks that look the same.
+    /// Returns whether the cells from the cursor on are blanks that look the same.
     fn are_blank(&self, columns: u32) -> bool {
         let Some(row) = self.grid.row(self.y) else { return false };
         let first = row.get(self.x);
@@ -108,8 +108,8 @@ impl Terminal {
         })
     }
 
-    /// Whether the cells from the cursor on look different, but may look the same in tmux, or not: of
-    /// some of them it is not known how they look.
+    /// Returns whether the cells from the cursor on look different here but may look the same in
+    /// tmux: the style of some of them is unknown.
     fn may_look_same(&self, columns: u32) -> bool {
         let Some(row) = self.grid.row(self.y) else { return false };
         let first = row.get(self.x).style();
@@ -134,7 +134,8 @@ impl Terminal {
         }
     }
 
-    /// Moves back to the last column from behind it. (A resize can leave the cursor far behind it.)
+    /// Moves back to the last column from the column after it. (A resize can leave the cursor far
+    /// beyond it.)
     fn leave_margin(&mut self) {
         self.x = self.x.min(self.columns() - 1);
     }
@@ -152,8 +153,8 @@ impl Terminal {
     }
 
     pub(super) fn cursor_right(&mut self, count: u32) {
-        // Behind the last column there is no limit, and what is too far comes back to the last
-        // column.
+        // Beyond the last column there is no limit, and a cursor that is too far right returns to
+        // the last column.
         self.x = match (self.columns() - 1).checked_sub(self.x) {
             Some(most) => self.x + count.max(1).min(most),
             None => self.columns() - 1,
@@ -165,7 +166,7 @@ impl Terminal {
         self.set_cursor(Some(x), None);
     }
 
-    /// Sets the scroll region: DECSTBM. A region has two lines at least.
+    /// Sets the scroll region: DECSTBM. A region has at least two lines.
     pub(super) fn scroll_region(&mut self, upper: u32, lower: u32) {
         let last = self.height() - 1;
         let (upper, lower) = (upper.min(last), lower.min(last));

@@ -5,7 +5,7 @@ use super::{Trouble, row::Row, style::Colour, terminal::Terminal};
 impl Terminal {
     /// Clears the line: EL 2.
     pub(super) fn clear_line(&mut self, background: Colour) {
-        // An untouched line is left alone, with the wrap flag of the one above it.
+        // An untouched line stays unchanged, and so does the wrap flag of the line above it.
         let is_empty = |row: &Row| row.used == 0 && (row.unsure_end || background == Colour::UNTOLD);
         if self.grid.row(self.y).is_some_and(is_empty) {
             return self.clear_unsure_line(background);
@@ -17,7 +17,7 @@ impl Terminal {
         self.grid.erase(0, self.y, self.columns(), 1, background);
     }
 
-    /// Clears a line of which it is not known whether it is untouched, or will be.
+    /// Clears a line for which it is unknown whether it is untouched, or will be.
     #[cold]
     fn clear_unsure_line(&mut self, background: Colour) {
         let is_wrapped = |y| self.grid.row(y).is_some_and(|row| row.wrapped || row.unsure_wrap);
@@ -31,7 +31,7 @@ impl Terminal {
             }
             Some(_) => self.grid.erase(0, self.y, self.columns(), 1, background),
             None => {
-                // Where the newest line of history goes on, nothing else tells.
+                // No other record shows whether the newest line of history continues.
                 if self
                     .grid
                     .history
@@ -67,7 +67,7 @@ impl Terminal {
         }
     }
 
-    /// Clears to the screen's end: ED 0. From the top left corner on the lines go into history.
+    /// Clears to the screen's end: ED 0. From the top left corner, the lines go into history.
     pub(super) fn clear_to_screen_end(&mut self) {
         let (background, columns, height) = (self.background(), self.columns(), self.height());
         if self.x == 0 && self.y == 0 && self.grid.keeps && self.settings.scroll_on_clear {
@@ -94,7 +94,7 @@ impl Terminal {
         self.grid.erase(0, self.y, (self.x + 1).min(columns), 1, background);
     }
 
-    /// Clears the screen, ED 2: the lines go into history.
+    /// Clears the screen: ED 2. The lines go into history.
     pub(super) fn clear_screen(&mut self, background: Colour) {
         if self.grid.keeps && self.settings.scroll_on_clear {
             self.clear_into_history(background);
@@ -124,13 +124,13 @@ impl Terminal {
         }
     }
 
-    /// Returns a count bounded by the line's end; `None` behind it.
+    /// Returns a count limited by the line's end; `None` after it.
     fn cells_right(&self, count: u32) -> Option<u32> {
         let right = self.columns().saturating_sub(self.x);
         (right > 0).then(|| count.max(1).min(right))
     }
 
-    /// Inserts lines: IL. It acts outside of the scroll region too, down to the bottom.
+    /// Inserts lines: IL. Also acts outside of the scroll region, down to the bottom.
     pub(super) fn insert_lines(&mut self, count: u32) {
         let background = self.background();
         if self.y < self.upper || self.y > self.lower {
@@ -141,7 +141,7 @@ impl Terminal {
         }
     }
 
-    /// Deletes lines: DL; likewise.
+    /// Deletes lines: DL. Also acts outside of the scroll region, down to the bottom.
     pub(super) fn delete_lines(&mut self, count: u32) {
         let background = self.background();
         if self.y < self.upper || self.y > self.lower {

@@ -1,7 +1,7 @@
-//! The lines that are shown and those above them, and what moves them.
+//! The visible lines and the history, and the operations that move lines.
 //!
-//! Rows count from the top of the screen. What a row's move does to the wrap flag of the line above
-//! it is part of the model: it decides what is joined.
+//! Rows count from the top of the screen. The model includes the effect of a moved row on the wrap
+//! flag of the line above it: that flag decides which lines are joined.
 
 use std::collections::VecDeque;
 
@@ -22,19 +22,19 @@ pub(super) struct Grid {
     pub(super) columns: u32,
     pub(super) rows: VecDeque<Row>,
     pub(super) history: History,
-    /// Lines that scrolled away and come back when the screen grows.
+    /// The number of lines that scrolled away and come back when the screen grows.
     pub(super) scrolled: u32,
-    /// Lines of history at most; 0 keeps none.
+    /// The maximum number of lines of history; 0 keeps none.
     pub(super) limit: u32,
-    /// Whether lines that scroll away are kept: not on the alternate screen.
+    /// Whether lines that scroll away are kept: false on the alternate screen.
     pub(super) keeps: bool,
-    /// Whether erased cells stay in their longer form.
+    /// Whether erased cells stay in their long form.
     erases_in_place: bool,
-    /// Whether some of what was printed or erased since the seed may be otherwise in tmux.
+    /// Whether cells that were printed or erased since the seed may differ in tmux.
     pub(super) unsure: bool,
-    /// Whether it came with a seed.
+    /// Whether the grid came with a seed.
     pub(super) seeded: bool,
-    /// Whether a row has cells whose widths a seed did not tell.
+    /// Whether a row has cells whose widths a seed did not report.
     pub(super) guesses: bool,
     pub(super) styles: Styles,
     pub(super) clusters: Clusters,
@@ -96,7 +96,7 @@ impl Grid {
         }
     }
 
-    /// Ends the line above this one, which goes on in it no more.
+    /// Clears the wrap flag of the line above this one.
     fn unwrap_above(&mut self, y: u32) {
         match y.checked_sub(1) {
             Some(above) => {
@@ -139,7 +139,8 @@ impl Grid {
         self.unwrap_above(y);
     }
 
-    /// Moves lines; those that were replaced are gone, those that moved away leave erased ones.
+    /// Moves lines. The replaced lines are lost; erased lines take the place of those that moved
+    /// away.
     pub(super) fn move_lines(&mut self, to: u32, from: u32, count: u32, background: Colour) {
         let height = self.height();
         if count == 0 || to == from || from + count > height || to + count > height {
@@ -147,7 +148,7 @@ impl Grid {
         }
         self.unwrap_above(to);
         let fill = self.fill(background);
-        // A swap is a move: what comes out at the other end is erased below.
+        // Swapping is moving: the lines that end up at the other end are erased below.
         if to < from {
             (0..count).for_each(|at| self.rows.swap((to + at) as usize, (from + at) as usize));
         } else {
@@ -204,7 +205,7 @@ impl Grid {
         history.push(|out| packed::pack(row, styles, clusters, out));
     }
 
-    /// Takes the newest line of history back.
+    /// Removes the newest line of history and returns it.
     pub(super) fn take_back(&mut self) -> Option<Row> {
         let Self { history, styles, clusters, .. } = self;
         history.pop(|line| line.unpack(styles, clusters))
@@ -215,7 +216,7 @@ impl Grid {
         self.move_lines(upper + 1, upper, lower - upper, background);
     }
 
-    /// Drops the oldest tenth of the history at once, at the limit.
+    /// Drops the oldest tenth of the history at once when the limit is reached.
     fn trim_history(&mut self) {
         let size = self.history.len() as u32;
         if size == 0 || size < self.limit {
@@ -226,15 +227,15 @@ impl Grid {
         self.scrolled = self.scrolled.min(size - oldest);
     }
 
-    /// Whether it is not known which line is the last used one: in 3.2a a seed does not tell blanks that
-    /// were written from those that were erased.
+    /// Returns whether the last used line is unknown: in 3.2a a seed does not distinguish blanks
+    /// that were written from those that were erased.
     pub(super) fn is_last_line_unsure(&self, rules: Rules) -> bool {
         let is_blank = |row: &Row| row.cells.iter().all(|cell| cell.as_ascii() == Some(b' ') && !cell.is_padding());
         let unsure = self.rows.iter().rev().take_while(|row| is_blank(row));
         self.seeded && rules.joins_untouched_cells && unsure.map(|row| row.used).any(|used| used > 0)
     }
 
-    /// Moves the lines down to the last used one into the history and erases the rest.
+    /// Moves the lines up to the last used one into the history and erases the rest.
     pub(super) fn clear_into_history(&mut self, background: Colour) {
         let height = self.height();
         let last = self.rows.iter().rposition(|row| row.used != 0).map_or(0, |last| last as u32 + 1);
@@ -256,7 +257,7 @@ impl Grid {
         self.scrolled = 0;
     }
 
-    /// Inserts lines; what leaves the screen at the bottom is gone.
+    /// Inserts lines; lines that leave the screen at the bottom are lost.
     pub(super) fn insert_lines(&mut self, y: u32, count: u32, background: Colour) {
         self.move_lines(y + count, y, self.height() - y - count, background);
     }
@@ -268,7 +269,7 @@ impl Grid {
         self.erase_between(y, moved, count, background);
     }
 
-    /// Deletes lines; erased ones come in at the bottom.
+    /// Deletes lines; erased lines enter at the bottom.
     pub(super) fn delete_lines(&mut self, y: u32, count: u32, background: Colour) {
         let height = self.height();
         self.move_lines(y, y + count, height - y - count, background);
@@ -282,7 +283,7 @@ impl Grid {
         self.erase_between(y, moved, count, background);
     }
 
-    /// Erases from `moved` to `count` lines below `y`; where there are none, the line above still
+    /// Erases the lines from `moved` to `count` below `y`; if there are none, the line above still
     /// loses its wrap flag.
     fn erase_between(&mut self, y: u32, moved: u32, count: u32, background: Colour) {
         match count.cmp(&moved) {
@@ -292,7 +293,7 @@ impl Grid {
         }
     }
 
-    /// Makes room for cells; in the last column there is none and the cell is erased.
+    /// Inserts erased cells and moves the others right; in the last column, only erases the cell.
     pub(super) fn insert_cells(&mut self, x: u32, y: u32, count: u32, background: Colour) {
         let columns = self.columns;
         if x + 1 >= columns {
@@ -306,7 +307,7 @@ impl Grid {
         }
     }
 
-    /// Removes cells; erased ones come in at the right.
+    /// Removes cells; erased cells enter at the right.
     pub(super) fn delete_cells(&mut self, x: u32, y: u32, count: u32, background: Colour) {
         let (fill, columns) = (self.fill(background), self.columns);
         let Some(left) = columns.checked_sub(x + count) else { return };
@@ -316,12 +317,12 @@ impl Grid {
         self.erase(columns - count, y, count, 1, background);
     }
 
-    /// Whether there are many styles or clusters.
+    /// Returns whether the number of styles or clusters calls for a sweep.
     pub(super) fn is_sweep_due(&self) -> bool {
         self.styles.is_sweep_due() || self.clusters.is_sweep_due()
     }
 
-    /// Frees those of them that no cell has.
+    /// Frees the styles and clusters that no cell uses.
     pub(super) fn sweep(&mut self, also: &[StyleId], saved: Option<&[Row]>) {
         let (styles_due, clusters_due) = (self.styles.is_sweep_due(), self.clusters.is_sweep_due());
         let mut styles = vec![false; self.styles.numbers()];
@@ -350,7 +351,7 @@ impl Grid {
         }
     }
 
-    /// Bytes held.
+    /// Returns the number of bytes held.
     pub(super) fn memory(&self) -> usize {
         let rows: usize = self.rows.iter().map(|row| row.cells.capacity() * size_of::<Cell>() + size_of::<Row>()).sum();
         rows + self.history.memory() + self.styles.memory() + self.clusters.memory()

@@ -1,19 +1,19 @@
-//! The lines that scrolled away, packed in blocks.
+//! The lines that scrolled away, packed into blocks.
 
 use std::collections::VecDeque;
 
 use super::packed::{Packed, UNSURE_WRAP, WRAPPED};
 
-/// Lines in a block. Blocks are let go whole, so a trimmed history holds at most one block of lines
-/// more than it shows.
+/// The number of lines in a block. Blocks are freed whole: a trimmed history holds at most one
+/// block of lines more than it shows.
 const BLOCK_LINES: usize = 128;
-/// The part of a full block's length that may be room for more: one fourth.
+/// The divisor for the spare capacity of a full block: at most a fourth of its length.
 const SLACK: usize = 4;
 
 #[derive(Clone, Debug, Default)]
 struct Block {
     bytes: Vec<u8>,
-    /// Where each line begins.
+    /// The start of each line.
     starts: Vec<u32>,
 }
 
@@ -25,14 +25,14 @@ impl Block {
     }
 }
 
-/// Lines from the oldest to the newest.
+/// The lines from the oldest to the newest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     blocks: VecDeque<Block>,
     /// A dropped block's memory, for the next one. Where many panes print, blocks that grow by
-    /// doubling and are shrunk leave holes in the heap into which no new one fits.
+    /// doubling and are then shrunk leave holes in the heap into which no new block fits.
     spare: Block,
-    /// Lines of the first block that were dropped.
+    /// The number of lines of the first block that were dropped.
     dropped: usize,
     lines: usize,
     bytes: usize,
@@ -41,18 +41,18 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Returns the number of the oldest line: lines that were dropped keep theirs.
+    /// Returns the number of the oldest line. Dropped lines keep their numbers.
     pub(super) fn first(&self) -> u64 {
         self.first
     }
 
-    /// Gives the lines the numbers of those of `other`, which has as many.
+    /// Gives the lines the numbers from `other`, which has the same number of lines.
     pub(super) fn take_numbers(&mut self, other: &Self) {
         debug_assert_eq!(self.lines, other.lines);
         self.first = other.first;
     }
 
-    /// Drops all lines. Those that come have later numbers.
+    /// Drops all lines. Later lines get higher numbers.
     pub(super) fn clear(&mut self) {
         *self = Self { first: self.first + self.lines as u64, ..Self::default() };
     }
@@ -66,7 +66,8 @@ impl History {
         if self.blocks.back().is_none_or(|block| block.starts.len() >= BLOCK_LINES) {
             if let Some(full) = self.blocks.back_mut() {
                 let before = full.bytes.capacity();
-                // A little room stays: a block of about that length is to fit there later.
+                // A little spare capacity stays: a later block of about that length will use this
+                // memory.
                 if before - full.bytes.len() > full.bytes.len() / SLACK {
                     full.bytes.shrink_to(full.bytes.len() + full.bytes.len() / (2 * SLACK));
                 }
@@ -94,12 +95,12 @@ impl History {
         Some(Packed::read(block.line(at % BLOCK_LINES)))
     }
 
-    /// Lines from this number on.
+    /// Returns the lines from this number on.
     pub(super) fn iter_from(&self, line: usize) -> impl Iterator<Item = Packed<'_>> {
         (line..self.lines).filter_map(|line| self.get(line))
     }
 
-    /// Removes the newest line and hands it out.
+    /// Removes the newest line and returns it unpacked.
     pub(super) fn pop<T>(&mut self, unpack: impl FnOnce(Packed<'_>) -> T) -> Option<T> {
         if self.lines == 0 {
             return None;
@@ -119,7 +120,7 @@ impl History {
         Some(line)
     }
 
-    /// Ends the newest line, which goes on no more.
+    /// Clears the wrap flag of the newest line.
     pub(super) fn unwrap_last(&mut self) {
         if self.lines == 0 {
             return;
@@ -151,7 +152,7 @@ impl History {
         }
     }
 
-    /// Bytes held.
+    /// Returns the number of bytes held.
     pub(super) fn memory(&self) -> usize {
         let spare = self.spare.starts.capacity() * size_of::<u32>();
         self.bytes + spare + self.blocks.len() * (size_of::<Block>() + BLOCK_LINES * size_of::<u32>())
@@ -186,7 +187,7 @@ mod tests {
         };
         let (before, memory) = (places(&history), history.memory());
         for number in 0..100 * BLOCK_LINES {
-            // Blocks differ a little in length.
+            // The blocks differ a little in length.
             line(&mut history, 70 + number % 11);
             let held = history.blocks.iter().map(|block| block.bytes.capacity()).sum::<usize>();
             assert_eq!(history.bytes, held + history.spare.bytes.capacity());

@@ -1,18 +1,18 @@
-//! Characters that join the one before them: what makes one of several.
+//! Characters that join the character before them into one cluster.
 
 use super::rules::Rules;
 
-/// Joins two characters into one.
+/// The joiner: joins two characters into one.
 pub(super) const JOINER: char = '\u{200d}';
-/// Asks for the picture of a character.
+/// The variation selector that requests the picture form of a character.
 pub(super) const SELECTOR: char = '\u{fe0f}';
-/// A Korean letter that stands for none. From 3.6 on tmux prints nothing for it.
+/// A filler letter of Korean. From 3.6 on tmux prints nothing for it.
 pub(super) const FILLER: char = '\u{3164}';
-/// Letters of flags.
+/// The letters of flags.
 pub(super) const FLAGS: std::ops::RangeInclusive<char> = '\u{1f1e6}'..='\u{1f1ff}';
 const TONES: std::ops::RangeInclusive<char> = '\u{1f3fb}'..='\u{1f3ff}';
 
-/// Pictures that take a skin tone, from 3.6 on. First and last of each run.
+/// Pictures that accept a skin tone, from 3.6 on: the first and last of each run.
 const TONED: [(u32, u32); 22] = [
     (0x1f44b, 0x1f450),
     (0x1f466, 0x1f469),
@@ -38,7 +38,8 @@ const TONED: [(u32, u32); 22] = [
     (0x1f9d1, 0x1f9df),
 ];
 
-/// Whether the character takes a skin tone and is wide from 3.4 on, whatever the C library says.
+/// Returns whether a character accepts a skin tone and is wide from 3.4 on, regardless of the C
+/// library.
 pub(super) fn is_hand(character: char) -> bool {
     matches!(
         character,
@@ -59,19 +60,19 @@ pub(super) fn is_hand(character: char) -> bool {
 /// The effect of a character on the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joined {
-    /// None: a character by itself.
+    /// No effect: the character stays by itself.
     Alone,
-    /// Nothing, and it is gone.
+    /// No effect, and the character is dropped.
     Dropped,
-    /// Both are one cluster.
+    /// Both become one cluster.
     With {
-        /// Together they are two columns wide.
+        /// Whether the cluster is two columns wide.
         wide: bool,
     },
 }
 
-/// Whether a character joins some others: letters of flags and of Korean syllables, skin tones and
-/// what takes them.
+/// Returns whether a character joins some others: letters of flags and of Korean syllables, skin
+/// tones and the characters that accept them.
 pub(super) fn may_join(character: char) -> bool {
     match character {
         ..'\u{1100}' | '\u{1200}'..'\u{a960}' | '\u{ac00}'..'\u{d7b0}' => false,
@@ -80,8 +81,8 @@ pub(super) fn may_join(character: char) -> bool {
     }
 }
 
-/// Returns whether a character joins the text of the cell before it. `zero`: it has no width of its
-/// own.
+/// Returns how a character joins the text of the cell before it. `zero`: the character has no width
+/// of its own.
 pub(super) fn joined(text: &[u8], width: u8, character: char, zero: bool, rules: Rules) -> Joined {
     if zero {
         return Joined::With { wide: character == SELECTOR && width == 1 };
@@ -113,7 +114,8 @@ pub(super) fn joined(text: &[u8], width: u8, character: char, zero: bool, rules:
     }
 }
 
-/// Whether a character and a text make one: two letters of a flag, a tone and what takes it.
+/// Returns whether a text and a character form a pair: two letters of a flag, or a skin tone and a
+/// character that accepts it.
 fn is_pair(text: &[u8], character: char, rules: Rules) -> bool {
     let Some(first) = first(text) else { return false };
     if FLAGS.contains(&first) && FLAGS.contains(&character) {
@@ -123,7 +125,7 @@ fn is_pair(text: &[u8], character: char, rules: Rules) -> bool {
     toned(first, character) || toned(character, first)
 }
 
-/// Returns the first character of a text, if it is one.
+/// Returns the first character of a text, if it is valid.
 fn first(text: &[u8]) -> Option<char> {
     let valid = match std::str::from_utf8(text) {
         Ok(text) => text,

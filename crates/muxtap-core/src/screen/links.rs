@@ -1,21 +1,22 @@
-//! Addresses of hyperlinks (OSC 8).
+//! The addresses of hyperlinks (OSC 8).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Addresses that are kept; the oldest go first. tmux keeps 5,000 of all panes together.
+/// The maximum number of addresses; the oldest are dropped first. tmux keeps 5,000 for all panes
+/// together.
 const MOST: usize = 4096;
-/// Bytes of all addresses together.
+/// The maximum number of bytes of all addresses together.
 const BYTES: usize = 1 << 20;
-/// Bytes of an address; a longer one is a link without an address.
+/// The maximum number of bytes of an address; a link with a longer one has no address.
 const ADDRESS_BYTES: usize = 2048;
 
-/// The addresses that styles refer to by number, each once. Numbers go up and are never used again.
+/// The addresses to which styles refer by number, each once. Numbers increase and are never reused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Links {
     list: VecDeque<Arc<str>>,
     numbers: HashMap<Arc<str>, u32>,
-    /// Addresses that were dropped.
+    /// The number of addresses that were dropped.
     dropped: u32,
     bytes: usize,
 }
@@ -42,13 +43,13 @@ impl Links {
         number
     }
 
-    /// Returns an address by its number; `None` for one that is not kept.
+    /// Returns an address by its number; `None` if it was dropped.
     pub(super) fn get(&self, number: u32) -> Option<&str> {
         let at = number.checked_sub(self.dropped)?.checked_sub(1)?;
         self.list.get(at as usize).map(|address| &**address).filter(|address| !address.is_empty())
     }
 
-    /// Bytes held, roughly.
+    /// Returns the approximate number of bytes held.
     pub(super) fn memory(&self) -> usize {
         self.bytes + self.list.len() * 2 * (size_of::<Arc<str>>() + size_of::<usize>())
     }

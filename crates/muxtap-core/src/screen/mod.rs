@@ -1,8 +1,9 @@
-//! The content of tmux's grid, from a pane's output alone: `capture-pane` answered from memory.
+//! The screen model: the content of tmux's grid, from a pane's output alone, which answers
+//! `capture-pane` from memory.
 //!
-//! This floor is pure like [`crate::stream`]: no sockets, no clocks, no tasks. It follows tmux's
-//! own grid, not a terminal in general: `docs/screen.md` has the invariants (S1…) and what was
-//! measured.
+//! This module is pure like [`crate::stream`]: no sockets, no clocks, no tasks. It follows tmux's
+//! own grid, not a terminal in general. `docs/screen.md` lists the invariants (S1…) and the
+//! measurements.
 
 mod capture;
 mod cell;
@@ -42,34 +43,34 @@ pub(crate) use terminal::Terminal;
 
 use parser::Parser;
 
-/// Columns and rows; at least one of each.
+/// The size of a screen: at least one column and one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Characters in a row.
+    /// The number of characters in a row.
     pub columns: u16,
-    /// Rows.
+    /// The number of rows.
     pub rows: u16,
 }
 
-/// tmux's options that change what the grid holds.
+/// tmux's options that affect the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one option")]
 pub struct Settings {
-    /// `history-limit` as it was when the pane was made: lines; 0 keeps none.
+    /// `history-limit` at the pane's creation: lines; 0 keeps none.
     pub history_limit: u32,
-    /// `scroll-on-clear`: what is cleared goes into history.
+    /// `scroll-on-clear`: cleared lines go into history.
     pub scroll_on_clear: bool,
     /// `alternate-screen`: programs may use it.
     pub alternate_screen: bool,
-    /// `variation-selector-always-wide`: U+FE0F makes the character before it wide. From 3.6 on.
+    /// `variation-selector-always-wide`: U+FE0F widens the character before it. From 3.6 on.
     pub wide_selectors: bool,
-    /// Whether `codepoint-widths` is set, or tmux counts columns by other tables: no capture is
-    /// known.
+    /// Whether `codepoint-widths` is set, or tmux counts columns by other tables: then no capture
+    /// is known.
     pub other_widths: bool,
-    /// Whether tmux counts columns by a later Unicode than this crate: captures are not known once
-    /// there is a character whose width may be another there.
+    /// Whether tmux counts columns by a later Unicode than this crate: captures are not known after
+    /// a character whose width may differ there.
     pub younger_widths: bool,
-    /// Whether the pane is the only one of its window.
+    /// Whether the pane is the only one in its window.
     pub alone: bool,
 }
 
@@ -87,62 +88,62 @@ impl Default for Settings {
     }
 }
 
-/// The cursor, as tmux has it.
+/// The cursor, in tmux's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// From the left, from 0; as many as there are columns when the next character wraps.
+    /// The column, counted from 0 at the left; the number of columns if the next character wraps.
     pub column: u32,
-    /// From the top, from 0.
+    /// The row, counted from 0 at the top.
     pub row: u32,
-    /// Whether the cursor is shown.
+    /// Whether the cursor is visible.
     pub visible: bool,
 }
 
-/// A reason why the screen cannot be followed exactly from here on.
+/// A reason for which the model cannot follow the screen exactly from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The program began an OSC, DCS or the like and did not end it; tmux gives up on it after five
-    /// seconds, and what follows is text then. Over as soon as the string ends, or with
+    /// seconds, and treats the bytes after it as text. This reason ends with the string, or with
     /// [`Screen::give_up`].
     OpenString,
-    /// A resize moved the cursor where tmux's own arithmetic leaves the grid. Lasts until the
-    /// screen is made anew.
+    /// A resize moved the cursor to a place where tmux's own arithmetic leaves the grid. Lasts
+    /// until the screen is rebuilt.
     CursorLost,
-    /// The program drew a sixel image. Where that leaves the cursor depends on how large the
-    /// client's characters are. Lasts until the screen is made anew.
+    /// The program drew a sixel image. The cursor's new place depends on the size of the client's
+    /// characters. Lasts until the screen is rebuilt.
     Image,
-    /// The program repeated line drawing (REP), which builds of 3.5 do differently. Lasts until the
-    /// screen is made anew.
+    /// The program repeated line drawing (REP), in which builds of 3.5 differ. Lasts until the
+    /// screen is rebuilt.
     Build,
-    /// A character became wide, and where that leaves the cursor depends on the panes beside this
-    /// one. Lasts until the screen is made anew.
+    /// A character became wide, and the cursor's new place depends on the panes beside this one.
+    /// Lasts until the screen is rebuilt.
     Layout,
-    /// A joiner (U+200D) joined the next character in 3.3, which forgets it where a read ends; the
-    /// stream does not tell where. Lasts until the screen is made anew.
+    /// A joiner (U+200D) joined the next character in 3.3, which forgets the joiner at the end of a
+    /// read; the stream does not show where reads end. Lasts until the screen is rebuilt.
     Reads,
-    /// The program went on from what no seed tells: what REP repeats, what DECSC kept, a character
-    /// of which the end came alone, a main screen that was hidden. Lasts until the screen is made
-    /// anew.
+    /// The program relied on state that no seed reports: the character that REP repeats, the state
+    /// that DECSC saved, the start of a character of which only the end arrived, a main screen that
+    /// was hidden. Lasts until the screen is rebuilt.
     Untold,
 }
 
-/// A pane's grid as tmux has it.
+/// A model of a pane's grid in tmux.
 #[derive(Clone, Debug)]
 pub struct Screen {
     parser: Parser,
     terminal: Terminal,
-    /// Whether nothing came since the seed: the first bytes may be the end of a character.
+    /// Whether no output came since the seed: the first bytes may be the end of a character.
     seeded: bool,
 }
 
 impl Screen {
-    /// Makes an empty screen, as of a new pane.
+    /// Makes an empty screen, like that of a new pane.
     pub fn new(size: Size, rules: Rules, settings: Settings) -> Self {
         Self { parser: Parser::default(), terminal: Terminal::new(size, rules, settings), seeded: false }
     }
 
-    /// Makes a screen from what tmux answered to [`seed::question`]. `None` if the answer makes no
-    /// sense.
+    /// Makes a screen from tmux's replies to [`seed::question`]; `None` if the replies are not
+    /// consistent.
     pub fn from_seed(seed: &Seed, rules: Rules, settings: Settings) -> Option<Self> {
         let mut screen = Self::new(seed.size(), rules, seed.settings(settings));
         seed.fill(&mut screen.terminal)?;
@@ -152,37 +153,38 @@ impl Screen {
         Some(screen)
     }
 
-    /// Takes the modes that tmux reported. What it does not report is as on the screen of before, where
-    /// that was not reset since; else as in a new pane.
+    /// Applies the modes that tmux reported. A mode that tmux does not report is taken from
+    /// `before` if it was not reset since; otherwise it is that of a new pane.
     pub fn take_modes(&mut self, seed: &Seed, before: Option<KeptModes>) {
         seed.keep_modes(&mut self.terminal, before.unwrap_or_default());
     }
 
-    /// Returns the modes, for [`Screen::take_modes`].
+    /// Returns the modes to pass to [`Screen::take_modes`].
     pub fn kept_modes(&self) -> KeptModes {
         KeptModes { input: self.terminal.modes.input, shape: self.terminal.shape }
     }
 
-    /// Takes what a seed cannot tell and the stream did: a character that is half read, and, where
-    /// nothing can have reset it, the pen. `before`: the screen that was fed with the stream so far.
+    /// Takes over the state that a seed omits and the stream showed: a half-read character, and, if
+    /// nothing can have reset it, the pen. `before` is the screen that was fed with the stream so
+    /// far.
     pub fn take_stream_state(&mut self, before: &Screen, pen: bool) {
         self.terminal.take_stream_state(&before.terminal, pen);
-        // Whether a character has begun is known.
+        // The stream shows whether a character has begun.
         self.seeded &= before.seeded;
     }
 
-    /// Takes the sequence that has begun and not ended, or that there is none, as the stream told. tmux
-    /// goes on reporting a string that it has given up.
+    /// Takes over the parser's state from `before`: the stream shows whether a sequence is open.
+    /// tmux still reports a string that it has given up.
     pub fn take_parser(&mut self, before: &Self) {
         self.parser = before.parser.clone();
     }
 
-    /// Gives the history's lines the numbers that they have in a screen whose history is as long.
+    /// Gives the history's lines the numbers from a screen with a history of the same length.
     pub fn take_numbers(&mut self, before: &Self) {
         self.terminal.grid.history.take_numbers(&before.terminal.grid.history);
     }
 
-    /// Takes output of the pane. How it is cut into pieces changes nothing.
+    /// Processes output of the pane. How the output is split into pieces changes nothing.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.seeded {
             self.begin(bytes);
@@ -190,14 +192,14 @@ impl Screen {
         self.parser.feed(bytes, &mut self.terminal);
     }
 
-    /// Returns the terminal, where nothing is open and nothing is to be noted of the first output.
+    /// Returns the terminal if nothing is open and no first output after a seed is expected.
     #[inline]
     pub(crate) fn terminal_at_rest(&mut self) -> Option<&mut Terminal> {
         (!self.seeded && self.at_rest()).then_some(&mut self.terminal)
     }
 
-    /// Takes note of the first output behind a seed. Where it begins in the middle of a character, tmux
-    /// has read the beginning, and does not tell it.
+    /// Processes the first output after a seed. If it begins in the middle of a character, tmux has
+    /// read the start of that character and does not report it.
     #[cold]
     fn begin(&mut self, bytes: &[u8]) {
         let is_end = |byte: &u8| (0x80..=0xbf).contains(byte);
@@ -208,44 +210,44 @@ impl Screen {
         }
     }
 
-    /// Whether this output, the first behind a seed, begins in the middle of a character, of which tmux
-    /// has read the beginning and does not tell it.
+    /// Returns whether this output, the first after a seed, begins in the middle of a character.
+    /// tmux has read the start of that character and does not report it.
     pub fn begins_within_character(&self, output: &[u8]) -> bool {
         self.seeded && matches!(output.first(), Some(0x80..=0xbf))
     }
 
-    /// Whether some of what was printed or erased since the seed may be otherwise in tmux, because the
-    /// seed did not tell all that it depends on: another seed tells.
+    /// Returns whether cells that were printed or erased since the seed may differ in tmux, because
+    /// the seed omitted state that affects them. Another seed resolves this.
     pub fn is_unsure(&self) -> bool {
         let grid = &self.terminal.grid;
         grid.unsure || grid.guesses && grid.rows.iter().any(|row| row.doubtful)
     }
 
-    /// Takes note that what a seed does not tell may have changed without the stream: the pen, the
-    /// character sets, what DECSC kept.
+    /// Records that state which a seed omits may have changed without the stream: the pen, the
+    /// character sets, the state that DECSC saved.
     pub fn forget_pen(&mut self) {
         self.terminal.forget_pen();
     }
 
-    /// Takes note that tmux has read all that was fed so far before it read what comes: the pane
-    /// rested, or a command's reply came.
+    /// Records that tmux read all bytes so far before any later ones: the pane rested, or a
+    /// command's reply arrived.
     ///
-    /// It forgets at the end of each read that a joiner (U+200D) came last, and the stream does not
-    /// show where reads ended. Without this call a joiner joins however late the next character
-    /// comes.
+    /// At the end of each read, tmux forgets that a joiner (U+200D) came last, and the stream does
+    /// not show where reads ended. Without this call, a joiner joins the next character even if
+    /// that comes much later.
     pub fn read_ended(&mut self) {
         self.terminal.run = None;
         self.terminal.joined = false;
     }
 
-    /// Returns the number of the string that is open: another one is another string.
+    /// Returns the number of the open string: another number means another string.
     pub fn open_string(&self) -> Option<u64> {
         self.parser.string()
     }
 
-    /// Gives up an open string, as tmux does five seconds after it began, between two reads: what
-    /// it said so far does nothing, the pen is that of a new pane, and what follows is text.
-    /// Returns whether one was open.
+    /// Gives up an open string, as tmux does five seconds after it began, between two reads: the
+    /// string so far has no effect, the pen becomes that of a new pane, and the next bytes are
+    /// text. Returns whether a string was open.
     pub fn give_up(&mut self) -> bool {
         self.parser.give_up(&mut self.terminal)
     }
@@ -269,34 +271,34 @@ impl Screen {
         self.parser = Parser::default();
     }
 
-    /// Returns what `tmux capture-pane -p` prints, byte for byte.
+    /// Returns the exact bytes that `tmux capture-pane -p` prints.
     pub fn capture(&self, options: &CaptureOptions) -> Vec<u8> {
         self.terminal.capture(*options)
     }
 
-    /// Returns the capture, where it can be known for certain: from 3.4 on hyperlinks under `-e`
-    /// are tmux's to print (it keeps some thousands of all panes together), and how many cells of a
-    /// line exist can depend on where its reads ended.
+    /// Returns the capture if it is certain. From 3.4 on, only tmux can print hyperlinks under `-e`
+    /// (it keeps some thousands for all panes together), and how many cells of a line exist can
+    /// depend on where its reads ended.
     pub fn known(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
         self.terminal.known(*options)
     }
 
-    /// Returns where the cursor is.
+    /// Returns the cursor.
     pub fn cursor(&self) -> Cursor {
         Cursor { column: self.terminal.x, row: self.terminal.y, visible: self.terminal.modes.cursor }
     }
 
-    /// Lines in the history (`#{history_size}`).
+    /// Returns the number of lines in the history (`#{history_size}`).
     pub fn history_size(&self) -> u32 {
         self.terminal.grid.history.len() as u32
     }
 
-    /// Columns and rows.
+    /// Returns the size.
     pub fn size(&self) -> Size {
         Size { columns: self.terminal.columns() as u16, rows: self.terminal.height() as u16 }
     }
 
-    /// Whether the alternate screen is shown.
+    /// Returns whether the alternate screen is shown.
     pub fn alternate(&self) -> bool {
         self.terminal.saved.is_some()
     }
@@ -323,13 +325,13 @@ impl Screen {
         &self.terminal.title
     }
 
-    /// Returns a visible row as text, without spaces at its end.
+    /// Returns the text of a visible row, without trailing spaces.
     pub fn row_text(&self, row: u16) -> String {
         self.row(row, false)
     }
 
-    /// Returns a visible row as `capture-pane -p` prints it alone, with `escapes` as
-    /// `capture-pane -p -e` does, without the line's end.
+    /// Returns a visible row as `capture-pane -p` prints it alone, or `capture-pane -p -e` with
+    /// `escapes`, without the line end.
     pub fn row(&self, row: u16, escapes: bool) -> String {
         let line = Line::At(i32::from(row));
         let options = CaptureOptions { start: line, end: line, escapes, ..CaptureOptions::default() };
@@ -341,8 +343,8 @@ impl Screen {
         String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
 
-    /// Returns the visible rows as text, each with its place. Rows that wrapped are one, at the place of the
-    /// first. Spaces at the end of a text of several rows may stay.
+    /// Returns the text of the visible rows, each with its position. Rows that wrapped are joined,
+    /// at the position of the first. Trailing spaces of several joined rows may stay.
     pub fn joined_rows(&self) -> Vec<(u16, String)> {
         let height = self.size().rows;
         let mut lines = Vec::new();
@@ -365,21 +367,23 @@ impl Screen {
         String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
 
-    /// Returns whether the text of a visible row goes on in the next row, since it reached the last column.
+    /// Returns whether the text of a visible row reached the last column and continues in the next
+    /// row.
     fn is_wrapped(&self, row: u16) -> bool {
-        // A row that was made shorter keeps its flag. A wide character leaves the last column empty.
+        // A row that was shortened keeps its flag. A wide character can leave the last column
+        // empty.
         let reaches_end = |row: &row::Row| row.touched().len() as u32 + 1 >= self.terminal.columns();
         self.terminal.grid.rows.get(usize::from(row)).is_some_and(|row| row.wrapped && reaches_end(row))
     }
 
-    /// Returns whether the first visible row goes on with a text that begins in the history.
+    /// Returns whether the first visible row continues a text that begins in the history.
     pub fn starts_within_line(&self) -> bool {
         let history = &self.terminal.grid.history;
         let last = history.len().checked_sub(1).and_then(|last| history.get(last));
         !self.alternate() && last.is_some_and(|last| last.wrapped())
     }
 
-    /// Bytes held, roughly.
+    /// Returns the approximate number of bytes held.
     pub fn memory(&self) -> usize {
         let saved = self.terminal.saved.as_ref().map_or(0, |saved| {
             saved.rows.iter().map(|row| row.cells.capacity() * size_of::<cell::Cell>() + size_of::<row::Row>()).sum()
@@ -392,12 +396,13 @@ impl Screen {
             + self.terminal.links.memory()
     }
 
-    /// Takes the changes since this was last called.
+    /// Returns the changes since the last call, and clears them.
     pub fn take_changes(&mut self) -> Changes {
         std::mem::take(&mut self.terminal.grid.changes)
     }
 
-    /// Returns why the screen may differ from what tmux has, if it may. If that lasts, seed anew.
+    /// Checks that the screen follows tmux's. The error is the reason for which it may differ; if
+    /// that lasts, seed again.
     pub fn trusted(&self) -> Result<(), Trouble> {
         match self.terminal.trouble {
             Some(trouble) => Err(trouble),
@@ -406,7 +411,7 @@ impl Screen {
         }
     }
 
-    /// Whether no escape sequence or character is half read.
+    /// Returns whether no escape sequence or character is half read.
     pub fn at_rest(&self) -> bool {
         self.parser.at_rest() && !self.terminal.in_character()
     }
@@ -454,7 +459,7 @@ mod tests {
         let row = |place: u16, text: &str| (place, text.to_owned());
         screen.feed("ab  \u{6f22}\u{6f22}\u{2500}\u{2500}\r\nnext".as_bytes());
         assert_eq!(screen.joined_rows(), [row(0, "ab  \u{6f22}\u{6f22}\u{2500}\u{2500}"), row(2, "next"), row(3, "")]);
-        // A row that only fills the width, and one that was made shorter afterwards, end there.
+        // A row that only fills the width, and one that was shortened afterwards, end there.
         screen.feed(b"\x1b[2J\x1b[Habcdef\r\nghijklm\x1b[2;4H\x1b[K");
         assert_eq!(screen.joined_rows(), [row(0, "abcdef"), row(1, "ghi"), row(2, "m"), row(3, "")]);
         assert!(!screen.starts_within_line());
@@ -486,12 +491,13 @@ mod tests {
         assert_eq!((modes.mouse, modes.sgr_mouse, modes.utf8_mouse), (Mouse::Drags, true, true));
         assert!(modes.cursor_keys && modes.keypad && modes.bracketed_paste && modes.focus && modes.alternate);
         assert_eq!((modes.cursor, modes.cursor_shape), (false, 3));
-        // One kind of reports replaces another, and resetting any ends all. There is no DECSTR.
+        // Each kind of report replaces the others, and resetting any kind ends all. DECSTR has no
+        // effect.
         screen.feed(b"\x1b[?1000h\x1b[!p");
         assert_eq!(screen.modes().mouse, Mouse::Buttons);
         screen.feed(b"\x1b[?1001l\x1b[?1001h\x1b>\x1b[9 q");
         assert_eq!((screen.modes().mouse, screen.modes().keypad, screen.modes().cursor_shape), (Mouse::Off, false, 3));
-        // RIS resets all but the shape; whether that blinks is a mode.
+        // RIS resets everything but the shape; whether the shape blinks is a mode.
         screen.feed(b"\x1bc");
         let reset = screen.modes();
         assert_eq!(Modes { cursor_shape: 4, alternate: true, ..plain }, reset);
@@ -524,7 +530,7 @@ mod tests {
         assert_eq!(row(5), "01234567890123456789:20+");
         assert_eq!(row(6), "more:4|                :16#");
         assert!(!screen.read_row(8, &mut RowRuns::default()));
-        // A half that was printed over.
+        // A half that was overwritten.
         screen.feed("\x1b[8;1H\x1b[m漢\x1b[8;2HX".as_bytes());
         assert_eq!(runs(&screen, |row| screen.read_row(7, row)), " X:2");
     }
@@ -543,7 +549,7 @@ mod tests {
             screen.clear_history();
             assert_eq!((screen.history_start(), screen.history_size()), (4, 0));
             assert!(!screen.read_line(3, &mut RowRuns::default()));
-            // The same screen, as a seed tells it: without numbers.
+            // The same screen from a seed: without numbers.
             let mut seeded = screen_of(version, 12, 4);
             for screen in [&mut screen, &mut seeded] {
                 screen.feed(b"\x1b[H\x1b[Jone\r\ntwo\r\n\r\n\r\n\r\n");
@@ -556,7 +562,7 @@ mod tests {
     }
 
     proptest! {
-        /// Runs say what a capture says, column by column, and no control characters.
+        /// Runs match a capture, column by column, and contain no control characters.
         #[test]
         fn runs_read_as_captures_do(
             pieces in prop::collection::vec(
@@ -581,7 +587,7 @@ mod tests {
                     prop_assert_eq!(ascii, run.kind == RunKind::Ascii);
                     prop_assert!(run.kind == RunKind::Cluster || run.columns == counted);
                 }
-                // Halves that are left over are blanks here, and nothing there.
+                // Leftover halves are blanks in runs, and empty in captures.
                 let (ours, theirs) = (text.replace(' ', ""), screen.row_text(y).replace(' ', ""));
                 prop_assert_eq!(ours, theirs);
             }
@@ -644,7 +650,7 @@ mod tests {
         assert_eq!((quarter.known(&styled), quarter.known(&whole)), (None, None));
         assert!(quarter.known(&CaptureOptions { join: true, ..styled }).is_some());
         assert!(quarter.known(&CaptureOptions::default()).is_some());
-        // What is no text ends a run: here the cells existed before the second one began.
+        // Anything but text ends a run: the cells existed before the second run began.
         let mut two_runs = screen_of("3.5a", 80, 3);
         two_runs.feed(b"\x1b[31mtwenty cha\x1b[1mracters!!?");
         assert!(two_runs.known(&styled).is_some());
@@ -675,7 +681,7 @@ mod tests {
         joined.feed("é".as_bytes());
         apart.feed("é".as_bytes());
         assert_eq!((joined.cursor().column, apart.cursor().column), (1, 2));
-        // Whether the read ended in between nothing tells.
+        // Nothing shows whether the read ended in between.
         assert_eq!((joined.trusted(), apart.trusted()), (Err(Trouble::Reads), Ok(())));
         let mut later = screen_of("3.5a", 10, 2);
         later.feed("a\u{200d}é".as_bytes());
@@ -729,7 +735,7 @@ mod tests {
             prop_assert_eq!(whole.cursor(), parts.cursor());
         }
 
-        /// One by one, characters whose bytes come apart go the longer way.
+        /// Characters whose bytes arrive separately take the slower path, one by one.
         #[test]
         fn characters_at_once_are_what_they_are_one_by_one(
             pieces in proptest::collection::vec(

@@ -1,21 +1,21 @@
-//! What a program asked of its terminal: mouse, keys, paste, focus, cursor.
+//! The modes that a program set in its terminal: mouse, keys, paste, focus, cursor.
 
-/// Which mouse reports a program asked for.
+/// The mouse reports that a program requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mouse {
-    /// None.
+    /// No reports.
     #[default]
     Off,
     /// Buttons (1000).
     Buttons,
-    /// Buttons, and moves while one is down (1002).
+    /// Buttons, and moves while a button is down (1002).
     Drags,
     /// Buttons and all moves (1003).
     Moves,
 }
 
 impl Mouse {
-    /// Returns the number of the private mode; 0 for none.
+    /// Returns the number of the private mode; 0 for no reports.
     pub fn number(self) -> u16 {
         match self {
             Self::Off => 0,
@@ -38,21 +38,21 @@ pub struct Modes {
     pub mouse: Mouse,
     /// Whether mouse reports are in SGR's form (1006).
     pub sgr_mouse: bool,
-    /// Whether they are in UTF-8's (1005), where not in SGR's.
+    /// Whether mouse reports are in UTF-8's form (1005), if not in SGR's.
     pub utf8_mouse: bool,
-    /// Whether cursor keys are those of applications (DECCKM).
+    /// Whether the cursor keys are in application mode (DECCKM).
     pub cursor_keys: bool,
-    /// Whether the keypad is that of applications (DECKPAM).
+    /// Whether the keypad is in application mode (DECKPAM).
     pub keypad: bool,
     /// Whether a paste is bracketed (2004).
     pub bracketed_paste: bool,
     /// Whether focus is reported (1004).
     pub focus: bool,
-    /// DECSCUSR's number, 0 to 6; 0 is the terminal's own.
+    /// DECSCUSR's number, 0 to 6; 0 is the terminal's own shape.
     pub cursor_shape: u8,
 }
 
-/// What of [`Modes`] does not matter to the grid.
+/// The part of [`Modes`] that does not affect the grid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one mode of the terminal")]
 pub(super) struct InputModes {
@@ -72,7 +72,7 @@ impl InputModes {
         match mode {
             1 => self.cursor_keys = on,
             12 => self.blinks = on,
-            // Each of them replaces the others, and resetting any ends all (1001 sets nothing).
+            // Each of these replaces the others, and resetting any ends all (1001 sets nothing).
             1000 if on => self.mouse = Mouse::Buttons,
             1002 if on => self.mouse = Mouse::Drags,
             1003 if on => self.mouse = Mouse::Moves,
@@ -86,8 +86,8 @@ impl InputModes {
     }
 }
 
-/// The shape of the cursor. tmux keeps whether it blinks as a mode, which RIS resets, and the rest
-/// beside the modes.
+/// The shape of the cursor. tmux keeps the blinking as a mode, which RIS resets, and the rest apart
+/// from the modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Shape {
     #[default]
@@ -98,7 +98,7 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// Returns what a DECSCUSR asks for: the shape, and whether it blinks where it says so.
+    /// Returns the shape that a DECSCUSR selects, and whether it blinks, if specified.
     pub(super) fn asked(number: i32) -> Option<(Self, Option<bool>)> {
         let shape = match number {
             0 => return Some((Self::Default, None)),
@@ -122,7 +122,7 @@ impl Shape {
     }
 }
 
-/// The modes of a screen, kept while it is made anew from what tmux tells.
+/// The modes of a screen, kept while it is rebuilt from tmux's report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeptModes {
     pub(super) input: InputModes,

@@ -1,8 +1,8 @@
 //! A line as a few bytes: its text and runs of style.
 //!
-//! `flags`, how many cells are used and how many there are, then runs until the end. A run is a tag
-//! (its kind; whether a style comes first; its number of cells if it is small), the style, the
-//! number, and what the cells hold. Numbers are written seven bits a byte.
+//! The format is `flags`, the number of used cells and of existing cells, then runs until the end.
+//! A run is a tag (its kind; whether a style comes first; its number of cells if that is small),
+//! the style, the number, and the content of the cells. Numbers are written with seven bits a byte.
 
 use super::{
     cell::{Cell, Cluster, Clusters, append_text},
@@ -10,20 +10,20 @@ use super::{
     style::{Colour, Style, StyleId, Styles},
 };
 
-/// In the first byte: the text goes on in the next line.
+/// In the first byte: the text continues in the next line.
 pub(super) const WRAPPED: u8 = 1;
-/// In the first byte: whether it goes on is not known.
+/// In the first byte: it is unknown whether the text continues.
 pub(super) const UNSURE_WRAP: u8 = 64;
-/// In the first byte: it may be that fewer cells exist.
+/// In the first byte: fewer cells may exist.
 const SLACK: u8 = 2;
 /// In the first byte: a cell was long.
 const EXTENDED: u8 = 4;
-/// In the first byte: there are tabs whose widths are guesses.
+/// In the first byte: the line has tabs whose widths are guesses.
 const GUESSED: u8 = 8;
-/// In the first byte: and the line changed since.
+/// In the first byte: the line also changed since.
 const DOUBTFUL: u8 = 16;
 
-/// In the first byte: how many cells exist is not known.
+/// In the first byte: the number of existing cells is unknown.
 const UNSURE_END: u8 = 32;
 
 /// A run with one byte a cell.
@@ -32,22 +32,22 @@ const ASCII: u8 = 0;
 const NARROW: u8 = 1;
 /// A run with a character and its padding: two cells, counted as one.
 const WIDE: u8 = 2;
-/// No text.
+/// A run without text.
 const CLEARED: u8 = 3;
-/// Right halves alone.
+/// A run of right halves alone.
 const PADDING: u8 = 4;
-/// Anything else: for each cell its width, its length and its text.
+/// A run of any other cells: for each cell its width, its length and its text.
 const OTHER: u8 = 5;
-/// A tab, without what follows it; its number is its width.
+/// A tab, without the cells after it; its number is its width.
 const TAB: u8 = 6;
-/// No run: the cells of the next one are kept in tmux's longer form, which their content does not
-/// need.
+/// Not a run: the cells of the next run are in tmux's long form, which their content does not
+/// require.
 const LONG: u8 = 7;
 const KIND: u8 = 7;
 const STYLED: u8 = 8;
 const COUNT_SHIFT: u8 = 4;
 
-/// Writes a number, seven bits a byte, the last without the top bit.
+/// Writes a number with seven bits a byte; the last byte has a clear top bit.
 fn put(mut number: u32, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number.to_le_bytes()[0] | 0x80);
@@ -70,7 +70,7 @@ fn take(bytes: &mut &[u8]) -> u32 {
     number
 }
 
-/// Which parts of a style follow.
+/// The parts of a style that follow.
 mod part {
     pub(super) const ATTRIBUTES: u8 = 1;
     pub(super) const FOREGROUND: u8 = 2;
@@ -79,8 +79,8 @@ mod part {
     pub(super) const LINK: u8 = 16;
 }
 
-/// Writes a colour in few bytes: the flags are its lowest bits, so that the indexed ones are one or
-/// two bytes.
+/// Writes a color in few bytes: the flags become its lowest bits, which makes indexed colors one or
+/// two bytes long.
 fn put_colour(colour: Colour, out: &mut Vec<u8>) {
     put((colour.0 & 0x00ff_ffff) << 2 | colour.0 >> 24 & 3, out);
 }
@@ -139,7 +139,7 @@ fn take_style(bytes: &mut &[u8]) -> Style {
     style
 }
 
-/// Returns the kind of run that a cell belongs to.
+/// Returns the kind of run to which a cell belongs.
 fn kind(cell: Cell, next: Option<Cell>) -> u8 {
     if cell.is_padding() {
         return PADDING;
@@ -156,7 +156,7 @@ fn kind(cell: Cell, next: Option<Cell>) -> u8 {
     }
 }
 
-/// Counts the cells from the start that are of this kind and look as the first.
+/// Counts the cells at the start that are of this kind and look like the first.
 fn run_length(first: Cell, cells: &[Cell], kind: u8) -> usize {
     match kind {
         ASCII => first.ascii_run(cells),
@@ -179,7 +179,7 @@ fn run_length(first: Cell, cells: &[Cell], kind: u8) -> usize {
 
 /// Appends a line.
 pub(super) fn pack(row: &Row, styles: &Styles, clusters: &Clusters, out: &mut Vec<u8>) {
-    // What was never touched behind the last cell is made anew where it is needed.
+    // Untouched cells after the last touched one are rebuilt on demand.
     let mut cells = row.touched();
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
     let unsure = flag(row.unsure_end, UNSURE_END) | flag(row.unsure_wrap, UNSURE_WRAP);
@@ -233,7 +233,7 @@ pub(super) fn pack(row: &Row, styles: &Styles, clusters: &Clusters, out: &mut Ve
     }
 }
 
-/// Appends what cells hold that are not ASCII.
+/// Appends the content of cells that are not ASCII.
 fn put_text(run: &[Cell], kind: u8, clusters: &Clusters, out: &mut Vec<u8>) {
     for cell in run {
         if kind != OTHER {
@@ -253,22 +253,22 @@ fn put_text(run: &[Cell], kind: u8, clusters: &Clusters, out: &mut Vec<u8>) {
 /// A run of a packed line.
 pub(super) struct Run<'a> {
     kind: u8,
-    /// Whether the cells are longer than they need, or the right halves of wide ones are.
+    /// Whether the cells are long without need, or the right halves of wide ones are.
     long: bool,
     /// The style of its cells.
     pub(super) style: Style,
-    /// Cells; for wide characters their number.
+    /// The number of cells; for wide characters, the number of characters.
     count: u32,
     text: &'a [u8],
 }
 
 impl Run<'_> {
-    /// Whether it has no text: right halves of wide characters that stand alone.
+    /// Returns whether the run has no text: right halves of wide characters, by themselves.
     pub(super) fn is_padding(&self) -> bool {
         self.kind == PADDING
     }
 
-    /// Columns it takes.
+    /// Returns the number of columns that the run occupies.
     pub(super) fn columns(&self) -> u32 {
         match self.kind {
             WIDE => self.count * 2,
@@ -297,8 +297,9 @@ impl Run<'_> {
         }
     }
 
-    /// Calls `each` with each cell: its text (`None` for the right half of a wide character), the
-    /// columns that it wants, and whether its right half is with it and has no call of its own.
+    /// Calls `each` for each cell with its text (`None` for the right half of a wide character),
+    /// its preferred number of columns, and whether its right half is included and gets no call of
+    /// its own.
     pub(super) fn each_cell(&self, mut each: impl FnMut(Option<&[u8]>, u32, bool)) {
         self.cells(|text, width, kind| match kind {
             PADDING => each(None, 0, false),
@@ -339,7 +340,7 @@ impl Run<'_> {
     }
 }
 
-/// Bytes of the character at the start.
+/// Returns the number of bytes of the character at the start.
 fn char_length(text: &[u8]) -> usize {
     match text.first() {
         Some(0xf0..) => 4,
@@ -349,15 +350,15 @@ fn char_length(text: &[u8]) -> usize {
     }
 }
 
-/// A packed line, to be read.
+/// A packed line for reading.
 #[derive(Clone, Copy)]
 pub(super) struct Packed<'a> {
     flags: u8,
-    /// Cells up to the last written one.
+    /// The number of cells up to the last written one.
     pub(super) used: u32,
-    /// Cells that exist.
+    /// The number of cells that exist.
     pub(super) size: u32,
-    /// So many of the last ones may not exist.
+    /// The number of last cells that may not exist.
     pub(super) slack: u32,
     runs: &'a [u8],
 }
@@ -374,17 +375,17 @@ impl<'a> Packed<'a> {
         Self { flags: *flags, used, size, slack, runs: bytes }
     }
 
-    /// Whether what it reads is not certain.
+    /// Returns whether the line's text is uncertain.
     pub(super) fn doubtful(&self) -> bool {
         self.flags & DOUBTFUL != 0
     }
 
-    /// Whether it is not known how many cells exist.
+    /// Returns whether the number of existing cells is unknown.
     pub(super) fn unsure_end(&self) -> bool {
         self.flags & UNSURE_END != 0
     }
 
-    /// Whether it is not known if the text goes on in the next line.
+    /// Returns whether it is unknown if the text continues in the next line.
     pub(super) fn unsure_wrap(&self) -> bool {
         self.flags & UNSURE_WRAP != 0
     }
@@ -398,7 +399,7 @@ impl<'a> Packed<'a> {
         Runs { bytes: self.runs, style: Style::DEFAULT }
     }
 
-    /// Returns the line as it was.
+    /// Returns the unpacked line.
     pub(super) fn unpack(&self, styles: &mut Styles, clusters: &mut Clusters) -> Row {
         let has = |flag: u8| self.flags & flag != 0;
         let mut row = Row {

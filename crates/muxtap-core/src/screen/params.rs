@@ -1,10 +1,10 @@
-//! The parameters of a control sequence, as tmux splits them.
+//! The parameters of a control sequence, split by tmux's rules.
 
-/// Bytes of parameters that are kept; a sequence with more is dropped.
+/// The maximum number of bytes of parameters; a sequence with more is dropped.
 const BYTES: usize = 63;
-/// A sequence with as many parameters is dropped.
+/// The number of parameters from which a sequence is dropped.
 const MOST: usize = 24;
-/// Intermediate bytes that are kept; a sequence with more is dropped.
+/// The maximum number of intermediate bytes; a sequence with more is dropped.
 const INTERMEDIATES: usize = 3;
 
 /// A parameter: the text between two semicolons.
@@ -12,7 +12,7 @@ const INTERMEDIATES: usize = 3;
 pub(super) enum Param<'a> {
     Missing,
     Number(i32),
-    /// Has colons.
+    /// A parameter with colons.
     Parts(&'a [u8]),
 }
 
@@ -24,7 +24,7 @@ pub(super) struct RawParams {
     length: usize,
     intermediates: [u8; INTERMEDIATES],
     intermediates_length: usize,
-    /// Whether there was too much of something: the sequence does nothing.
+    /// Whether a limit was exceeded: the sequence has no effect.
     pub(super) discard: bool,
 }
 
@@ -74,7 +74,7 @@ impl RawParams {
     }
 }
 
-/// The parameters of a sequence that comes byte by byte.
+/// The parameters of a sequence that arrives byte by byte.
 pub(super) struct ParamBuffer {
     text: [u8; 64],
     numbers: Numbers,
@@ -86,11 +86,11 @@ impl Default for ParamBuffer {
     }
 }
 
-/// Parameters as they are kept: a number as it is, one that is missing as [`MISSING`], parts as
-/// [`PARTS`] and where they stand in the text.
+/// Parameters in stored form: a number as it is, a missing one as [`MISSING`], parts as [`PARTS`]
+/// plus their position in the text.
 ///
-/// They are filled where they stay. An array of enums that was made and handed out took half of the
-/// time of full-screen output.
+/// They are filled in place. Returning a new array of enums took half of the time of full-screen
+/// output.
 pub(crate) type Numbers = [u32; MOST];
 
 pub(crate) const NO_NUMBERS: Numbers = [0; MOST];
@@ -98,15 +98,15 @@ pub(crate) const NO_NUMBERS: Numbers = [0; MOST];
 const MISSING: u32 = u32::MAX;
 const PARTS: u32 = 1 << 31;
 
-/// Reads the parameters at the start of a text, and gives how long they are; `None` where tmux
-/// drops the sequence.
+/// Parses the parameters at the start of a text, and returns their length; `None` if tmux drops the
+/// sequence.
 pub(crate) fn read<'a>(text: &'a [u8], numbers: &'a mut Numbers) -> Option<(Params<'a>, usize)> {
     let (mut start, mut value, mut parts, mut length) = (0, 0_u32, false, 0);
     let mut at = 0;
     loop {
         let byte = text.get(at).copied();
         match byte {
-            // Too large a number stays too large.
+            // A number that is too large stays too large.
             Some(digit @ b'0'..=b'9') => value = value.saturating_mul(10).saturating_add(u32::from(digit - b'0')),
             Some(b':') => parts = true,
             _ if at > BYTES => return None,
@@ -127,7 +127,7 @@ pub(crate) fn read<'a>(text: &'a [u8], numbers: &'a mut Numbers) -> Option<(Para
         }
         at += 1;
     }
-    // With as many as there is room for, the sequence is dropped.
+    // With the maximum number of parameters, the sequence is dropped.
     Some((Params { text, numbers: numbers.get(..length).filter(|_| length < MOST)? }, at))
 }
 
@@ -166,7 +166,7 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// Returns the first two numbers as far as they fit, 0 where none stands; `None` where a parameter has
+    /// Returns the first two numbers as far as they fit, 0 if absent; `None` if a parameter has
     /// colons.
     #[inline]
     pub(crate) fn first_two(&self) -> Option<[u16; 2]> {
@@ -185,7 +185,7 @@ impl<'a> Params<'a> {
         Some(two)
     }
 
-    /// Returns a number of at least `least`; `default` where none stands; `None` for one with
+    /// Returns a number of at least `least`, or `default` if absent; `None` for a parameter with
     /// colons.
     pub(super) fn get(&self, at: usize, least: i32, default: i32) -> Option<i32> {
         match self.numbers.get(at).copied().unwrap_or(MISSING) {
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(read(b"12;m"), Some((2, 3)));
         assert_eq!(read(b";1"), Some((2, 2)));
         assert_eq!(read(b"4:3?"), Some((1, 3)));
-        // What came byte by byte is all of it, or dropped.
+        // Bytes that arrived one by one are the whole sequence, or it is dropped.
         assert!(collected("1?").split(&mut ParamBuffer::default()).is_none());
     }
 

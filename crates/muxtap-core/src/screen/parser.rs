@@ -1,4 +1,4 @@
-//! From bytes to what they ask for: the states in which tmux reads a pane's output.
+//! The parser: the states in which tmux reads a pane's output, and the effects of the bytes.
 
 use super::{
     Trouble,
@@ -7,7 +7,7 @@ use super::{
     utf8,
 };
 
-/// Bytes of an OSC, APC, DCS or name at most; a longer one does nothing.
+/// The maximum number of bytes of an OSC, APC, DCS or name; a longer one has no effect.
 const STRING_LIMIT: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ enum State {
     Apc,
     /// `ESC k`, which names the window.
     Rename,
-    /// SOS and PM: nothing until their end.
+    /// SOS and PM: ignored until their end.
     Consume,
 }
 
@@ -39,23 +39,23 @@ enum State {
 pub(super) struct Parser {
     state: State,
     collected: RawParams,
-    /// Of an OSC or APC.
+    /// The text of an OSC or APC.
     string: Vec<u8>,
-    /// Whether the DCS began as a sixel image does.
+    /// Whether the DCS began like a sixel image.
     image: bool,
-    /// Bytes of the string so far, kept or not.
+    /// The number of the string's bytes so far, including those not kept.
     string_length: usize,
-    /// Strings that have begun so far.
+    /// The number of strings that have begun so far.
     strings: u64,
 }
 
 impl Parser {
-    /// Whether nothing has begun that has not ended.
+    /// Returns whether nothing is open.
     pub(super) fn at_rest(&self) -> bool {
         self.state == State::Ground
     }
 
-    /// Whether a string has begun and not ended; tmux gives up on it after five seconds.
+    /// Returns whether a string is open; tmux gives up on it after five seconds.
     pub(super) fn in_string(&self) -> bool {
         matches!(
             self.state,
@@ -77,8 +77,8 @@ impl Parser {
         self.in_string().then_some(self.strings)
     }
 
-    /// Forgets an open string, as tmux does when it waited too long for its end (N57): what was
-    /// collected does nothing. Returns whether one was open.
+    /// Forgets an open string, as tmux does when it waited too long for its end (N57): the
+    /// collected bytes have no effect. Returns whether a string was open.
     pub(super) fn give_up(&mut self, terminal: &mut Terminal) -> bool {
         let open = self.in_string();
         if open {
@@ -102,7 +102,7 @@ impl Parser {
                     continue;
                 }
             } else if self.state == State::DcsString {
-                // Whatever it says, it says nothing to the grid.
+                // The content has no effect on the grid.
                 let run = memchr::memchr(0x1b, rest).unwrap_or(rest.len());
                 if run > 0 {
                     self.string_length = self.string_length.saturating_add(run);
@@ -158,7 +158,7 @@ impl Parser {
     fn byte(&mut self, byte: u8, terminal: &mut Terminal) {
         use State as S;
         terminal.run = None;
-        // CAN, SUB and ESC end everything but a DCS.
+        // CAN, SUB and ESC end every state but a DCS.
         if !matches!(self.state, S::DcsString | S::DcsEscape) {
             match byte {
                 0x18 | 0x1a => {
@@ -246,14 +246,14 @@ impl Parser {
 }
 
 impl Terminal {
-    /// Takes a control character outside of a sequence.
+    /// Processes a control character outside of a sequence.
     #[inline]
     pub(crate) fn take_control(&mut self, byte: u8) {
         self.run = None;
         self.control(byte);
     }
 
-    /// Takes valid UTF-8 without controls but tabs, where no character is open.
+    /// Prints valid UTF-8 without controls except tabs; no character may be open.
     pub(crate) fn print_text(&mut self, text: &[u8]) {
         let mut rest = text;
         while !rest.is_empty()
@@ -263,13 +263,13 @@ impl Terminal {
         }
     }
 
-    /// Takes an escape that came as a whole.
+    /// Executes an escape that arrived complete.
     pub(crate) fn take_escape(&mut self, intermediates: &[u8], last: u8) {
         self.run = None;
         self.escape(intermediates, last);
     }
 
-    /// Takes a control sequence that came as a whole.
+    /// Executes a control sequence that arrived complete.
     #[inline]
     pub(crate) fn take_sequence(&mut self, params: params::Params<'_>, intermediates: &[u8], last: u8) {
         self.run = None;
@@ -277,14 +277,14 @@ impl Terminal {
     }
 }
 
-/// Does what a control sequence at the start asks for, if it is a usual one and all of it is there;
-/// gives its length. Most sequences are: byte by byte they take twice as long.
+/// Executes a control sequence at the start, if it is complete and of a common kind, and returns
+/// its length. Most sequences qualify: byte by byte, they take twice the time.
 fn whole_sequence(bytes: &[u8], terminal: &mut Terminal) -> usize {
     let Some(sequence) = bytes.strip_prefix(b"\x1b[") else { return 0 };
     let marked = sequence.first().is_some_and(|byte| (b'<'..=b'?').contains(byte));
     let (mark, text) = sequence.split_at(usize::from(marked));
     let mut numbers = NO_NUMBERS;
-    // One that is dropped is rare.
+    // Dropped sequences are rare.
     let Some((params, length)) = params::read(text, &mut numbers) else { return 0 };
     let Some(last @ 0x40..=0x7e) = text.get(length) else { return 0 };
     terminal.run = None;
@@ -292,7 +292,7 @@ fn whole_sequence(bytes: &[u8], terminal: &mut Terminal) -> usize {
     2 + mark.len() + length + 1
 }
 
-/// Takes what can be taken from the start without a state (text, a control character) and gives its
+/// Processes the input at the start that needs no state (text, a control character) and returns its
 /// length.
 fn ground(bytes: &[u8], terminal: &mut Terminal) -> usize {
     let run = crate::tokens::printable_len(bytes);

@@ -12,12 +12,12 @@ use super::{
 
 impl Screen {
     /// Returns output that shows this screen on a terminal of the same size, whatever that showed
-    /// before: the rows with their looks, the main screen behind the alternate one, the margins,
+    /// before: the rows with their styles, the main screen behind the alternate one, the margins,
     /// tab stops, modes, the title, the saved cursor, the pen and the cursor.
     ///
-    /// History and hyperlinks are not drawn, nor what only tmux has: a tab that is one thing, and a wide
-    /// character of which the right half was printed over. A sequence or character that is half read
-    /// ([`Screen::at_rest`]) is not repeated.
+    /// The output contains neither history nor hyperlinks, nor features that only tmux has: a tab
+    /// as a unit, and a wide character whose right half was overwritten. A half-read sequence or
+    /// character ([`Screen::at_rest`]) is not repeated.
     pub fn repaint(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if self.alternate() {
@@ -39,7 +39,7 @@ impl Screen {
 
 impl Terminal {
     fn repaint(&self, out: &mut Vec<u8>) {
-        // Line drawing is G1 in captures.
+        // Captures write line drawing as G1.
         out.extend_from_slice(b"\x1b[0m\x0f\x1b(B\x1b)0\x1b[r\x1b[?6l\x1b[4l\x1b[?7h\x1b[H\x1b[2J");
         let mut joined = false;
         for y in 0..self.height() {
@@ -47,8 +47,8 @@ impl Terminal {
             let row = self.row_bytes(y, goes_on);
             let blank = row.iter().all(|byte| *byte == b' ');
             if !blank {
-                // A row that goes on in the next one is printed over the edge, so that whoever reads
-                // the text finds it in one piece.
+                // A row that continues in the next one is printed over the edge: a reader of the
+                // text then finds it in one piece.
                 if !joined {
                     print(out, format_args!("\x1b[{};1H", y + 1));
                 }
@@ -66,7 +66,7 @@ impl Terminal {
         self.repaint_pen(out, &self.decsc.pen);
         out.extend_from_slice(b"\x1b7\x1b[0m\x0f\x1b(B\x1b)0");
         if self.x >= self.columns() {
-            // The next character wraps: only printing the row's last one brings that about.
+            // The next character wraps: only printing the row's last character produces that state.
             let full = self.is_full(self.y);
             self.repaint_place(out, if full { 0 } else { self.columns() - 1 }, self.y, self.modes.origin);
             out.extend(if full { self.row_bytes(self.y, true) } else { b" ".to_vec() });
@@ -84,9 +84,10 @@ impl Terminal {
         out.extend_from_slice(if self.modes.cursor { b"\x1b[?25h" } else { b"\x1b[?25l" });
     }
 
-    /// Returns what draws a row's cells up to the last one that shows something, on a terminal without
-    /// a style. A tab is as many blanks, since a tab would only move: what is printed over one later
-    /// leaves the others as they are, where tmux clears them. `whole`: blanks at its end too.
+    /// Returns the bytes that draw a row's cells up to the last visible one, on a terminal without
+    /// a style. A tab becomes blanks, since a tab would only move the cursor. A later character
+    /// over one of them leaves the others unchanged, whereas tmux clears them. `whole` includes
+    /// blanks at the end.
     fn row_bytes(&self, y: u32, whole: bool) -> Vec<u8> {
         let Some(row) = self.grid.rows.get(y as usize) else { return Vec::new() };
         let columns = self.columns() as usize;
@@ -95,7 +96,8 @@ impl Terminal {
         let (mut shown, mut last, mut in_tab, mut covered) = (0, Style::DEFAULT, false, 0_u32);
         for (column, cell) in cells.iter().enumerate() {
             if cell.is_padding() {
-                // The right half of a wide character is printed with it, one that is left over is blank.
+                // The right half of a wide character is printed with it; a leftover right half is
+                // blank.
                 if in_tab || covered == 0 {
                     out.push(b' ');
                     shown = if in_tab { out.len() } else { shown };
@@ -104,7 +106,7 @@ impl Terminal {
                 continue;
             }
             if covered > 0 {
-                // The right half of the wide character before it was printed over.
+                // The right half of the wide character before this cell was overwritten.
                 print(&mut out, format_args!("\x1b[{}G", column + 1));
             }
             covered = cell.width().saturating_sub(1);
@@ -130,7 +132,7 @@ impl Terminal {
         out
     }
 
-    /// Whether a row has a cell in every column.
+    /// Returns whether a row has a cell in every column.
     fn is_full(&self, y: u32) -> bool {
         self.grid.rows.get(y as usize).is_some_and(|row| row.cells.len() >= self.columns() as usize)
     }
@@ -145,7 +147,7 @@ impl Terminal {
         }
     }
 
-    /// Moves the cursor. With the origin mode rows count from the upper margin.
+    /// Moves the cursor. In origin mode, rows count from the upper margin.
     fn repaint_place(&self, out: &mut Vec<u8>, x: u32, y: u32, origin: bool) {
         let (mode, top) = if origin { ('h', self.upper) } else { ('l', 0) };
         print(out, format_args!("\x1b[?6{mode}\x1b[{};{}H", y.saturating_sub(top) + 1, x + 1));
@@ -185,7 +187,7 @@ mod tests {
 
     type Shown = (Vec<(Vec<u8>, Style)>, crate::screen::Cursor, bool, String);
 
-    /// Everything that can be seen, column by column, and where it goes on.
+    /// Returns everything visible, column by column, and the state that later output depends on.
     fn shown(screen: &Screen) -> Shown {
         let grid = &screen.terminal.grid;
         let mut cells = Vec::new();
@@ -209,7 +211,7 @@ mod tests {
         (cells, screen.cursor(), screen.alternate(), screen.title().to_owned())
     }
 
-    /// Draws a screen on another one, and lets both go on.
+    /// Draws a screen on another one, and continues with both.
     fn check(output: &[u8], then: &[u8]) {
         for version in ["3.2a", "3.4", "3.6a"] {
             let mut screen = empty(version);

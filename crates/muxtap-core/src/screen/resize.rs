@@ -1,9 +1,9 @@
-//! A new size: what is pushed into history or comes back, and how lines are split and joined.
+//! Resizing: lines that move into history or come back, and lines that are split or joined.
 
 use super::{cell::Cell, row::Row, style::Colour, terminal::Terminal};
 
 impl Terminal {
-    /// Takes a new size. With `reflow` lines are split and joined where the width changes.
+    /// Changes the size. With `reflow`, lines are split and joined if the width changes.
     pub(super) fn resize(&mut self, columns: u32, height: u32, reflow: bool) {
         let (columns, height) = (columns.max(1), height.max(1));
         let same_width = columns == self.columns();
@@ -11,7 +11,7 @@ impl Terminal {
             self.grid.columns = columns;
             self.reset_tabs();
         }
-        // The cursor's line from the oldest one on.
+        // The cursor's line, counted from the oldest one.
         let mut line = self.grid.history.len() as u32 + self.y;
         if height != self.height() {
             self.resize_height(height, &mut line);
@@ -34,8 +34,8 @@ impl Terminal {
         let before = self.height();
         if height < before {
             let mut needed = before - height;
-            // A cursor that was restored from a larger screen stands below the last row: tmux's
-            // arithmetic wraps too.
+            // A cursor that was restored from a larger screen is below the last row: tmux's
+            // arithmetic wraps, too.
             let below = before.wrapping_sub(1).wrapping_sub(self.y).min(needed);
             if below > 0 {
                 self.grid.delete_lines(before - below, below, Colour::DEFAULT);
@@ -108,8 +108,8 @@ impl Terminal {
     }
 }
 
-/// Returns a column and a line as the column in a joined line and its number. Behind the last used
-/// cell there is no column.
+/// Converts a column and a line to the column in a joined line and that line's number. After the
+/// last used cell, there is no column.
 fn unwrapped(lines: &[Row], x: u32, line: u32) -> (u32, u32) {
     let (mut column, mut number) = (0_u32, 0);
     for row in lines.iter().take(line as usize) {
@@ -124,8 +124,8 @@ fn unwrapped(lines: &[Row], x: u32, line: u32) -> (u32, u32) {
     (if behind { u32::MAX } else { column + x }, number)
 }
 
-/// Converts such a place back, in other lines. False where the last line says that it goes on:
-/// there tmux walks off the grid.
+/// Converts such a place back to other lines. Returns false if the last line is marked as
+/// continuing: there tmux leaves the grid.
 fn wrapped(lines: &[Row], x: &mut u32, y: &mut u32) -> bool {
     let last = lines.len().saturating_sub(1);
     let (mut number, mut at) = (0, 0);
@@ -157,12 +157,12 @@ fn wrapped(lines: &[Row], x: &mut u32, y: &mut u32) -> bool {
     inside
 }
 
-/// Lines on their way to another width.
+/// The state of lines during a reflow to another width.
 struct Reflow {
     columns: u32,
-    /// Whether right halves that need no longer cell count as a column.
+    /// Whether right halves that are short cells count as a column.
     short_padding: bool,
-    /// The rest of the old lines; those that were used up are skipped.
+    /// The remaining old lines; used lines are skipped.
     lines: Vec<Row>,
     target: Vec<Row>,
     scrolled: u32,
@@ -196,12 +196,12 @@ impl Reflow {
         }
     }
 
-    /// Returns the columns that a cell counts as.
+    /// Returns the number of columns that a cell counts as.
     fn width(&self, cell: Cell) -> u32 {
         if self.short_padding && cell.is_padding() && !cell.is_long() { 1 } else { cell.width() }
     }
 
-    /// Returns a cell as it is copied to another line.
+    /// Returns a cell in the form in which it is copied to another line.
     fn copied(&self, cell: Cell) -> Cell {
         let copied = cell.copied();
         if cell.is_padding() && !self.short_padding { copied.lengthened() } else { copied }
@@ -255,7 +255,7 @@ impl Reflow {
         }
     }
 
-    /// Joins a line that goes on with as much of the next ones as fits.
+    /// Joins a continuing line with the part of the next lines that fits.
     fn join(&mut self, at: usize, mut width: u32, already: bool, dead: &mut [bool]) {
         if !already {
             let row = self.take(at);
@@ -265,7 +265,7 @@ impl Reflow {
         let Some(mut target) = self.target.pop() else { return };
         let mut column = target.used;
         let (mut lines, mut wanted, mut goes_on) = (0, 0, true);
-        // The last line that something was taken from.
+        // The last line from which cells were taken.
         let mut from = None;
         while let Some(row) = self.lines.get(at + 1 + lines) {
             if !row.wrapped {

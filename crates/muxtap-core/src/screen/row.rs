@@ -1,9 +1,9 @@
-//! A line of the grid: cells as far as they were touched, how many are used, whether it goes on in
-//! the next line.
+//! A line of the grid: its touched cells, the number of used ones, and whether it continues in the
+//! next line.
 
 use super::{cell::Cell, rules::Rules, style::Styles};
 
-/// A line. Cells behind the end of `cells` were never touched; `used` counts up to the last that
+/// A line. Cells after the end of `cells` were never touched; `used` counts up to the last one that
 /// was written or moved.
 #[derive(Clone, Debug, Default)]
 #[allow(
@@ -12,48 +12,48 @@ use super::{cell::Cell, rules::Rules, style::Styles};
 )]
 pub(super) struct Row {
     pub(super) cells: Vec<Cell>,
-    /// Cells up to the last written one: what a capture prints.
+    /// The number of cells up to the last written one: those that a capture prints.
     pub(super) used: u32,
-    /// So many of the last cells may not exist in tmux: that depends on where its reads ended.
-    /// Nobody touched them.
+    /// The number of last cells that may not exist in tmux, depending on where its reads ended.
+    /// They are untouched.
     pub(super) slack: u32,
-    /// Whether the text goes on in the next line.
+    /// Whether the text continues in the next line.
     pub(super) wrapped: bool,
-    /// Whether a cell of it was ever long: elsewhere tmux does not look for wide characters, of which
-    /// reflow can leave right halves.
+    /// Whether a cell of the line was ever long: in other lines, tmux does not look for wide
+    /// characters, whose right halves reflow can leave behind.
     pub(super) extended: bool,
-    /// Whether it has cells whose widths a seed did not tell: tabs, wide characters, marks.
+    /// Whether it has cells whose widths a seed did not report: tabs, wide characters, marks.
     pub(super) guessed: bool,
-    /// Whether such a line changed: what it reads now is not certain.
+    /// Whether a guessed line changed since: its present text is uncertain.
     pub(super) doubtful: bool,
-    /// Whether it is not known how many cells exist: some were erased with a background that no seed
-    /// told.
+    /// Whether the number of existing cells is unknown: some were erased with a background that no
+    /// seed reported.
     pub(super) unsure_end: bool,
-    /// Whether it is not known if the text goes on in the next line.
+    /// Whether it is unknown if the text continues in the next line.
     pub(super) unsure_wrap: bool,
 }
 
-/// A run of ASCII that is being printed, and the line before it. tmux makes cells exist for as much
-/// of a run as it has read.
+/// A run of ASCII that is being printed, and the line's size before it. tmux makes cells exist for
+/// the part of a run that it has read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
-    /// Where the run began.
+    /// The column at which the run began.
     start: u32,
-    /// Where the run ends so far.
+    /// The column at which the run ends so far.
     pub(super) end: u32,
-    /// Cells that existed at least and at most.
+    /// The minimum and maximum number of cells that existed.
     least: u32,
     most: u32,
 }
 
-/// Makes what is left of wide characters that are cut.
+/// Makes the blanks that remain of wide characters that are cut.
 pub(super) struct Blanks<'a> {
     pub(super) rules: &'a Rules,
     pub(super) styles: &'a mut Styles,
 }
 
 impl Blanks<'_> {
-    /// Returns the blank that a cell becomes.
+    /// Returns the blank that replaces a cell.
     fn of(&mut self, cell: Cell) -> Cell {
         if self.rules.colours_padding && cell.style() != 0 {
             let left = self.styles.get(cell.style()).cut();
@@ -63,7 +63,7 @@ impl Blanks<'_> {
     }
 }
 
-/// Returns how many cells exist after so many were wanted: lines grow in steps.
+/// Returns the number of existing cells after a request for `wanted`: lines grow in steps.
 fn grown(size: u32, wanted: u32, columns: u32) -> u32 {
     match wanted {
         _ if wanted <= size => size,
@@ -74,19 +74,19 @@ fn grown(size: u32, wanted: u32, columns: u32) -> u32 {
 }
 
 impl Row {
-    /// Cells that exist.
+    /// Returns the number of existing cells.
     pub(super) fn size(&self) -> u32 {
         self.cells.len() as u32
     }
 
-    /// Cells up to the last that was touched, or erased with a background.
+    /// Returns the cells up to the last one that was touched, or erased with a background.
     pub(super) fn touched(&self) -> &[Cell] {
         let (used, unused) = self.cells.split_at(self.cells.len().min(self.used as usize));
-        // Behind the used cells there is nearly always nothing; to know it takes less than to
-        // search them from the end.
+        // The cells after the used ones are nearly always untouched; testing that takes less time
+        // than a search from the end.
         let blank = Cell::are_cleared(unused);
         let cells = if blank { used } else { &self.cells };
-        // What was erased behind them with a background that is not known is left to `unsure_end`.
+        // Cells after them that were erased with an unknown background are covered by `unsure_end`.
         let unused = cells.get(used.len()..).unwrap_or_default();
         let is_touched = |cell: &Cell| *cell != Cell::CLEARED && *cell != Cell::UNTOLD;
         let length = match unused.iter().rposition(is_touched) {
@@ -96,13 +96,13 @@ impl Row {
         cells.get(..length).unwrap_or_default()
     }
 
-    /// Returns the cell in a column; one that was never touched is cleared.
+    /// Returns the cell in a column; an untouched one is cleared.
     pub(super) fn get(&self, column: u32) -> Cell {
         self.cells.get(column as usize).copied().unwrap_or(Cell::CLEARED)
     }
 
-    /// Makes the first `wanted` cells exist. Grows in the steps of tmux, so that it exists as far
-    /// as there.
+    /// Makes the first `wanted` cells exist. Grows in tmux's steps, to give the line tmux's number
+    /// of cells.
     pub(super) fn expand(&mut self, wanted: u32, columns: u32, fill: Cell) {
         if wanted <= self.size() - self.slack {
             return;
@@ -110,7 +110,7 @@ impl Row {
         self.resize(grown(self.size() - self.slack, wanted, columns), grown(self.size(), wanted, columns), fill);
     }
 
-    /// Makes one number of cells exist, or the other.
+    /// Makes the larger of two numbers of cells exist; the difference becomes `slack`.
     fn resize(&mut self, one: u32, other: u32, fill: Cell) {
         let most = one.max(other);
         if most > self.size() {
@@ -124,7 +124,7 @@ impl Row {
         Run { start: column, end: column, least: self.size() - self.slack, most: self.size() }
     }
 
-    /// Writes a cell: it and all before it are used.
+    /// Writes a cell: it and all cells before it become used.
     pub(super) fn set(&mut self, column: u32, columns: u32, cell: Cell) {
         self.expand(column + 1, columns, Cell::CLEARED);
         if let Some(slot) = self.cells.get_mut(column as usize) {
@@ -135,7 +135,7 @@ impl Row {
         self.used = self.used.max(column + 1);
     }
 
-    /// Writes a cell and the right half of what is wide.
+    /// Writes a cell and the right half of a wide character.
     #[inline]
     pub(super) fn set_wide(&mut self, column: u32, width: u32, columns: u32, cell: Cell, padding: Cell) {
         let end = column + width.max(1);
@@ -162,7 +162,7 @@ impl Row {
         self.used = self.used.max(end);
     }
 
-    /// Blanks what is left of wide characters of which a part is about to be overwritten; false if
+    /// Blanks the remains of wide characters that are about to be partly overwritten; false if
     /// there are none.
     #[inline]
     pub(super) fn cut_wide(&mut self, column: u32, width: u32, columns: u32, blanks: &mut Blanks<'_>) -> bool {
@@ -209,7 +209,7 @@ impl Row {
         self.set(column, columns, blank);
     }
 
-    /// Blanks what is left of a wide character in whose middle text begins.
+    /// Blanks the remains of a wide character in whose middle text begins.
     #[inline]
     pub(super) fn cut_before(&mut self, column: u32, columns: u32, blanks: &mut Blanks<'_>) {
         if column > 0 && self.get(column).is_padding() {
@@ -231,7 +231,7 @@ impl Row {
         }
     }
 
-    /// Blanks the right halves that stand behind a text.
+    /// Blanks the right halves after a text.
     #[inline]
     pub(super) fn cut_after(&mut self, column: u32, columns: u32, blanks: &mut Blanks<'_>) {
         let mut right = column;
@@ -253,8 +253,8 @@ impl Row {
     pub(super) fn set_run(&mut self, run: Run, columns: u32, text: &[u8], style: u32) {
         let Run { start, end, least, most } = run;
         let column = end - text.len() as u32;
-        // Where a run ends exactly at a step, one that was read at once makes the next step exist,
-        // one that was read in parts does not.
+        // If a run ends exactly at a step, reading it at once makes the next step exist, and
+        // reading it in parts does not.
         let (quarter, half) = (columns / 4, columns / 2);
         let cut_after = match end {
             _ if end == quarter => start.max(least),
@@ -266,7 +266,7 @@ impl Row {
         self.resize(low.min(others[1]), others[0].max(others[1]), Cell::CLEARED);
         let empty = Cell::ascii(0, style);
         if let Some(slots) = self.cells.get_mut(column as usize..end as usize) {
-            // To read what stood there takes a tenth of the time of plain lines.
+            // Reading the previous content takes a tenth of the time of plain lines.
             if self.extended {
                 for (slot, byte) in slots.iter_mut().zip(text) {
                     *slot = empty.with_byte(*byte).over(*slot);
@@ -282,12 +282,12 @@ impl Row {
         self.used = self.used.max(end);
     }
 
-    /// Erases cells; `fill` is what is left. Behind the end there is nothing to erase unless there
-    /// is a background. `in_place`: cells stay in their longer form.
+    /// Erases cells; `fill` replaces them. After the line's end, only a background leaves a trace.
+    /// `in_place`: cells stay in their long form.
     pub(super) fn erase(&mut self, column: u32, count: u32, columns: u32, fill: Cell, in_place: bool) {
         let mut end = column.saturating_add(count);
         if fill == Cell::CLEARED {
-            // Nothing stands behind the end.
+            // No cells exist after the end.
             end = end.min(self.size().min(columns));
         }
         if column >= end {
@@ -310,7 +310,7 @@ impl Row {
         self.extended |= fill.is_long();
     }
 
-    /// Moves cells within the line and erases where they were.
+    /// Moves cells within the line and erases their former places.
     pub(super) fn shift(&mut self, to: u32, from: u32, count: u32, columns: u32, fill: Cell) {
         if count == 0 || to == from {
             return;
@@ -328,8 +328,8 @@ impl Row {
         self.extended |= fill.is_long();
     }
 
-    /// Makes it an untouched line, or one that is erased with a background as far as the screen
-    /// goes.
+    /// Turns the line into an untouched one, or into one that is erased with a background across
+    /// the screen.
     pub(super) fn clear(&mut self, columns: u32, fill: Cell) {
         self.cells.clear();
         self.slack = 0;
@@ -343,8 +343,8 @@ impl Row {
         }
     }
 
-    /// Takes the plain blanks at its end for cells that were never written. One cell stays used: a
-    /// line in which nothing was written has none.
+    /// Treats the plain blanks at the end as cells that were never written. One cell stays used: an
+    /// unwritten line has no cells.
     pub(super) fn leave_end_unused(&mut self) {
         let last =
             self.cells.iter().rposition(|cell| cell.is_padding() || cell.as_ascii() != Some(b' ') || cell.style() != 0);
@@ -354,7 +354,7 @@ impl Row {
         }
     }
 
-    /// Gives back room that a wider screen needed.
+    /// Frees the capacity that a wider screen needed.
     pub(super) fn shrink(&mut self, columns: u32) {
         if self.cells.capacity() > columns as usize * 2 + 16 {
             self.cells.shrink_to((columns as usize).max(self.cells.len()));

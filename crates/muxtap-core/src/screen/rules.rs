@@ -1,103 +1,103 @@
-//! Differences between tmux versions, as named rules. Nothing else in this floor asks for a
+//! The differences between tmux versions, as named rules. No other code of this module depends on a
 //! version.
 
 use crate::protocol::version::Version;
 
-/// How it is known that a version's screens are followed exactly.
+/// The evidence that a version's screens are followed exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// The differential suite found no difference.
     Compared,
-    /// Changes between it and a version that was compared do not reach the grid, by tmux's
-    /// history. It was not compared.
+    /// According to tmux's history, the changes between this version and one that was compared do
+    /// not affect the grid. It was not compared itself.
     ByChanges,
-    /// Neither: ask tmux.
+    /// No evidence: ask tmux.
     None,
 }
 
-/// The behaviour of the running tmux where versions differ.
+/// The behavior of the running tmux where versions differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one difference with a name")]
 pub struct Rules {
     proof: Proof,
-    /// Whether `capture-pane` prints all cells of a line that exist, not only those that were
-    /// written. Not in 3.3.
+    /// Whether `capture-pane` prints all existing cells of a line, not only written ones. Not in
+    /// 3.3.
     pub(super) prints_untouched_cells: bool,
-    /// Whether it does so with `-J` as well. Until 3.2a.
+    /// Whether it also does this with `-J`. Until 3.2a.
     pub(super) joins_untouched_cells: bool,
-    /// Whether `-e` prints the colours of underlines. From 3.3 on.
+    /// Whether `-e` prints the colors of underlines. From 3.3 on.
     pub(super) prints_underline_colours: bool,
-    /// Whether after a reset `-e` leaves out the codes of default colours. From 3.4 on.
+    /// Whether `-e` omits the codes of default colors after a reset. From 3.4 on.
     pub(super) resets_colours: bool,
     /// Whether REP repeats any character, not only ASCII. From 3.5 on.
     pub(super) repeats_any_character: bool,
-    /// Whether it depends on the build if what REP repeats is line drawing. In 3.5.
+    /// Whether repeating line drawing with REP depends on the build. In 3.5.
     pub(super) repeats_line_drawing_by_build: bool,
     /// Whether a joiner is kept until the next character, which it joins to the cell before. In
     /// 3.3.
     pub(super) joiners_wait: bool,
-    /// Whether what joins the cell before is known by its kind (joiners, variation selectors,
-    /// modifiers), and some of it makes that cell wide. From 3.4 on.
+    /// Whether characters that join the cell before are recognized by their kind (joiners,
+    /// variation selectors, modifiers), and some of them make that cell wide. From 3.4 on.
     pub(super) joins_by_kind: bool,
-    /// Whether letters of flags and skin tones join only what they can stand with, and parts of
-    /// Korean syllables each other. From 3.6 on.
+    /// Whether letters of flags and skin tones join only a matching character, and parts of Korean
+    /// syllables each other. From 3.6 on.
     pub(super) joins_by_pair: bool,
-    /// Whether a flag has two letters at most. From 3.7 on.
+    /// Whether a flag has at most two letters. From 3.7 on.
     pub(super) pairs_flags: bool,
-    /// Whether a character that joins nothing for want of room is dropped, if it has no width. From
-    /// 3.8 on.
+    /// Whether a character of no width that does not fit into a cluster is dropped. From 3.8 on.
     pub(super) drops_what_has_no_room: bool,
-    /// Whether the right half of a cell that was made wide is put a column too far. In 3.4.
+    /// Whether the right half of a cell that became wide is written one column too far. In 3.4.
     pub(super) widens_too_far: bool,
-    /// Whether the cursor stays where a cell that was joined reaches out of the window. From 3.7 on.
+    /// Whether the cursor stays in place if a joined cell extends past the window. From 3.7 on.
     pub(super) moves_where_visible: bool,
-    /// Whether a place beyond the window's last column counts as inside of it. In 3.7.
+    /// Whether a place beyond the window's last column counts as inside. In 3.7.
     pub(super) sees_outside: bool,
-    /// Whether that place is looked for where another pane may be. In 3.7.
+    /// Whether tmux looks for that place as if the pane were at the window's left edge, where
+    /// another pane may be. In 3.7.
     pub(super) widens_by_layout: bool,
     /// Whether a cluster has up to 32 bytes, not 21. From 3.6 on.
     pub(super) long_clusters: bool,
-    /// Whether characters whose width the C library does not know are kept. Not in 3.3.
+    /// Whether characters of unknown width in the C library are kept. Not in 3.3.
     pub(super) keeps_unknown_characters: bool,
-    /// Whether `#{w:…}` may be asked of any character. 3.3 never comes back from one whose width the
-    /// C library does not know: the server hangs. From 3.4 on.
+    /// Whether `#{w:…}` is safe for any character. 3.3 never returns from a character whose width
+    /// the C library does not know: the server hangs. From 3.4 on.
     pub(super) widths_can_be_asked: bool,
-    /// Whether C1 controls are among these, one column wide. Until 3.2a.
+    /// Whether C1 controls are among the characters of unknown width, one column wide. Until 3.2a.
     pub(super) widens_controls: bool,
-    /// Whether what is no character is printed as U+FFFD. From 3.6 on.
+    /// Whether invalid bytes are printed as U+FFFD. From 3.6 on.
     pub(super) prints_invalid: bool,
     /// Whether the letters of flags are wide. From 3.4 to 3.5.
     pub(super) wide_flags: bool,
-    /// Whether a tab over blanks is kept as one. From 3.6 on.
+    /// Whether a tab over blanks is kept as a tab. From 3.6 on.
     pub(super) keeps_tabs: bool,
-    /// Whether a tab that is overwritten in part leaves tabs of one column. In 3.6 and 3.7.
+    /// Whether a partly overwritten tab leaves tabs of one column. In 3.6 and 3.7.
     pub(super) splits_tabs: bool,
-    /// Whether right halves of wide characters need no longer cell, and count as a column in reflow
-    /// then. From 3.6 on.
+    /// Whether right halves of wide characters are short cells, and then count as a column in
+    /// reflow. From 3.6 on.
     pub(super) short_padding: bool,
-    /// Whether they have the background of the left ones, and what is left of wide characters that
-    /// are cut keeps it. From 3.8 on.
+    /// Whether right halves have the background of the left ones, and the remains of cut wide
+    /// characters keep it. From 3.8 on.
     pub(super) colours_padding: bool,
     /// Whether text cuts a wide character in the first column like any other. From 3.6 on.
     pub(super) cuts_first_column: bool,
     /// Whether text blanks a right half without a left one in the first column. From 3.7 on.
     pub(super) cuts_orphans: bool,
-    /// Whether erased cells stay in their longer form. From 3.7 on.
+    /// Whether erased cells stay in their long form. From 3.7 on.
     pub(super) erases_in_place: bool,
-    /// Whether all cells that were written are in the longer form. In 3.4.
+    /// Whether all written cells are in the long form. In 3.4.
     pub(super) only_long_cells: bool,
-    /// Whether sixel images are drawn, if it was built so: the cursor goes below them, by the size
-    /// of the client's characters. From 3.4 on.
+    /// Whether sixel images are drawn, if tmux was built with them: the cursor moves below them, by
+    /// the size of the client's characters. From 3.4 on.
     pub(super) draws_images: bool,
-    /// Whether what asks for settings or capabilities (DECRQSS, XTGETTCAP) is taken for an image
-    /// where it can be read as one. Until 3.5.
+    /// Whether requests for settings or capabilities (DECRQSS, XTGETTCAP) are treated as images if
+    /// they parse as images. Until 3.5.
     pub(super) draws_requests: bool,
     /// Whether OSC 8 makes hyperlinks, which `-e` prints. From 3.4 on.
     pub(super) keeps_links: bool,
-    /// Whether a pane that stays when its process ends is given a row, whatever its options say.
-    /// Until 3.2a.
+    /// Whether a pane that stays when its process ends gets a row, whatever its options. Until
+    /// 3.2a.
     always_draws_at_death: bool,
-    /// Whether lines of an alternate screen that was resized are reflowed when it is left. Until
+    /// Whether the lines of an alternate screen that was resized are reflowed on leaving it. Until
     /// 3.3.
     pub(super) reflows_alternate: bool,
 }
@@ -146,40 +146,40 @@ impl Rules {
         }
     }
 
-    /// Whether the screens of this version are followed exactly. Where it is false, ask tmux.
+    /// Returns whether the screens of this version are followed exactly. If false, ask tmux.
     pub fn proven(&self) -> bool {
         self.proof != Proof::None
     }
 
-    /// Returns how that is known.
+    /// Returns the evidence for that.
     pub fn proof(&self) -> Proof {
         self.proof
     }
 
-    /// Whether `-J` prints cells that nothing was written to, as blanks at the ends of lines.
+    /// Returns whether `-J` prints unwritten cells, as blanks at the ends of lines.
     pub fn pads_joined_lines(&self) -> bool {
         self.joins_untouched_cells
     }
 
-    /// Whether tmux draws a row into every pane that stays when its process ends: it has no
-    /// `remain-on-exit-format`.
+    /// Returns whether tmux draws a row into every pane that stays when its process ends: such a
+    /// tmux has no `remain-on-exit-format`.
     pub fn always_draws_at_death(&self) -> bool {
         self.always_draws_at_death
     }
 
-    /// Bytes of a cluster at most.
+    /// Returns the maximum number of bytes of a cluster.
     pub(super) fn cluster_bytes(&self) -> usize {
         if self.long_clusters { 32 } else { 21 }
     }
 }
 
-/// Returns how a version is known. The numbers are not compared: what stands between was never
-/// tried.
+/// Returns the evidence for a version. The versions are listed, not compared: versions between them
+/// were never tested.
 fn proof(version: Version) -> Proof {
     match (version.major, version.minor, version.suffix) {
         _ if version.is_preview => Proof::None,
         (3, 2 | 3 | 5, Some('a')) | (3, 4 | 8, None) | (3, 6, Some('b')) | (3, 7, Some('c')) => Proof::Compared,
-        // What changed from 3.6 to 3.6a makes characters join.
+        // The changes from 3.6 to 3.6a make characters join.
         (3, 3 | 5 | 7, None) | (3, 6, Some('a')) | (3, 7, Some('a' | 'b')) => Proof::ByChanges,
         _ => Proof::None,
     }

@@ -1,4 +1,4 @@
-//! Lines as runs of text that looks the same, for those who draw them.
+//! Lines as runs of equal style, for drawing.
 
 use super::{
     Screen,
@@ -7,53 +7,55 @@ use super::{
     style::{Colour, Style, attribute},
 };
 
-/// A line as runs. A buffer: reading another line into it reuses its memory.
+/// A line as runs. It is a buffer: reading another line into it reuses its memory.
 #[derive(Clone, Debug, Default)]
 pub struct RowRuns {
     text: String,
     spans: Vec<Span>,
-    /// Whether the line goes on in the next one.
+    /// Whether the line continues in the next one.
     pub wrapped: bool,
-    /// Columns of the wide character or tab before that may still be to come, and whether it is a tab.
+    /// The columns of the previous wide character or tab that may still follow, and whether it is a
+    /// tab.
     covered: u32,
     in_tab: bool,
 }
 
-/// What stands in a run.
+/// The kind of a run's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunKind {
-    /// Printable ASCII, a column each.
+    /// Printable ASCII, one column each.
     Ascii,
-    /// Other characters, a column each.
+    /// Other characters, one column each.
     Narrow,
-    /// One character that is wide, or several characters in one place.
+    /// One wide character, or several characters in one place.
     Cluster,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Span {
-    /// Where its text ends.
+    /// The end of its text.
     end: usize,
     columns: u32,
     kind: RunKind,
     style: Style,
 }
 
-/// A run: text that looks the same.
+/// A run: text of one style.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run<'a> {
-    /// The text. No control characters.
+    /// The text, without control characters.
     pub text: &'a str,
-    /// Columns that it takes in all.
+    /// The total number of columns.
     pub columns: u32,
-    /// What stands in it.
+    /// The kind of its content.
     pub kind: RunKind,
-    /// Its style; line drawing has been made characters. [`Screen::link`] knows its link.
+    /// The style; line drawing is already converted to characters. [`Screen::link`] resolves the
+    /// link.
     pub style: Style,
 }
 
 impl RowRuns {
-    /// Returns the runs from left to right. Blanks at the line's end are left out.
+    /// Returns the runs from left to right, without blanks at the line's end.
     pub fn runs(&self) -> impl Iterator<Item = Run<'_>> {
         let mut start = 0;
         self.spans.iter().map(move |span| {
@@ -84,7 +86,7 @@ impl RowRuns {
         self.spans.push(Span { end, columns: 1, kind, style });
     }
 
-    /// Adds a cell that is no right half.
+    /// Adds a cell that is not a right half.
     fn cell(&mut self, text: &[u8], width: u32, style: Style) {
         self.covered = width.saturating_sub(1);
         self.in_tab = text == b"\t";
@@ -110,7 +112,7 @@ impl RowRuns {
         }
     }
 
-    /// Adds a right half: of the character before it, or one that is left over, which shows nothing.
+    /// Adds a right half: that of the character before it, or a leftover one, which is blank.
     fn half(&mut self, style: Style) {
         if self.covered == 0 {
             self.add(" ", RunKind::Ascii, Style::erased(style.background));
@@ -144,13 +146,13 @@ impl RowRuns {
     }
 }
 
-/// Whether a blank in this style shows nothing.
+/// Returns whether a blank in this style is invisible.
 fn is_invisible(style: &Style) -> bool {
     let seen = attribute::UNDERLINES | attribute::REVERSE | attribute::STRIKE | attribute::OVERLINE;
     style.background.is_default() && !style.has(seen) && style.link == 0
 }
 
-/// Returns what a byte of DEC's line drawing shows.
+/// Returns the character that a byte of DEC's line drawing represents.
 fn drawn(byte: u8) -> Option<&'static str> {
     const FIRST: u8 = b'`';
     const DRAWN: [&str; 31] = [
@@ -161,7 +163,7 @@ fn drawn(byte: u8) -> Option<&'static str> {
 }
 
 impl Screen {
-    /// Reads a visible row. Returns whether there is one.
+    /// Reads a visible row. Returns whether the row exists.
     pub fn read_row(&self, row: u16, into: &mut RowRuns) -> bool {
         into.clear();
         let grid = &self.terminal.grid;
@@ -185,8 +187,8 @@ impl Screen {
         true
     }
 
-    /// Reads a line of the history by its number ([`Screen::history_start`]). Returns whether there is
-    /// one.
+    /// Reads a line of the history by its number ([`Screen::history_start`]). Returns whether the
+    /// line exists.
     pub fn read_line(&self, number: u64, into: &mut RowRuns) -> bool {
         into.clear();
         let history = &self.terminal.grid.history;
@@ -196,14 +198,13 @@ impl Screen {
         true
     }
 
-    /// Returns the number of the oldest line of the history. Numbers go up from 0 as lines scroll away,
-    /// and a line keeps its own until it is dropped; a resize may give it another one.
+    /// Returns the number of the oldest line of the history. Numbers increase from 0 as lines
+    /// scroll away, and a line keeps its number until it is dropped; a resize may change it.
     pub fn history_start(&self) -> u64 {
         self.terminal.grid.history.first()
     }
 
-    /// Returns the address of a link by the number that a style has of it; `None` where it is not known
-    /// any more.
+    /// Returns the address of a link by the number in a style; `None` if it is no longer known.
     pub fn link(&self, number: u32) -> Option<&str> {
         self.terminal.links.get(number)
     }
@@ -233,13 +234,13 @@ fn read_packed(line: &Packed<'_>, columns: u32, into: &mut RowRuns) {
     into.finish();
 }
 
-/// Returns a style as it is shown: what is not known of it is the terminal's own.
+/// Returns a style for drawing: unknown parts become the terminal's own.
 fn known(style: Style) -> Style {
     let background = if style.background.is_default() { Colour::DEFAULT } else { style.background };
     Style { background, ..style.shown() }
 }
 
-/// Columns that a cell's character wants.
+/// Returns the number of columns that a cell's character needs.
 fn width(cell: Cell) -> u32 {
     cell.width().max(1)
 }

@@ -1,9 +1,10 @@
-//! A screen from tmux's answers, in the middle of a pane's life.
+//! A screen from tmux's report, in the middle of a pane's life.
 //!
-//! tmux reports the lines with their styles, which of them go on, the cursor, the modes, the region
-//! and the tab stops. It does not report the current pen, what DECSC kept, the character sets, what
-//! REP repeats, which lines of the hidden main screen go on, a character that is half read, and
-//! which cells were only erased: those are unknown until the program sets them (`docs/screen.md`).
+//! tmux reports the lines with their styles, which of them continue, the cursor, the modes, the
+//! region and the tab stops. It does not report the current pen, the state that DECSC saved, the
+//! character sets, the character that REP repeats, which lines of the hidden main screen continue,
+//! a half-read character, and which cells were only erased: those are unknown until the program
+//! sets them (`docs/screen.md`).
 
 use std::fmt::Write as _;
 
@@ -28,17 +29,17 @@ use crate::protocol::{command::Command, ids::PaneId};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one mode that tmux tells")]
 pub struct Seed {
-    /// `#{history_limit}`: lines.
+    /// `#{history_limit}`, in lines.
     pub history_limit: u32,
     /// An escape sequence that has begun and not ended.
     pub pending: Bytes,
-    /// Lines as they go on, with styles: `capture-pane -e -J -S -`.
+    /// Joined lines with styles: `capture-pane -e -J -S -`.
     joined: Bytes,
-    /// Rows as far as they are used: `capture-pane -e -N -S -`, from 3.4 on with `-T`.
+    /// Rows with their used cells: `capture-pane -e -N -S -`, from 3.4 on with `-T`.
     rows: Bytes,
-    /// The main screen's rows while the alternate one is shown.
+    /// The main screen's rows while the alternate screen is shown.
     main: Bytes,
-    /// From 3.4 on, both with the cells that exist and are not used.
+    /// From 3.4 on, both again, including the cells that exist and are not used.
     whole: Option<[Bytes; 2]>,
     columns: u16,
     height: u16,
@@ -58,16 +59,18 @@ pub struct Seed {
     other_widths: bool,
     alone: bool,
     input: InputModes,
-    /// Whether a paste is bracketed (told from 3.7 on), and the cursor's shape (from 3.6 on). tmux
-    /// tells those of its own modes while it shows one.
+    /// Whether a paste is bracketed (reported from 3.7 on), and the cursor's shape (from 3.6 on).
+    /// While tmux shows one of its own modes, it would report those of that mode; the formats are
+    /// empty then.
     paste: Option<bool>,
     shape: Option<Shape>,
-    /// The widths of [`COMMON`] and [`YOUNG`] characters, one digit each.
+    /// The widths of the [`COMMON`] and [`YOUNG`] characters, one digit each.
     widths: Vec<u8>,
 }
 
-/// The formats of the third command. The first nine and the last are those that `tmux::seed` reads;
-/// `|` keeps the places of empty ones. The last may hold anything.
+/// The formats of the third command. The text's seed (`muxtap_tmux::seed`) reads by position the
+/// first ten (the tenth is the pane's width), the version and the last; `|` keeps the places of
+/// empty ones. The last one may contain any text.
 const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{alternate_on}|#{pane_dead}|\
                       #{pane_dead_status}|#{pane_dead_signal}|#{pane_pid}|#{pane_width}|#{history_limit}|\
                       #{alternate_saved_x}|#{alternate_saved_y}|#{scroll_region_upper}|#{scroll_region_lower}|\
@@ -78,11 +81,11 @@ const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{a
                       #{mouse_utf8_flag},#{keypad_cursor_flag},#{keypad_flag},\
                       #{?pane_in_mode,,#{bracket_paste_flag}},#{?pane_in_mode,,#{cursor_shape}},\
                       #{?pane_in_mode,,#{cursor_blinking}}|";
-/// The formats behind the widths.
+/// The formats after the widths.
 const FORMAT_END: &str = "|#{version}|#{?pane_dead,#{E:remain-on-exit-format},}";
 
-/// Characters whose widths are asked: those about which the usual libraries agree, and those that
-/// came, or became wide, with a later Unicode than ours.
+/// The characters whose widths are requested: those on which the usual libraries agree, and those
+/// that are new, or wide, in a later Unicode than this crate's.
 const COMMON: [char; 8] = ['é', '─', '漢', '😀', '\u{301}', '\u{200b}', '\u{1160}', '\u{e000}'];
 const YOUNG: [char; 6] = ['\u{2630}', '\u{268a}', '\u{1f6dc}', '\u{1fae8}', '\u{1fae9}', '\u{1facd}'];
 
@@ -98,12 +101,12 @@ fn format(rules: Option<Rules>) -> String {
 }
 
 /// Returns the commands whose framed replies [`parse`] reads, with the `\n` that ends their last
-/// line. They must be sent as one request: then they are atomic (F3).
+/// line. Send them as one request, which makes them atomic (F3).
 ///
-/// The first three are also what a seed of the pane's text needs: lines joined with their styles,
-/// the pending sequence, and formats that begin with those of the text's seed. Where the version is
-/// not known yet, what is asked does for any, but from 3.4 on a screen that is made of it takes
-/// cells that were only erased for used ones.
+/// The first three also serve a seed of the pane's text: lines joined with their styles, the
+/// pending sequence, and formats that begin with those of the text's seed. If the version is not
+/// known yet, the commands work with any version, but from 3.4 on a screen from their replies
+/// treats cells that were only erased as used.
 pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
     let target = pane.to_string();
     let capture = || Command::new("capture-pane").flag("-p");
@@ -121,8 +124,9 @@ pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
     question
 }
 
-/// Returns the commands whose framed replies [`parse_shown`] reads: what the pane shows, without its
-/// history and what lies behind an alternate screen. One request, as of [`question`].
+/// Returns the commands whose framed replies [`parse_shown`] reads: the pane's visible content,
+/// without its history and the main screen behind an alternate one. Send them as one request, like
+/// those of [`question`].
 pub fn question_shown(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
     let target = pane.to_string();
     let capture = || Command::new("capture-pane").flag("-p");
@@ -134,8 +138,8 @@ pub fn question_shown(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
     ]
 }
 
-/// Reads the replies to [`question_shown`]: the seed of a screen without history, and how many lines
-/// the history has.
+/// Parses the replies to [`question_shown`]: the seed of a screen without history, and the number
+/// of lines in the history.
 pub fn parse_shown(parts: &[Bytes]) -> Option<(Seed, u32)> {
     let [joined, pending, fields, rows] = parts else { return None };
     let parts = [joined, pending, fields, rows, &Bytes::new()].map(Clone::clone);
@@ -144,7 +148,7 @@ pub fn parse_shown(parts: &[Bytes]) -> Option<(Seed, u32)> {
     Some((Seed { history: 0, ..seed }, history))
 }
 
-/// Reads the replies to [`question`], in its order; `None` if they are something else.
+/// Parses the replies to [`question`], in its order; `None` if they are not such replies.
 pub fn parse(parts: &[Bytes]) -> Option<Seed> {
     let ([joined, pending, fields, rows, main], whole) = match parts {
         [joined, pending, fields, rows, main, whole @ ..] => {
@@ -218,7 +222,7 @@ pub fn parse(parts: &[Bytes]) -> Option<Seed> {
     })
 }
 
-/// Reads a flag or an option. One that this tmux does not have is empty.
+/// Parses a flag or an option. One that this tmux does not have is empty.
 fn option_of(field: Option<&&str>) -> Option<bool> {
     match field? {
         &"1" | &"on" => Some(true),
@@ -228,12 +232,12 @@ fn option_of(field: Option<&&str>) -> Option<bool> {
 }
 
 impl Seed {
-    /// Columns and rows.
+    /// Returns the size.
     pub fn size(&self) -> Size {
         Size { columns: self.columns, rows: self.height }
     }
 
-    /// Returns the options that tmux reported; those that it did not are as in `settings`.
+    /// Returns the options that tmux reported; the others come from `settings`.
     pub(super) fn settings(&self, settings: Settings) -> Settings {
         Settings {
             history_limit: self.history_limit,
@@ -246,11 +250,11 @@ impl Seed {
         }
     }
 
-    /// Takes note of a library that counts columns by other tables than ours.
+    /// Records whether tmux's library counts columns by other tables than this crate.
     fn compare_widths(&self, terminal: &mut Terminal) {
         let differs = |character: char, width: u8| match terminal.width(character) {
             Some(ours) => width != b'0' + ours,
-            // One that is dropped has no width there.
+            // A dropped character has no width in tmux.
             None => width == b'2',
         };
         let Some((common, young)) = self.widths.split_at_checked(COMMON.len()) else { return };
@@ -260,8 +264,8 @@ impl Seed {
         terminal.settings.younger_widths = young;
     }
 
-    /// Returns what tmux does not tell of the modes as it was before, where what it tells is the same:
-    /// then no reset came in between.
+    /// Restores the modes that tmux does not report from `before`, if the reported ones are
+    /// unchanged: then no reset came in between.
     pub(super) fn keep_modes(&self, terminal: &mut Terminal, before: KeptModes) {
         let KeptModes { input: modes, shape } = before;
         let untold = InputModes {
@@ -333,7 +337,7 @@ impl Seed {
         Some(())
     }
 
-    /// Takes note of what tmux did not tell.
+    /// Records the state that tmux did not report.
     fn forget_untold(&self, terminal: &mut Terminal, visible: &mut [Row]) {
         let rules = terminal.rules;
         let pen = Pen::untold(rules);
@@ -345,7 +349,7 @@ impl Seed {
             last.unsure_wrap = true;
         }
         if self.whole.is_none() && !rules.prints_untouched_cells {
-            // Behind the used cells there may be some that were erased with a background.
+            // After the used cells, some may have been erased with a background.
             for row in visible {
                 row.cells.resize(row.cells.len().max(usize::from(self.columns)), Cell::UNTOLD);
                 row.unsure_end = true;
@@ -354,7 +358,7 @@ impl Seed {
     }
 }
 
-/// Returns the first line and what follows.
+/// Returns the first line and the text after it.
 fn split_line(text: &[u8]) -> (&[u8], &[u8]) {
     match memchr(b'\n', text).and_then(|end| text.split_at_checked(end)) {
         Some((line, rest)) => (line, rest.get(1..).unwrap_or_default()),
@@ -362,12 +366,12 @@ fn split_line(text: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The rows that go on in the next one: the joined lines are the rows without the ends between
-/// them.
+/// Determines which rows continue in the next one: the joined lines are the rows without the line
+/// ends between them.
 struct Wraps<'a> {
     joined: &'a [u8],
     lost: bool,
-    /// Whether this row goes on, or one of the empty ones above it.
+    /// Whether this row continues, or one of the empty ones above it.
     unsure: bool,
 }
 
@@ -376,7 +380,7 @@ impl<'a> Wraps<'a> {
         Self { joined, lost: false, unsure: false }
     }
 
-    /// Whether a row goes on, and whether that is a guess; `rows` are those that follow it.
+    /// Returns whether a row continues, and whether that is a guess; `rows` are those after it.
     fn next(&mut self, line: &[u8], rows: &[u8]) -> (bool, bool) {
         let Some(rest) = self.joined.strip_prefix(line).filter(|_| !self.lost) else {
             self.lost = true;
@@ -388,8 +392,8 @@ impl<'a> Wraps<'a> {
         match rest.split_first() {
             None => (false, self.unsure),
             Some((b'\n', after)) => {
-                // Where empty rows follow, one end too few says that some row goes on: this one, or
-                // an empty one, which tmux prints alike.
+                // If empty rows follow, one line end too few shows that some row continues: this
+                // one, or an empty one. tmux prints both cases alike.
                 if ends(rest) <= ends(rows) {
                     self.unsure = true;
                     return (true, true);
@@ -402,7 +406,8 @@ impl<'a> Wraps<'a> {
     }
 }
 
-/// Lines of a capture one by one, and the same lines with the cells that exist and are not used.
+/// The lines of a capture one by one, and the same lines with the cells that exist and are not
+/// used.
 struct Lines<'a> {
     rest: &'a [u8],
     reader: Reader,
@@ -414,7 +419,7 @@ impl<'a> Lines<'a> {
         Self { rest, reader: Reader::default(), whole: whole.map(|text| (text, Reader::default())) }
     }
 
-    /// Returns the next line and its row; `None` behind the last.
+    /// Returns the next line and its row; `None` after the last.
     fn next(&mut self, terminal: &mut Terminal) -> Option<(&'a [u8], Row)> {
         if self.rest.is_empty() {
             return None;
@@ -435,12 +440,12 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Reads lines with escape sequences, as `capture-pane -e` prints them.
+/// Parses lines with escape sequences, as `capture-pane -e` prints them.
 #[derive(Default)]
 struct Reader {
     style: Style,
     line_drawing: bool,
-    /// Whether a link ended, if more follows in this line. At a line's end tmux says so in any
+    /// Whether a link ended, if more follows in this line. At a line's end, tmux prints that in any
     /// case.
     unlinked: bool,
 }
@@ -498,9 +503,10 @@ impl Reader {
         }
         row.used = row.size();
         row.extended = row.cells.iter().any(|cell| cell.is_long());
-        // A line that reaches out of the screen has tabs that are narrower.
+        // A line that extends past the screen has tabs that are narrower.
         row.doubtful = row.used > terminal.columns();
-        // How wide characters that were cut stand is not told, nor how many cells marks take.
+        // tmux reports neither the position of cut wide characters nor the number of cells of
+        // marks.
         row.guessed |= row.cells.iter().any(|cell| cell.is_padding() || cell.is_cluster() || cell.width() != 1);
         row
     }
@@ -510,7 +516,7 @@ impl Reader {
         terminal.grid.styles.intern(Style { attributes: self.style.attributes | set, ..self.style })
     }
 
-    /// Reads a sequence behind its `ESC` and gives what follows it.
+    /// Parses a sequence after its `ESC` and returns the text after it.
     fn escape<'b>(&mut self, terminal: &mut Terminal, text: &'b [u8]) -> &'b [u8] {
         if let Some(link) = text.strip_prefix(b"]8;") {
             let end = memmem::find(link, b"\x1b\\").unwrap_or(link.len());
@@ -537,7 +543,7 @@ impl Reader {
                 self.style = Style { link: self.style.link, ..Style::DEFAULT };
             }
             sgr::apply(&mut self.style, params);
-            // tmux prints an overline's 53 in two parts, and does not read them so.
+            // tmux prints an overline's 53 in two parts, but does not parse that form itself.
             if (0..params.len()).any(|at| params.at(at) == Param::Parts(b"5:3")) {
                 self.style.attributes |= attribute::OVERLINE;
             }
@@ -546,10 +552,10 @@ impl Reader {
     }
 }
 
-/// Adds a character; true where the next one joins it in any case.
+/// Adds a character; returns true if the next one joins it in any case.
 fn character(terminal: &mut Terminal, row: &mut Row, text: &[u8], style: u32, joined: bool) -> bool {
     let Some(character) = std::str::from_utf8(text).ok().and_then(|text| text.chars().next()) else {
-        // What would be a character beyond U+10FFFF is kept from 3.4 on.
+        // A would-be character beyond U+10FFFF is kept from 3.4 on.
         row.cells.push(cell(text, 1, style, terminal.clusters()));
         return joined;
     };
@@ -560,7 +566,7 @@ fn character(terminal: &mut Terminal, row: &mut Row, text: &[u8], style: u32, jo
     let width = terminal.width(character).unwrap_or_default();
     let before = row.cells.iter_mut().rfind(|cell| !cell.is_padding());
     if width == 0 && before.as_ref().is_some_and(|before| before.style() != style) {
-        // A mark for which a cluster had no room: one that joined looks like the cluster.
+        // A mark that did not fit into a cluster: a joined one looks like the cluster.
         row.cells.push(cell(text, 0, style, terminal.clusters()));
         return false;
     }
@@ -587,7 +593,7 @@ fn character(terminal: &mut Terminal, row: &mut Row, text: &[u8], style: u32, jo
             return joiner && rules.joiners_wait;
         }
         if width == 0 && together.is_some() && by_kind && !rules.drops_what_has_no_room {
-            // A mark for which the cluster had no room is a cell of its own.
+            // A mark that did not fit into the cluster is a cell of its own.
             row.cells.push(cell(text, 0, style, terminal.clusters()));
             return false;
         }
@@ -602,7 +608,7 @@ fn character(terminal: &mut Terminal, row: &mut Row, text: &[u8], style: u32, jo
     false
 }
 
-/// Bytes of the character at the start.
+/// Returns the number of bytes of the character at the start.
 fn character_length(text: &[u8]) -> usize {
     match text.first() {
         Some(0xf0..) => 4,
@@ -620,7 +626,7 @@ mod tests {
     };
     use crate::protocol::version::Version;
 
-    /// Returns what tmux would answer about a screen.
+    /// Returns the replies that tmux would send about a screen.
     fn answers(screen: &Screen, columns: u16, height: u16) -> Vec<Bytes> {
         let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
         let cursor = screen.cursor();
@@ -715,7 +721,8 @@ mod tests {
             let parts = [text, "\n", &fields, text, "\n", text, "\n"];
             let seed = parse(&parts.map(|part| Bytes::copy_from_slice(part.as_bytes()))).unwrap();
             let mut screen = Screen::from_seed(&seed, rules, Settings::default()).unwrap();
-            // The character sets are told; where they are not, nor is it how many cells exist.
+            // The character sets are reported; without them, the number of existing cells is
+            // unknown as well.
             screen.feed(b"\x1b(B\x0f");
             screen.feed(output.as_bytes());
             let whole = CaptureOptions { trailing: true, ..CaptureOptions::default() };
@@ -731,7 +738,8 @@ mod tests {
         assert_eq!(seeded("\n\n", 0, "b\r\n\nc"), (true, false), "a colour is set before what it is for");
     }
 
-    /// A screen of two rows that a version of tmux reports, with its cursor behind the text.
+    /// Returns a screen of two rows as a version of tmux reports it, with its cursor after the
+    /// text.
     fn reported(version: &str, text: &str, column: u32) -> Screen {
         let rules = Rules::for_version(Version::parse(version.as_bytes()).unwrap());
         let fields = format!("{column}|0|0|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1||\n");
@@ -818,7 +826,7 @@ mod tests {
             format(rules).contains("#{w;l:漢}")
         };
         assert!(asks(Some("3.4")));
-        // 3.3a never comes back from a character without a width.
+        // 3.3a never returns from a character without a width.
         assert!(!asks(Some("3.3a")) && !asks(None));
         let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
         let known = |widths: &str, output: &str| {
@@ -850,7 +858,7 @@ mod tests {
         assert_eq!((modes.bracketed_paste, modes.cursor_shape, modes.focus), (true, 5, false));
         assert_eq!(screen("1,0,0,0,0,0,0,,,").modes().mouse.number(), 1000);
         assert_eq!(screen("").modes(), Screen::new(screen("").size(), rules, Settings::default()).modes());
-        // What a later answer does not tell stays, unless what it tells says that all was reset.
+        // Modes that a later reply omits stay, unless the reported ones show that all were reset.
         let mut before = screen("");
         before.feed(b"\x1b[?1;2004;1004h\x1b[4 q");
         let after = |modes: &str| {

@@ -1,11 +1,11 @@
-//! SGR: what a program says about how characters look.
+//! SGR: the sequences that set the style of characters.
 
 use super::{
     params::{Param, Params, number},
     style::{Colour, Style, attribute},
 };
 
-/// Which colour a sequence sets.
+/// The color that a sequence sets.
 #[derive(Clone, Copy)]
 enum Target {
     Foreground,
@@ -31,7 +31,7 @@ impl Target {
         }
     }
 
-    /// Sets a palette colour, `5;n`: an index that is none sets the default, but for underlines.
+    /// Sets a palette color, `5;n`: an invalid index sets the default, except for underlines.
     fn set_palette(self, style: &mut Style, index: Option<i32>) {
         match index.and_then(|index| u8::try_from(index).ok()) {
             Some(index) => self.set(style, Colour::palette(index)),
@@ -40,7 +40,7 @@ impl Target {
         }
     }
 
-    /// Sets an RGB colour, `2;r;g;b`: nothing happens unless all three are there.
+    /// Sets an RGB color, `2;r;g;b`: no effect unless all three are present.
     fn set_rgb(self, style: &mut Style, parts: [Option<i32>; 3]) -> bool {
         let [Some(red), Some(green), Some(blue)] = parts.map(|part| part.and_then(|part| u8::try_from(part).ok()))
         else {
@@ -51,7 +51,7 @@ impl Target {
     }
 }
 
-/// Applies parameters; without any, nothing.
+/// Applies parameters; without any, no effect.
 pub(super) fn apply(style: &mut Style, params: Params<'_>) {
     let mut at = 0;
     while at < params.len() {
@@ -129,7 +129,7 @@ fn apply_colour(style: &mut Style, code: u32) {
     }
 }
 
-/// Applies a parameter with colons: underline styles and colours.
+/// Applies a parameter with colons: underline styles and colors.
 fn apply_parts(style: &mut Style, parts: &[u8]) {
     let mut values = [None; 8];
     let mut count = 0;
@@ -161,7 +161,7 @@ fn apply_parts(style: &mut Style, parts: &[u8]) {
     let at = |at: usize| values.get(at).copied().flatten();
     match kind {
         Some(2) if count >= 3 => {
-            // With a colour space between, which is skipped, or without.
+            // With a color space in between, which is skipped, or without.
             let first = if count == 5 { 2 } else { 3 };
             if count >= first + 3 {
                 target.set_rgb(style, [at(first), at(first + 1), at(first + 2)]);

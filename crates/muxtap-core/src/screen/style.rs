@@ -1,47 +1,47 @@
-//! Styles of cells: attributes and colours as tmux keeps them, interned.
+//! The styles of cells: attributes and colors in tmux's terms, interned.
 
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hash, Hasher},
 };
 
-/// A colour as tmux counts them: 0 to 7, 90 to 97 (the bright ones), 8 the default; `38;5;n` and
-/// RGB with a flag of their own, so that `31` and `38;5;1` stay apart.
+/// A color in tmux's numbering: 0 to 7, 90 to 97 (the bright ones), 8 the default; `38;5;n` and RGB
+/// with flags of their own, which keeps `31` and `38;5;1` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Colour(pub u32);
 
 impl Colour {
-    /// The terminal's own.
+    /// The terminal's own color.
     pub const DEFAULT: Self = Self(8);
-    /// A background that no seed told: any in tmux.
+    /// A background that no seed reported: any in tmux.
     pub(super) const UNTOLD: Self = Self(0x0400_0008);
-    /// No underline colour, where tmux says so by 0 and not by 8.
+    /// No underline color, where tmux represents that by 0 and not by 8.
     pub const NONE: Self = Self(0);
     const PALETTE: u32 = 0x0100_0000;
     const RGB: u32 = 0x0200_0000;
 
-    /// Makes a palette colour, as by `38;5;n`.
+    /// Makes a palette color, as from `38;5;n`.
     pub fn palette(index: u8) -> Self {
         Self(Self::PALETTE | u32::from(index))
     }
 
-    /// Makes an RGB colour, as by `38;2;r;g;b`.
+    /// Makes an RGB color, as from `38;2;r;g;b`.
     pub fn rgb(red: u8, green: u8, blue: u8) -> Self {
         Self(Self::RGB | u32::from(red) << 16 | u32::from(green) << 8 | u32::from(blue))
     }
 
-    /// Returns the index, if it is one of the palette.
+    /// Returns the index of a palette color.
     pub fn as_palette(self) -> Option<u8> {
         (self.0 & Self::PALETTE != 0).then_some(self.0.to_le_bytes()[0])
     }
 
-    /// Returns red, green and blue, if that is what it is.
+    /// Returns red, green and blue of an RGB color.
     pub fn as_rgb(self) -> Option<[u8; 3]> {
         let [blue, green, red, _] = self.0.to_le_bytes();
         (self.0 & Self::RGB != 0).then_some([red, green, blue])
     }
 
-    /// Whether it is tmux's `COLOUR_DEFAULT`.
+    /// Returns whether the color is tmux's `COLOUR_DEFAULT`.
     pub fn is_default(self) -> bool {
         self == Self::DEFAULT || self == Self::UNTOLD
     }
@@ -63,7 +63,7 @@ pub mod attribute {
     pub const HIDDEN: u16 = 1 << 5;
     /// SGR 3.
     pub const ITALICS: u16 = 1 << 6;
-    /// DEC line drawing: the byte is kept, this says how to read it.
+    /// DEC line drawing: the byte is kept, and this attribute says how to interpret it.
     pub const CHARSET: u16 = 1 << 7;
     /// SGR 9.
     pub const STRIKE: u16 = 1 << 8;
@@ -77,30 +77,30 @@ pub mod attribute {
     pub const UNDERLINE_5: u16 = 1 << 12;
     /// SGR 53.
     pub const OVERLINE: u16 = 1 << 13;
-    /// Some of how the cell looks was not in the seed: tmux may print something else. Never printed.
+    /// A part of the cell's style was not in the seed: tmux may print another. Never printed.
     pub(in crate::screen) const UNTOLD: u16 = 1 << 14;
-    /// Every way of underlining.
+    /// All kinds of underlining.
     pub const UNDERLINES: u16 = UNDERLINE | UNDERLINE_2 | UNDERLINE_3 | UNDERLINE_4 | UNDERLINE_5;
 }
 
-/// The style of a cell: colours and attributes.
+/// The style of a cell: colors and attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// Bits of [`attribute`].
     pub attributes: u16,
-    /// Foreground.
+    /// The foreground color.
     pub foreground: Colour,
-    /// Background.
+    /// The background color.
     pub background: Colour,
-    /// Of the underline; [`Colour::NONE`] or [`Colour::DEFAULT`] where none was set, as the version
-    /// keeps it.
+    /// The underline's color; [`Colour::NONE`] or [`Colour::DEFAULT`] if not set, depending on the
+    /// version.
     pub underline: Colour,
-    /// A hyperlink's number, 0 for none.
+    /// A hyperlink's number, 0 for no link.
     pub link: u32,
 }
 
 impl Style {
-    /// Nothing set.
+    /// The default style: nothing set.
     pub const DEFAULT: Self = Self {
         attributes: 0,
         foreground: Colour::DEFAULT,
@@ -109,7 +109,8 @@ impl Style {
         link: 0,
     };
 
-    /// Default as far as is known: of what was erased with a background that no seed told.
+    /// The default style as far as known: for cells that were erased with a background that no seed
+    /// reported.
     pub(super) const UNTOLD: Self = Self { attributes: attribute::UNTOLD, ..Self::DEFAULT };
 
     /// Returns the style of a cell that was erased with this background.
@@ -117,12 +118,13 @@ impl Style {
         Self { background, ..Self::DEFAULT }
     }
 
-    /// Returns the style of what is left of a cell that looks so and is cut: its background.
+    /// Returns the style of the remains of a cut cell of this style: its background.
     pub(super) fn cut(&self) -> Self {
         Self { attributes: self.attributes & attribute::UNTOLD, ..Self::erased(self.background) }
     }
 
-    /// Returns the style as far as it is known. (Where it is not, the link says which pen it was.)
+    /// Returns the known part of the style. (In a style that is not known, the link identifies the
+    /// pen.)
     pub(super) fn shown(&self) -> Self {
         if !self.has(attribute::UNTOLD) {
             return *self;
@@ -130,7 +132,7 @@ impl Style {
         Self { attributes: self.attributes & !attribute::UNTOLD, link: 0, ..*self }
     }
 
-    /// Whether tmux keeps a cell that looks so in its longer form.
+    /// Returns whether tmux keeps a cell of this style in its long form.
     pub fn is_long(&self) -> bool {
         self.attributes & !attribute::UNTOLD > 0xff
             || (self.foreground.0 | self.background.0) & Colour::RGB != 0
@@ -138,7 +140,7 @@ impl Style {
             || self.link != 0
     }
 
-    /// Whether an attribute is set.
+    /// Returns whether an attribute is set.
     pub fn has(&self, attribute: u16) -> bool {
         self.attributes & attribute != 0
     }
@@ -158,7 +160,8 @@ impl Hash for Style {
     }
 }
 
-/// A hash of a few words: quick, and nothing is gained by collisions in a table that is swept.
+/// A hash of a few words: fast, and an attacker gains nothing from collisions in a table that is
+/// swept.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WordHasher(u64);
 
@@ -176,26 +179,26 @@ impl Hasher for WordHasher {
     }
 }
 
-/// The number of a style in a [`Styles`]. 0 is the default one.
+/// The number of a style in a [`Styles`]. 0 is the default style.
 pub type StyleId = u32;
 
 /// The number of [`Style::UNTOLD`].
 pub(super) const UNTOLD_STYLE: StyleId = 1;
 
-/// In a number: cells with this style are kept in tmux's longer form.
+/// In a number: cells with this style are kept in tmux's long form.
 pub(super) const LONG_STYLE: StyleId = 1 << 23;
 
-/// Styles that are as good as endless: a cell has 24 bits for the number, one of which is
-/// [`LONG_STYLE`].
+/// The maximum number of styles, practically unlimited: a cell has 24 bits for the number, one of
+/// which is [`LONG_STYLE`].
 const MOST: usize = 1 << 23;
 
-/// Returns where a style stands in a list of all.
+/// Returns the index of a style in a list of all.
 pub(super) fn place(id: StyleId) -> usize {
     (id & !LONG_STYLE) as usize
 }
 
-/// The styles that cells refer to. Numbers stay what they are until a sweep frees those that no
-/// cell has.
+/// The styles to which cells refer. Numbers stay the same until a sweep frees those that no cell
+/// uses.
 #[derive(Clone, Debug)]
 pub struct Styles {
     list: Vec<Style>,
@@ -219,12 +222,12 @@ impl Styles {
         self.list.get(place(id)).copied().unwrap_or_default()
     }
 
-    /// Returns the number that a style has, if it has one.
+    /// Returns the number of a style; `None` if it has no number.
     pub(super) fn find(&self, style: Style) -> Option<StyleId> {
         self.numbers.get(&style).copied()
     }
 
-    /// Returns the number of a style. Where there are as many as numbers, the default's.
+    /// Returns the number of a style, or the default's if all numbers are in use.
     pub fn intern(&mut self, style: Style) -> StyleId {
         if style == Style::DEFAULT {
             return 0;
@@ -248,12 +251,12 @@ impl Styles {
         id
     }
 
-    /// Whether there are so many styles that a sweep is due.
+    /// Returns whether the number of styles calls for a sweep.
     pub fn is_sweep_due(&self) -> bool {
         self.numbers.len() >= self.sweep_at
     }
 
-    /// Returns how many places there are, for a set of those in use.
+    /// Returns the number of places, for a set of those in use.
     pub(super) fn numbers(&self) -> usize {
         self.list.len()
     }
@@ -270,7 +273,7 @@ impl Styles {
             keep
         });
         while list.len() > 2 && numbers.len() < list.len() / 4 {
-            // A tail that nothing uses goes, so that a burst of styles is not kept for ever.
+            // An unused tail is removed: otherwise a burst of styles would be kept forever.
             let last = list.len() as StyleId - 1;
             if used.get(last as usize).copied().unwrap_or_default() {
                 break;
@@ -285,7 +288,7 @@ impl Styles {
         self.sweep_at = (self.numbers.len() * 2).max(1024);
     }
 
-    /// Bytes held.
+    /// Returns the number of bytes held.
     pub fn memory(&self) -> usize {
         self.list.capacity() * size_of::<Style>()
             + self.numbers.capacity() * (size_of::<Style>() + size_of::<StyleId>() + 1)

@@ -1,4 +1,4 @@
-//! The state behind the bytes: the grid, the cursor, the pen and the modes.
+//! The state of the terminal: the grid, the cursor, the pen and the modes.
 
 use std::hash::{Hash as _, Hasher as _};
 
@@ -14,23 +14,23 @@ use super::{
     utf8::Utf8,
 };
 
-/// The pen: how the next character looks, and which character set is meant.
+/// The pen: the style of the next character, and the character sets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pen {
     pub(super) style: Style,
-    /// What the style would be if all that the seed did not tell were otherwise: what the program has
-    /// set since is the same in both. `None`: the style is known.
+    /// The style if all the state that the seed omitted were different: parts that the program has
+    /// set since are equal in both. `None`: the style is known.
     pub(super) other: Option<Style>,
     pub(super) sets: Sets,
-    /// Whether it came back from where it was kept, so that cells which look like it may have been
-    /// written with another one.
+    /// Whether the pen was restored from a saved one: cells with its style may have been written
+    /// with another pen.
     pub(super) restored: bool,
 }
 
 impl Pen {
-    /// Returns a pen of which nothing is known.
+    /// Returns a pen whose state is entirely unknown.
     pub(super) fn untold(rules: Rules) -> Self {
-        // Only a REP leaves line drawing in it.
+        // Only a REP leaves line drawing in the pen.
         let charset = if rules.repeats_any_character { 0 } else { attribute::CHARSET };
         let other = Style {
             attributes: attribute::UNTOLD - 1 - charset,
@@ -42,8 +42,8 @@ impl Pen {
         Self { style: Style::DEFAULT, other: Some(other), sets: Sets::untold(), restored: false }
     }
 
-    /// Returns the style of what is written with it while some of it is not known. The link says with
-    /// which pen: others that look the same, as far as is known, are others.
+    /// Returns the style of cells that are written while a part of the pen is unknown. The link
+    /// identifies the pen: pens with equal known parts can still differ.
     fn unsure_style(&self) -> Style {
         let mut hasher = WordHasher::default();
         (self.other, self.sets.untold, self.sets.shifted, self.sets.g0, self.sets.g1).hash(&mut hasher);
@@ -60,9 +60,9 @@ pub(super) struct Sets {
     pub(super) g1: bool,
     /// Whether G1 is in use.
     pub(super) shifted: bool,
-    /// Those of the three that no seed told, as bits.
+    /// The parts of these three that no seed reported, as bits.
     untold: u8,
-    /// Whether the set in use is line drawing, where that is known, but not which set it is.
+    /// Whether the set in use is line drawing, where that is known but not which set it is.
     active: Option<bool>,
 }
 
@@ -70,12 +70,12 @@ impl Sets {
     const SETS: [u8; 2] = [1, 2];
     const SHIFT: u8 = 4;
 
-    /// Returns sets of which nothing is known.
+    /// Returns sets whose state is entirely unknown.
     fn untold() -> Self {
         Self { untold: Self::SHIFT | Self::SETS[0] | Self::SETS[1], ..Self::default() }
     }
 
-    /// Returns whether the set in use is line drawing; `None` where that is not known.
+    /// Returns whether the set in use is line drawing; `None` if unknown.
     #[inline]
     pub(super) fn drawing(self) -> Option<bool> {
         if self.untold == 0 { Some(self.used()) } else { self.drawing_as_told() }
@@ -97,7 +97,7 @@ impl Sets {
         if self.untold & needs == 0 { Some(self.used()) } else { self.active }
     }
 
-    /// Chooses G0 or G1: SI, SO.
+    /// Selects G0 or G1: SI, SO.
     pub(super) fn shift(&mut self, on: bool) {
         self.shifted = on;
         self.untold &= !Self::SHIFT;
@@ -117,7 +117,7 @@ impl Sets {
         self.active = None;
     }
 
-    /// Takes note of what the set in use is.
+    /// Records whether the set in use is line drawing.
     fn learn(&mut self, drawing: bool) {
         if self.untold & Self::SHIFT == 0 {
             self.set(self.shifted, drawing);
@@ -134,21 +134,21 @@ pub(super) struct SavedCursor {
     pub(super) x: u32,
     pub(super) y: u32,
     pub(super) origin: bool,
-    /// Whether no seed told where it is.
+    /// Whether no seed reported its position.
     pub(super) untold: bool,
 }
 
-/// The main screen while the alternate one is shown.
+/// The main screen while the alternate screen is shown.
 #[derive(Clone, Debug)]
 pub(super) struct SavedScreen {
     pub(super) rows: Vec<Row>,
     pub(super) columns: u32,
     pub(super) keeps: bool,
-    /// Whether it came with a seed, which does not tell which of its rows go on.
+    /// Whether it came with a seed, which does not report which of its rows continue.
     pub(super) seeded: bool,
 }
 
-/// Modes that matter to the grid or to a reader.
+/// The modes that matter to the grid or to a reader.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one mode of the terminal")]
 pub(super) struct Modes {
@@ -156,7 +156,7 @@ pub(super) struct Modes {
     pub(super) insert: bool,
     pub(super) origin: bool,
     pub(super) cursor: bool,
-    /// Those that matter to input alone.
+    /// The modes that matter only to input.
     pub(super) input: InputModes,
 }
 
@@ -166,8 +166,8 @@ impl Default for Modes {
     }
 }
 
-/// What [`Terminal::last`] is where no seed told it. The character itself, which is none, is taken for
-/// that as well.
+/// The value of [`Terminal::last`] if no seed reported it. The real character, which is unassigned,
+/// is also treated as unknown.
 pub(super) const UNTOLD_LAST: char = char::MAX;
 
 /// A terminal as tmux emulates it.
@@ -177,26 +177,26 @@ pub(crate) struct Terminal {
     pub(super) settings: Settings,
     pub(super) grid: Grid,
     pub(super) saved: Option<SavedScreen>,
-    /// Where the cursor was when the alternate screen was entered.
+    /// The cursor's position when the alternate screen was entered.
     pub(super) saved_cursor: Option<(u32, u32)>,
     pub(super) saved_style: Style,
-    /// What it would be otherwise, as of [`Pen::other`].
+    /// The counterpart of `saved_style`, like [`Pen::other`].
     pub(super) saved_other: Option<Style>,
-    /// The cursor's column; the width of the screen when the next character wraps.
+    /// The cursor's column; the width of the screen if the next character wraps.
     pub(super) x: u32,
     pub(super) y: u32,
     pub(super) upper: u32,
     pub(super) lower: u32,
-    /// Columns with a tab stop.
+    /// Whether each column has a tab stop.
     tabs: Vec<bool>,
     pub(super) modes: Modes,
     pub(super) pen: Pen,
     pub(super) decsc: SavedCursor,
     /// The run of ASCII that is being printed, at the cursor.
     pub(super) run: Option<Run>,
-    /// The pen's style as a number: without and with line drawing, and where it is not known which.
+    /// The numbers of the pen's style: without and with line drawing, and where that is unknown.
     styles: [Option<StyleId>; 3],
-    /// The character that REP repeats; [`UNTOLD_LAST`] where that is not known.
+    /// The character that REP repeats; [`UNTOLD_LAST`] if unknown.
     pub(super) last: Option<char>,
     pub(super) utf8: Utf8,
     /// Whether the next character joins the one before the cursor.
@@ -204,9 +204,9 @@ pub(crate) struct Terminal {
     pub(super) title: String,
     pub(super) shape: Shape,
     pub(super) links: Links,
-    /// Whether there was a character whose width is not certain.
+    /// Whether a character of uncertain width was printed.
     pub(super) unsure_width: bool,
-    /// The reason why this may differ from what tmux has.
+    /// The reason for which this terminal may differ from tmux's.
     pub(super) trouble: Option<Trouble>,
 }
 
@@ -259,19 +259,19 @@ impl Terminal {
         }
     }
 
-    /// Whether a byte of a multi-byte character has been read, and more are to come.
+    /// Returns whether a multi-byte character has begun and is not complete.
     pub(super) fn in_character(&self) -> bool {
         self.utf8.started()
     }
 
-    /// Changes how the next characters look.
+    /// Changes the style of the next characters.
     pub(super) fn set_style(&mut self, style: Style) {
         self.pen.other = None;
         self.change_style(|old| *old = style);
     }
 
-    /// Changes the pen's style in place: to make a style and compare it with the pen's takes longer
-    /// than to look up its number again.
+    /// Changes the pen's style in place: making a style and comparing it with the pen's takes
+    /// longer than looking up its number again.
     pub(super) fn change_style(&mut self, change: impl Fn(&mut Style)) {
         change(&mut self.pen.style);
         if let Some(other) = &mut self.pen.other {
@@ -284,7 +284,7 @@ impl Terminal {
         self.sweep();
     }
 
-    /// Frees styles and clusters that no cell has, when there are many.
+    /// Frees the styles and clusters that no cell uses, when there are many.
     #[inline]
     pub(super) fn sweep(&mut self) {
         if self.grid.is_sweep_due() {
@@ -293,7 +293,7 @@ impl Terminal {
         }
     }
 
-    /// Returns the right half of a wide character that looks so.
+    /// Returns the right half of a wide character of this style.
     pub(super) fn padding(&mut self, style: StyleId) -> Cell {
         if self.rules.colours_padding && style != 0 {
             let cut = self.grid.styles.get(style).cut();
@@ -307,7 +307,7 @@ impl Terminal {
         self.numbered(usize::from(line_drawing))
     }
 
-    /// Returns the number of the pen's style where the character set is not known.
+    /// Returns the number of the pen's style for an unknown character set.
     pub(super) fn unsure_style(&mut self) -> StyleId {
         self.numbered(2)
     }
@@ -327,7 +327,7 @@ impl Terminal {
         id
     }
 
-    /// Takes note that what the cursor's row reads is not certain.
+    /// Records that the text of the cursor's row is uncertain.
     #[cold]
     pub(super) fn doubt_row(&mut self) {
         self.grid.unsure = true;
@@ -340,7 +340,7 @@ impl Terminal {
         &mut self.grid.clusters
     }
 
-    // Tab stops.
+    // Resets the tab stops.
 
     pub(super) fn reset_tabs(&mut self) {
         self.tabs = (0..self.columns()).map(|column| column > 0 && column % 8 == 0).collect();
@@ -365,8 +365,8 @@ impl Terminal {
         self.tabs.get(column as usize).copied().unwrap_or_default()
     }
 
-    /// Makes the pen, the character sets and what DECSC kept those of a new pane, as tmux does when
-    /// it resets its parser. It goes on knowing whether the origin was kept.
+    /// Resets the pen, the character sets and the state that DECSC saved to those of a new pane, as
+    /// tmux does when it resets its parser. The knowledge of the saved origin mode stays.
     pub(super) fn forget_looks(&mut self) {
         self.run = None;
         self.set_style(Style::DEFAULT);
@@ -376,7 +376,8 @@ impl Terminal {
         self.last = None;
     }
 
-    /// Takes note that the pen, what DECSC kept and what REP repeats may be any.
+    /// Records that the pen, the state that DECSC saved and the character that REP repeats are
+    /// unknown.
     pub(super) fn forget_pen(&mut self) {
         let pen = Pen::untold(self.rules);
         self.set_style(pen.style);
@@ -385,7 +386,8 @@ impl Terminal {
         self.last = Some(UNTOLD_LAST);
     }
 
-    /// Takes a half-read character, and the pen with what DECSC kept and REP repeats.
+    /// Takes over a half-read character and, with `pen`, the pen, the state that DECSC saved and
+    /// the character that REP repeats.
     pub(super) fn take_stream_state(&mut self, before: &Self, pen: bool) {
         self.utf8 = before.utf8;
         if pen {
@@ -397,8 +399,8 @@ impl Terminal {
         }
     }
 
-    /// Finds out what the pen is, where the stream does not tell: by how tmux shows a cell that was
-    /// written with it. `before` shows the same.
+    /// Determines the pen where the stream does not show it: from the style that tmux reports for a
+    /// cell that was written with it. `before` shows the same screen.
     fn learn_pen(&mut self, before: &Self) {
         let pen = before.pen;
         self.pen.restored = false;
@@ -409,7 +411,7 @@ impl Terminal {
         let Some(id) = before.grid.styles.find(pen.unsure_style()) else { return };
         let rows = before.grid.rows.iter().zip(&self.grid.rows).filter(|(ours, _)| !ours.doubtful);
         let cells = rows.flat_map(|(ours, theirs)| ours.cells.iter().zip(&theirs.cells));
-        // All of them were written with this pen, or one that was the same.
+        // All of these cells were written with this pen, or with an equal one.
         let written = cells.filter(|(ours, _)| ours.style() == id && !ours.is_cleared() && !ours.is_padding());
         let (mut told, mut same, mut ascii) = (None, true, true);
         for (ours, theirs) in written {
@@ -456,7 +458,7 @@ impl Terminal {
         self.grid.changes.alternate = true;
     }
 
-    /// Leaves it.
+    /// Leaves the alternate screen.
     pub(super) fn alternate_off(&mut self, cursor: bool) {
         if !self.settings.alternate_screen {
             return;
@@ -464,7 +466,7 @@ impl Terminal {
         let (columns, height) = (self.columns(), self.height());
         if let Some(saved) = &self.saved {
             let (saved_columns, saved_height) = (saved.columns, saved.rows.len() as u32);
-            // Where lines are reflowed on the way, what does not fit any more stays in the history.
+            // If lines are reflowed on the way, lines that no longer fit stay in the history.
             self.resize(saved_columns, saved_height, self.rules.reflows_alternate);
         }
         if cursor && let Some((x, y)) = self.saved_cursor {
@@ -487,7 +489,7 @@ impl Terminal {
         self.y = self.y.min(self.height() - 1);
     }
 
-    /// Fills the screen with E.
+    /// Fills the screen with E: DECALN.
     pub(super) fn alignment_test(&mut self) {
         self.upper = 0;
         self.lower = self.height() - 1;
@@ -499,11 +501,11 @@ impl Terminal {
         }
     }
 
-    /// Sets the title, if it is UTF-8 that can be printed.
+    /// Sets the title, if it is printable UTF-8.
     pub(super) fn set_title(&mut self, title: &[u8]) {
         let Ok(title) = std::str::from_utf8(title) else { return };
         if self.title != title {
-            // Not into the room of the old one, which can be 1 MiB.
+            // Not into the old title's memory, which can be 1 MiB.
             drop(std::mem::replace(&mut self.title, title.into()));
             self.grid.changes.title = true;
         }

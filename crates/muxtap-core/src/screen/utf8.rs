@@ -1,17 +1,17 @@
-//! A character whose bytes come one by one, as tmux collects it.
+//! The decoder for a character whose bytes arrive one by one, with tmux's rules.
 
-/// The character that bytes made together.
+/// The result of a completed sequence of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decoded {
     /// A character.
     Character(char),
-    /// Bytes that would be a character beyond U+10FFFF.
+    /// Bytes that would encode a character beyond U+10FFFF.
     Beyond([u8; 4]),
-    /// Bytes that are no character.
+    /// Bytes that do not encode a character.
     Invalid,
 }
 
-/// Bytes so far.
+/// The bytes of the character so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Utf8 {
     bytes: [u8; 4],
@@ -29,9 +29,9 @@ impl Utf8 {
         self.size = 0;
     }
 
-    /// Takes a byte with the top bit set; the character, if this was its last.
+    /// Adds a byte with the top bit set; returns the character if this was its last byte.
     ///
-    /// What is no character takes as many bytes as its first one promised.
+    /// An invalid sequence takes the number of bytes that its first byte announced.
     pub(super) fn take(&mut self, byte: u8) -> Option<Decoded> {
         if self.size == 0 {
             self.size = match byte {
@@ -65,7 +65,7 @@ impl Utf8 {
     }
 }
 
-/// Returns a complete character of more than one byte at the start.
+/// Returns a complete character of more than one byte at the start, with its length.
 pub(super) fn whole_character(bytes: &[u8]) -> Option<(char, usize)> {
     let continued = |at: usize| bytes.get(at).filter(|byte| **byte & 0xc0 == 0x80).map(|byte| u32::from(byte & 0x3f));
     let (code, length, least) = match *bytes.first()? {

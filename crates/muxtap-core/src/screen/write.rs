@@ -1,4 +1,4 @@
-//! Printing: where a character goes, what it overwrites, when a line wraps.
+//! Printing: the place of a character, the cells that it overwrites, and wrapping.
 
 use super::{
     Trouble,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::width;
 
-/// Characters that a REP prints at most where tmux has no limit.
+/// The maximum number of characters that a REP prints where tmux has no limit.
 const REPEAT_LIMIT: u32 = 1 << 16;
 
 impl Terminal {
@@ -27,7 +27,7 @@ impl Terminal {
         if line_drawing || !self.modes.wrap || self.modes.insert {
             for byte in text {
                 if *byte == b' ' && !line_drawing && self.pen.other.is_some() {
-                    // Whether a blank is written depends on how it looks.
+                    // Whether a blank is written depends on its style.
                     self.doubt_row();
                 }
                 if std::mem::take(&mut self.joined) {
@@ -54,8 +54,8 @@ impl Terminal {
         }
     }
 
-    /// Prints a run of printable ASCII where it is not known whether that is line drawing, of which
-    /// tmux prints cell by cell: how many cells exist then may differ.
+    /// Prints a run of printable ASCII when it is unknown whether that is line drawing. tmux prints
+    /// line drawing cell by cell, which may change the number of existing cells.
     #[cold]
     fn print_in_unsure_set(&mut self, text: &[u8]) {
         self.mark_line_drawing(false);
@@ -65,7 +65,7 @@ impl Terminal {
         let style = self.unsure_style();
         for byte in text {
             if [self.x, self.x + 1].iter().any(|x| self.grid.get(*x, self.y).is_padding()) {
-                // Nor are wide characters cut alike.
+                // Wide characters are cut differently as well.
                 self.doubt_row();
             }
             self.print_cell(Cell::ascii(*byte, style), 1);
@@ -76,7 +76,7 @@ impl Terminal {
         }
     }
 
-    /// Keeps in the pen, or not, that what it writes is line drawing: a REP leaves it so for
+    /// Records in the pen whether it writes line drawing: after a REP, this also applies to
     /// characters beyond ASCII.
     fn mark_line_drawing(&mut self, on: bool) {
         let differs = |style: Style| style.has(attribute::CHARSET) != on;
@@ -86,7 +86,7 @@ impl Terminal {
         }
     }
 
-    /// Prints a run that fits in the line.
+    /// Prints a run that fits into the line.
     fn print_run(&mut self, text: &[u8], style: StyleId) {
         let (x, columns) = (self.x, self.columns());
         self.grid.changes.mark(self.y as usize);
@@ -102,7 +102,7 @@ impl Terminal {
         row.cut_after(self.x, columns, &mut blanks);
     }
 
-    /// Takes a byte of a character of more than one.
+    /// Processes a byte of a multi-byte character.
     pub(super) fn top_bit(&mut self, byte: u8) {
         self.last = None;
         match self.utf8.take(byte) {
@@ -113,7 +113,7 @@ impl Terminal {
         }
     }
 
-    /// Ends a character whose bytes are not all there.
+    /// Ends an incomplete character.
     pub(super) fn end_character(&mut self) {
         if self.utf8.started() {
             self.utf8.reset();
@@ -121,7 +121,7 @@ impl Terminal {
         }
     }
 
-    /// Prints what stands for bytes that are no character, where something does.
+    /// Prints the replacement for invalid bytes, in versions that have one.
     fn print_invalid(&mut self) {
         if self.rules.prints_invalid {
             self.print_character(char::REPLACEMENT_CHARACTER);
@@ -129,8 +129,8 @@ impl Terminal {
         }
     }
 
-    /// Prints what would be a character beyond U+10FFFF: the C library takes it for one, without a
-    /// width.
+    /// Prints a would-be character beyond U+10FFFF: the C library accepts it as a character without
+    /// a width.
     fn print_beyond(&mut self, bytes: &[u8]) {
         let Some(cluster) = Cluster::new(bytes) else { return };
         let index = self.clusters().add(cluster);
@@ -151,14 +151,14 @@ impl Terminal {
             }
             return;
         }
-        // A joiner waits for what it joins.
+        // A joiner waits for the character that it joins.
         if character == JOINER && self.rules.joiners_wait {
             self.joined = true;
             return;
         }
         let joined = std::mem::take(&mut self.joined);
         if joined {
-            // tmux forgot the joiner if its read ended there, which nothing tells.
+            // tmux forgot the joiner if its read ended there, which nothing shows.
             self.trouble = Some(Trouble::Reads);
             self.combine(JOINER);
         }
@@ -170,9 +170,9 @@ impl Terminal {
         self.print_cell(Cell::character(character, width, style), u32::from(width));
     }
 
-    /// Prints the characters beyond ASCII at the start of a text that stand for themselves, as many
-    /// as fit in the line, and gives their bytes. One by one it takes Chinese text half as
-    /// many instructions again.
+    /// Prints the characters beyond ASCII at the start of a text that join no others, up to the
+    /// line's end, and returns their length in bytes. One by one, Chinese text takes half again the
+    /// number of instructions.
     pub(super) fn print_characters(&mut self, text: &[u8]) -> usize {
         let columns = self.columns();
         let usual = self.modes.wrap && !self.modes.insert && !self.joined && columns > 1;
@@ -204,14 +204,14 @@ impl Terminal {
         used
     }
 
-    /// Takes note of a character whose width may be another in tmux.
+    /// Records a character whose width may differ in tmux.
     pub(super) fn note_width(&mut self, character: char) {
         if self.settings.younger_widths && width::is_young(u32::from(character)) {
             self.unsure_width = true;
         }
     }
 
-    /// Returns the columns that a character takes; `None` for one that is dropped.
+    /// Returns the number of columns of a character; `None` for one that is dropped.
     pub(super) fn width(&self, character: char) -> Option<u8> {
         match width::of(u32::from(character)) {
             2 => Some(2),
@@ -249,7 +249,8 @@ impl Terminal {
         self.sweep();
     }
 
-    /// Adds a character to the cell before the cursor if it joins it; false if it stands for itself.
+    /// Adds a character to the cell before the cursor if it joins that cell; returns false if it
+    /// does not.
     fn join(&mut self, character: char, zero: bool) -> bool {
         if self.rules.joins_by_pair && character == join::FILLER {
             return true;
@@ -257,11 +258,11 @@ impl Terminal {
         let zero = zero || character == join::SELECTOR || character == JOINER;
         let is_guessed = self.grid.row(self.y).is_some_and(|row| row.guessed);
         if is_guessed && (zero || join::may_join(character) || self.may_follow_joiner()) {
-            // What becomes of it, and of the cursor, depends on a cell that may be another.
+            // The result, and the cursor's position, depend on a cell that may differ.
             self.trouble = Some(Trouble::Untold);
         }
         let Some((at, base)) = self.base() else { return zero };
-        // Nearly every character stands for itself, which is seen without collecting the text
+        // Nearly every character joins no other, which is detectable without collecting the text
         // before it.
         if !zero && !join::may_join(character) && !base.ends_in(JOINER, &self.grid.clusters) {
             return false;
@@ -278,7 +279,8 @@ impl Terminal {
         self.extend(at, base, text, character, wide) || zero && self.rules.drops_what_has_no_room
     }
 
-    /// Whether a joiner may stand before the cursor: a seed did not tell how wide the cells there are.
+    /// Returns whether a joiner may be before the cursor: a seed did not report the widths of the
+    /// cells there.
     fn may_follow_joiner(&self) -> bool {
         let Some(row) = self.grid.row(self.y).filter(|row| row.guessed) else { return false };
         (self.x.saturating_sub(3)..self.x).any(|x| row.get(x).ends_in(JOINER, &self.grid.clusters))
@@ -292,7 +294,7 @@ impl Terminal {
         (!base.is_padding() && base.width() == self.x - at).then_some((at, base))
     }
 
-    /// Adds bytes to a cell's text and makes it wide, if it is to be; false where there is no room.
+    /// Adds bytes to a cell's text and makes it wide if requested; false if they do not fit.
     fn extend(&mut self, at: u32, base: Cell, mut text: Vec<u8>, more: &[u8], wide: bool) -> bool {
         let limit = self.rules.cluster_bytes();
         let held = if base.is_tab() { base.width() as usize } else { text.len() };
@@ -304,11 +306,12 @@ impl Terminal {
         let widened = width == 1 && wide;
         width += u32::from(widened);
         let cell = if base.is_tab() {
-            // It stays a tab.
+            // The cell stays a tab.
             Cell::tab(width, base.style())
         } else {
             if text.len() == 32 {
-                // tmux counts the bytes in five bits: all of them are lost, and the sixth is the width's.
+                // tmux counts the bytes in five bits: all of them are lost, and the sixth bit
+                // becomes part of the width.
                 text.clear();
                 width += u32::from(width == 1);
             }
@@ -332,14 +335,14 @@ impl Terminal {
             self.trouble = Some(Trouble::Layout);
         }
         if !self.rules.moves_where_visible || inside || right >= columns {
-            // Also where it does not move: a resize may have left it far behind the margin.
+            // Also if the cursor does not move: a resize may have left it far beyond the margin.
             self.set_cursor(Some(self.x + u32::from(widened)), None);
         }
         self.sweep();
         true
     }
 
-    /// Prints a tab that covers so many blanks, with the look of the first.
+    /// Prints a tab that covers `width` blanks, in the style of the first.
     pub(super) fn print_tab(&mut self, width: u32) {
         let style = self.grid.get(self.x, self.y).style();
         if width > 1
@@ -358,7 +361,8 @@ impl Terminal {
     /// Prints a cell, in any mode.
     pub(super) fn print_cell(&mut self, cell: Cell, width: u32) {
         let columns = self.columns();
-        // Where a character is wider than the screen the sum wraps round, and so the line does not.
+        // If a character is wider than the screen, the subtraction wraps around, and so the line
+        // does not.
         let fits = columns.wrapping_sub(width);
         if !self.modes.wrap && width > 1 && (width > columns || (self.x != columns && self.x > fits)) {
             return;
@@ -395,7 +399,7 @@ impl Terminal {
 
     /// Repeats the last character: REP.
     pub(super) fn repeat(&mut self, count: u32) {
-        // Behind the margin, where only a resize can put the cursor, tmux knows no limit.
+        // Beyond the margin, where only a resize can put the cursor, tmux has no limit.
         let count = count.min(self.columns().wrapping_sub(self.x)).min(REPEAT_LIMIT);
         let Some(character) = self.last else { return };
         let set = self.pen.sets.drawing();
@@ -418,15 +422,15 @@ impl Terminal {
     }
 }
 
-/// Returns the character at the start of a text, its width and its bytes, if it stands for itself
-/// in every version.
+/// Returns the character at the start of a text, its width and its length in bytes, if it is a cell
+/// of its own in every version.
 fn lone_character(text: &[u8]) -> Option<(char, u32, usize)> {
     let (character, length) = utf8::whole_character(text)?;
     Some((character, lone_width(character)?, length))
 }
 
-/// Returns the width of a character beyond ASCII that no version counts otherwise or joins to
-/// another: of most languages' letters and of what lines are drawn with.
+/// Returns the width of a character beyond ASCII for which all versions agree and which never joins
+/// another: letters of most languages, and line drawing.
 fn lone_width(character: char) -> Option<u32> {
     match character {
         '\u{a0}'..='\u{ac}' | '\u{ae}'..='\u{2ff}' | '\u{3a3}'..='\u{482}' | '\u{2500}'..='\u{25fc}' => Some(1),
@@ -440,8 +444,8 @@ fn lone_width(character: char) -> Option<u32> {
     }
 }
 
-/// Whether tmux takes a cell for what stands in that column already, and does not write it: not
-/// even what is used changes then. It does not look at the colour of underlines.
+/// Returns whether tmux treats a cell as already present in that column and does not write it: then
+/// even the number of used cells stays unchanged. tmux ignores the color of underlines here.
 fn looks_written(row: &Row, column: u32, cell: Cell, styles: &Styles, rules: &Rules) -> bool {
     let plain = |style: StyleId| Style { underline: Style::DEFAULT.underline, link: 0, ..styles.get(style) };
     if column >= row.size() {

@@ -1,11 +1,11 @@
-//! Finding the text in a pane's bytes.
+//! Decoding a pane's bytes into text, controls and marks.
 //!
-//! The grammar is that of tmux's `input.c` (ECMA-48 with its own exceptions), so that muxtap reads
-//! what tmux draws.
+//! The grammar is that of tmux's `input.c` (ECMA-48 with tmux's own exceptions): muxtap reads the
+//! same text that tmux draws.
 
 use super::text::{Control, Mark, TextSink};
 
-/// Bytes of an OSC or title that are kept; a longer one is swallowed and not reported.
+/// The bytes of an OSC or title that are kept; a longer one is skipped and not reported.
 pub const PAYLOAD_LIMIT: usize = 4096;
 
 /// The replacement for invalid bytes.
@@ -25,9 +25,9 @@ enum Phase {
     CsiParameter,
     CsiIntermediate,
     CsiIgnore,
-    /// In an OSC, or a title (`ESC k`).
+    /// In an OSC or a title (`ESC k`).
     Payload,
-    /// At an ESC that ends a payload: a `\` still belongs to it.
+    /// At an ESC that ends a payload: a `\` after it still belongs to the payload.
     PayloadEscape,
     /// In an SOS, PM or APC string, or a DCS that tmux ignores.
     Swallow,
@@ -43,12 +43,12 @@ impl Phase {
     fn is_csi(self) -> bool {
         matches!(self, Self::Csi | Self::CsiParameter | Self::CsiIntermediate | Self::CsiIgnore)
     }
-    /// Whether control characters act as if they stood outside of the sequence.
+    /// Returns whether control characters act as they do outside of the sequence.
     fn executes(self) -> bool {
         self.is_csi() || matches!(self, Self::Escape | Self::EscapeIntermediate)
     }
-    /// Whether it is in a string that tmux gives up. Not at the ESC that ends a payload: tmux has
-    /// left the string there.
+    /// Returns whether the decoder is in a string that tmux gives up. False at the ESC that ends a
+    /// payload: there tmux has left the string.
     fn is_string(self) -> bool {
         matches!(
             self,
@@ -63,25 +63,26 @@ impl Phase {
     }
 }
 
-/// A [`TextDecoder`]'s state without the payload it has collected: 32 bytes that allow decoding to
-/// begin anew at this place.
+/// A [`TextDecoder`]'s state without the collected payload: 32 bytes from which another decoder can
+/// continue at this place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecoderState {
-    /// Where the open sequence or character began.
+    /// The offset at which the open sequence or character began.
     start: u64,
-    /// Where the first of those began that were each cut off by the next one, up to the open one.
-    /// What cuts off another also decides it.
+    /// The offset of the first in an unbroken series, up to the open one, in which each sequence or
+    /// character cut off the one before it. The outcome of the one that cuts off also decides the
+    /// other's.
     since: u64,
     parameters: [u16; 2],
-    /// The parameter that is being read; further ones are not kept.
+    /// The index of the parameter that is being read; only the first two are kept.
     parameter: u8,
     phase: Phase,
-    /// Whether the sequence has a private marker, an intermediate or a sub-parameter: it is not
+    /// Whether the sequence has a private marker, an intermediate or a sub-parameter, and so is not
     /// reported.
     private: bool,
     /// Whether the payload is a title, not an OSC.
     title: bool,
-    /// Whether the payload is not complete: it is not reported.
+    /// Whether the payload is incomplete, and so is not reported.
     cut: bool,
     /// The first bytes of a character.
     held: [u8; 4],
@@ -89,30 +90,30 @@ pub struct DecoderState {
 }
 
 impl DecoderState {
-    /// Returns the last offset at which nothing was open, while an escape sequence or character is
-    /// not complete yet.
+    /// Returns the last offset at which nothing was open, if an escape sequence or character is
+    /// incomplete now.
     pub fn open_since(&self) -> Option<u64> {
         (self.phase != Phase::Ground || self.held_len > 0).then_some(self.since)
     }
 
-    /// Returns where the open string (OSC, title, DCS, APC, PM, SOS) began. tmux gives one up after
-    /// five seconds, see [`TextDecoder::give_up`].
+    /// Returns the offset at which the open string (OSC, title, DCS, APC, PM, SOS) began. tmux
+    /// gives a string up after five seconds, see [`TextDecoder::give_up`].
     pub fn string_start(&self) -> Option<u64> {
         self.phase.is_string().then_some(self.start)
     }
 }
 
-/// Takes a pane's bytes apart into text, controls and marks, as tmux's parser does.
+/// Splits a pane's bytes into text, controls and marks, as tmux's parser does.
 ///
-/// It takes bytes in any pieces: where they are cut changes nothing but that one run of text comes
-/// in several calls. No byte makes it fail; invalid UTF-8 becomes U+FFFD, one for each maximal
+/// The bytes may come in any pieces: the cuts change nothing, except that one run of text may come
+/// in several calls. No byte causes a failure; invalid UTF-8 becomes U+FFFD, one for each maximal
 /// subpart. An OSC ends at BEL, at ST, or at any other escape sequence (as in tmux); CAN and SUB
 /// abort sequences. Character sets (`ESC ( 0`, SO, SI) do not change the text: a line drawing
-/// character stays the ASCII letter it is sent as. `ESC D`, `ESC E` and `ESC M` are reported as the
-/// line feeds and the cursor movement they are. C1 controls (U+0080 to U+009F), which tmux does not
-/// obey and some terminals do, are dropped like the C0 controls without a meaning.
+/// character stays the ASCII letter that was sent. `ESC D`, `ESC E` and `ESC M` are reported as the
+/// line feeds and the cursor movement that they cause. C1 controls (U+0080 to U+009F), which tmux
+/// ignores and some terminals obey, are dropped like the C0 controls without a meaning.
 ///
-/// There is no clock in it: a string that never ends is swallowed until [`TextDecoder::give_up`] is
+/// The decoder has no clock: it skips a string that never ends until [`TextDecoder::give_up`] is
 /// called.
 #[derive(Clone, Debug, Default)]
 pub struct TextDecoder {
@@ -127,21 +128,21 @@ impl From<DecoderState> for TextDecoder {
 }
 
 impl TextDecoder {
-    /// Returns the state from which a decoder can go on here. A payload that is open here will be
-    /// swallowed by it and not reported.
+    /// Returns the state from which a decoder can continue here. That decoder skips a payload that
+    /// is open here and does not report it.
     pub fn state(&self) -> DecoderState {
         let open = matches!(self.state.phase, Phase::Payload | Phase::PayloadEscape);
         DecoderState { cut: self.state.cut || open, ..self.state }
     }
 
-    /// Forgets an open sequence or character: what follows does not join what was before.
+    /// Forgets an open sequence or character: bytes that follow do not join earlier ones.
     pub fn reset(&mut self) {
         self.state = DecoderState::default();
         self.payload = Vec::new();
     }
 
-    /// Gives up an open string, as tmux does five seconds after it began (N57): what was collected
-    /// is not reported, and what comes next is text. Returns whether one was open; without one
+    /// Gives up an open string, as tmux does five seconds after it began (N57): the collected bytes
+    /// are not reported, and the next bytes are text. Returns whether a string was open; otherwise
     /// nothing changes.
     pub fn give_up(&mut self) -> bool {
         let open = self.state.phase.is_string();
@@ -151,18 +152,17 @@ impl TextDecoder {
         open
     }
 
-    /// Bytes on the heap.
+    /// Returns the number of bytes on the heap.
     pub fn memory(&self) -> usize {
         self.payload.capacity()
     }
 
-    /// Whether nothing is open: neither a sequence nor a character.
+    /// Returns whether neither a sequence nor a character is open.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.state.phase == Phase::Ground && self.state.held_len == 0
     }
 
-    /// Takes the next bytes, of which the first stands at `offset`, and passes what they mean to
-    /// `sink`.
+    /// Decodes the next bytes, the first of which is at `offset`, and passes the events to `sink`.
     pub fn feed(&mut self, offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) {
         let mut at = 0;
         while let Some((&byte, _)) = bytes.get(at..).and_then(<[u8]>::split_first) {
@@ -180,7 +180,7 @@ impl TextDecoder {
         }
     }
 
-    /// Takes text and controls up to an ESC or the end. Returns how many bytes that was.
+    /// Decodes text and controls up to an ESC or the end. Returns their length in bytes.
     fn ground(&mut self, offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) -> usize {
         let (mut at, mut cut_off) = if self.state.held_len > 0 { self.complete(bytes, sink) } else { (0, None) };
         while let Some(rest) = bytes.get(at..) {
@@ -216,8 +216,8 @@ impl TextDecoder {
         bytes.len()
     }
 
-    /// Takes a run without controls. `cut_off`: where a character began that this run cuts off;
-    /// returns the same for what follows the run.
+    /// Decodes a run without controls. `cut_off` is the start of a character that this run cuts
+    /// off; the result is the start of one that the bytes after the run cut off.
     fn text(
         &mut self,
         mut offset: u64,
@@ -263,8 +263,8 @@ impl TextDecoder {
         }
     }
 
-    /// Goes on with the character whose first bytes are held. Returns how many bytes it took, and
-    /// where it began if the next byte cuts it off.
+    /// Continues the character whose first bytes are held. Returns the number of bytes that were
+    /// used, and the character's start if the next byte cuts it off.
     fn complete(&mut self, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) -> (usize, Option<u64>) {
         for (taken, byte) in bytes.iter().enumerate() {
             let len = usize::from(self.state.held_len);
@@ -280,7 +280,7 @@ impl TextDecoder {
                 }
                 Err(error) if error.error_len().is_none() => self.state.held_len += 1,
                 Err(_) => {
-                    // This byte is no part of it and is looked at again.
+                    // This byte is no part of the character; it is read again.
                     sink.text(self.state.start, REPLACEMENT);
                     self.state.held_len = 0;
                     return (taken, Some(self.state.since));
@@ -290,7 +290,7 @@ impl TextDecoder {
         (bytes.len(), None)
     }
 
-    /// Collects payload up to a control byte. Returns how many bytes that was.
+    /// Collects payload up to a control byte. Returns its length in bytes.
     fn collect(&mut self, bytes: &[u8]) -> usize {
         let len = string_len(bytes);
         let part = bytes.get(..len).unwrap_or_default();
@@ -308,7 +308,7 @@ impl TextDecoder {
         self.state = DecoderState { start, since, phase, ..DecoderState::default() };
     }
 
-    /// Takes one byte of a sequence.
+    /// Processes one byte of a sequence.
     fn step(&mut self, offset: u64, byte: u8, sink: &mut (impl TextSink + ?Sized)) {
         match self.state.phase {
             Phase::PayloadEscape if byte == b'\\' => {
@@ -345,7 +345,7 @@ impl TextDecoder {
             (Phase::Escape, 0x20..=0x7e) => self.escape(offset, byte, sink),
             (phase, 0x20..=0x7e) if phase.is_csi() => self.csi(byte, sink),
             (Phase::DcsEntry | Phase::DcsParameter | Phase::DcsIntermediate, 0x20..=0x7e) => self.dcs(byte),
-            // tmux ignores the rest where it stands.
+            // tmux ignores all other bytes, without a change of state.
             _ => {}
         }
     }
@@ -355,7 +355,7 @@ impl TextDecoder {
         self.payload = Vec::new();
     }
 
-    /// Takes the byte after an ESC.
+    /// Processes the byte after an ESC.
     fn escape(&mut self, offset: u64, byte: u8, sink: &mut (impl TextSink + ?Sized)) {
         let start = self.state.start;
         self.state.phase = match byte {
@@ -375,7 +375,7 @@ impl TextDecoder {
             b'D' => sink.control(offset, Control::LineFeed),
             b'E' => {
                 sink.control(start, Control::CarriageReturn);
-                // At the last byte, so that what follows a line feed by one is what follows the
+                // Reported at the last byte: the bytes at the next offset are then those after the
                 // sequence.
                 sink.control(offset, Control::LineFeed);
             }
@@ -409,7 +409,7 @@ impl TextDecoder {
                 self.state.phase = Phase::CsiParameter;
                 self.state.parameter = self.state.parameter.saturating_add(1);
             }
-            // A sub-parameter, or a private marker, which may only stand first.
+            // A sub-parameter, or a private marker, which is only valid at the start.
             _ => {
                 self.state.phase = Phase::CsiParameter;
                 self.state.private = true;
@@ -428,7 +428,7 @@ impl TextDecoder {
         };
     }
 
-    /// Reports a payload that is over.
+    /// Reports a complete payload.
     fn report(&mut self, end: u64, sink: &mut (impl TextSink + ?Sized)) {
         let payload = std::mem::take(&mut self.payload);
         if self.state.cut {
@@ -449,9 +449,9 @@ impl TextDecoder {
     }
 }
 
-/// Takes a whole sequence at once, of the kinds of which colours consist: a CSI with numbers only,
-/// or the choice of a character set. `bytes` follow an ESC at `offset`; returns how many of them it
-/// was. Everything else, and what is cut, goes byte by byte through the parser.
+/// Parses a complete sequence at once, of the kinds that set colors: a CSI with numbers only, or
+/// the choice of a character set. `bytes` follow an ESC at `offset`; returns how many of them
+/// belong to the sequence. All other and incomplete sequences go byte by byte through the parser.
 fn whole_sequence(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) -> Option<usize> {
     match bytes {
         [b'(' | b')', 0x30..=0x7e, ..] => return Some(2),
@@ -479,7 +479,7 @@ fn whole_sequence(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)
     None
 }
 
-/// Carries out a control byte in text or in the middle of a sequence.
+/// Executes a control byte in text or in the middle of a sequence.
 pub(crate) fn execute(offset: u64, byte: u8, sink: &mut (impl TextSink + ?Sized)) {
     match byte {
         0x07 => sink.mark(offset, offset + 1, Mark::Bell),
@@ -520,12 +520,12 @@ impl<S: TextSink + ?Sized> TextSink for WithoutC1<'_, S> {
     }
 }
 
-/// Returns how many bytes from the start are text, and which kinds they hold.
+/// Returns the number of bytes of text at the start, and the kinds of bytes in them.
 pub(crate) fn text_len(bytes: &[u8]) -> (usize, ByteKinds) {
     let is_control = |byte: u8| (byte < 0x20 && byte != b'\t') || byte == 0x7f;
     let mut holds = ByteKinds::default();
     let mut len = 0;
-    // Blocks without a branch inside are what the compiler turns into vector instructions.
+    // Blocks without a branch inside compile to vector instructions.
     for block in bytes.chunks_exact(32) {
         let mut control = false;
         let mut block_holds = ByteKinds::default();
@@ -550,12 +550,12 @@ pub(crate) fn text_len(bytes: &[u8]) -> (usize, ByteKinds) {
     (len, holds)
 }
 
-/// The kinds of bytes in a run of text, which decide how it is read.
+/// The kinds of bytes in a run of text, which decide how the run is parsed.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ByteKinds {
-    /// The bits that are set in any byte.
+    /// The union of the bits that are set in the bytes.
     bits: u8,
-    /// Whether there is a byte with which a C1 control begins in UTF-8.
+    /// Whether the run contains the byte with which a C1 control begins in UTF-8.
     pub(crate) c1_lead: bool,
 }
 
@@ -567,7 +567,7 @@ impl ByteKinds {
     }
 }
 
-/// Returns how many bytes from the start belong to a string.
+/// Returns the number of bytes at the start that belong to a string.
 pub(crate) fn string_len(bytes: &[u8]) -> usize {
     bytes.iter().position(|byte| *byte < 0x20).unwrap_or(bytes.len())
 }

@@ -1,19 +1,19 @@
-//! Is a match an answer, or only the echo of what was typed?
+//! Deciding whether a match is output or only the echo of typed input.
 //!
-//! What is typed comes back: the kernel echoes it for a program that reads whole lines (`cat`);
-//! shells and REPLs that edit the line print it themselves, wrapped, coloured, redrawn, with
-//! suggestions behind it; and what is typed ahead comes twice, from the kernel at once and from the
-//! shell when its prompt is there. None of this is output. But `got: hello` is, and so is the
+//! Typed input is echoed in several ways. The kernel echoes it for a program that reads whole lines
+//! (`cat`). Shells and REPLs that edit the line print it themselves: wrapped, colored, redrawn,
+//! with suggestions after it. Typed-ahead text is echoed twice: by the kernel at once, and by the
+//! shell when its prompt appears. None of this is output. But `got: hello` is output, and so is the
 //! second `hello` that `cat` prints.
 //!
-//! What decides is the place. Each typed line is expected
-//! - *anchored*: where the cursor stood when it was typed, on the line that rested there;
-//! - else, as long as it was not seen yet, behind a prompt; or alone on a line, if the kernel
-//!   echoes, or if the line before it was the echo of the typed line before it; or at the end of a
-//!   line of output, if the kernel echoes;
-//! - once more behind a prompt, if the kernel echoed it while no program read it.
+//! The position decides. Each typed line is expected
+//! - *anchored*: at the cursor's position when it was typed, on the line that rested there;
+//! - otherwise, until it was seen: after a prompt; or alone on a line, if the kernel echoes or the
+//!   line before it was the echo of the typed line before it; or at the end of a line of output, if
+//!   the kernel echoes;
+//! - once more after a prompt, if the kernel echoed it while no program read it.
 //!
-//! In doubt it is an answer: to miss one is worse than to see one too many.
+//! In doubt, a match counts as output: missing a match is worse than reporting one too many.
 
 mod line;
 mod place;
@@ -30,11 +30,11 @@ use super::{
     text::{Control, TextSink},
 };
 
-/// Inputs that are expected to be echoed.
+/// The number of inputs whose echo is expected.
 const INPUTS: u64 = 16;
-/// Echoes that are remembered for matches that are looked for later.
+/// The number of echoes that are remembered for later searches.
 const REGIONS: usize = 256;
-/// Prompts that are remembered.
+/// The number of prompts that are remembered.
 const PROMPTS: usize = 8;
 
 /// The kind of a match.
@@ -44,43 +44,43 @@ pub enum Verdict {
     Answer,
     /// An echo: typed input, shown again.
     Echo,
-    /// Not decided before more has been printed; ask again then.
+    /// Not decided until more has been printed; call again then.
     Undecided,
 }
 
-/// Knows what was typed in a pane, and where it was echoed.
+/// Records the typed input of a pane and the places of its echoes.
 ///
-/// It is a [`TextSink`] to be fed with everything the pane prints while it is not
-/// [idle](EchoFilter::is_idle). It remembers what is expected of the last 16 inputs, at most 256
-/// lines, and the last 256 echoes.
+/// Feed this [`TextSink`] with all of the pane's output while it is not
+/// [idle](EchoFilter::is_idle). It expects the echoes of the last 16 inputs, at most 256 lines, and
+/// remembers the last 256 echoes.
 #[derive(Debug, Default)]
 pub struct EchoFilter {
     expected: VecDeque<Expected>,
     regions: VecDeque<Region>,
-    /// Prompts behind which a program itself echoed what was typed.
+    /// Prompts after which a program itself echoed typed input.
     prompts: VecDeque<String>,
     inputs: u64,
-    /// The line that is being printed; only while something is expected.
+    /// The line that is being printed; only while an echo is expected.
     line: Option<Line>,
-    /// Whether the line before it was an echo.
+    /// Whether the previous line was an echo.
     follows_echo: bool,
-    /// Where the typing of a line began whose program will mark where its output begins.
+    /// The offset at which a command line began, if its program will mark the start of its output.
     command_line: Option<u64>,
-    /// The expected text that the line that is being printed shows; empty until a match is judged.
-    /// A line can have thousands of matches.
+    /// The expected text on the line that is being printed; empty until a match is judged. Cached,
+    /// since a line can have thousands of matches.
     judged: OnceCell<Judged>,
 }
 
-/// The expected text that the line that is being printed shows.
+/// The expected text on the line that is being printed.
 #[derive(Debug)]
 struct Judged {
     shown: Option<Shown>,
-    /// Where the characters behind that echo were printed, in order.
+    /// The offsets, in order, at which the characters after that echo were printed.
     behind: Vec<u64>,
 }
 
-/// An echo: raw offsets of the line on which it stands, of its own first byte, and of its end with
-/// the line end that belongs to it.
+/// An echo: the raw offsets of the start of its line, of its own first byte, and of its end,
+/// including its line end.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     start: u64,
@@ -89,14 +89,14 @@ struct Region {
 }
 
 impl EchoFilter {
-    /// Takes note of typed text, just before it can be echoed: `mark` is the stream's end,
-    /// `resting` the line that has begun there and not ended (best from
-    /// [`resting_line`](super::render::resting_line), which knows where its cursor is), `columns`
-    /// the pane's width, and `tty_echo` whether the pane's terminal echoes by itself (ECHO of its
-    /// termios; false where that is not known).
+    /// Records typed text, just before it can be echoed. `mark` is the stream's end. `resting` is
+    /// the line that has begun there and not ended (preferably from
+    /// [`resting_line`](super::render::resting_line), which knows the position of its cursor).
+    /// `columns` is the pane's width. `tty_echo` says whether the pane's terminal itself echoes
+    /// (ECHO of its termios; false where unknown).
     ///
     /// A line is cut at its first control character. Text without printable characters is never
-    /// echoed; a line end in it still shows that the line typed before it is complete.
+    /// echoed; a line end in it still shows that the previously typed line is complete.
     pub fn typed(&mut self, mark: u64, text: &[u8], resting: impl Into<RestingLine>, columns: u16, tty_echo: bool) {
         let resting = resting.into();
         self.judged.take();
@@ -112,7 +112,7 @@ impl EchoFilter {
             return;
         }
         let prompt: String = resting.text.chars().take(resting.cursor).collect();
-        // A line that was followed is known better than one that was rendered.
+        // A line that was followed is more reliable than one that was rendered.
         let known = |line: &Line| !line.lost && !line.is_above() && line.columns() == usize::from(columns);
         if !self.line.as_ref().is_some_and(known) {
             let start = resting.start.unwrap_or_else(|| mark.saturating_sub(resting.text.len() as u64)).min(mark);
@@ -140,42 +140,42 @@ impl EchoFilter {
             number += usize::from(entered);
         }
         self.expected.retain(|expected| expected.input + INPUTS > input);
-        // The oldest go: what was typed last is what is waited for.
+        // Drops the oldest: a wait most likely concerns the latest input.
         let surplus = self.expected.len().saturating_sub(LINES);
         self.expected.drain(..surplus);
     }
 
-    /// Returns the number of the input that was noted last.
+    /// Returns the number of the input that was recorded last.
     pub fn last_input(&self) -> u64 {
         self.inputs
     }
 
-    /// Forgets what is expected of an input that was not sent.
+    /// Forgets the expected echo of an input that was not sent.
     pub fn not_typed(&mut self, input: u64) {
         self.judged.take();
         self.expected.retain(|expected| expected.input != input);
     }
 
-    /// Takes note that a command line is typed from here on, and that its output will be announced.
-    /// Until then nothing from here on is decided.
+    /// Records that a command line is typed from `mark` on, and that a mark will announce its
+    /// output. Until then, matches after `mark` stay undecided.
     pub fn command_line_begins(&mut self, mark: u64) {
         self.command_line = Some(mark);
     }
 
-    /// Returns where the command line began that is being typed.
+    /// Returns the offset at which the command line that is being typed began.
     pub fn command_line(&self) -> Option<u64> {
         self.command_line
     }
 
-    /// Ends the command line: with its output's beginning all before it was an echo; without one it
-    /// was no command line.
+    /// Ends the command line. With the start of its output, all output before that was an echo;
+    /// without one, the text was not a command line.
     pub fn command_line_ends(&mut self, output: Option<u64>) {
         if let (Some(start), Some(end)) = (self.command_line.take(), output) {
             self.remember(Region { start, typed: start, end });
         }
     }
 
-    /// Takes note that output is missing here: what stands on the line is not known any more.
+    /// Records that output is missing here: the line's content is no longer known.
     pub fn interrupt(&mut self) {
         self.judged.take();
         if let Some(line) = &mut self.line {
@@ -183,13 +183,12 @@ impl EchoFilter {
         }
     }
 
-    /// Whether nothing is expected: then it need not be fed, until something is typed.
+    /// Returns whether no echo is expected: then the filter need not be fed until the next input.
     pub fn is_idle(&self) -> bool {
         self.expected.is_empty()
     }
 
-    /// Returns the kind of a match that stands between two raw offsets. It may be asked long after
-    /// the echo was seen.
+    /// Returns the kind of a match between two raw offsets. This also works long after the echo.
     pub fn verdict(&self, start: u64, end: u64) -> Verdict {
         let in_region = |region: &Region| region.start <= start && end <= region.end && end > region.typed;
         if self.regions.iter().rev().any(in_region) {
@@ -210,8 +209,8 @@ impl EchoFilter {
             return Verdict::Undecided;
         }
         if behind.get(behind.partition_point(|printed| *printed < start)).is_some_and(|printed| *printed < end) {
-            // It reaches beyond the echo. Behind the cursor, or behind a shell's prompt, that is a
-            // suggestion that will go away again.
+            // The match reaches beyond the echo. After the cursor, or after a shell's prompt, such
+            // text is a suggestion that will disappear.
             let beyond_cursor = line.cursor() <= shown.end_cell;
             let edited =
                 shown.anchored && self.expected.get(shown.lines.start).is_some_and(|first| self.is_edited(first));
@@ -260,7 +259,7 @@ impl EchoFilter {
 
     fn remember(&mut self, region: Region) {
         match self.regions.back_mut() {
-            // Lines that were typed together are found by a pattern of several lines too.
+            // Merged, since a pattern of several lines also matches lines that were typed together.
             Some(last) if last.end == region.start && last.typed <= region.typed => last.end = region.end,
             _ => {
                 if self.regions.len() >= REGIONS {
@@ -271,7 +270,7 @@ impl EchoFilter {
         }
     }
 
-    /// Records that these lines have been echoed.
+    /// Records the echo of these lines.
     fn settle(&mut self, shown: &Shown) {
         let Some(first) = self.expected.get(shown.lines.start) else { return };
         let by_kernel = !first.again && (first.tty_echo || (shown.anchored && first.prompt.trim().is_empty()));
@@ -283,7 +282,7 @@ impl EchoFilter {
             }
             self.prompts.push_back(prompt);
         }
-        // Echoes come in the order of typing: what was typed before and not echoed will not be any
+        // Echoes come in the order of typing: earlier input without an echo will not be echoed any
         // more.
         let mut index = 0;
         self.expected.retain_mut(|expected| {
@@ -296,7 +295,7 @@ impl EchoFilter {
         });
     }
 
-    /// Stops following where nothing is expected.
+    /// Stops following the line when no echo is expected.
     fn rest(&mut self) {
         if self.expected.is_empty() {
             self.line = None;

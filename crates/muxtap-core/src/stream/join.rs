@@ -1,30 +1,30 @@
-//! Joining what a stream holds with what stands in a pane: what of it is missing at the stream's
-//! end?
+//! Joining a stream with a pane's text: finding output that is missing at the stream's end.
 //!
-//! tmux drops output in known cases (F9, F11) but its grid still shows it. Both are reduced to
-//! lines of text; where the stream's last lines are found in the grid, what follows them there is
-//! missing.
+//! tmux drops output in known cases (F9, F11), but its grid still shows it. This module reduces
+//! both to lines of text. Where the stream's last lines occur in the grid, the lines after them are
+//! missing from the stream.
 
 use super::{decoder::TextDecoder, render, ring::Ring, text::NullSink};
 
-/// Bytes at the end of a stream that are compared.
+/// The number of bytes at the end of a stream that are compared.
 const COMPARED: u64 = 256 * 1024;
-/// Equal lines that cannot be chance, even if neither side's beginning is reached.
+/// The number of equal lines that cannot be chance, even if neither side's beginning is reached.
 const SURE: usize = 200;
-/// Lines of a screen that may have been cleared, at most.
+/// The maximum number of lines of a screen that may have been cleared.
 const CLEARED: usize = 500;
-/// Screens that may have been cleared one after the other, within [`SURE`] lines each.
+/// The number of screens that may have been cleared in succession, within [`SURE`] lines each.
 const SCREENS: usize = 3;
-/// Lines that are compared in search of cleared screens, at most: text that repeats itself fits in
+/// The maximum number of lines that are compared to find cleared screens: repetitive text fits in
 /// many places.
 const EFFORT: usize = 1_000_000;
 
 /// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Joined {
-    /// The bytes, with `\r\n` as line end, that follow what the stream holds; none if it is whole.
+    /// The bytes after the stream's last one, with `\r\n` as line end; empty if the stream is
+    /// whole.
     Missing(Vec<u8>),
-    /// The two have nothing to do with each other.
+    /// The two have nothing in common.
     Unrelated,
 }
 
@@ -38,8 +38,8 @@ pub fn join(ring: &Ring, seed: &[u8]) -> Joined {
     join_text(have, &grid)
 }
 
-/// Whether a stream with this `output` behind it holds all that a pane's text shows, and the
-/// sequence that has begun and not ended there.
+/// Returns whether a stream, followed by `output`, contains all of a pane's text, and the sequence
+/// that has begun and not ended there.
 pub fn is_whole_with(ring: &Ring, output: &[u8], seed: &[u8], pending: &[u8]) -> bool {
     let from = ring.end().saturating_sub(COMPARED).max(ring.start());
     let mut bytes = ring.bytes(from, ring.end());
@@ -52,25 +52,26 @@ pub fn is_whole_with(ring: &Ring, output: &[u8], seed: &[u8], pending: &[u8]) ->
     open.unwrap_or_default() == pending && join_text(have, &render::render_bytes(seed)) == Joined::Missing(Vec::new())
 }
 
-/// Whether a seed's text ends with just these lines, without a style in them.
+/// Returns whether a seed's text ends with exactly these lines, without a style in them.
 pub fn ends_plainly(seed: &[u8], lines: &[u8]) -> bool {
     let Some(before) = seed.strip_suffix(lines) else { return false };
     let last = memchr::memrchr(b'\x1b', before).and_then(|at| before.get(at..));
-    // tmux goes on with a line's last style in the next one.
+    // tmux carries a line's last style into the next line.
     last.is_none_or(|last| last.starts_with(b"\x1b[0m"))
 }
 
 fn join_text(have: &str, grid: &str) -> Joined {
     let grid: Vec<&str> = grid.split('\n').collect();
     let mut have: Vec<&str> = have.split('\n').collect();
-    // What is not finished can be the beginning of a line in the grid.
+    // An unfinished line can be the beginning of a line in the grid.
     let whole = have.pop().unwrap_or_default();
     let open = whole.trim_end();
     if have.is_empty() && open.is_empty() {
         return missing(&grid, 0, "");
     }
-    // Every line of the grid at which the stream may have stopped, the last one first: nothing must
-    // be repeated. Behind the last one stands a stream whose last line end the grid does not show.
+    // Tries each line of the grid at which the stream may have ended, the last one first: no line
+    // must be repeated. A position after the last line is for a stream whose last line end the grid
+    // does not show.
     for at in (0..=grid.len()).rev() {
         let line = grid.get(at).copied().unwrap_or_default();
         if !line.trim_end().starts_with(open) {
@@ -80,8 +81,8 @@ fn join_text(have: &str, grid: &str) -> Joined {
         let equal = above.zip(have.iter().rev()).take_while(|(a, b)| a.trim_end() == b.trim_end()).count();
         let all = equal == at.min(have.len());
         let something = !open.is_empty() || have.iter().rev().take(equal).any(|line| !line.trim().is_empty());
-        // A stream that holds more than the grid's history ends somewhere in it; one that holds
-        // less begins at its top.
+        // A stream with more text than the grid's history ends somewhere in it; a stream with less
+        // begins at its top.
         if something && (all || equal >= SURE) {
             return missing(&grid, at, whole);
         }
@@ -89,8 +90,8 @@ fn join_text(have: &str, grid: &str) -> Joined {
     join_cleared(&have, whole, &grid)
 }
 
-/// Compares as [`join_text`] does where some lines in a row are in the stream alone: another
-/// program was started in the pane, and tmux cleared the screen then.
+/// Compares like [`join_text`] where some consecutive lines are only in the stream: another program
+/// was started in the pane, and tmux cleared the screen then.
 fn join_cleared(have: &[&str], whole: &str, grid: &[&str]) -> Joined {
     let mut effort = Effort(EFFORT);
     for at in (1..=grid.len()).rev() {
@@ -110,12 +111,12 @@ fn join_cleared(have: &[&str], whole: &str, grid: &[&str]) -> Joined {
     Joined::Unrelated
 }
 
-/// The lines that may still be compared.
+/// The number of lines that may still be compared.
 struct Effort(usize);
 
 impl Effort {
-    /// Whether the grid's lines end with lines of the stream above some that were cleared. Where too
-    /// much would have to be compared they are said not to.
+    /// Returns whether the grid's lines end with lines of the stream that come before some cleared
+    /// ones. False where too many comparisons would be necessary.
     fn below_cleared(&mut self, grid: &[&str], have: &[&str], screens: usize) -> bool {
         (have.len().saturating_sub(CLEARED)..have.len()).rev().any(|kept| {
             let known = have.get(..kept).unwrap_or_default();
@@ -131,7 +132,7 @@ impl Effort {
         })
     }
 
-    /// Returns how many of the last lines are the same.
+    /// Returns the number of equal lines at both ends.
     fn same(&mut self, grid: &[&str], have: &[&str]) -> usize {
         let pairs = grid.iter().rev().zip(have.iter().rev());
         let equal = pairs.take(self.0).take_while(|(a, b)| a.trim_end() == b.trim_end()).count();
@@ -140,13 +141,14 @@ impl Effort {
     }
 }
 
-/// Returns what the grid holds from line `at` on, without the known part of that line.
+/// Returns the grid's text from line `at` on, without the known part of that line.
 fn missing(grid: &[&str], at: usize, open: &str) -> Joined {
     let rest = grid.get(at..).unwrap_or_default().join("\r\n");
-    // The grid may show blanks at a line's end, or not.
+    // The grid may or may not show blanks at a line's end.
     let rest = rest.strip_prefix(open).or_else(|| rest.strip_prefix(open.trim_end())).unwrap_or(&rest);
     let mut text = rest.trim_end_matches(['\r', '\n']).as_bytes().to_vec();
-    // A cursor below the last line has ended it; without this the next line would be glued to it.
+    // A cursor below the last line means that the line has ended; without this line end, the next
+    // line would be appended to it.
     if rest.ends_with('\n') {
         text.extend_from_slice(b"\r\n");
     }
@@ -164,7 +166,7 @@ mod tests {
         }
     }
 
-    /// The first program's screen is gone; its history stands above the second one.
+    /// The first program's screen is gone; its history is above the second one.
     #[test]
     fn a_program_that_was_started_anew_repeats_nothing() {
         let lines = |from: u32, to: u32| (from..to).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();
@@ -177,11 +179,12 @@ mod tests {
         let (again, twice) = (format!("{have}f\nend\nready\n"), format!("{history}ready\nhalf\nready\nnew\n"));
         assert_eq!(missing_of(&again, &twice).as_deref(), Some("new\r\n"));
         assert_eq!(missing_of(&have, "something else\nready\nhal"), None);
-        // Without a history the new program stands alone.
+        // Without a history, only the new program's text is present.
         assert_eq!(missing_of(&have, "ready\nhalf").as_deref(), Some("f"));
     }
 
-    /// A pane that repeats itself fits nearly everywhere; without a bound this would take hours.
+    /// A pane that repeats itself matches nearly everywhere; without a bound, this would take
+    /// hours.
     #[test]
     fn text_that_repeats_itself_is_not_compared_without_end() {
         let have = format!("{}end\n", "a\n".repeat(150) + "b\n").repeat(400);

@@ -1,20 +1,21 @@
-//! Streaming regex search on a pane's output text: every byte is looked at once, whatever the
+//! Streaming regex search on a pane's output text: every byte is examined once, however long the
 //! history.
 //!
 //! *Match text* is the decoder's text with one `\n` for each line end. `\n`, `\r\n`, and a `\r`
-//! alone each end a line (a run of `\r` is one); so does cursor movement to another line, a full
-//! clear and a reset, unless the current line is empty. Backspace does nothing: what has been
-//! matched cannot be taken back.
+//! alone each end a line (a run of `\r` is one); so do cursor movement to another line, a full
+//! clear and a reset, unless the current line is empty. Backspace does nothing: a match cannot be
+//! taken back.
 //!
-//! For each pattern the result is that of `regex::Regex::find` (multi-line) on the whole match
-//! text, however it was cut into chunks. A match is given at the end of the first chunk after which
-//! nothing that may come could change it; one that could still grow, or hangs on a `$` at the very
-//! end, is given when the stream rests ([`Matcher::rest`]). `docs/waits.md` numbers what is
-//! promised.
+//! For each pattern, the result is that of `regex::Regex::find` (multi-line) on the whole match
+//! text, however it was split into chunks. A match is returned at the end of the first chunk after
+//! which no further text can change it. A match that could still grow, or that depends on a `$` at
+//! the very end, is returned when the stream rests ([`Matcher::rest`]). `docs/waits.md` numbers the
+//! guarantees.
 //!
-//! One automaton watches for all patterns of a set (a pattern alone needs none). When it sees a
-//! match of a pattern end, that pattern gets an automaton of its own, which settles where the
-//! leftmost-first match ends; the window of recent text then gives its beginning and captures.
+//! One automaton watches for all patterns of a set (a single pattern needs no such automaton). When
+//! it sees a match of a pattern end, that pattern gets an automaton of its own, which determines
+//! where the leftmost-first match ends; the window of recent text then supplies its start and
+//! captures.
 
 use super::{
     patterns::PatternSet,
@@ -33,18 +34,18 @@ mod sample;
 mod slot;
 mod window;
 
-/// A matcher's owner's decision about a hit.
+/// The owner's decision about a hit of its matcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The hit counts; the pattern is latched and not searched any more.
+    /// The hit counts; the pattern is latched and no longer searched.
     Accept,
-    /// The hit does not count (it is the echo of what was typed); the search goes on after its end.
+    /// The hit does not count (it is the echo of typed input); the search continues after its end.
     Reject,
-    /// Not decided yet: the same hit is shown again at the next end of a chunk or rest.
+    /// Not decided yet: the same hit is passed again at the next end of a chunk or rest.
     Later,
 }
 
-/// Searches one stream of match text for the patterns of a set, from where it was made.
+/// Searches one stream of match text for the patterns of a set, from the matcher's creation on.
 ///
 /// Feed it through [`TextSink`], in pieces of at most some 64 KiB of raw output, and call
 /// [`Matcher::end_of_chunk`] after each.
@@ -53,7 +54,7 @@ pub struct Matcher {
     set: PatternSet,
     window: Window,
     watch: Option<Steps>,
-    /// Whether `watch` is being stepped, and up to where it has come.
+    /// Whether `watch` is being stepped, and its position.
     watching: bool,
     watched: u64,
     slots: Vec<Slot>,
@@ -61,7 +62,7 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// Makes a matcher that begins at an empty text: `^` matches at its very beginning.
+    /// Makes a matcher that begins with an empty text: `^` matches at its very beginning.
     pub fn new(set: PatternSet) -> Self {
         let watched = |index| set.prefilter().is_some_and(|prefilter| prefilter.members.contains(&index));
         let slots = (0..set.len())
@@ -76,15 +77,15 @@ impl Matcher {
         Self { set, window: Window::default(), watch: None, watching: false, watched: 0, slots, rested: true }
     }
 
-    /// Ends a chunk: `judge` is shown each match that has become certain, in the order in which
-    /// they end. Gives those it accepted.
+    /// Ends a chunk: passes each match that has become certain to `judge`, in the order of their
+    /// ends. Returns those that it accepted.
     pub fn end_of_chunk(&mut self, judge: &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit> {
         self.pass(false, judge)
     }
 
-    /// Takes note that the stream rests (no byte for some 30 ms): a `$` and a `\b` at its end hold,
-    /// a `\r` at its end is a line end, and a match that more output could extend is given as it
-    /// is. May be called again; without new text it finds nothing new.
+    /// Records that the stream rests (no byte for some 30 ms): a `$` and a `\b` at its end hold, a
+    /// `\r` at its end is a line end, and a match that more output could extend is returned in its
+    /// present form. Repeated calls without new text find nothing new.
     pub fn rest(&mut self, judge: &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit> {
         self.window.release();
         let accepted = self.pass(true, judge);
@@ -92,19 +93,19 @@ impl Matcher {
         accepted
     }
 
-    /// Whether [`Matcher::rest`] may find what [`Matcher::end_of_chunk`] could not. Turns false
-    /// with a rest until more text comes; a hit for which the owner answered [`Verdict::Later`]
+    /// Returns whether [`Matcher::rest`] may find a match that [`Matcher::end_of_chunk`] could not.
+    /// A rest makes this false until more text arrives; a hit whose verdict was [`Verdict::Later`]
     /// does not make it true.
     pub fn wants_rest(&self) -> bool {
         !self.rested && !self.is_done() && (self.window.holds_return() || self.slots.iter().any(|slot| slot.open))
     }
 
-    /// Whether no pattern is searched any more.
+    /// Returns whether no pattern is searched any more.
     pub fn is_done(&self) -> bool {
         self.slots.iter().all(|slot| slot.phase.is_over())
     }
 
-    /// Whether a pattern was accepted.
+    /// Returns whether a pattern was accepted.
     pub fn is_latched(&self, pattern: usize) -> bool {
         self.slots.get(pattern).is_some_and(|slot| slot.phase == Phase::Latched)
     }
@@ -114,7 +115,7 @@ impl Matcher {
         &self.set
     }
 
-    /// Bytes that this matcher holds, without the set that it shares.
+    /// Returns the number of bytes that this matcher holds, without the set that it shares.
     pub fn memory(&self) -> usize {
         let searches = self.slots.iter().filter_map(|slot| slot.search.as_ref()).map(|search| search.steps.memory());
         self.window.memory()
@@ -123,8 +124,8 @@ impl Matcher {
             + size_of_val(self.slots.as_slice())
     }
 
-    /// Drops the states that its searches have built. With the next text they search what is kept once more, and find
-    /// the same.
+    /// Drops the states that its searches have built. With the next text, they search the kept text
+    /// once more, with the same result.
     pub fn shed(&mut self) {
         let floor = self.window.floor();
         if self.watch.take().is_some() {
@@ -143,8 +144,8 @@ impl Matcher {
 
     fn pass(&mut self, rest: bool, judge: &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit> {
         let mut accepted = Vec::new();
-        // What a pattern was found with is dropped with the next text: the matcher's owner gets it
-        // first.
+        // The next text drops the data with which a pattern was found: the matcher's owner must get
+        // it first.
         for slot in self.slots.iter_mut().filter(|slot| slot.phase.is_over()) {
             slot.search = None;
         }
@@ -177,7 +178,7 @@ impl Matcher {
         accepted
     }
 
-    /// Steps the set's automaton over the new text and gives each pattern that it names an
+    /// Steps the set's automaton over the new text and gives each pattern that it reports an
     /// automaton of its own.
     fn watch(&mut self, rest: bool) {
         let from = std::mem::replace(&mut self.watched, self.window.end());
@@ -228,14 +229,14 @@ impl Matcher {
         }
         self.watching &= left > 0;
         if !self.watching && left > 0 {
-            // The automaton gave up (it has no reason to): each pattern goes on alone.
+            // The automaton gave up (it has no reason to): each pattern continues alone.
             for slot in self.slots.iter_mut().filter(|slot| slot.phase == Phase::Watched) {
                 slot.begin_at(slot.from.max(self.window.floor()));
             }
         }
     }
 
-    /// Gives patterns of which nothing is pending back to the set's automaton.
+    /// Returns patterns without a pending match to the set's automaton.
     fn hand_back(&mut self) {
         let Some(prefilter) = self.set.prefilter() else { return };
         let end = self.window.end();
@@ -251,8 +252,8 @@ impl Matcher {
             if slot.phase != Phase::Own || slot.found.is_some() || slot.open {
                 continue;
             }
-            // Whatever was pending when the set's automaton stopped is dead or pending here too,
-            // and here is nothing.
+            // Every match that was pending when the set's automaton stopped is dead or pending in
+            // this search too, and this search has none.
             let fresh = slot.search.as_mut().is_some_and(|search| {
                 search.at == end && search.end.is_none() && search.steps.is_fresh(&pattern.automaton, behind)
             });
@@ -301,7 +302,7 @@ mod tests {
         let specs: Vec<PatternSpec> = patterns.iter().map(|text| PatternSpec::new(*text)).collect();
         Matcher::new(PatternSet::new(&specs, &Limits::default()).unwrap())
     }
-    /// Feeds chunks as the decoder would, and gives what each of them accepted.
+    /// Feeds chunks as the decoder would, and returns the hits that each of them accepted.
     fn feed(matcher: &mut Matcher, offset: u64, chunk: &str) -> Vec<String> {
         oracle::feed(matcher, offset, chunk);
         whole(&matcher.end_of_chunk(&mut |_| Verdict::Accept))

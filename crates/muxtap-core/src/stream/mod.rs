@@ -1,7 +1,7 @@
-//! One pane's output stream: bytes in, values out.
+//! One pane's output stream, from bytes to values.
 //!
-//! This floor is pure like [`crate::protocol`]: it has no sockets and no clocks; where time matters
-//! it is an argument.
+//! This module is pure like [`crate::protocol`]: it has no sockets and no clocks; where time
+//! matters, it is an argument.
 
 pub mod decoder;
 pub mod echo;

@@ -1,5 +1,4 @@
-//! Patterns as a caller writes them, checked and compiled once, shared by every wait that uses
-//! them.
+//! The caller's patterns, validated and compiled once, and shared by every wait that uses them.
 
 use std::{
     collections::HashMap,
@@ -22,29 +21,29 @@ use regex_syntax::{
 use super::matcher::automaton::{Automaton, Kind};
 pub use super::matcher::bounds::Limits;
 
-/// A pattern and what its caller knows it as.
+/// A pattern and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternSpec {
-    /// The name that errors use for it (`patterns[1]`, `--fail`). Absent: its number in the set,
-    /// counted from 1.
+    /// The name by which errors refer to it (`patterns[1]`, `--fail`). Absent: its number in the
+    /// set, counted from 1.
     pub name: Option<String>,
     /// The regex, in the syntax of the `regex` crate; `^` and `$` are line anchors.
     pub text: String,
 }
 
 impl PatternSpec {
-    /// Makes a pattern that errors call by its number.
+    /// Makes a pattern to which errors refer by its number.
     pub fn new(text: impl Into<String>) -> Self {
         Self { name: None, text: text.into() }
     }
-    /// Makes a pattern that errors call by a name.
+    /// Makes a pattern to which errors refer by a name.
     pub fn named(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self { name: Some(name.into()), text: text.into() }
     }
 }
 
 /// Compiled patterns, for any number of [`Matcher`](super::matcher::Matcher)s. A clone is another
-/// handle on the same.
+/// handle to the same set.
 #[derive(Clone, Debug)]
 pub struct PatternSet {
     inner: Arc<Inner>,
@@ -58,43 +57,44 @@ struct Inner {
     reach: usize,
 }
 
-/// A single automaton that finds which patterns of the set may have begun to match.
+/// A single automaton that reports the patterns of the set that may have begun to match.
 #[derive(Debug)]
 pub(super) struct Prefilter {
     pub(super) automaton: Automaton,
-    /// Which pattern of the set each of the automaton's patterns is.
+    /// The index in the set of each of the automaton's patterns.
     pub(super) members: Vec<usize>,
 }
 
 /// A pattern, in the forms in which it is searched.
 #[derive(Debug)]
 pub(super) struct Pattern {
-    /// Finds where the first match ends, byte by byte.
+    /// Finds the end of the first match, byte by byte.
     pub(super) automaton: Automaton,
-    /// Finds the whole match once its end is known. Nothing has to be built for that: it is what
-    /// stands between a byte and its wait's answer.
+    /// Finds the whole match once its end is known. Nothing has to be built for that, because this
+    /// search runs between a byte's arrival and the wait's response.
     finder: BoundedBacktracker,
-    /// Searches what is too long for that, and what the automaton cannot do. Most patterns never
-    /// need it, and it is kept only for those that may need it again and again.
+    /// Searches text that is too long for `finder`, and patterns that the automaton cannot handle.
+    /// Most patterns never need it; it is kept only for patterns that may need it repeatedly.
     regex: OnceLock<Option<Regex>>,
-    /// Bytes for which it counts where it is kept.
+    /// The number of bytes to count for `regex`; `None` where it is not kept.
     regex_bytes: Option<usize>,
     hir: Hir,
     limits: Limits,
-    /// Whether a match can hold a line end.
+    /// Whether a match can contain a line end.
     pub(super) crosses: bool,
-    /// Bytes of the longest match, when it has one.
+    /// The number of bytes of the longest match, if bounded.
     pub(super) longest: Option<usize>,
-    /// Whether the automaton knows when nothing that comes changes a match.
+    /// Whether the automaton can determine that no further text changes a match.
     pub(super) foresees: bool,
 }
 
 impl PatternSet {
-    /// Checks and compiles patterns.
+    /// Validates and compiles patterns.
     ///
-    /// `INVALID_ARGUMENT`, with a message that says which pattern and what to do: a pattern that
-    /// does not parse, that can match the empty string (it would match at once) or nothing at all,
-    /// that is too long or too large when compiled, and a set of none or too many.
+    /// `INVALID_ARGUMENT`, with a message that names the pattern and the remedy: for a pattern that
+    /// does not parse, that can match the empty string (it would match at once) or can never match,
+    /// that is too long or too large when compiled, and for an empty set or one with too many
+    /// patterns.
     pub fn new(specs: &[PatternSpec], limits: &Limits) -> crate::Result<Self> {
         if specs.is_empty() {
             return Err(crate::Error::invalid("no pattern; give at least one"));
@@ -128,8 +128,8 @@ impl PatternSet {
             hirs.iter().map(|hir| if has_unicode_words(hir) { ascii_words(hir) } else { hir.clone() }).collect();
         let members: Vec<usize> =
             (0..hirs.len()).filter(|&index| hirs.get(index).is_some_and(|hir| !has_unicode_words(hir))).collect();
-        // The whole set is compiled first, whatever searches by it: one limit then bounds all that
-        // is compiled below.
+        // The whole set is compiled first, whichever automaton searches for it: one limit then
+        // bounds everything that is compiled below.
         let mut whole =
             Some(nfa(&searched, limits).map_err(|error| too_large(error.as_ref(), &names.join(", "), limits))?);
         let prefilter = if members.len() < 2 {
@@ -144,7 +144,7 @@ impl PatternSet {
         };
         let mut patterns = Vec::with_capacity(hirs.len());
         for ((hir, form), name) in hirs.iter().zip(&searched).zip(&names) {
-            // One alone is the whole set.
+            // A single pattern is the whole set.
             let compiled = match whole.take() {
                 Some(whole) if hirs.len() == 1 => whole,
                 _ => nfa(&[form], limits).map_err(|error| too_large(error.as_ref(), name, limits))?,
@@ -156,7 +156,8 @@ impl PatternSet {
             patterns.push(Pattern {
                 automaton: Automaton::new(compiled, &[form], kind, limits, name)?,
                 regex: OnceLock::new(),
-                // Forwards and backwards, each with the states that it has built, and the slots of the groups.
+                // Forward and reverse, each with the states that it has built, and the slots of the
+                // groups.
                 regex_bytes: is_kept
                     .then(|| 3 * nfa_bytes + 2 * cache_bytes(nfa_bytes, limits) + slots_bytes(finder.get_nfa())),
                 finder,
@@ -175,7 +176,7 @@ impl PatternSet {
         Ok(Self { inner: Arc::new(Inner { patterns, prefilter, limits: *limits, reach: reach.unwrap_or(0) }) })
     }
 
-    /// Returns the bytes that the set takes, with what it may build later.
+    /// Returns the number of bytes that the set occupies, including what it may build later.
     pub fn memory(&self) -> usize {
         let prefilter = self.inner.prefilter.as_ref().map_or(0, |prefilter| prefilter.automaton.memory());
         let patterns = self.inner.patterns.iter().map(|pattern| {
@@ -187,15 +188,14 @@ impl PatternSet {
         });
         prefilter + patterns.sum::<usize>()
     }
-    /// Returns the bytes that a search for the set takes at its beginning, for each stream.
+    /// Returns the number of bytes with which a search for the set begins, for each stream.
     pub fn search_memory(&self) -> usize {
         let watched = |index: usize| self.prefilter().is_some_and(|prefilter| prefilter.members.contains(&index));
         let alone = self.inner.patterns.iter().enumerate().filter(|(index, _)| !watched(*index));
         self.prefilter().map_or(0, |prefilter| prefilter.automaton.search_memory())
             + alone.map(|(_, pattern)| pattern.automaton.search_memory()).sum::<usize>()
     }
-    /// Returns the number of patterns; they are numbered from 0 in the order in which they were
-    /// given.
+    /// Returns the number of patterns, which are numbered from 0 in the given order.
     pub fn len(&self) -> usize {
         self.inner.patterns.len()
     }
@@ -203,7 +203,7 @@ impl PatternSet {
     pub fn is_empty(&self) -> bool {
         self.inner.patterns.is_empty()
     }
-    /// Returns the limits with which it was compiled.
+    /// Returns the limits with which the set was compiled.
     pub fn limits(&self) -> &Limits {
         &self.inner.limits
     }
@@ -216,17 +216,17 @@ impl PatternSet {
     pub(super) fn prefilter(&self) -> Option<&Prefilter> {
         self.inner.prefilter.as_ref()
     }
-    /// Returns how far back of the text's end a match that crosses lines may begin.
+    /// Returns the distance from the text's end within which a match that crosses lines may begin.
     pub(super) fn reach(&self) -> usize {
         self.inner.reach
     }
 }
 
 impl Pattern {
-    /// Returns the leftmost-first match in `bytes` that begins at `from` or later; what stands
-    /// before `from` is context.
+    /// Returns the leftmost-first match in `bytes` that begins at `from` or later; the bytes before
+    /// `from` are context.
     pub(super) fn find(&self, bytes: &[u8], from: usize) -> Option<Captures> {
-        // A span that does not lie in the haystack would panic.
+        // A span outside of the haystack would panic.
         if from > bytes.len() {
             return None;
         }
@@ -244,7 +244,7 @@ impl Pattern {
         captures.is_match().then_some(captures)
     }
 
-    /// Looks up a match that is known to be there.
+    /// Returns a match that is known to exist.
     pub(super) fn look_up(&self, bytes: &[u8], from: usize) -> Option<Captures> {
         if bytes.len().checked_sub(from)? <= self.finder.max_haystack_len() {
             let (mut cache, mut captures) = (self.finder.create_cache(), self.finder.create_captures());
@@ -257,15 +257,15 @@ impl Pattern {
     }
 }
 
-/// Checks that a text is a regex, with the messages and limits of [`PatternSet::new`]. `name` is
-/// what an error calls it.
+/// Checks that a text is a regex, with the messages and limits of [`PatternSet::new`]. Errors refer
+/// to it by `name`.
 pub fn check(name: &str, text: &str) -> crate::Result<()> {
     parse(text, &describe(0, &PatternSpec::named(name, text)), &Limits::default(), &mut 0).map(drop)
 }
 
-/// Compiles a regex that is searched in text that stands still (a screen, a title), with the
-/// messages and limits of [`PatternSet::new`]. It may match the empty string: a screen can be
-/// empty. `^` and `$` are line anchors. `name` is what an error calls it.
+/// Compiles a regex to search fixed text (a screen, a title), with the messages and limits of
+/// [`PatternSet::new`]. It may match the empty string: a screen can be empty. `^` and `$` are line
+/// anchors. Errors refer to it by `name`.
 pub fn compile_one(name: &str, text: &str, limits: &Limits) -> crate::Result<TextPattern> {
     let name = describe(0, &PatternSpec::named(name, text));
     let hir = parse(text, &name, limits, &mut 0)?;
@@ -276,7 +276,7 @@ pub fn compile_one(name: &str, text: &str, limits: &Limits) -> crate::Result<Tex
     Ok(TextPattern { regex, memory })
 }
 
-/// A regex that is searched in text that stands still. A clone is another handle on the same.
+/// A regex to search fixed text. A clone is another handle to the same regex.
 #[derive(Clone, Debug)]
 pub struct TextPattern {
     regex: Regex,
@@ -284,7 +284,7 @@ pub struct TextPattern {
 }
 
 impl TextPattern {
-    /// Returns the bytes that it takes, with what its searches may build.
+    /// Returns the number of bytes that the regex occupies, including what its searches may build.
     pub fn memory(&self) -> usize {
         self.memory
     }
@@ -310,7 +310,7 @@ pub struct TextMatch<'t> {
 }
 
 impl<'t> TextMatch<'t> {
-    /// Returns where the match stands.
+    /// Returns the range of the match in the text.
     pub fn range(&self) -> Range<usize> {
         self.found.get_match().map_or(0..0, |whole| whole.range())
     }
@@ -320,15 +320,15 @@ impl<'t> TextMatch<'t> {
         self.found.iter().map(|span| span.and_then(|span| self.text.get(span.start..span.end)))
     }
 
-    /// Returns the named groups that took part.
+    /// Returns the named groups that participated.
     pub fn named(&self) -> impl Iterator<Item = (&str, &'t str)> {
         let names = self.found.group_info().pattern_names(PatternID::ZERO);
         names.zip(self.groups()).filter_map(|(name, group)| Some((name?, group?)))
     }
 }
 
-/// Whether a pattern that [`compile_one`] took can only match within one line, and does not ask
-/// where the text begins or ends: then lines can be searched one by one.
+/// Returns whether a pattern that [`compile_one`] accepted can match only within one line, and does
+/// not refer to the text's beginning or end: then lines can be searched one by one.
 pub fn stays_within_line(text: &str) -> bool {
     ParserBuilder::new().multi_line(true).build().parse(text).is_ok_and(|hir| {
         let looks = hir.properties().look_set();
@@ -348,8 +348,8 @@ fn describe(index: usize, spec: &PatternSpec) -> String {
     }
 }
 
-/// Parses a pattern. `classes`: bytes of the character classes of the patterns of its set that were parsed before it, to
-/// which its own are added.
+/// Parses a pattern. `classes` is the number of bytes of the character classes of the previously
+/// parsed patterns of its set; the pattern's own are added.
 fn parse(text: &str, name: &str, limits: &Limits, classes: &mut usize) -> crate::Result<Hir> {
     if text.len() > limits.pattern_bytes {
         return Err(crate::Error::invalid(format!(
@@ -358,7 +358,7 @@ fn parse(text: &str, name: &str, limits: &Limits, classes: &mut usize) -> crate:
             limits.pattern_bytes
         )));
     }
-    // Before it is parsed as a whole: each `\w` in the text is 6 KiB then.
+    // Before the whole pattern is parsed: each `\w` in the text takes 6 KiB then.
     *classes += class_bytes(text, limits.compiled_bytes);
     if *classes > limits.compiled_bytes {
         return Err(too_large_for(&format!("its character classes take {classes} bytes or more"), name, limits));
@@ -375,8 +375,8 @@ fn parse(text: &str, name: &str, limits: &Limits, classes: &mut usize) -> crate:
              \\ . + * ? ( ) | [ ] {{ }} ^ $"
         ))
     })?;
-    // Before it is compiled: all that memory would be asked for first, and the C library keeps what
-    // was freed.
+    // Before it is compiled: compilation would allocate all that memory first, and the C library
+    // keeps freed memory.
     let least = least_bytes(&hir);
     if least > limits.compiled_bytes as u64 {
         return Err(too_large_for(&format!("its repetitions take {least} bytes or more"), name, limits));
@@ -384,10 +384,10 @@ fn parse(text: &str, name: &str, limits: &Limits, classes: &mut usize) -> crate:
     Ok(hir)
 }
 
-/// Returns the bytes that the character classes of a pattern take when it is parsed: up to the first one above `most`;
-/// zero for a pattern that cannot be parsed.
+/// Returns the number of bytes that the character classes of a pattern take when parsed: up to the
+/// first one above `most`; zero for a pattern that cannot be parsed.
 fn class_bytes(text: &str, most: usize) -> usize {
-    /// Sums the classes of a pattern. Equal ones are looked at once.
+    /// Sums the classes of a pattern. Equal ones are examined once.
     struct Classes<'a> {
         text: &'a str,
         known: HashMap<&'a str, usize>,
@@ -396,7 +396,7 @@ fn class_bytes(text: &str, most: usize) -> usize {
     }
 
     impl<'a> Classes<'a> {
-        /// Error: the sum is above the most.
+        /// Adds a class; the error is a sum above the maximum.
         fn add(&mut self, span: &ast::Span, class: impl FnOnce() -> ast::Ast) -> Result<(), usize> {
             let text: &'a str = self.text;
             let written = text.get(span.start.offset..span.end.offset).unwrap_or_default();
@@ -437,9 +437,9 @@ fn class_bytes(text: &str, most: usize) -> usize {
     parsed.map_or(0, |ast| ast::visit(&ast, classes).unwrap_or_else(|above| above))
 }
 
-/// Returns about how many bytes a parsed pattern takes.
+/// Returns the approximate number of bytes that a parsed pattern takes.
 fn hir_bytes(hir: &Hir) -> usize {
-    /// A node, with its properties.
+    /// The bytes of a node, with its properties.
     const NODE: usize = 128;
     NODE + match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => 0,
@@ -454,30 +454,32 @@ fn hir_bytes(hir: &Hir) -> usize {
 
 /// The largest NFA, in bytes, whose regex is kept for the next search.
 const KEPT_REGEX: usize = 1 << 20;
-/// Bytes of the states of a regex that is small.
+/// The bytes of the states of a small regex.
 const SMALL_CACHE: usize = 64 << 10;
 
-/// Returns the bytes that the states of a regex may take: enough for its size, so that many small ones take little.
+/// Returns the maximum number of bytes of the states of a regex: enough for its size, but little
+/// for each of many small ones.
 fn cache_bytes(nfa_bytes: usize, limits: &Limits) -> usize {
     nfa_bytes
         .saturating_mul(16)
         .clamp(SMALL_CACHE.min(limits.cache_bytes), limits.cache_bytes.max(nfa_bytes.saturating_mul(4)))
 }
 
-/// Returns the bytes of the slots that a search without an automaton keeps for each state.
+/// Returns the number of bytes of the slots that a search without an automaton keeps for each
+/// state.
 fn slots_bytes(nfa: &thompson::NFA) -> usize {
     2 * nfa.states().len() * (nfa.group_info().slot_len() + 4) * size_of::<usize>()
 }
 
-/// Returns a lower bound of the bytes that a compiled pattern takes.
+/// Returns a lower bound for the bytes that a compiled pattern takes.
 fn least_bytes(hir: &Hir) -> u64 {
-    /// A state of the automaton, one for each byte or class.
+    /// The bytes of a state of the automaton, one for each byte or class.
     const STATE: u64 = 24;
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => 0,
         HirKind::Literal(literal) => STATE.saturating_mul(literal.0.len() as u64),
         HirKind::Class(_) => STATE,
-        // Each repetition that is counted is a copy.
+        // Each counted repetition is a copy.
         HirKind::Repetition(repetition) => {
             let copies = repetition.max.unwrap_or(repetition.min.max(1));
             least_bytes(&repetition.sub).saturating_mul(copies.into())
@@ -532,8 +534,8 @@ fn has_unicode_words(hir: &Hir) -> bool {
     hir.properties().look_set().contains_word_unicode()
 }
 
-/// Returns the pattern with word boundaries as they are in ASCII text: those can be followed byte
-/// by byte, the Unicode ones cannot.
+/// Returns the pattern with ASCII word boundaries: an automaton can follow those byte by byte, but
+/// not the Unicode ones.
 fn ascii_words(hir: &Hir) -> Hir {
     match hir.kind() {
         HirKind::Look(look) => Hir::look(match look {
@@ -557,9 +559,9 @@ fn ascii_words(hir: &Hir) -> Hir {
     }
 }
 
-/// Whether some part of the pattern matches word characters beyond ASCII, and none in ASCII. An
-/// automaton that knows ASCII words only thinks that no such character can follow a `\b`; where a
-/// part also matches ASCII, that shows it that the match can go on.
+/// Returns whether some part of the pattern matches word characters beyond ASCII but none in ASCII.
+/// An automaton that knows only ASCII words assumes that no such character can follow a `\b`; a
+/// part that also matches ASCII shows it that the match can continue.
 fn needs_unicode(hir: &Hir) -> bool {
     match hir.kind() {
         HirKind::Literal(literal) => !literal.0.is_ascii(),
@@ -657,7 +659,7 @@ mod tests {
         }
     }
 
-    /// S7: a pattern is refused before it takes the memory for which it is refused.
+    /// S7: a pattern is rejected before it takes the memory for which it is rejected.
     #[test]
     fn w8_classes_are_counted_before_they_are_made() {
         let many = r"\w".repeat(30_000);
@@ -665,14 +667,14 @@ mod tests {
         for many in [many.clone(), format!("[{many}]"), r"\pL".repeat(20_000)] {
             assert!(refusal(&[&many]).contains("its character classes take"));
         }
-        // All patterns of a set together.
+        // All patterns of a set count together.
         let some = format!("x{}", r"\w".repeat(300));
         assert!(class_bytes(&some, usize::MAX) < 10 << 20);
         assert!(refusal(&[some.as_str(); 64]).contains("its character classes take"));
         assert!(compile_one("screen[0]", &many, &Limits::default()).is_err());
     }
 
-    /// S7: what a set takes is known, what it builds later included.
+    /// S7: the memory of a set is known, including what it builds later.
     #[test]
     fn w7_a_set_knows_its_memory() {
         let set = |text: &str| PatternSet::new(&[PatternSpec::new(text)], &Limits::default()).unwrap();

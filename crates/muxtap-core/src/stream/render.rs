@@ -1,10 +1,10 @@
-//! The text of a read: what stands there when the bytes have been printed.
+//! The text of a read: the pane's lines after the bytes were printed.
 //!
-//! Lines stay in the order in which they were printed. Within a line the cursor is obeyed, so that
-//! a progress bar is one line; a movement to another line only ends the line, so that what a
-//! full-screen program draws becomes readable pieces and not a picture (`capture-pane` gives the
+//! Lines stay in the order in which they were printed. Within a line, cursor movements are applied:
+//! a progress bar is one line. A movement to another line only ends the line: output of a
+//! full-screen program becomes readable pieces and not a picture (`capture-pane` gives the
 //! picture). Columns are counted without the pane's width: a line that wraps on the screen is one
-//! line here.
+//! line of text.
 
 use super::{
     decoder::TextDecoder,
@@ -13,13 +13,14 @@ use super::{
     width::columns,
 };
 
-/// Columns of a line that is rewritten in place; what is longer becomes several lines.
+/// The maximum number of columns of a line that is rewritten in place; a longer one becomes several
+/// lines.
 pub const MAX_COLUMNS: usize = 64 * 1024;
-/// The bytes before the end of a stream in which its unfinished line is looked for.
+/// The number of bytes before the end of a stream in which its unfinished line is searched.
 const RESTING_BYTES: u64 = 8 * 1024;
-/// Blanks that cursor movements may make, for each raw byte.
+/// The number of blanks that cursor movements may produce for each raw byte.
 const BLANKS: u64 = 8;
-/// The further columns of a wide character or tab.
+/// A further column of a wide character or tab.
 const SPACER: char = '\0';
 
 /// Renders a decoder's events as text.
@@ -29,13 +30,14 @@ const SPACER: char = '\0';
 /// unless it is empty. Tabs stay tabs.
 #[derive(Debug, Default)]
 pub struct TextRenderer {
-    /// The lines before the current one, and the current one as long as nothing but text came.
+    /// The lines before the current one, and the current one while it has only text.
     out: Vec<u8>,
-    /// Where the current line begins in `out`.
+    /// The start of the current line in `out`.
     line: usize,
     /// The raw offset at which the current line begins.
     line_offset: u64,
-    /// Whether a `\r` came: what follows decides whether it ends the line or goes over it again.
+    /// Whether a `\r` was read: the next event decides whether it ends the line or returns to its
+    /// start.
     returned: bool,
     edit: Option<Edit>,
     /// The raw offset of the first control.
@@ -56,7 +58,7 @@ pub struct RestingLine {
     pub text: String,
     /// The number of its characters before the cursor.
     pub cursor: usize,
-    /// The raw offset at which it begins, where that is known.
+    /// The raw offset at which it begins, where known.
     pub start: Option<u64>,
 }
 
@@ -74,13 +76,13 @@ impl From<&str> for RestingLine {
 }
 
 impl TextRenderer {
-    /// Returns the text of all that was fed.
+    /// Returns the text of all events.
     pub fn finish(mut self) -> String {
         self.settle();
         into_string(self.out)
     }
 
-    /// Returns the last line of what was fed.
+    /// Returns the last line of all events.
     pub fn into_resting_line(mut self) -> RestingLine {
         let before = match &self.edit {
             Some(edit) => {
@@ -96,7 +98,7 @@ impl TextRenderer {
         RestingLine { text, cursor, start: Some(self.line_offset) }
     }
 
-    /// Writes the current line out as it stands.
+    /// Writes the current line to `out` in its present form.
     fn settle(&mut self) {
         if let Some(edit) = self.edit.take() {
             let text: String = edit.cells.into_iter().filter(|cell| *cell != SPACER).collect();
@@ -120,7 +122,7 @@ impl TextRenderer {
         }
     }
 
-    /// Returns the line as cells, with the cursor where it is.
+    /// Returns the line as cells, with the cursor at its place.
     fn edit(&mut self) -> &mut Edit {
         let edit = self.edit.take().unwrap_or_else(|| {
             let mut edit = Edit::default();
@@ -150,7 +152,7 @@ impl TextRenderer {
         match last {
             b'K' | b'J' if first == 0 => match &mut self.edit {
                 Some(edit) => edit.truncate(),
-                // The whole line goes: what a progress bar does at each step.
+                // The whole line is dropped, as a progress bar does at each step.
                 None if self.returned => {
                     self.out.truncate(self.line);
                     self.returned = false;
@@ -158,7 +160,7 @@ impl TextRenderer {
                 None => {}
             },
             b'K' => self.edit().erase(first),
-            // The scrollback alone.
+            // Clears only the scrollback.
             b'J' if first == 3 => {}
             b'A' | b'B' | b'E' | b'F' | b'H' | b'f' | b'd' | b'J' => self.leave_line(offset),
             b'C' => {
@@ -178,7 +180,7 @@ impl TextRenderer {
         }
     }
 
-    /// Returns up to which column blanks may be put into the current line.
+    /// Returns the column up to which blanks may be written in the current line.
     fn reach(&mut self, offset: u64) -> usize {
         let began = *self.began.get_or_insert(offset);
         let allowed = (offset - began.min(offset)).saturating_mul(BLANKS) as usize + MAX_COLUMNS;
@@ -258,14 +260,14 @@ impl Edit {
         self.column = end;
     }
 
-    /// Makes the line reach to the cursor.
+    /// Extends the line with blanks to the cursor.
     fn pad(&mut self) {
         if self.cells.len() < self.column {
             self.cells.resize(self.column, ' ');
         }
     }
 
-    /// Makes blanks of a character that lies on both sides of a column's left edge.
+    /// Replaces a character on both sides of a column's left edge by blanks.
     fn part(&mut self, column: usize) {
         if self.cells.get(column) != Some(&SPACER) {
             return;
@@ -325,36 +327,36 @@ fn into_string(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// Returns the text of what a ring retains between two offsets.
+/// Returns the text of a ring's retained bytes between two offsets.
 ///
-/// A read that begins or ends inside a line gives just that part of it.
+/// A read that begins or ends inside a line returns only that part of the line.
 pub fn render_text(ring: &Ring, from: u64, to: u64) -> String {
     let mut renderer = TextRenderer::default();
     ring.decode_from(from, to, &mut renderer);
     renderer.finish()
 }
 
-/// Returns the text of a chunk. Chunks that follow each other give together what one of all of it
-/// gives, but for lines that are rewritten in place: where a chunk ends between a lone `\r` and
-/// what goes over the line, the line stands there in both versions.
+/// Returns the text of a chunk. Consecutive chunks together give the text of one chunk of all
+/// bytes, except for lines that are rewritten in place: where a chunk ends between a lone `\r` and
+/// the rewrite, both versions of the line appear.
 pub fn render_chunk(chunk: &Chunk) -> String {
     let mut renderer = TextRenderer::default();
     chunk.decode(&mut renderer);
     renderer.finish()
 }
 
-/// The beginning of a text: whole lines, as far as they have a given number of characters together.
+/// The beginning of a text: whole lines, up to a given total number of characters.
 ///
-/// A first line that is longer is cut where it can be; one that is rewritten in place comes whole. The
+/// A longer first line is cut where possible; one that is rewritten in place is returned whole. The
 /// end of a first line that just fits is not counted.
 #[derive(Debug)]
 pub struct TextHead {
     renderer: TextRenderer,
-    /// The most characters.
+    /// The maximum number of characters.
     most: usize,
-    /// The characters of the lines that have ended.
+    /// The number of characters of the finished lines.
     chars: usize,
-    /// The characters of the line that has begun, as long as nothing but text came.
+    /// The number of characters of the unfinished line, while it has only text.
     line_chars: usize,
     /// The length of the text that fits, and the raw offset at which the rest begins.
     fits: Option<(usize, u64)>,
@@ -362,7 +364,7 @@ pub struct TextHead {
 }
 
 impl TextHead {
-    /// Makes a head of at most so many characters.
+    /// Makes a head of at most `most` characters.
     pub fn new(most: usize) -> Self {
         Self { renderer: TextRenderer::default(), most: most.max(1), chars: 0, line_chars: 0, fits: None, full: false }
     }
@@ -437,15 +439,15 @@ fn char_count(text: &[u8]) -> usize {
     text.iter().filter(|byte| **byte & 0xC0 != 0x80).count()
 }
 
-/// Returns the text of bytes that stand for themselves.
+/// Returns the rendered text of complete output, without a ring.
 pub fn render_bytes(bytes: &[u8]) -> String {
     let mut renderer = TextRenderer::default();
     TextDecoder::default().feed(0, bytes, &mut renderer);
     renderer.finish()
 }
 
-/// Returns the line at the end of a ring that has begun and has not ended: the prompt, where one
-/// rests. Of a line of more than 8 KiB, the end.
+/// Returns the line at the end of a ring that has begun and has not ended: usually the prompt. Of a
+/// line of more than 8 KiB, only the end.
 pub fn resting_line(ring: &Ring) -> RestingLine {
     let from = ring.end().saturating_sub(RESTING_BYTES).max(ring.start());
     let mut renderer = TextRenderer { line_offset: from, ..TextRenderer::default() };
@@ -464,7 +466,7 @@ mod tests {
         render_bytes(bytes.as_bytes())
     }
 
-    /// Reads a ring in pages of so many characters.
+    /// Reads a ring in pages of `most` characters.
     fn pages(ring: &Ring, most: usize) -> Vec<String> {
         let (mut pages, mut from) = (Vec::new(), ring.start());
         loop {
@@ -494,7 +496,7 @@ mod tests {
         }
         let first = pages(&ring(lines.as_bytes()), 100).remove(0);
         assert!(first.ends_with('\n') && first.chars().count() > 85, "{first:?}");
-        // A line that is rewritten in place comes whole, and once.
+        // A line that is rewritten in place is returned whole, and once.
         let bar: Vec<_> = (0..50).map(|number| format!("\r{number} of 50 are done")).collect();
         let ring = ring(format!("a\r\n{}\r\nend\r\n", bar.concat()).as_bytes());
         assert_eq!(pages(&ring, 20), ["a\n49 of 50 are done\n", "end\n"]);
@@ -572,7 +574,7 @@ mod tests {
         assert_eq!(resting_line(&ring(b"out\r\n")), RestingLine { text: String::new(), cursor: 0, start: Some(5) });
     }
 
-    /// S11
+    /// S11.
     #[test]
     fn a_few_bytes_do_not_become_gigabytes() {
         let text = render(&"\u{1b}[65535Cx\n".repeat(10_000));
@@ -584,7 +586,7 @@ mod tests {
     }
 
     proptest! {
-        /// S8: reads that follow each other give together what one read gives.
+        /// S8: consecutive reads together give the same text as one read.
         #[test]
         fn consecutive_reads_give_the_whole(
             lines in "([ -~\u{e9}\u{65e5}]{0,8}(\n|\r\n)){0,12}[ -~]{0,5}",
@@ -610,7 +612,7 @@ mod tests {
             prop_assert_eq!(text.rsplit('\n').next().unwrap_or_default(), line);
         }
 
-        /// A line that is only printed once is rendered without cells; the result must be the same.
+        /// A line that is printed only once is rendered without cells; the result must be the same.
         #[test]
         fn both_ways_to_render_a_line_agree(line in "[ -~\u{e9}\u{65e5}\t]{0,40}") {
             prop_assert_eq!(render(&format!("{line}\x1b[D\x1b[C")), line.clone());

@@ -1,4 +1,4 @@
-//! The place of a reader of many panes, as one short word that it can hold.
+//! The position of a reader of many panes, as one short word for the reader to keep.
 
 use std::{fmt, str::FromStr};
 
@@ -8,37 +8,37 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-/// The place of a reader in one pane.
+/// The position of a reader in one pane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The cursor: all before it was read.
+    /// The cursor: all bytes before it were read.
     pub cursor: Cursor,
-    /// Whether the pane's end was reported too.
+    /// Whether the pane's end was reported, too.
     pub ended: bool,
 }
 
-/// The places of a reader in several panes.
+/// The positions of a reader in several panes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// The word says it by itself.
+    /// Positions that the word itself contains.
     ///
     /// As text: `r1`, then for each epoch `.SERVER.ENGINE` and `.PANE.OFFSET` for each of its panes
     /// (`PANE.OFFSETx` where its end was reported), epochs separated by `_`; at the end check
-    /// digits, as a [`Cursor`] has them. Panes of one epoch stand together. A single cursor is
-    /// accepted in its place.
+    /// digits, as in a [`Cursor`]. Panes of one epoch are grouped. A single cursor is accepted in
+    /// place of the word.
     Places(Vec<Place>),
-    /// The engine knows it. As text: `r2.ENGINE.STREAM.POINT` and check digits.
+    /// Positions that the engine keeps. As text: `r2.ENGINE.STREAM.POINT` and check digits.
     Point(Point),
 }
 
 /// A point of a stream of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Tells runs of muxtap apart, as [`Epoch::engine`].
+    /// Distinguishes runs of muxtap, like [`Epoch::engine`].
     pub engine: u64,
-    /// The stream, by its number in that run.
+    /// The stream's number in that run.
     pub stream: u64,
-    /// The number of steps that its reader had taken.
+    /// The number of steps that its reader had completed.
     pub at: u64,
 }
 
@@ -86,13 +86,13 @@ impl FromStr for Resume {
     }
 }
 
-/// Parses a word as a point; whether the word was muxtap's shows by writing it again.
+/// Parses a word as a point. The caller writes it again to verify that the word came from muxtap.
 fn point(text: &str) -> Option<Point> {
     let mut numbers = text.strip_prefix("r2.")?.split('.').map(|part| u64::from_str_radix(part, 36).ok());
     Some(Point { engine: numbers.next()??, stream: numbers.next()??, at: numbers.next()?? })
 }
 
-/// Parses a word that holds its places.
+/// Parses a word that contains its positions.
 fn places(text: &str) -> Option<Vec<Place>> {
     let (body, _) = text.strip_prefix("r1.")?.rsplit_once('.').unwrap_or_default();
     let mut places = Vec::new();

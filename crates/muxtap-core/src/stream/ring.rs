@@ -1,8 +1,8 @@
 //! A pane's output, kept by absolute offsets.
 //!
-//! The ring also decodes: what is pushed goes through a [`TextDecoder`] to a sink at once, and each
-//! segment remembers the decoder's state at its start, so that text can be read again from any
-//! offset that is retained.
+//! The ring also decodes: pushed bytes go through a [`TextDecoder`] to a sink at once, and each
+//! segment stores the decoder's state at its start, which lets text be read again from any retained
+//! offset.
 
 use std::collections::VecDeque;
 
@@ -13,26 +13,26 @@ use super::{
 };
 use crate::{Gap, GapReason, screen::Screen, tokens};
 
-/// Bytes of one segment at most. Decoding from an offset begins at its segment's start, so this
-/// also bounds that work.
+/// The maximum number of bytes of one segment. Decoding from an offset begins at its segment's
+/// start, so this also bounds that work.
 pub const SEGMENT: usize = 16 * 1024;
-/// Bytes a segment has room for at first: an idle pane costs little.
+/// The initial capacity of a segment in bytes: an idle pane costs little.
 const FIRST: usize = 256;
-/// Marked gaps that are kept. With more, the output before the second one is dropped.
+/// The maximum number of marked gaps. With more, the output before the second one is dropped.
 const GAPS: usize = 64;
-/// A sequence that is open for more bytes than this no longer holds back where a read may end.
+/// The number of bytes after which an open sequence no longer delays the end of a read.
 const OPEN_LIMIT: u64 = 8 * 1024;
 
 /// A byte ring with absolute offsets and the live decoder of one pane.
 ///
-/// It retains at least its limit, unless it was trimmed further ([`Ring::trim_to`]), and at most one
-/// [`SEGMENT`] more. Nothing in it knows time or tmux.
+/// It retains at least its limit, unless it was trimmed further ([`Ring::trim_to`]), and at most
+/// one [`SEGMENT`] more. It is independent of time and of tmux.
 #[derive(Debug)]
 pub struct Ring {
     segments: VecDeque<Segment>,
-    /// The offset behind the last byte.
+    /// The offset after the last byte.
     end: u64,
-    /// Bytes held.
+    /// The number of bytes held.
     len: usize,
     limit: usize,
     decoder: TextDecoder,
@@ -44,12 +44,12 @@ pub struct Ring {
 #[derive(Debug)]
 struct Segment {
     start: u64,
-    /// The decoder before its first byte.
+    /// The decoder's state before the segment's first byte.
     state: DecoderState,
-    /// Whether no sequence reaches into it: bytes are missing before it, or an open string was
-    /// given up there.
+    /// Whether no sequence continues into the segment: bytes are missing before it, or an open
+    /// string was given up there.
     fresh: bool,
-    /// Whether a string was given up there.
+    /// Whether a string was given up at the segment's start.
     given_up: bool,
     bytes: Vec<u8>,
 }
@@ -57,45 +57,46 @@ struct Segment {
 /// Options of a read of a [`Ring`].
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
-    /// Bytes of a chunk at most; one character or sequence that is longer comes whole nevertheless.
+    /// The maximum number of bytes of a chunk; one longer character or sequence is still returned
+    /// whole.
     pub most: u64,
     /// Whether a chunk ends where no character and no sequence is open. One that is open for more
-    /// than 8 KiB holds nothing back.
+    /// than 8 KiB does not delay the end.
     pub whole_sequences: bool,
-    /// Whether nothing will follow the last byte.
+    /// Whether the stream has ended after the last byte.
     pub at_end: bool,
 }
 
-/// Bytes read from a [`Ring`], with all that is needed to decode them without it.
+/// Bytes read from a [`Ring`], with everything that decoding them requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Where the bytes begin: what was asked for, or the first retained byte after it.
+    /// The offset of the first byte: the requested one, or the first retained one after it.
     pub start: u64,
-    /// Where the next read begins.
+    /// The offset at which the next read begins.
     pub end: u64,
     /// The bytes from `start` to `end`.
     pub bytes: Vec<u8>,
-    /// The gap just before them; the first, if there are more. Nothing is missing within.
+    /// The gap just before them; the first, if several. Within the bytes, nothing is missing.
     pub gap: Option<Gap>,
-    /// Whether a read from `end` on gives something at once.
+    /// Whether a read from `end` on returns something at once.
     pub more: bool,
-    /// The decoder at `start`.
+    /// The decoder's state at `start`.
     state: DecoderState,
-    /// Offsets between `start` and `end` at which no sequence goes on.
+    /// The offsets between `start` and `end` at which no sequence continues.
     fresh: Vec<u64>,
-    /// Offsets from `start` to `end`, both included, at which a string was given up.
+    /// The offsets from `start` to `end`, both included, at which a string was given up.
     given_up: Vec<u64>,
 }
 
 impl Chunk {
     /// Returns the offsets from `start` to `end`, both included, at which a string was given up: a
-    /// parser of the bytes must do the same there ([`Ring::give_up`]). One at `end` is returned
-    /// again by the read that goes on there.
+    /// parser of the bytes must do the same there ([`Ring::give_up`]). An offset at `end` is
+    /// returned again by the read that continues there.
     pub fn given_up(&self) -> &[u64] {
         &self.given_up
     }
 
-    /// Decodes it, as [`Ring::decode_from`] would.
+    /// Decodes the chunk, as [`Ring::decode_from`] would.
     pub fn decode(&self, sink: &mut (impl TextSink + ?Sized)) {
         let mut decoder = TextDecoder::from(self.state);
         let mut sink = SkipBefore { from: self.start, sink };
@@ -115,7 +116,7 @@ impl Segment {
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
-    /// Returns the bytes between two offsets, as far as it has them.
+    /// Returns the segment's bytes between two offsets.
     fn between(&self, from: u64, to: u64) -> &[u8] {
         let index = |offset: u64| (offset.saturating_sub(self.start) as usize).min(self.bytes.len());
         self.bytes.get(index(from)..index(to)).unwrap_or_default()
@@ -148,11 +149,11 @@ impl Ring {
     pub fn len(&self) -> usize {
         self.len
     }
-    /// Whether no byte is retained.
+    /// Returns whether no byte is retained.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// Returns the least number of last bytes that are kept.
+    /// Returns the minimum number of last bytes that are kept.
     pub fn limit(&self) -> usize {
         self.limit
     }
@@ -165,18 +166,18 @@ impl Ring {
             + self.decoder.memory()
     }
 
-    /// Appends bytes and passes what they mean to `sink`.
+    /// Appends bytes and passes the decoded events to `sink`.
     pub fn push(&mut self, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) {
         self.append(bytes, |decoder, offset, piece| decoder.feed(offset, piece, sink));
     }
 
-    /// Appends bytes, passes what they mean to `sink` and feeds them to `screen`, as [`Ring::push`] and
-    /// [`Screen::feed`] do one after the other; most bytes are parsed once.
+    /// Appends bytes, passes the decoded events to `sink` and feeds the bytes to `screen`, with the
+    /// same effect as [`Ring::push`] and then [`Screen::feed`]; most bytes are parsed only once.
     pub fn push_and_draw(&mut self, bytes: &[u8], sink: &mut (impl TextSink + ?Sized), screen: &mut Screen) {
         self.append(bytes, |decoder, offset, piece| tokens::feed(offset, piece, decoder, sink, screen));
     }
 
-    /// Appends bytes, in the pieces that segments have room for.
+    /// Appends bytes in pieces that fit into segments.
     fn append(&mut self, mut bytes: &[u8], mut feed: impl FnMut(&mut TextDecoder, u64, &[u8])) {
         while !bytes.is_empty() {
             let room = self.segments.back().map_or(0, |last| SEGMENT - last.bytes.len().min(SEGMENT));
@@ -188,7 +189,7 @@ impl Ring {
             if let Some(last) = self.segments.back_mut() {
                 let needed = last.bytes.len() + now.len();
                 if needed > last.bytes.capacity() {
-                    // By doubling, but never beyond the segment.
+                    // By doubling, but never beyond the segment's limit.
                     let wanted = needed.max(last.bytes.capacity() * 2).clamp(FIRST, SEGMENT);
                     last.bytes.reserve_exact(wanted - last.bytes.len());
                 }
@@ -203,14 +204,14 @@ impl Ring {
     }
 
     /// Gives up an open string at the stream's end, as tmux does after five seconds
-    /// ([`TextDecoder::give_up`]), and keeps the place: whatever is read again from the ring is
-    /// decoded with it. Returns whether a string was open.
+    /// ([`TextDecoder::give_up`]), and records the place: later reads from the ring decode it the
+    /// same way. Returns whether a string was open.
     pub fn give_up(&mut self) -> bool {
         let open = self.decoder.give_up();
         if open {
             if let Some(last) = self.segments.back_mut() {
-                // A program may do this every five seconds; what it costs must not be a segment's
-                // first room.
+                // A program may cause this every five seconds; the cost must not be a segment's
+                // initial capacity.
                 last.bytes.shrink_to_fit();
             }
             self.begin_fresh();
@@ -221,18 +222,18 @@ impl Ring {
         open
     }
 
-    /// Returns where the string that is open at the stream's end began.
+    /// Returns the offset at which the string that is open at the stream's end began.
     pub fn string_start(&self) -> Option<u64> {
         self.decoder.state().string_start()
     }
 
-    /// Lets no open sequence or character reach over the end: another program begins there.
+    /// Ends any open sequence or character at the stream's end: another program begins there.
     pub fn restart(&mut self) {
         self.decoder.reset();
         self.begin_fresh();
     }
 
-    /// Begins a segment into which no sequence reaches.
+    /// Begins a segment into which no sequence continues.
     fn begin_fresh(&mut self) {
         match self.segments.back_mut() {
             Some(last) if last.bytes.is_empty() => (last.state, last.fresh) = (DecoderState::default(), true),
@@ -240,7 +241,7 @@ impl Ring {
         }
     }
 
-    /// Returns the offsets between two others (exclusive) at which no sequence goes on.
+    /// Returns the offsets between two others (exclusive) at which no sequence continues.
     fn fresh_between(&self, from: u64, to: u64) -> impl Iterator<Item = u64> {
         let segments = self.segments.range(self.segment_of(from)..);
         segments
@@ -251,23 +252,23 @@ impl Ring {
 
     /// Returns the offsets from one to another (both included) at which a string was given up.
     fn given_up_within(&self, from: u64, to: u64) -> Vec<u64> {
-        // The one at `from` may be an empty segment's, or of the segment that begins there.
+        // The offset at `from` may belong to an empty segment or to the segment that begins there.
         let first = self.segment_of(from.saturating_sub(1));
         let segments = self.segments.range(first..).take_while(|segment| segment.start <= to);
         segments.filter(|segment| segment.given_up && segment.start >= from).map(|segment| segment.start).collect()
     }
 
-    /// Bytes are missing from here on: marks the place, and lets no open sequence or character
-    /// reach over it.
+    /// Marks that bytes are missing from here on, and ends any open sequence or character before
+    /// that.
     pub fn push_gap(&mut self, gap: Gap) {
         self.restart();
         if self.gaps.back().is_some_and(|(at, _)| *at == self.end) {
-            // The first one at a place is the one that is told.
+            // The first gap at a place is the one that is reported.
             return;
         }
         self.gaps.push_back((self.end, gap));
-        // No gap is forgotten as long as there is output before it: a reader would go over it
-        // without a word.
+        // No gap is forgotten while output before it is retained: otherwise a reader would pass it
+        // without notice.
         if self.gaps.len() > GAPS
             && let Some((second, _)) = self.gaps.get(1)
         {
@@ -276,8 +277,8 @@ impl Ring {
     }
 
     /// Returns the first marked gap at an offset of `from..to`: bytes are missing just before the
-    /// byte at that offset. A reader that has come to the end of a stream that is over asks for
-    /// `end..end + 1`, for no byte follows the last gap.
+    /// byte at that offset. A reader at the end of a finished stream passes `end..end + 1`, because
+    /// no byte follows the last gap.
     pub fn gap_between(&self, from: u64, to: u64) -> Option<Gap> {
         let (_, gap) = self.gaps.iter().find(|(offset, _)| (from..to).contains(offset))?;
         Some(*gap)
@@ -288,13 +289,13 @@ impl Ring {
         self.gap_between(offset, offset.saturating_add(1))
     }
 
-    /// Returns where the first gap behind an offset lies.
+    /// Returns the offset of the first gap after an offset.
     pub fn next_gap(&self, offset: u64) -> Option<u64> {
         self.gaps.iter().map(|(at, _)| *at).find(|at| *at > offset)
     }
 
-    /// Returns the nearest retained offset at or after `from` (at most [`Ring::end`]), and what was
-    /// trimmed before it.
+    /// Returns the nearest retained offset at or after `from` (at most [`Ring::end`]), and the gap
+    /// for the bytes that were trimmed before it.
     pub fn resolve(&self, from: u64) -> (u64, Option<Gap>) {
         let start = self.start();
         if from < start {
@@ -305,19 +306,19 @@ impl Ring {
     }
 
     /// Returns the next bytes from `from` on, but not across a gap: a chunk has at most one, before
-    /// it. A gap behind which nothing came yet is reported when something comes, or when the stream
-    /// is over.
+    /// its bytes. A gap at the very end is reported when more output arrives, or when the stream
+    /// has ended.
     pub fn read(&self, from: u64, how: Reading) -> Chunk {
         let (start, trimmed) = self.resolve(from);
         let gap = self.next_gap(start);
         let stop = gap.unwrap_or(self.end);
-        // Nothing that is open there will be continued.
+        // A sequence or character that is open there will not continue.
         let closed = how.at_end || gap.is_some();
         let to = stop.min(start.saturating_add(how.most));
         let end = match self.boundary(to) {
             _ if !how.whole_sequences || to == start || closed && to == stop => to,
             boundary if boundary > start => boundary,
-            // More is open than was asked for.
+            // The open sequence or character exceeds the requested length.
             _ => self.completed(start, to, stop).unwrap_or(if closed { stop } else { start }),
         };
         let marked = self.gap_at(start).filter(|_| end > start || how.at_end);
@@ -333,8 +334,8 @@ impl Ring {
         }
     }
 
-    /// Whether a read from an offset gives something now: bytes, or the gap at the end of a stream
-    /// that is over.
+    /// Returns whether a read from an offset returns something now: bytes, or the gap at the end of
+    /// a finished stream.
     pub fn has_more(&self, from: u64, how: Reading) -> bool {
         if self.next_gap(from).is_some() || from < self.start() {
             return true;
@@ -343,7 +344,8 @@ impl Ring {
         from < end || how.at_end && self.gap_at(from).is_some()
     }
 
-    /// Returns the first boundary behind `start` where what is open at `to` has ended.
+    /// Returns the first boundary after `start` at which the sequence or character that is open at
+    /// `to` has ended.
     fn completed(&self, start: u64, to: u64, stop: u64) -> Option<u64> {
         let given_up = self.fresh_between(to, stop).next();
         let stop = given_up.unwrap_or(stop);
@@ -372,10 +374,10 @@ impl Ring {
         bytes
     }
 
-    /// Decodes what is retained between two offsets. Only what begins at `from` or later is passed
-    /// on: of a run of text that began before, the rest; of a sequence or a character that began
-    /// before, nothing. What is not complete at `to` is not passed on either: a reader that goes on
-    /// from there should end at [`Ring::boundary`].
+    /// Decodes the retained bytes between two offsets. Only events that begin at `from` or later
+    /// are passed on: the rest of a run of text that began before, but nothing of a sequence or a
+    /// character that began before. Events that are incomplete at `to` are not passed on either: a
+    /// reader that continues from there should end at [`Ring::boundary`].
     pub fn decode_from(&self, from: u64, to: u64, sink: &mut (impl TextSink + ?Sized)) {
         let mut decoder: Option<TextDecoder> = None;
         let mut sink = SkipBefore { from, sink };
@@ -391,7 +393,7 @@ impl Ring {
             };
             let bytes = segment.between(segment.start, to);
             if segment.start < from {
-                // Most of a segment may lie before `from`: that part goes to a null sink.
+                // Most of a segment may come before `from`: that part goes to a null sink.
                 let (before, after) = bytes.split_at_checked((from - segment.start) as usize).unwrap_or((bytes, &[]));
                 decoder.feed(segment.start, before, &mut NullSink);
                 decoder.feed(from, after, &mut sink);
@@ -401,15 +403,15 @@ impl Ring {
         }
     }
 
-    /// Returns the last offset at or before `to` at which a read of text loses nothing when it ends
-    /// there: where no character and no escape sequence is open. A sequence that is open for more
-    /// than 8 KiB holds nothing back.
+    /// Returns the last offset at or before `to` at which a read of text can end without loss: no
+    /// character and no escape sequence is open there. A sequence that is open for more than 8 KiB
+    /// does not delay the end.
     pub fn boundary(&self, to: u64) -> u64 {
         let to = to.min(self.end);
         held_back(self.state_at(to), to).max(self.start())
     }
 
-    /// Drops the oldest bytes until at most `bytes` are left, and gives their memory back.
+    /// Drops the oldest bytes until at most `bytes` are left, and frees their memory.
     pub fn trim_to(&mut self, bytes: usize) {
         self.trim_front(bytes, true);
         let surplus = self.len.saturating_sub(bytes);
@@ -429,14 +431,14 @@ impl Ring {
         self.spare = Vec::new();
     }
 
-    /// Drops whole segments for as long as at least `keep` bytes are left (`below`: less than one
-    /// segment may be left of them).
+    /// Drops whole segments while at least `keep` bytes are left (`below`: less than one segment of
+    /// them may be left).
     fn trim_front(&mut self, keep: usize, below: bool) {
         let mut dropped = false;
         while let Some(first) = self.segments.front() {
             let left = self.len - first.bytes.len();
             let droppable = if below { self.len > keep && left >= keep } else { left >= keep };
-            // The last one is being written to.
+            // The last segment is still being written to.
             if !droppable || self.segments.len() == 1 {
                 break;
             }
@@ -468,8 +470,8 @@ impl Ring {
         });
     }
 
-    /// Returns the index of the segment that holds the byte at an offset, or the first one behind
-    /// it.
+    /// Returns the index of the segment that contains the byte at an offset, or of the first one
+    /// after it.
     fn segment_of(&self, offset: u64) -> usize {
         self.segments.partition_point(|segment| segment.end() <= offset)
     }
@@ -485,12 +487,13 @@ impl Ring {
     }
 }
 
-/// Returns where what is open at `to` began, unless that is too long ago.
+/// Returns the start of the sequence or character that is open at `to`, unless that is too far
+/// back.
 fn held_back(state: DecoderState, to: u64) -> u64 {
     state.open_since().filter(|open| to.saturating_sub(*open) <= OPEN_LIMIT).unwrap_or(to)
 }
 
-/// Passes on what begins at an offset or later.
+/// Passes on events that begin at an offset or later.
 struct SkipBefore<'a, S: ?Sized> {
     from: u64,
     sink: &'a mut S,
@@ -498,7 +501,7 @@ struct SkipBefore<'a, S: ?Sized> {
 
 impl<S: TextSink + ?Sized> TextSink for SkipBefore<'_, S> {
     fn text(&mut self, offset: u64, text: &[u8]) {
-        // A character that was cut at `from` is the only text that can still begin before it.
+        // Only the text of a character that was cut at `from` can still begin before it.
         if offset >= self.from {
             self.sink.text(offset, text);
         }

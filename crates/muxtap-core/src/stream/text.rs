@@ -1,22 +1,21 @@
 //! Output text: what a pane printed, without its escape sequences.
 
-/// Receives what [`TextDecoder`](super::decoder::TextDecoder) finds in a pane's bytes. Offsets are
-/// absolute raw offsets in the pane's stream.
+/// Receives the events that [`TextDecoder`](super::decoder::TextDecoder) finds in a pane's bytes.
+/// Offsets are absolute raw offsets in the pane's stream.
 pub trait TextSink {
     /// Receives printable text, a slice of the input wherever possible. `offset` is the raw offset
-    /// of its first byte, and byte `i` of `text` stands at raw offset `offset + i` (a replacement
-    /// character that stands for invalid bytes comes in a call of its own). `text` is valid UTF-8
-    /// as a whole and contains neither `\n` nor `\r`; tabs are kept, other C0 controls are not
-    /// text.
+    /// of its first byte, and byte `i` of `text` is at raw offset `offset + i` (a replacement
+    /// character for invalid bytes comes in a call of its own). `text` is valid UTF-8 as a whole
+    /// and contains neither `\n` nor `\r`; tabs are kept, other C0 controls are not text.
     fn text(&mut self, offset: u64, text: &[u8]);
     /// Receives a control character or sequence that moves the cursor within or between lines, or
     /// rewrites the line.
     fn control(&mut self, offset: u64, control: Control);
-    /// Receives something that is not text: a bell, a title, a shell's mark, an OSC of ours.
+    /// Receives an event that is not text: a bell, a title, a shell's mark, any other OSC.
     fn mark(&mut self, _start: u64, _end: u64, _mark: Mark<'_>) {}
 }
 
-/// A control that moves the cursor or rewrites a line, as far as text reads need it.
+/// A control that moves the cursor or rewrites a line, limited to those that text reads need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
     /// `\n` (and VT, FF). `\r\n` arrives as `CarriageReturn` then `LineFeed`.
@@ -41,7 +40,7 @@ pub enum Mark<'a> {
     Title(&'a [u8]),
     /// OSC 133: the bytes after `133;`, raw (`A`, `B`, `C`, `D;0` …).
     Prompt(&'a [u8]),
-    /// Any other OSC: the whole payload, bounded.
+    /// Any other OSC: the whole payload, limited in length.
     Osc(&'a [u8]),
 }
 

@@ -1,10 +1,10 @@
-//! The columns that a character takes, as the C library says with which tmux runs.
+//! The columns that a character occupies, according to the C library with which tmux runs.
 
 mod table;
 
 use table::RUNS;
 
-/// Returns the columns that a text takes in a terminal.
+/// Returns the columns that a text occupies in a terminal.
 pub fn of_text(text: &str) -> usize {
     text.chars()
         .map(|character| match u32::from(character) {
@@ -15,10 +15,11 @@ pub fn of_text(text: &str) -> usize {
         .sum()
 }
 
-/// Returns the width of a character from U+0080 on: 0, 1 or 2, or -1 where the library knows none.
+/// Returns the width of a character from U+0080 on: 0, 1 or 2, or -1 where the library has no
+/// width.
 ///
-/// tmux asks `wcwidth` of its own C library; this is glibc's (2.36, Unicode 14), which Debian's
-/// builds use. Another library differs in characters that are younger than its tables.
+/// tmux calls `wcwidth` of its own C library. This table is that of glibc 2.36 (Unicode 14), which
+/// Debian's builds use. Another library differs in characters that are younger than its tables.
 pub(crate) fn of(character: u32) -> i8 {
     match character {
         0..0x300 if character >= 0xa0 => return if character == 0xad { soft_hyphen() } else { 1 },
@@ -30,14 +31,15 @@ pub(crate) fn of(character: u32) -> i8 {
     after.checked_sub(1).and_then(|at| RUNS.get(at)).map_or(1, |(_, width)| *width)
 }
 
-/// Whether a character came, or may have another width, with a later Unicode than this table's.
+/// Returns whether a character is newer than this table's Unicode, or may have another width in a
+/// later one.
 pub(crate) fn is_young(character: u32) -> bool {
     const YOUNG: [std::ops::RangeInclusive<u32>; 6] =
         [0x2630..=0x2637, 0x268a..=0x268f, 0x31e4..=0x31ef, 0x4dc0..=0x4dff, 0x1_6fe0..=0x1_8dff, 0x1_d300..=0x1_d37f];
     YOUNG.iter().any(|range| range.contains(&character)) || of(character) < 0
 }
 
-/// Returns the width of U+00AD, looked up: libraries disagree about it.
+/// Returns the width of U+00AD from the table: libraries disagree about it.
 fn soft_hyphen() -> i8 {
     let after = RUNS.partition_point(|(start, _)| *start <= 0xad);
     after.checked_sub(1).and_then(|at| RUNS.get(at)).map_or(1, |(_, width)| *width)

@@ -23,7 +23,7 @@ impl Tmux {
         self.raw(text).raw("\n")
     }
 
-    /// The guard that the next block will have: what a pane that forges would guess.
+    /// Returns the guard of the next block, which a forging pane would guess.
     fn coming(&self, flags: u32) -> String {
         format!("1700000000 {} {flags}", self.number)
     }
@@ -226,7 +226,7 @@ fn a_pane_cannot_forge_the_end_of_a_part() {
     let key = sent(&[(0, 2)]);
     let tmux = Tmux::default().nonce(key.nonce(0, 0));
     let guard = tmux.coming(1);
-    // A pane that knows the time, the number, the form of a frame, and all but the nonce.
+    // A pane that knows the time, the number and the form of a frame: everything but the nonce.
     let forged = format!(
         "%end {guard}\n%output %9 forged\n%error {guard}\n%begin 1700000000 2 1\nmt0123456789abcdef\n\
          %end 1700000000 2 1\n%begin {guard}\n%window-close @1\n%exit\n%end {guard}\n"
@@ -349,7 +349,7 @@ fn blocks_of_hooks_and_notifications_between_the_parts_are_told() {
 #[test]
 fn a_second_line_that_comes_too_early_fails_the_frame() {
     let key = sent(&[(0, 1), (1, 1)]);
-    // No tmux does this; a codec must not stand still when one does.
+    // tmux never does this; a codec must not stall on it.
     let tmux = Tmux::default()
         .nonce(key.nonce(0, 0))
         .nonce(key.end_nonce(0))
@@ -401,7 +401,7 @@ fn a_long_line_is_searched_once_however_it_arrives() {
     assert!(matches!(codec.decode(&mut buffer), Ok(Some(Event::Stray(line))) if line.len() == 15_000));
 }
 
-/// One piece of a stream: what tmux says, and what panes forge.
+/// Generates one piece of a stream: tmux's own lines, and lines that panes forge.
 fn piece() -> impl Strategy<Value = Piece> {
     prop_oneof![
         "[ -~]{0,20}".prop_map(Piece::Line),
@@ -451,7 +451,7 @@ proptest! {
     }
 }
 
-/// The same stream as a terminal has it: `tmux -CC` on one.
+/// The same stream over a terminal, as from `tmux -CC`.
 #[test]
 fn a_terminal_adds_to_lines_and_changes_nothing_that_is_decoded() {
     let tmux = || {
@@ -478,7 +478,7 @@ fn a_terminal_adds_to_lines_and_changes_nothing_that_is_decoded() {
             }
         }
     }
-    // What a login prints stands before it, what a shell prints behind it.
+    // A login prints text before the stream, a shell after it.
     let wire = [&b"Welcome\r\n\x1bP1000p%exit\r\n"[..], b"\x1b\\$ ls\r\n"].concat();
     let events = decode_chunks(ControlCodec::new(FrameKey::new()), &wire, &[4]).unwrap();
     let stray = |text: &'static [u8]| Event::Stray(Bytes::from_static(text));

@@ -13,17 +13,17 @@ pub(crate) enum Event {
     Osc(u64, u64, String),
 }
 
-/// Collects events; runs of text that follow each other are one.
+/// Collects events; consecutive runs of text become one.
 #[derive(Default)]
 pub(crate) struct Events(pub(crate) Vec<Event>);
 
-/// A replacement character stands alone: it may stand for fewer bytes than it has.
+/// A replacement character stays alone: it may stand for fewer bytes than it has.
 fn joins(start: u64, run: &str, offset: u64, text: &str) -> bool {
     start + run.len() as u64 == offset && !run.starts_with('\u{fffd}') && !text.starts_with('\u{fffd}')
 }
 
 impl Events {
-    /// With each character for itself.
+    /// Returns the events with each character by itself.
     pub(crate) fn characters(&self) -> Vec<Event> {
         let mut all = Vec::new();
         for event in &self.0 {
@@ -170,7 +170,7 @@ fn each_maximal_invalid_part_is_one_replacement() {
     assert_eq!(decode(b"\xe2\x9c\x1b[K"), [text(0, "\u{fffd}"), csi(2, b'K', 0, 0)]);
 }
 
-/// S12
+/// S12.
 #[test]
 fn a_string_that_is_given_up_is_followed_by_text() {
     for string in [
@@ -225,7 +225,7 @@ fn the_state_is_small() {
     assert!(size_of::<DecoderState>() <= 32 && size_of::<TextDecoder>() <= 64);
 }
 
-/// Bytes that hit the parser's branches much more often than random ones would.
+/// Generates bytes that reach the parser's branches much more often than random ones would.
 pub(crate) fn terminal_bytes() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         4 => "[a-z \t]{1,12}".prop_map(String::into_bytes),
@@ -242,7 +242,7 @@ pub(crate) fn terminal_bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// S1: where the bytes are cut changes nothing.
+    /// S1: the places of the cuts change nothing.
     #[test]
     fn chunking_changes_nothing(
         bytes in terminal_bytes(),

@@ -1,6 +1,6 @@
-//! The filter on what real shells and programs printed: recordings of tmux 3.3a panes with bash
-//! 5.2, zsh, fish, dash, Python, `cat` and programs in raw mode, at 80 and 20 columns.
-//! `tests/golden/echo/index.tsv` names them.
+//! The filter on output of real shells and programs: recordings of tmux 3.3a panes with bash 5.2,
+//! zsh, fish, dash, Python, `cat` and programs in raw mode, at 80 and 20 columns.
+//! `tests/golden/echo/index.tsv` lists them.
 
 use std::{fs, ops::Range, path::PathBuf};
 
@@ -48,7 +48,7 @@ fn recordings() -> Vec<Recording> {
     index.lines().filter(|line| !line.starts_with('#')).map(read).collect()
 }
 
-/// Returns the bytes of a text in which `\x1b` stands for the byte.
+/// Returns the bytes of a text in which escapes such as `\x1b` stand for bytes.
 fn unescaped(text: &str) -> Vec<u8> {
     let mut parts = text.split("\\x");
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -60,7 +60,7 @@ fn unescaped(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The text in which patterns are searched, with line ends, and the raw offset of each byte.
+/// The text in which patterns are searched, with line ends, and each byte's raw offset.
 #[derive(Default)]
 struct MatchText(Vec<u8>, Vec<u64>);
 
@@ -97,7 +97,7 @@ impl MatchText {
     }
 }
 
-/// Plays a recording in chunks; after each, `look` sees the filter and how far it has come.
+/// Plays a recording in chunks. After each, `look` receives the filter and the present position.
 fn play(recording: &Recording, chunk: usize, mut look: impl FnMut(&EchoFilter, usize)) -> EchoFilter {
     let mut filter = EchoFilter::default();
     let mut ring = Ring::new(1 << 20);
@@ -123,7 +123,7 @@ fn play(recording: &Recording, chunk: usize, mut look: impl FnMut(&EchoFilter, u
     }
 }
 
-/// S9
+/// S9.
 #[test]
 fn the_echo_is_told_from_the_answer_in_real_programs() {
     let mut wrong = Vec::new();
@@ -136,7 +136,7 @@ fn the_echo_is_told_from_the_answer_in_real_programs() {
                 .map(|range| text.offsets(range.clone()))
                 .map(|(start, end)| filter.verdict(start, end))
                 .collect();
-            // One answer a line.
+            // One match of output for each line.
             let answers = if kind == "line" && recording.name.contains("long") { 1 } else { recording.answers };
             let echoes = verdicts.len().saturating_sub(answers);
             let expected: Vec<Verdict> = std::iter::repeat_n(Verdict::Echo, echoes)
@@ -150,8 +150,7 @@ fn the_echo_is_told_from_the_answer_in_real_programs() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// S10: a wait that was ended cannot be taken back, and an echo that was skipped is not looked at
-/// again.
+/// S10: a decision that ended a wait is final, and an echo that was skipped is not examined again.
 #[test]
 fn what_was_decided_while_bytes_came_singly_stays_so() {
     let mut wrong = Vec::new();

@@ -1,4 +1,5 @@
-//! The line that is being printed, as the pane shows it: wrapped at its width and redrawn in place.
+//! The line that is being printed, as the pane shows it: wrapped at the pane's width and redrawn in
+//! place.
 #![allow(
     clippy::cast_possible_wrap,
     clippy::cast_sign_loss,
@@ -9,20 +10,20 @@ use std::{collections::VecDeque, ops::Range};
 
 use crate::stream::{text::Control, width::columns};
 
-/// Cells of one line; what is longer is no echo.
+/// The maximum number of cells of one line; a longer line is never an echo.
 const MAX_CELLS: usize = 16 * 1024;
-/// Places above a line that are remembered: a redrawn line goes there and comes back.
+/// The number of places above a line that are remembered: redrawing a line goes there and back.
 const MAX_ABOVE: usize = 64;
 /// The second column of a wide character.
 const SPACER: char = '\0';
 
-/// A cell. Offsets count from the line's start.
+/// A cell of the line. Offsets count from the line's start.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     character: char,
-    /// Where it was first printed since it was blank.
+    /// The offset at which it was first printed since it was blank.
     first: u32,
-    /// Where it was last printed.
+    /// The offset at which it was last printed.
     last: u32,
 }
 
@@ -31,41 +32,40 @@ const BLANK: Cell = Cell { character: ' ', first: 0, last: 0 };
 /// The part of a text that a line's cells show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MatchedText {
-    /// Characters of the text that stand there.
+    /// The number of the text's characters in the cells.
     pub(super) characters: usize,
-    /// The index of the first cell behind them.
+    /// The index of the first cell after them.
     pub(super) cell: usize,
 }
 
 /// A piece of text in a row above a line.
 #[derive(Debug)]
 struct Above {
-    /// Its raw offsets.
+    /// The raw offsets at which it was printed.
     printed: Range<u64>,
     text: String,
 }
 
-/// A line and the rows into which it wraps. Cells are numbered on through the rows, so a position's
-/// row is `position / columns`; rows above the line, which shells go to when they redraw a prompt
-/// or an edit of several lines, have negative positions and hold nothing.
+/// A line and the rows into which it wraps. Cells are numbered continuously through the rows: a
+/// position's row is `position / columns`. Rows above the line, which shells visit to redraw a
+/// prompt or an edit of several lines, have negative positions and contain no cells.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// The raw offset of its first byte.
+    /// The raw offset of the line's first byte.
     pub(super) start: u64,
     columns: usize,
     cells: Vec<Cell>,
     position: i64,
-    /// Whether the last column was printed in and the cursor still stands behind it (tmux:
-    /// `cx == sx`).
+    /// Whether the last column was printed and the cursor is still after it (tmux: `cx == sx`).
     pending: bool,
-    /// Whether it is too long, or the cursor was sent to a place that is not known.
+    /// Whether the line is too long, or the cursor moved to an unknown place.
     pub(super) lost: bool,
-    /// The number of lines that may still be drawn above the place where the line stood before it
-    /// was begun anew ([`Line::begin_above`]).
+    /// The number of lines that may still be drawn above the line's place before it was restarted
+    /// ([`Line::begin_above`]).
     pub(super) lines_above: usize,
-    /// What was printed in rows above the line.
+    /// The text that was printed in rows above the line.
     above: VecDeque<Above>,
-    /// The raw offset from which on it is drawn in its row.
+    /// The raw offset from which the line is drawn in its row.
     drawn: u64,
 }
 
@@ -85,7 +85,7 @@ impl Line {
         }
     }
 
-    /// Begins the next line; the column stays, as after a line feed.
+    /// Begins the next line; the column stays the same, as after a line feed.
     pub(super) fn next(&mut self, start: u64) {
         let column = self.column();
         self.position = column as i64;
@@ -103,8 +103,8 @@ impl Line {
         self.lines_above = self.lines_above.saturating_sub(1);
     }
 
-    /// Begins the line anew in the row of the cursor, which stands above it: all from there on was
-    /// erased. What was printed on it before still counts as its own.
+    /// Restarts the line in the cursor's row, which is above it: everything from there on was
+    /// erased. Text that was printed on the line before still belongs to it.
     pub(super) fn begin_above(&mut self, drawn: u64) {
         let rows = usize::try_from(-self.row()).unwrap_or_default();
         self.lines_above += rows;
@@ -115,12 +115,12 @@ impl Line {
         self.drawn = drawn;
     }
 
-    /// Whether the cursor stands in a row above the line.
+    /// Returns whether the cursor is in a row above the line.
     pub(super) fn is_above(&self) -> bool {
         !self.lost && self.row() < 0
     }
 
-    /// Returns the text of which this raw offset is part, if it stands in a row above the line.
+    /// Returns the text that contains this raw offset, if it is in a row above the line.
     pub(super) fn above(&self, offset: u64) -> Option<&str> {
         let above = self.above.iter().find(|above| above.printed.contains(&offset))?;
         Some(&above.text)
@@ -148,7 +148,8 @@ impl Line {
     pub(super) fn cursor(&self) -> usize {
         usize::try_from(self.position).unwrap_or(0)
     }
-    /// Puts a line there that was printed before, with the cursor behind so many of its characters.
+    /// Fills the line with text that was printed before, with the cursor after `cursor` of its
+    /// characters.
     pub(super) fn place(&mut self, text: &str, cursor: usize) {
         let cut = text.char_indices().nth(cursor).map_or(text.len(), |(at, _)| at);
         let (before, after) = text.split_at_checked(cut).unwrap_or((text, ""));
@@ -165,29 +166,29 @@ impl Line {
         let mut shown = self.cells.iter().rev().map(|cell| cell.character);
         shown.find(|character| *character != SPACER && !character.is_whitespace())
     }
-    /// Whether the line fills its rows to the margin.
+    /// Returns whether the line fills its rows to the margin.
     pub(super) fn is_full(&self) -> bool {
         !self.cells.is_empty() && self.cells.len().is_multiple_of(self.columns)
     }
-    /// Whether the cursor stands in the last row.
+    /// Returns whether the cursor is in the last row.
     pub(super) fn in_last_row(&self) -> bool {
         let last = self.cells.len().saturating_sub(1) / self.columns;
         self.row() >= last as i64
     }
 
-    /// Returns the characters of some cells.
+    /// Returns the characters of a range of cells.
     pub(super) fn text(&self, cells: Range<usize>) -> String {
         let range = cells.start.min(self.cells.len())..cells.end.min(self.cells.len());
         let cells = self.cells.get(range).unwrap_or_default();
         cells.iter().map(|cell| cell.character).filter(|character| *character != SPACER).collect()
     }
 
-    /// Whether nothing but blanks stands from a cell on.
+    /// Returns whether all cells from `cell` on are blank.
     pub(super) fn is_blank_from(&self, cell: usize) -> bool {
         self.cells.iter().skip(cell).all(|cell| cell.character == ' ')
     }
 
-    /// Returns how far the cells from `from` up to `to` show `text`.
+    /// Returns the part of `text` that the cells from `from` up to `to` show.
     pub(super) fn follow(&self, from: usize, to: usize, text: impl Iterator<Item = char>) -> MatchedText {
         let mut followed = MatchedText { characters: 0, cell: from };
         let to = to.min(self.cells.len());
@@ -207,7 +208,7 @@ impl Line {
                 let at_margin = (followed.cell + 1).is_multiple_of(self.columns);
                 let wide_next = at(followed.cell + 1).is_some_and(|next| columns(next) == 2);
                 if at(followed.cell) == Some(' ') && wanted != ' ' && at_margin && wide_next {
-                    // A wide character did not fit there.
+                    // A wide character did not fit into this cell.
                     followed.cell += 1;
                 }
                 if at(followed.cell) != Some(wanted) {
@@ -227,14 +228,14 @@ impl Line {
     pub(super) fn first_of(&self, cell: usize) -> u64 {
         self.start + self.cells.get(cell).map_or(0, |cell| u64::from(cell.first))
     }
-    /// Returns the raw offset behind the last byte that was printed in some cells.
+    /// Returns the raw offset after the last byte that was printed in a range of cells.
     pub(super) fn end_of(&self, cells: Range<usize>) -> u64 {
         let cells = self.cells.iter().take(cells.end).skip(cells.start);
         let last = cells.filter(|cell| cell.character != SPACER).max_by_key(|cell| cell.last);
         self.start + last.map_or(0, |cell| u64::from(cell.last) + cell.character.len_utf8() as u64)
     }
-    /// Returns the raw offsets at which the cells from `cell` on that are not blank were last
-    /// printed, in order.
+    /// Returns the raw offsets, in order, at which the nonblank cells from `cell` on were last
+    /// printed.
     pub(super) fn printed_from(&self, cell: usize) -> Vec<u64> {
         let cells = self.cells.iter().skip(cell).filter(|cell| !matches!(cell.character, ' ' | SPACER));
         let mut printed: Vec<_> = cells.map(|cell| self.start + u64::from(cell.last)).collect();
@@ -296,7 +297,7 @@ impl Line {
         self.pending = self.position.rem_euclid(per_row) == 0;
     }
 
-    /// Obeys a control that does not end the line.
+    /// Executes a control that does not end the line.
     pub(super) fn control(&mut self, control: Control) {
         match control {
             Control::LineFeed => self.down(1),
@@ -346,7 +347,7 @@ impl Line {
     fn column(&self) -> usize {
         if self.pending { self.columns } else { self.position.rem_euclid(self.columns as i64) as usize }
     }
-    /// Returns the cells of the cursor's row; none above the line.
+    /// Returns the cells of the cursor's row; an empty range above the line.
     fn row_cells(&self) -> Range<usize> {
         match usize::try_from(self.row()) {
             Ok(row) => row * self.columns..(row + 1) * self.columns,
@@ -366,7 +367,7 @@ impl Line {
     }
     fn left(&mut self, count: i64, wraps: bool) {
         let column = self.column() as i64;
-        // Backspace, and nothing else, goes back over a wrapped margin.
+        // Only a backspace moves back over a wrapped margin.
         let most = if wraps && column == 0 && self.position > 0 { 1 } else { column };
         self.position -= count.min(most);
         self.pending = false;

@@ -1,5 +1,5 @@
-//! The places where an echo may stand: on the line that is being printed, where the cursor stood
-//! when it was typed, or behind a prompt.
+//! The places of an echo: on the line that is being printed, where the cursor was when the text was
+//! typed, or after a prompt.
 
 use super::{
     EchoFilter,
@@ -7,51 +7,49 @@ use super::{
     typed::{Expected, trimmed_len},
 };
 
-/// A typed line of fewer bytes is not looked for at the end of a line of output.
+/// The number of bytes below which a typed line is not searched for at the end of a line of output.
 const SHORT: usize = 4;
 
-/// An expected echo that a line shows, in part or whole.
+/// An expected echo that a line shows, partly or completely.
 #[derive(Debug)]
 pub(super) struct Shown {
-    /// Which typed lines make it up.
+    /// The range of typed lines that make up the echo.
     pub(super) lines: std::ops::Range<usize>,
-    /// The raw offset at which it begins.
+    /// The raw offset at which the echo begins.
     pub(super) typed: u64,
-    /// The cell behind what is shown of it.
+    /// The cell after the part of the echo that is shown.
     pub(super) end_cell: usize,
     pub(super) complete: bool,
-    /// Whether the line may only be finished by Enter, and it is certain that an echo stands here.
+    /// Whether only Enter may finish the line, and it is certain that this is an echo.
     pub(super) anchored: bool,
 }
 
 impl EchoFilter {
-    /// Returns the expected text that stands, in part or whole, on the line that is being printed.
+    /// Returns the expected text, partial or complete, on the line that is being printed.
     pub(super) fn shown(&self, line: &Line) -> Option<Shown> {
-        // While a shell redraws, what counts is either all that stands there or what stands before
-        // the cursor.
+        // While a shell redraws, either the whole line or the part before the cursor counts.
         let ends = [line.len(), line.cursor().min(line.len())];
         let anchored = ends.into_iter().find_map(|end| self.anchored(line, end));
         anchored.or_else(|| ends.into_iter().find_map(|end| self.placed(line, end)))
     }
 
-    /// Returns the longest echo that begins where the cursor stood when it was typed.
+    /// Returns the longest echo that begins at the cursor's position when the text was typed.
     pub(super) fn anchored(&self, line: &Line, end: usize) -> Option<Shown> {
         let mut best: Option<Shown> = None;
         for (first, expected) in self.expected.iter().enumerate() {
             let Some((cell, mark)) = expected.anchor else { continue };
             let none_yet = end <= cell;
             if none_yet && !expected.prompt.starts_with(&line.text(0..end)) {
-                // The line is not the one behind which it was typed any more: a progress bar has
-                // moved on.
+                // The text was not typed after this line: a progress bar has moved on.
                 continue;
             }
             if end < cell {
-                // The cursor is before it: the line is being drawn anew.
+                // The cursor is before the echo: the line is being redrawn.
                 let lines = first..first + 1;
                 best = best.or(Some(Shown { lines, typed: mark, end_cell: end, complete: false, anchored: true }));
                 continue;
             }
-            // Input that came in pieces is one line.
+            // Input that was typed in pieces forms one line.
             for last in first..self.expected.len() {
                 let pieces = self.expected.range(first..=last);
                 let joined = pieces
@@ -78,7 +76,7 @@ impl EchoFilter {
         best
     }
 
-    /// Returns an echo anywhere else: the line ends with it, or with its beginning.
+    /// Returns an echo at any other place: the line ends with it, or with its beginning.
     fn placed(&self, line: &Line, end: usize) -> Option<Shown> {
         let text = line.text(0..end);
         let text = text.trim_end();
@@ -108,7 +106,7 @@ impl EchoFilter {
         partial
     }
 
-    /// Returns where a line that has ended shows expected text, without a look at most lines of a
+    /// Returns the expected text at the end of a finished line, without examining most lines of a
     /// flood.
     pub(super) fn placed_at_end(&self, line: &Line) -> Option<Shown> {
         let last = line.last_character()?;
@@ -117,12 +115,12 @@ impl EchoFilter {
         if looked_at { self.placed(line, line.len()) } else { None }
     }
 
-    /// Whether the echo of a typed line may follow this text on a line.
+    /// Returns whether the echo of a typed line may come after this text on a line.
     fn may_stand_behind(&self, expected: &Expected, before: &str) -> bool {
         let after_echo = expected.number > 0 && self.follows_echo;
         if expected.again {
-            // Where it was typed no program read it; a program that shows a prompt of its own once
-            // more with the answer is not a shell.
+            // No program read the line where it was typed; a program that prints its own prompt
+            // once more together with output is not a shell.
             return before != expected.prompt && self.is_prompt(before);
         }
         if before.trim().is_empty() {
@@ -135,8 +133,8 @@ impl EchoFilter {
             || self.is_prompt(before)
     }
 
-    /// Whether this text is a prompt: one that was seen, one like it, or, where none was seen yet,
-    /// one that looks like a shell's.
+    /// Returns whether a text is a prompt: a known one, one like it, or, before any is known, one
+    /// that looks like a shell's.
     fn is_prompt(&self, text: &str) -> bool {
         if text.trim().is_empty() {
             return false;
@@ -150,9 +148,9 @@ impl EchoFilter {
         self.prompts.iter().any(alike)
     }
 
-    /// Whether a text above the line that is being printed may be an echo. The kernel echoes at the
-    /// cursor; a shell that edits a line draws anew what it likes, a program with an unknown prompt
-    /// what was typed.
+    /// Returns whether a text above the line that is being printed may be an echo. The kernel
+    /// echoes at the cursor; a shell that edits a line may redraw anything, a program with an
+    /// unknown prompt only the typed text.
     pub(super) fn is_drawn_anew(&self, text: &str) -> bool {
         let text = text.trim();
         let shows = |expected: &Expected| {
@@ -162,17 +160,19 @@ impl EchoFilter {
         self.expected.iter().any(|expected| !expected.tty_echo && (self.is_edited(expected) || shows(expected)))
     }
 
-    /// Whether a typed line is edited by a shell, which prints nothing else on its line.
+    /// Returns whether a shell edits a typed line; a shell prints nothing else on its line.
     pub(super) fn is_edited(&self, expected: &Expected) -> bool {
         !expected.tty_echo && (self.is_prompt(&expected.prompt) || ends_in_sigil(&expected.prompt))
     }
 }
 
-/// Returns where the endings of `text` begin that `wanted` begins with, the longest first. Looks at
-/// each byte of either about twice (Knuth, Morris and Pratt), however much both repeat themselves.
+/// Returns the starts of the endings of `text` with which `wanted` begins, the longest first.
+/// Examines each byte of either about twice (Knuth, Morris and Pratt), however much both repeat
+/// themselves.
 fn endings_that_begin(text: &str, wanted: &str) -> Vec<usize> {
     let wanted = wanted.as_bytes();
-    // How long the longest ending of the first n + 1 bytes is with which they also begin.
+    // For each n, the length of the longest ending of the first n + 1 bytes that is also their
+    // beginning.
     let mut borders: Vec<usize> = Vec::with_capacity(wanted.len());
     let step = |borders: &[usize], mut length: usize, byte: u8| {
         while length > 0 && wanted.get(length) != Some(&byte) {
@@ -191,12 +191,12 @@ fn endings_that_begin(text: &str, wanted: &str) -> Vec<usize> {
     lengths.map(|length| text.len() - length).collect()
 }
 
-/// Whether a text ends as shells' and REPLs' prompts do.
+/// Returns whether a text ends like a prompt of a shell or REPL.
 fn ends_in_sigil(text: &str) -> bool {
     let Some(prompt) = text.strip_suffix(' ') else { return false };
     match prompt.chars().next_back() {
         Some('$' | '%' | '❯' | '➜' | 'λ' | '»') => true,
-        // Alone they begin a quotation or a heading.
+        // Alone, these characters begin a quotation or a heading.
         Some('>' | '#') => prompt.len() > 1,
         _ => false,
     }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// The result is the one of looking at each ending.
+        /// The result is the same as from examining each ending.
         #[test]
         fn endings_are_those_with_which_it_begins(text in "[ab ]{0,24}", wanted in "[ab ]{0,12}") {
             let each = (0..text.len()).filter(|cut| text.get(*cut..).is_some_and(|ending| wanted.starts_with(ending)));

@@ -1,7 +1,7 @@
 use super::*;
 use crate::stream::decoder::TextDecoder;
 
-/// A pane in which things are typed and printed.
+/// A pane in which text is typed and printed.
 #[derive(Default)]
 struct Pane {
     filter: EchoFilter,
@@ -24,7 +24,7 @@ impl Pane {
         self.printed.push_str(text);
         self
     }
-    /// Returns the kind of each occurrence: E, A or ? for undecided.
+    /// Returns the kind of each occurrence: E for an echo, A for output, ? for undecided.
     fn verdicts(&self, pattern: &str) -> String {
         let verdict = |(at, found): (usize, &str)| match self.filter.verdict(at as u64, (at + found.len()) as u64) {
             Verdict::Echo => 'E',
@@ -76,7 +76,7 @@ fn a_progress_bar_moves_on_although_something_was_typed() {
     assert_eq!(pane.verdicts("done"), "A");
 }
 
-/// A `run` draws its command over what was typed for it: the cursor goes up and stays there.
+/// A `run` draws its command over its typed text: the cursor moves up and stays there.
 #[test]
 fn what_is_printed_above_an_earlier_line_is_an_answer() {
     let pane = Pane::with("$ ").typed("true\r", "$ ", true).prints("true\r\n$ ");
@@ -96,7 +96,7 @@ fn rows_that_are_drawn_anew_above_the_typed_line_are_answers() {
     assert_eq!(pane.prints("and again\r\n").verdicts("again"), "A");
 }
 
-/// A prompt of two rows that is drawn anew, as zsh does, and one that is drawn shorter when its
+/// A prompt of two rows that is redrawn, as zsh does, and a prompt that is redrawn shorter when its
 /// line is entered.
 #[test]
 fn an_echo_that_is_drawn_anew_with_the_rows_above_it_is_an_echo() {
@@ -128,7 +128,7 @@ fn keys_without_characters_are_never_echoed() {
 #[test]
 fn of_too_many_lines_the_oldest_are_not_expected() {
     let lines = |input: usize| (0..40).fold(String::new(), |text, line| text + &format!("echo {input}-{line}\r"));
-    // In several inputs, and in one.
+    // Typed in several inputs, and in one.
     for inputs in [vec![lines(1); 10], vec![lines(1).repeat(10)]] {
         let mut pane = inputs.iter().fold(Pane::with("$ "), |pane, input| pane.typed(input, "$ ", false));
         pane = pane.typed("echo LAST\r", "$ ", false);
@@ -177,7 +177,7 @@ fn output_after_a_gap_is_not_held_against_the_old_line() {
 }
 
 proptest::proptest! {
-    /// Whatever is typed and printed, it answers, and what it holds is bounded.
+    /// Whatever is typed and printed, the filter returns a verdict and its memory is bounded.
     #[test]
     fn no_bytes_make_it_fail(
         typed in proptest::collection::vec(crate::stream::decoder::tests::terminal_bytes(), 1..4),

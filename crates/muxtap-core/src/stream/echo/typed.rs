@@ -1,44 +1,44 @@
-//! Typed text, line by line.
+//! Typed text, split into lines.
 
-/// Typed lines that are expected to be echoed, over all inputs.
+/// The number of typed lines, over all inputs, whose echo is expected.
 pub(super) const LINES: usize = 256;
-/// Characters of one typed line that are compared.
+/// The number of characters of one typed line that are compared.
 const LINE_CHARS: usize = 4096;
-/// Bytes of the marks around a bracketed paste.
+/// The number of bytes of the marks around a bracketed paste.
 const BRACKETS: usize = 12;
 
 /// A typed line.
 #[derive(Debug)]
 pub(super) struct Expected {
     pub(super) text: String,
-    /// Whether Enter was typed behind it.
+    /// Whether Enter was typed after the line.
     pub(super) entered: bool,
-    /// Which input it belongs to.
+    /// The number of the input to which the line belongs.
     pub(super) input: u64,
-    /// The number of lines of its input before it.
+    /// The number of lines before it in its input.
     pub(super) number: usize,
     /// Whether the kernel echoes.
     pub(super) tty_echo: bool,
-    /// The text before the cursor when it was typed.
+    /// The text before the cursor when the line was typed.
     pub(super) prompt: String,
-    /// The cell from which it is expected on the line that is being printed; the stream's end when
-    /// it was typed.
+    /// The cell at which the line is expected on the line that is being printed, and the stream's
+    /// end when it was typed.
     pub(super) anchor: Option<(usize, u64)>,
-    /// Whether the kernel has echoed it, while no prompt was there: an editing program may do so
-    /// again.
+    /// Whether the kernel has echoed the line while no prompt was present: an editing program may
+    /// echo it again.
     pub(super) again: bool,
 }
 
 /// The last lines of a typed text.
 pub(super) struct Typed {
-    /// The number of the first of them in the text: 0, or more where there are more lines than are
-    /// expected.
+    /// The number in the text of the first of these lines: above 0 where the text has more lines
+    /// than the maximum.
     pub(super) first: usize,
-    /// Each as an editor or the kernel would show it, and whether it was ended by Enter.
+    /// The lines, each as an editor or the kernel would show it, and whether Enter ended it.
     pub(super) lines: Vec<(String, bool)>,
 }
 
-/// Returns the last lines of a typed text. Of 16 MiB no more is looked at than is kept.
+/// Returns the last lines of a typed text. Of 16 MiB, only the part that is kept is examined.
 pub(super) fn typed_lines(text: &[u8]) -> Typed {
     let mut lines = Vec::new();
     let mut rest = text;
@@ -58,7 +58,7 @@ pub(super) fn typed_lines(text: &[u8]) -> Typed {
     Typed { first: usize::from(!rest.is_empty()) * LINES, lines }
 }
 
-/// Returns a typed line up to its first key that is no character.
+/// Returns a typed line up to its first key that is not a character.
 fn shown(line: &[u8]) -> String {
     // The longest character has four bytes.
     let line = line.get(..4 * LINE_CHARS + BRACKETS).unwrap_or(line);

@@ -1,7 +1,7 @@
-//! Lazy DFAs that are stepped by hand, so that their state outlives a chunk.
+//! Lazy DFAs that are stepped by hand, which lets their state outlive a chunk.
 //!
-//! A DFA reports a match one byte late: the state after the byte *behind* the match says so. Hence
-//! the probes at a chunk's end.
+//! A DFA reports a match one byte late: the state after the byte *behind* the match reports it.
+//! Hence the probes at a chunk's end.
 
 use std::borrow::Borrow;
 
@@ -18,28 +18,28 @@ use regex_syntax::hir::Hir;
 
 use super::{bounds::Limits, sample::sample};
 
-/// The number of patterns of a set that are rehearsed.
+/// The maximum number of a set's patterns that are rehearsed.
 const REHEARSED: usize = 8;
-/// States of the NFA of a pattern that is rehearsed; `\w` has some 700.
+/// The maximum number of NFA states of a pattern that is rehearsed; `\w` has some 700.
 const REHEARSED_STATES: usize = 10_000;
 
 /// The kind of end that an automaton searches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Where the leftmost-first match of one pattern ends.
+    /// The end of the leftmost-first match of one pattern.
     First,
-    /// Where the leftmost-first match of one pattern ends, right as long as the text is ASCII.
+    /// The end of the leftmost-first match of one pattern, correct while the text is ASCII.
     FirstAscii,
     /// Every end of every match of many patterns.
     Every,
 }
 
-/// A lazy DFA, and the states that a search is likely to need.
+/// A lazy DFA with the states that a search is likely to need.
 #[derive(Debug)]
 pub(crate) struct Automaton {
     dfa: DFA,
-    /// Every search begins with a copy. What stands in it need not be built when the byte comes
-    /// that someone waits for.
+    /// The cache from which every search begins with a copy. States in it need not be built when
+    /// the byte arrives that completes a wait.
     rehearsed: Cache,
     prefilter: Option<Prefilter>,
     ascii: bool,
@@ -69,8 +69,8 @@ impl Automaton {
             .build_from_nfa(nfa)
             .map_err(|error| refuse(&error))?;
         let rehearsed = dfa.create_cache();
-        // The states of a huge automaton take long to build, and a wait must not hold the others up
-        // when it is asked for.
+        // The states of a huge automaton take long to build, and the start of a wait must not delay
+        // the other waits.
         let small = dfa.get_nfa().states().len() <= REHEARSED_STATES;
         let mut automaton = Self { dfa, rehearsed, prefilter, ascii: kind == Kind::FirstAscii, capacity };
         if small {
@@ -79,19 +79,18 @@ impl Automaton {
         Ok(automaton)
     }
 
-    /// Returns the bytes that it takes.
+    /// Returns the number of bytes that the automaton occupies.
     pub(crate) fn memory(&self) -> usize {
         let prefilter = self.prefilter.as_ref().map_or(0, Prefilter::memory_usage);
         self.dfa.get_nfa().memory_usage() + self.rehearsed.memory_usage() + prefilter
     }
 
-    /// Returns the bytes with which a search begins.
+    /// Returns the number of bytes with which a search begins.
     pub(crate) fn search_memory(&self) -> usize {
         self.rehearsed.memory_usage()
     }
 
-    /// Searches texts that match, as it will be done when they come, and keeps the states that were
-    /// built.
+    /// Searches texts that match, as a later search will, and keeps the states that were built.
     fn rehearse<H: Borrow<Hir>>(&mut self, hirs: &[H]) {
         for hir in hirs.iter().take(REHEARSED) {
             let text = sample(hir.borrow());
@@ -109,7 +108,8 @@ impl Automaton {
                     break;
                 }
             }
-            // A set of many patterns is not worth more than a part of what a search may hold.
+            // A set of many patterns is not worth more than a part of the memory that a search may
+            // hold.
             if steps.memory() > self.capacity / 2 {
                 return;
             }
@@ -118,16 +118,16 @@ impl Automaton {
     }
 }
 
-/// Why stepping stopped.
+/// The reason for which stepping stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The text was read to its end.
+    /// The end of the text.
     End,
-    /// The state after byte `at - 1` says that a match ends at `at - 1`.
+    /// The state after byte `at - 1` reports a match that ends at `at - 1`.
     Match,
-    /// No more can match, whatever comes.
+    /// No further text can match.
     Dead,
-    /// The automaton does not know the rest.
+    /// The automaton cannot determine the rest.
     Lost,
 }
 
@@ -139,15 +139,15 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Begins at a place whose preceding byte is `behind` (none: the text begins there). `None`:
-    /// the automaton cannot start here.
+    /// Begins at a place whose preceding byte is `behind` (`None` at the start of the text).
+    /// Returns `None` if the automaton cannot start there.
     pub(crate) fn new(automaton: &Automaton, behind: Option<u8>) -> Option<Self> {
         let mut cache = automaton.rehearsed.clone();
         let state = start_state(automaton, &mut cache, behind)?;
         Some(Self { cache, state })
     }
 
-    /// Begins anew, keeping the states that were built.
+    /// Begins again with the states that were built.
     pub(crate) fn restart(&mut self, automaton: &Automaton, behind: Option<u8>) -> bool {
         match start_state(automaton, &mut self.cache, behind) {
             Some(state) => {
@@ -158,7 +158,8 @@ impl Steps {
         }
     }
 
-    /// Steps from byte `at` of `bytes` until something is to be said, and gives where that is.
+    /// Steps from byte `at` of `bytes` until there is something to report, and returns it with its
+    /// position.
     pub(crate) fn run(&mut self, automaton: &Automaton, bytes: &[u8], mut at: usize) -> (Stop, usize) {
         let mut prefilter = automaton.prefilter.as_ref();
         loop {
@@ -216,8 +217,8 @@ impl Steps {
                     _ => Some(Stop::Lost),
                 };
             }
-            // Nearly all bytes lead from one plain state to another that is built already. This
-            // loop does only those, so that it borrows the states without changing them.
+            // Nearly all bytes lead from one plain state to another that is already built. This
+            // loop handles only those, and so borrows the states without changing them.
             let mut state = next;
             let mut done = 0;
             for &byte in bytes.get(*at..).unwrap_or_default() {
@@ -234,12 +235,12 @@ impl Steps {
         None
     }
 
-    /// Returns the automaton's patterns that match according to the present state.
+    /// Returns the automaton's patterns that match according to the current state.
     pub(crate) fn matches<'a>(&'a self, automaton: &'a Automaton) -> impl Iterator<Item = PatternID> + 'a {
         matches_of(automaton, &self.cache, self.state)
     }
 
-    /// Returns the automaton's patterns that match right here if the text ends here.
+    /// Returns the automaton's patterns that match here if the text ends here.
     pub(crate) fn matches_at_end(&mut self, automaton: &Automaton) -> Vec<PatternID> {
         self.probe(automaton, |dfa, cache, state| {
             let Ok(end) = dfa.next_eoi_state(cache, state) else { return Vec::new() };
@@ -247,14 +248,15 @@ impl Steps {
         })
     }
 
-    /// Whether the search stands as if it had just begun, after a byte `behind`.
+    /// Returns whether the search is in the state of one that has just begun, after a byte
+    /// `behind`.
     pub(crate) fn is_fresh(&mut self, automaton: &Automaton, behind: Option<u8>) -> bool {
         let state = self.state;
         self.probe(automaton, |_, cache, _| start_state(automaton, cache, behind)) == Some(state)
     }
 
-    /// Whether the match is the same whatever comes. `known`: a match that ends earlier was seen;
-    /// `here`: one ends here if the text does.
+    /// Returns whether no further text can change the match. `known`: a match that ends earlier was
+    /// seen; `here`: one ends here if the text does.
     pub(crate) fn is_final(&mut self, automaton: &Automaton, known: bool, here: bool) -> bool {
         if !known && !here {
             return false;
@@ -266,7 +268,8 @@ impl Steps {
                 let Some(byte) = unit.as_u8() else { continue };
                 let Ok(next) = dfa.next_state(cache, state, byte) else { return false };
                 if next.is_dead() {
-                    // The match stays where it was seen; that must not be here.
+                    // The match stays at the place where it was seen; that place must not be this
+                    // one.
                     if here || !known {
                         return false;
                     }
@@ -290,8 +293,8 @@ impl Steps {
         })
     }
 
-    /// Looks ahead from the present state. Building states may clear a full cache, which would make
-    /// the present state's id void: then the look is taken in a copy.
+    /// Looks ahead from the current state. Building states may clear a full cache, which would
+    /// invalidate the current state's id; in that case, a copy is used.
     fn probe<T>(&mut self, automaton: &Automaton, look: impl FnOnce(&DFA, &mut Cache, LazyStateID) -> T) -> T {
         if self.cache.memory_usage() < automaton.capacity / 4 * 3 {
             look(&automaton.dfa, &mut self.cache, self.state)
@@ -300,7 +303,7 @@ impl Steps {
         }
     }
 
-    /// Bytes of the states that were built.
+    /// Returns the number of bytes of the states that were built.
     pub(crate) fn memory(&self) -> usize {
         self.cache.memory_usage()
     }

@@ -3,18 +3,18 @@
 /// Limits on the patterns of one wait and the memory of its matcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Patterns in one set.
+    /// The maximum number of patterns in one set.
     pub patterns: usize,
-    /// Bytes of one pattern's text.
+    /// The maximum number of bytes of one pattern's text.
     pub pattern_bytes: usize,
-    /// Bytes of a set's compiled automaton; a pattern that is compiled alone
-    /// ([`compile_one`](crate::stream::patterns::compile_one)) has the same.
+    /// The maximum number of bytes of a set's compiled automaton, and of a pattern that is compiled
+    /// alone ([`compile_one`](crate::stream::patterns::compile_one)).
     pub compiled_bytes: usize,
-    /// Bytes of recent match text that a matcher keeps at most, between chunks; the length of the
-    /// longest match that is reported whole.
+    /// The maximum number of bytes of recent match text that a matcher keeps between chunks; also
+    /// the length of the longest match that is reported whole.
     pub window_bytes: usize,
-    /// Bytes that an automaton's lazily built states may take. When they are full they are dropped
-    /// and built anew.
+    /// The maximum number of bytes of an automaton's lazily built states. When they are full, they
+    /// are dropped and built again.
     pub cache_bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A match, as it is reported.
+//! A match, in the form in which it is reported.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use regex_automata::{PatternID, util::captures::Captures};
 use super::window::Window;
 use crate::stream::patterns::Pattern;
 
-/// A match. Text in it is lossy UTF-8 and cut to 4 KiB, all of its groups together to 16 KiB.
+/// A match. Its texts are lossy UTF-8, each cut to 4 KiB, all of its groups together to 16 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
     /// The pattern's number in its set.
     pub pattern: usize,
-    /// Raw offset of the first byte.
+    /// The raw offset of the first byte.
     pub start: u64,
-    /// Raw offset just after the last byte: reading on from here loses and repeats nothing.
+    /// The raw offset just after the last byte: a read from here on loses and repeats nothing.
     pub end: u64,
-    /// The line in which it stands, or the lines, as far as they have been printed.
+    /// The line or lines that contain the match, as far as they have been printed.
     pub line: String,
-    /// The whole match, then its groups; a group that took no part is `None`.
+    /// The whole match, then its groups; a group that did not participate is `None`.
     pub captures: Vec<Option<String>>,
-    /// Named groups that took part.
+    /// The named groups that participated.
     pub groups: BTreeMap<String, String>,
-    /// Whether the match began before the text that is kept
-    /// ([`Limits::window_bytes`](crate::stream::patterns::Limits)): `start` is where that text
-    /// begins, and there are no captures.
+    /// Whether the match began before the kept text
+    /// ([`Limits::window_bytes`](crate::stream::patterns::Limits)): then `start` is the beginning
+    /// of that text, and the captures are missing.
     pub truncated: bool,
 }
 
@@ -34,12 +34,12 @@ pub struct Hit {
 pub(super) struct FoundMatch {
     pub(super) hit: Hit,
     pub(super) end: u64,
-    /// Whether it was shown in this pass and put off.
+    /// Whether it was passed to the owner in this pass and deferred.
     pub(super) deferred: bool,
 }
 
 impl FoundMatch {
-    /// Returns the match that ends at `end`, looked up in the text that is kept.
+    /// Returns the match that ends at `end`, from the kept text.
     pub(super) fn look_up(pattern_index: usize, pattern: &Pattern, window: &Window, from: u64, end: u64) -> Self {
         let floor = window.index(from.max(window.floor()));
         let captures = pattern.look_up(window.bytes(), floor);
@@ -75,7 +75,7 @@ impl FoundMatch {
 
 /// The length to which a hit's text is cut.
 const SHOWN: usize = 4 << 10;
-/// The length to which its groups are cut together: hundreds of them may hold the same text.
+/// The total length to which the groups are cut: hundreds of them may contain the same text.
 const GROUPS_SHOWN: usize = 16 << 10;
 /// The part of a long line that is shown before the match.
 const SHOWN_BEFORE: usize = 1 << 10;
@@ -87,7 +87,7 @@ fn line_around(bytes: &[u8], start: usize, end: usize) -> String {
     clip(bytes, from.max(start.saturating_sub(SHOWN_BEFORE)), to)
 }
 
-/// Bytes `from..to`, cut to whole characters.
+/// Returns bytes `from..to`, cut to whole characters.
 fn clip(bytes: &[u8], mut from: usize, to: usize) -> String {
     let inside = |index: usize| bytes.get(index).is_some_and(|byte| (0x80..0xc0).contains(byte));
     let mut end = to.min(from.saturating_add(SHOWN));

@@ -1,4 +1,4 @@
-//! The matcher against `regex::Regex` on the whole text.
+//! A comparison of the matcher with `regex::Regex` on the whole text.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use crate::stream::{
     text::{Control, TextSink},
 };
 
-/// Calls what the decoder would call for a chunk that cuts no character and no escape sequence.
+/// Makes the decoder's calls for a chunk that cuts no character and no escape sequence.
 pub(super) fn feed(sink: &mut impl TextSink, offset: u64, chunk: &str) {
     for (at, token) in tokens(chunk) {
         let offset = offset + at as u64;
@@ -33,8 +33,8 @@ fn tokens(text: &str) -> Vec<(usize, &str)> {
     TOKEN.find_iter(text).map(|found| (found.start(), found.as_str())).collect()
 }
 
-/// Returns the match text of a finished stream, and for each of its bytes the raw bytes for which
-/// it stands.
+/// Returns the match text of a finished stream, and the raw bytes that each of its bytes
+/// represents.
 fn flat(raw: &str) -> (String, Vec<(u64, u64)>) {
     let (mut text, mut places) = (String::new(), Vec::new());
     let mut pending = None;
@@ -89,7 +89,7 @@ fn expected(pattern: &str, raw: &str, rejected: usize) -> Expected {
         .collect()
 }
 
-/// Runs the stream in chunks. Each hit is put off `put_off` times; each pattern's first `rejected`
+/// Runs the stream in chunks. Each hit is deferred `put_off` times; each pattern's first `rejected`
 /// hits are rejected.
 fn run(matcher: &mut Matcher, chunks: &[&str], put_off: usize, rejected: usize) -> Vec<Vec<Hit>> {
     run_shedding(matcher, chunks, put_off, rejected, false)
@@ -238,7 +238,7 @@ proptest! {
         }
     }
 
-    /// W7: with a window of a few bytes nothing breaks, and memory stays bounded.
+    /// W7: a window of a few bytes breaks nothing, and memory stays bounded.
     #[test]
     fn w7_a_tiny_window_is_only_less_exact(
         patterns in prop::collection::vec(prop::sample::select(PATTERNS), 1..5),
@@ -255,7 +255,7 @@ proptest! {
     }
 }
 
-/// W1, W7: looks ahead at the end of each chunk do not disturb a search whose states do not fit in
+/// W1, W7: lookaheads at the end of each chunk do not disturb a search whose states do not fit in
 /// their cache.
 #[test]
 fn w7_a_full_cache_changes_nothing() {

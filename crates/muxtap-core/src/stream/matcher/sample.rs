@@ -1,13 +1,13 @@
-//! A text that a pattern matches, made from the pattern: what its automaton is tried on before it
-//! has to be quick.
+//! A text that a pattern matches, generated from the pattern: input for rehearsing its automaton
+//! before speed matters.
 
 use regex_syntax::hir::{Class, ClassBytesRange, ClassUnicodeRange, Hir, HirKind};
 
-/// Bytes of a sample at most.
+/// The maximum number of bytes of a sample.
 const LONGEST: usize = 512;
 
-/// Returns a text that matches, as far as that can be known without searching (lookarounds may
-/// forbid it), in a line of its own.
+/// Returns a text that matches, in a line of its own. Without searching, this is a best guess:
+/// lookarounds may forbid it.
 pub(super) fn sample(hir: &Hir) -> Vec<u8> {
     let mut text = Vec::new();
     append(hir, &mut text);
@@ -25,7 +25,7 @@ fn append(hir: &Hir, text: &mut Vec<u8>) {
         HirKind::Literal(literal) => text.extend_from_slice(&literal.0),
         HirKind::Class(class) => member(class, text),
         HirKind::Repetition(repetition) => {
-            // Twice where that is allowed: the second time takes another way through the automaton
+            // Twice where allowed: the second repetition takes another path through the automaton
             // than the first.
             let times = repetition.max.unwrap_or(u32::MAX).min(repetition.min.max(2)).min(LONGEST as u32);
             for _ in 0..times {
@@ -42,7 +42,7 @@ fn append(hir: &Hir, text: &mut Vec<u8>) {
     }
 }
 
-/// Returns a character of a class, a printable ASCII one if there is one.
+/// Appends a character of a class, a printable ASCII one if the class has one.
 fn member(class: &Class, text: &mut Vec<u8>) {
     match class {
         Class::Unicode(class) => {

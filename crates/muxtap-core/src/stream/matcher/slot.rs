@@ -9,30 +9,30 @@ use super::{
 };
 use crate::stream::patterns::{Pattern, PatternSet};
 
-/// A pattern of a set, and how far its search has come.
+/// A pattern of a set and the progress of its search.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// A match must begin here or later.
+    /// The lowest position at which a match may begin.
     pub(super) from: u64,
     pub(super) phase: Phase,
     pub(super) search: Option<Search>,
     pub(super) found: Option<FoundMatch>,
-    /// Whether there is a match that may still change.
+    /// Whether a match exists that may still change.
     pub(super) open: bool,
 }
 
-/// The automaton that a pattern is searched by.
+/// The automaton that searches a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The set's automaton looks after it.
+    /// The set's automaton.
     Watched,
-    /// The pattern's own automaton does.
+    /// The pattern's own automaton.
     Own,
-    /// No automaton can; the text from this position on is searched again with each chunk.
+    /// No automaton; the text from this position on is searched again with each chunk.
     Again(u64),
-    /// Accepted.
+    /// The pattern was accepted.
     Latched,
-    /// The pattern is bound to the beginning of the text, and that is over.
+    /// The pattern can match only at the beginning of the text, which has passed.
     Hopeless,
 }
 
@@ -42,22 +42,22 @@ impl Phase {
     }
 }
 
-/// A pattern's own automaton at work.
+/// The search by a pattern's own automaton.
 #[derive(Debug)]
 pub(super) struct Search {
     pub(super) steps: Steps,
-    /// Where it began, and up to where it has come.
+    /// The position at which it began, and the current one.
     base: u64,
     pub(super) at: u64,
-    /// Where the first and the best match that were seen end.
+    /// The ends of the first and the best match that were seen.
     first: Option<u64>,
     pub(super) end: Option<u64>,
-    /// A match certainly ends here though it begins before the text that is kept.
+    /// The end of a certain match that begins before the kept text.
     beyond: Option<u64>,
 }
 
-/// Lets a watched pattern go on alone, because a match of it ends at `end`; `sure`: whatever
-/// follows.
+/// Gives a watched pattern its own search, because a match of it ends at `end`; `sure`: regardless
+/// of the following text.
 pub(super) fn take_over(
     slots: &mut [Slot],
     set: &PatternSet,
@@ -84,8 +84,8 @@ pub(super) fn take_over(
         } else if search.end.is_none()
             && (stop != Stop::End || search.steps.matches_at_end(&pattern.automaton).is_empty())
         {
-            // Its beginning is gone, so only the set's automaton knows of it: the next byte or a
-            // rest makes it sure.
+            // The match's beginning was dropped, so only the set's automaton has seen the match:
+            // the next byte or a rest makes it certain.
             slot.phase = Phase::Watched;
             slot.open = true;
             return false;
@@ -95,7 +95,7 @@ pub(super) fn take_over(
 }
 
 impl Slot {
-    /// Searches on from a position, as if nothing had been found before it.
+    /// Continues the search from a position, as if no match had been found before it.
     pub(super) fn begin_at(&mut self, from: u64) {
         self.from = from;
         self.phase = Phase::Own;
@@ -126,15 +126,15 @@ impl Slot {
         }
     }
 
-    /// Returns from where on the text is to be searched again when the automaton gave up at a
-    /// position.
+    /// Returns the position from which to search the text again after the automaton gave up at
+    /// `at`.
     fn again_from(&self, pattern: &Pattern, window: &Window, at: u64) -> u64 {
         let from = if pattern.crosses { window.floor() } else { window.line_of(at).max(window.floor()) };
         from.max(self.from)
     }
 
-    /// Returns from where on the text is needed besides what every search needs: for a match that
-    /// is known and not settled yet, for what follows one that was put off.
+    /// Returns the position from which this search needs the text, beyond the needs of every
+    /// search: for a match that is known and not settled yet, or for the text after a deferred one.
     pub(super) fn needs(&self, pattern: &Pattern, window: &Window) -> u64 {
         match (&self.found, self.phase, &self.search) {
             (Some(found), ..) => found.end,
@@ -148,7 +148,7 @@ impl Slot {
         }
     }
 
-    /// Brings the pattern's search up to the end of the text.
+    /// Advances the pattern's search to the end of the text.
     pub(super) fn settle(&mut self, index: usize, pattern: &Pattern, window: &Window, rest: bool, limit: u64) {
         while self.found.is_none() {
             match self.phase {
@@ -174,22 +174,21 @@ impl Slot {
         self.open = false;
     }
 
-    /// Settles by the pattern's own automaton; false when there is nothing more to do with this
-    /// text.
+    /// Settles by the pattern's own automaton; false when this text offers nothing more to do.
     fn settle_own(&mut self, index: usize, pattern: &Pattern, window: &Window, rest: bool, limit: u64) -> bool {
         let Some(search) = &mut self.search else { return false };
         let stop = search.advance(pattern, window);
         let here = stop == Stop::End && !search.steps.matches_at_end(&pattern.automaton).is_empty();
         let certain = match stop {
             Stop::Dead if search.end.is_none() && search.beyond.is_none() => {
-                // Only a pattern that is bound to the beginning of the text comes here.
+                // Only a pattern that is bound to the beginning of the text gets here.
                 self.phase = Phase::Hopeless;
                 self.open = false;
                 return false;
             }
             Stop::Dead => true,
             Stop::Lost => {
-                // A match may be known that is not yet known to be whole.
+                // A match may be known whose end is not certain yet.
                 let at = search.first.unwrap_or(search.at);
                 self.phase = Phase::Again(self.again_from(pattern, window, at));
                 return true;
@@ -214,8 +213,7 @@ impl Slot {
         true
     }
 
-    /// Settles by searching the recent text anew; false when there is nothing more to do with this
-    /// text.
+    /// Settles by searching the recent text again; false when this text offers nothing more to do.
     fn settle_again(
         &mut self,
         index: usize,

@@ -1,43 +1,45 @@
-//! The recent part of the text that patterns are matched on, and where it stands in the raw stream.
+//! The recent part of the match text, and its place in the raw stream.
 
 use memchr::memrchr;
 
 use crate::stream::text::{Control, TextSink};
 
-/// A run of match text and the raw bytes for which it stands.
+/// A run of match text and the raw bytes that it represents.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// Position of its first byte.
+    /// The position of its first byte.
     at: u64,
-    /// Raw offset of its first byte.
+    /// The raw offset of its first byte.
     raw: u64,
-    /// The number of raw bytes for which the whole run stands, where that is not one for each.
+    /// The number of raw bytes that the whole run represents, where that is not one for each byte.
     width: Option<u8>,
 }
 
-/// Match text from some position on. Positions count bytes of match text since the matcher began.
+/// Match text from some position on. Positions count bytes of match text since the matcher's
+/// creation.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     bytes: Vec<u8>,
     base: u64,
     runs: Vec<Run>,
     line: u64,
-    /// The raw offset of the last of a run of `\r`: it may be the beginning of a `\r\n`.
+    /// The raw offset of the last `\r` of a run: it may be the beginning of a `\r\n`.
     held: Option<u64>,
-    /// Whether a `\r` was given out as a line end before it was known what follows it.
+    /// Whether a `\r` was passed on as a line end before the next byte was known.
     released: bool,
 }
 
-/// Bytes of context kept before the first position at which a search may begin: a whole character.
+/// The bytes of context that are kept before the first position at which a search may begin: a
+/// whole character.
 const BEHIND: u64 = 4;
-/// The replacement character; alone in a call it stands for one raw byte or more.
+/// The replacement character; alone in a call, it represents one raw byte or more.
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 
 impl Window {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
-    /// Returns the position behind the last byte.
+    /// Returns the position after the last byte.
     pub(super) fn end(&self) -> u64 {
         self.base + self.bytes.len() as u64
     }
@@ -45,19 +47,19 @@ impl Window {
     pub(super) fn line(&self) -> u64 {
         self.line
     }
-    /// Returns the index of a position; positions that are no longer or not yet there are taken to
-    /// the nearest that is.
+    /// Returns the index of a position, or of the nearest existing one if the position was dropped
+    /// or does not exist yet.
     pub(super) fn index(&self, position: u64) -> usize {
         (position.saturating_sub(self.base) as usize).min(self.bytes.len())
     }
     pub(super) fn position(&self, index: usize) -> u64 {
         self.base + index as u64
     }
-    /// Returns the byte before a position, if there is one.
+    /// Returns the byte before a position; `None` at the start.
     pub(super) fn behind(&self, position: u64) -> Option<u8> {
         self.index(position).checked_sub(1).and_then(|index| self.bytes.get(index)).copied()
     }
-    /// Returns the first position from which a search knows what stands before it.
+    /// Returns the first position at which a search has the context before it.
     pub(super) fn floor(&self) -> u64 {
         if self.base == 0 {
             return 0;
@@ -65,7 +67,7 @@ impl Window {
         let first = self.bytes.iter().skip(1).position(|byte| !(0x80..0xc0).contains(byte));
         self.base + first.map_or(self.bytes.len(), |rest| rest + 1) as u64
     }
-    /// Returns the position at which the line begins that holds the byte before `end`.
+    /// Returns the start of the line that contains the byte before `end`.
     pub(super) fn line_of(&self, end: u64) -> u64 {
         let index = self.index(end);
         let before = self.bytes.get(..index).unwrap_or_default();
@@ -74,8 +76,8 @@ impl Window {
     pub(super) fn holds_return(&self) -> bool {
         self.held.is_some()
     }
-    /// Takes note that the stream rests: a `\r` at its end counts as a line end; a `\n` that comes
-    /// later belongs to it.
+    /// Records that the stream rests: a `\r` at its end counts as a line end; a later `\n` belongs
+    /// to that line end.
     pub(super) fn release(&mut self) {
         if self.held.is_some() {
             self.flush();
@@ -83,7 +85,7 @@ impl Window {
         }
     }
 
-    /// Forgets what stands before `keep`, but for one character, and when it is worth the copy.
+    /// Drops the text before `keep`, except for one character, when that is worth the copy.
     pub(super) fn trim(&mut self, keep: u64) {
         let mut cut = self.index(keep.saturating_sub(BEHIND));
         while cut > 0 && self.bytes.get(cut).is_some_and(|byte| (0x80..0xc0).contains(byte)) {
@@ -96,7 +98,7 @@ impl Window {
         self.base += cut as u64;
         let before = self.runs.partition_point(|run| run.at <= self.base);
         self.runs.drain(..before.saturating_sub(1));
-        // A burst's memory is given back.
+        // Frees the memory of a burst.
         if self.bytes.capacity() > 8 << 10 && self.bytes.len() < self.bytes.capacity() / 4 {
             self.bytes.shrink_to(self.bytes.len().max(4 << 10));
         }
@@ -141,7 +143,7 @@ impl Window {
         }
     }
 
-    /// Bytes that are held.
+    /// Returns the number of bytes held.
     pub(super) fn memory(&self) -> usize {
         self.bytes.capacity() + self.runs.capacity() * size_of::<Run>()
     }
@@ -176,12 +178,12 @@ impl TextSink for Window {
                 self.flush();
                 self.released = false;
                 if self.line < self.end() {
-                    // It stands for no raw byte: who goes on reading at its end reads the whole
+                    // This line end represents no raw byte: a read from its end on gets the whole
                     // sequence.
                     self.end_line(offset, Some(0));
                 }
             }
-            // What was matched cannot be taken back.
+            // A match cannot be taken back.
             Control::Backspace | Control::Csi(..) => {}
         }
     }

@@ -33,7 +33,7 @@ fn an_idle_pane_costs_less_than_a_kibibyte() {
     assert_eq!(Ring::new(1 << 20).memory(), 0);
 }
 
-/// S11
+/// S11.
 #[test]
 fn it_keeps_its_limit_and_at_most_a_segment_more() {
     let mut ring = Ring::new(100_000);
@@ -90,7 +90,7 @@ fn a_read_from_what_was_trimmed_says_how_much_is_missing() {
     assert_eq!(ring.read(99, raw(1)).start, 10, "an offset that is still to come is the end");
 }
 
-/// S5, S6
+/// S5, S6.
 #[test]
 fn a_gap_is_told_to_the_reader_that_reads_over_it_once() {
     let mut ring = ring(1 << 20, b"before\x1b[");
@@ -110,7 +110,7 @@ fn a_gap_is_told_to_the_reader_that_reads_over_it_once() {
     assert_eq!(ring.read(0, raw(99)).end, 8);
 }
 
-/// S8: an answer that is as good as empty must not look like one that has more.
+/// S8: a response that is practically empty must not claim that more is available.
 #[test]
 fn what_has_only_begun_is_left_for_the_next_read() {
     for begun in [&b"\xc3"[..], b"\xe2\x82", b"\xf0\x9f\x98", b"\x1b", b"\x1b[31", b"\x1b]0;title"] {
@@ -131,7 +131,7 @@ fn what_has_only_begun_is_left_for_the_next_read() {
     }
 }
 
-/// S6
+/// S6.
 #[test]
 fn gaps_are_bounded_and_none_is_gone_over() {
     let mut ring = Ring::new(1 << 20);
@@ -142,7 +142,7 @@ fn gaps_are_bounded_and_none_is_gone_over() {
         assert!(ring.gaps.len() <= GAPS);
     }
     ring.push(b"the end", &mut NullSink);
-    // What lies before the gaps that are left is not there any more, so it is told to be missing.
+    // The output before the remaining gaps was dropped, so it is reported as missing.
     assert_eq!(ring.start(), ring.gaps[0].0);
     let (mut at, mut told) = (11, Vec::new());
     while at < ring.end() {
@@ -155,7 +155,7 @@ fn gaps_are_bounded_and_none_is_gone_over() {
     assert_eq!((told.len(), told[GAPS - 1]), (GAPS, (GapReason::Paused, 7)));
 }
 
-/// S12
+/// S12.
 #[test]
 fn where_a_string_was_given_up_its_text_begins_for_every_reader() {
     let mut ring = ring(1 << 20, b"a\x1b]0;tit");
@@ -183,7 +183,7 @@ fn where_a_string_was_given_up_its_text_begins_for_every_reader() {
     assert_eq!(events(&ring, 3, 10), [Event::Text(8, "le".into())], "from within the string as well");
 }
 
-/// S12
+/// S12.
 #[test]
 fn a_chunk_says_where_a_string_was_given_up_at_its_edges_too() {
     let mut ring = ring(1 << 20, b"a\x1b]0;tit");
@@ -206,7 +206,7 @@ fn a_chunk_says_where_a_string_was_given_up_at_its_edges_too() {
     assert!(given_up(&ring, 0, 99).is_empty());
 }
 
-/// S11
+/// S11.
 #[test]
 fn strings_that_are_given_up_again_and_again_cost_little() {
     let mut ring = Ring::new(1 << 20);
@@ -217,7 +217,7 @@ fn strings_that_are_given_up_again_and_again_cost_little() {
     assert!(ring.memory() < 2 << 20, "{}", ring.memory());
 }
 
-/// S6
+/// S6.
 #[test]
 fn nothing_reaches_over_a_gap() {
     let mut ring = Ring::new(1 << 20);
@@ -257,7 +257,7 @@ fn a_sequence_that_never_ends_holds_nothing_back_for_ever() {
     assert_eq!(ring.boundary(ring.end()), ring.end());
 }
 
-/// Bytes that go over several segments, with sequences and characters on their edges.
+/// Generates bytes that span several segments, with sequences and characters on their edges.
 fn long_stream() -> impl Strategy<Value = Vec<u8>> {
     (terminal_bytes(), 0..40_usize, SEGMENT - 60..SEGMENT + 20, any::<bool>()).prop_map(
         |(bytes, repeat, filler, text)| {
@@ -267,11 +267,11 @@ fn long_stream() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Something that happens to a stream or with it.
+/// An event in the life of a stream.
 #[derive(Clone, Debug)]
 enum Step {
     Print(Vec<u8>),
-    /// Bytes are lost before they came here: tmux paused the pane, or the connection was lost.
+    /// Bytes are lost before they reach the ring: tmux paused the pane, or the connection was lost.
     Lose,
     Trim(usize),
     GiveUp,
@@ -298,9 +298,9 @@ struct Follower {
     cursor: u64,
     got: u64,
     missed: u64,
-    /// Places where bytes never came and over which a gap has led.
+    /// Places where bytes never arrived and that a reported gap covered.
     told: Vec<u64>,
-    /// Those of which a gap of their own has told.
+    /// Places that a gap of their own covered.
     marked: Vec<u64>,
 }
 
@@ -309,7 +309,7 @@ impl Follower {
         Self { how, cursor: 0, got: 0, missed: 0, told: Vec::new(), marked: Vec::new() }
     }
 
-    /// Reads on; returns whether there is more.
+    /// Reads on; returns whether more is available.
     fn read(&mut self, ring: &Ring, most: u64, stream: &[u8], lost: &[u64]) -> Result<bool, TestCaseError> {
         let chunk = ring.read(self.cursor, Reading { most, ..self.how });
         let trimmed = chunk.gap.and_then(|gap| gap.bytes).unwrap_or(0);
@@ -337,7 +337,7 @@ impl Follower {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// S2: what is read again from an offset is what was told live from there on.
+    /// S2: decoding again from an offset gives the events that were passed on live from there.
     #[test]
     fn decoding_again_gives_what_was_told_live(
         bytes in long_stream(),
@@ -359,8 +359,8 @@ proptest! {
         prop_assert_eq!(held(&ring), &bytes[ring.start() as usize..]);
         let from = ring.start() + from.index(ring.len() + 1) as u64;
         let to = ring.boundary(from + to.index((ring.end() - from) as usize + 1) as u64).max(from);
-        // A payload that is ended by the ESC of the next sequence is only known to have ended when
-        // that is read.
+        // A payload that the ESC of the next sequence ends is known to have ended only when that is
+        // read.
         let known = |end: u64| end < to || (end == to && matches!(bytes[end as usize - 1], 0x07 | b'\\'));
         let within = |event: &Event| match event {
             Event::Text(at, _) | Event::Control(at, _) | Event::Bell(at) => from <= *at && *at < to,
@@ -375,8 +375,8 @@ proptest! {
         prop_assert_eq!(again, expected);
     }
 
-    /// S3, S4: a reader that follows cursors over a ring that is trimmed sees each byte that it can
-    /// still get exactly once, and is told exactly how many it could not.
+    /// S3, S4: a reader that follows cursors over a trimmed ring gets each retained byte exactly
+    /// once, and the exact number of bytes that it missed.
     #[test]
     fn a_reader_that_follows_cursors_sees_each_retained_byte_once(
         steps in prop::collection::vec((0..6000_usize, 1..30_000_u64, any::<bool>(), 0..50_000_usize), 1..40),
@@ -405,9 +405,9 @@ proptest! {
         prop_assert_eq!(read.len() as u64 + missing, cursor);
     }
 
-    /// S3 to S6: for any interleaving of output, loss, trimming and reading each of several readers
-    /// gets each byte once and in order, or a gap: one that counts what was trimmed, or the one that
-    /// was marked where bytes never came, told once.
+    /// S3 to S6: for any interleaving of output, loss, trimming and reading, each of several
+    /// readers gets each byte once and in order, or a gap: one that counts the trimmed bytes, or
+    /// the one that was marked where bytes never arrived, reported once.
     #[test]
     fn readers_get_each_byte_once_in_order_or_a_gap(
         steps in prop::collection::vec(step(), 1..120),
@@ -447,8 +447,8 @@ proptest! {
         }
     }
 
-    /// S3, S6, S8: whatever the limits of its reads, a reader of text is told what was told live,
-    /// each gap included.
+    /// S3, S6, S8: whatever the limits of its reads, a reader of text gets the events that were
+    /// passed on live, each gap included.
     #[test]
     fn reads_that_follow_each_other_give_what_one_read_gives(
         steps in prop::collection::vec(
