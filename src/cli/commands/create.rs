@@ -73,9 +73,10 @@ fn absolute(dir: &str) -> Result<String> {
         .map_err(|_| Error::invalid(format!("-c {dir}: the directory's path is not UTF-8")))
 }
 
-/// Create a session without attaching; print its pane's id
+/// Create a session; print its pane's id
 ///
-/// Starts the tmux server if none is running, with the caller's environment and directory.
+/// Does not attach. Starts the tmux server if none is running, with the caller's environment and
+/// directory.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap new-session -s work

@@ -30,10 +30,11 @@ const DEFAULT_MS: u64 = 30_000;
 
 /// Run a command in a pane's shell or in a new pane
 ///
-/// Prints the command's output and exits with its status. Types the command into the pane's idle shell (sh, bash, zsh, fish), with that shell's directory,
-/// variables and history, or runs the command in a new pane. If another program runs in the pane,
-/// waits for its end, up to the timeout. On a timeout prints the output so far and exits with 124;
-/// the command continues. Ctrl-C interrupts the command; a second Ctrl-C leaves it running.
+/// Prints the command's output and exits with its status. Types the command into the pane's idle
+/// shell (sh, bash, zsh, fish), with that shell's directory, variables and history, or runs the
+/// command in a new pane. If another program runs in the pane, waits for its end, up to the
+/// timeout. On a timeout prints the output so far and exits with 124; the command continues. Ctrl-C
+/// interrupts the command; a second Ctrl-C leaves it running.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap run -t %0 -- git status --short
