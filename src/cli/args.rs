@@ -1,4 +1,4 @@
-//! The argument tree: every command, and the options that all of them share.
+//! The argument tree: all commands, and their common options.
 
 use std::ffi::OsString;
 
@@ -79,7 +79,7 @@ struct Cli {
     command: Command,
 }
 
-/// Options that stand before any command.
+/// Options before the command.
 #[derive(Debug, clap::Args)]
 struct Common {
     /// Use the tmux server with this name, as `tmux -L` (default: the caller's, else `default`)
@@ -105,7 +105,7 @@ struct Common {
     json: bool,
 }
 
-/// The commands of muxtap's command line.
+/// muxtap's commands.
 #[derive(Debug, Subcommand)]
 #[command(subcommand_value_name = "COMMAND")]
 pub(super) enum Command {
@@ -192,7 +192,7 @@ impl Command {
         if goes_on { output::while_read(run).await } else { run.await }
     }
 
-    /// Returns whether the command prints for as long as somebody reads, and does nothing else.
+    /// Returns whether the command only prints, until its reader has gone.
     fn goes_on(&self) -> bool {
         match self {
             Self::Events(_) => true,
@@ -267,7 +267,7 @@ impl Command {
     }
 }
 
-/// For commands that `cli::with_engine` takes before they come here.
+/// Returns the error for commands that `cli::with_engine` handles earlier.
 fn not_here() -> Failure {
     Error::internal("this command needs muxtapd").into()
 }
@@ -344,10 +344,10 @@ fn help_template(tree: &clap::Command) -> StyledStr {
     text.into()
 }
 
-/// Builds the whole tree, as help, completions and the documentation's tests see it.
-/// `-L` and `-S` are not among clap's global arguments: in `capture-pane` `-S` is the first line and
-/// in `select-pane` `-L` the left, as in tmux, and a global argument cannot give way. So they are put
-/// on each command, with their letters where those are free. Targets may be negative numbers.
+/// Builds the whole tree, as help, completions and the documentation's tests see it. `-L` and `-S`
+/// are not global arguments of clap: in `capture-pane` `-S` is the first line and in `select-pane`
+/// `-L` means left, as in tmux, and clap allows no exceptions from global arguments. Each command
+/// gets its own, with the letters that are free. Targets may be negative numbers.
 pub fn tree() -> clap::Command {
     let tree = Cli::command().mut_subcommands(with_server);
     let template = help_template(&tree);
@@ -355,7 +355,7 @@ pub fn tree() -> clap::Command {
 }
 
 fn with_server(command: clap::Command) -> clap::Command {
-    // `-t -1` is the one before.
+    // `-t -1` is the previous one.
     let is_target = |arg: &Arg| arg.get_short() == Some('t') && arg.get_action().takes_values();
     let command = command.mut_args(|arg| if is_target(&arg) { arg.allow_negative_numbers(true) } else { arg });
     let global = |id: &'static str, value: &'static str, help: &'static str| {
@@ -372,23 +372,23 @@ fn with_server(command: clap::Command) -> clap::Command {
     command.mut_subcommands(with_server)
 }
 
-/// The ids under which the server's socket stands among each command's arguments.
+/// The ids of the server's socket among each command's arguments.
 pub(super) const SUBCOMMAND_PATH: &str = "subcommand_socket_path";
 pub(super) const SUBCOMMAND_NAME: &str = "subcommand_socket_name";
 
-/// Parses a command line, the program's name included.
+/// Parses a command line, which includes the program's name.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {
     let args: Vec<_> = args.into_iter().collect();
     let args = under_its_name(args);
     let parsed = parse_as_written(args.clone())?;
     let Command::Run(run) = &parsed.command else { return Ok(parsed) };
-    // Where they are no options of `run` they are the command's.
+    // Options that `run` does not have belong to the command.
     let again = options_behind(args, run.command.len()).and_then(|args| parse_as_written(args).ok());
     Ok(again.filter(|again| matches!(&again.command, Command::Run(run) if run.command.len() == 1)).unwrap_or(parsed))
 }
 
-/// Puts the command before the arguments of the program that is called by its name. The daemon is the exception: it is
-/// started by the program's file, whatever that is called.
+/// Inserts `workspace` if the program is called `freshell`. Not for `serve`: the daemon is started
+/// by the program's file, whatever its name.
 fn under_its_name(mut args: Vec<OsString>) -> Vec<OsString> {
     if is_freshell(args.first().map(OsString::as_os_str)) && args.get(1).is_none_or(|word| word != "serve") {
         args.insert(1, "workspace".into());
@@ -396,8 +396,8 @@ fn under_its_name(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// Puts what stands behind a whole shell command line before it: `run 'make test' -T 10m`. `None`: the
-/// command is not one, or it is said that the rest is the command's.
+/// Moves options after a shell command line before it: `run 'make test' -T 10m`. `None`: the
+/// command is not a single word, or `--` assigns the rest to the command.
 fn options_behind(mut args: Vec<OsString>, words: usize) -> Option<Vec<OsString>> {
     let first = args.len().checked_sub(words).filter(|_| words > 1)?;
     let is_line = args.get(first)?.to_str()?.contains(char::is_whitespace);
@@ -421,7 +421,7 @@ fn parse_as_written(args: Vec<OsString>) -> Result<Invocation, clap::Error> {
 
 fn invocation(matches: &ArgMatches, common: Common, command: Command) -> Invocation {
     let given = |id: &str| {
-        // The innermost word that has it: `snapshot -L a save -L b`.
+        // The innermost subcommand with this argument: `snapshot -L a save -L b`.
         let words = std::iter::successors(matches.subcommand(), |(_, matches)| matches.subcommand());
         words.filter_map(|(_, matches)| matches.try_get_one::<OsString>(id).ok().flatten().cloned()).last()
     };
@@ -430,9 +430,9 @@ fn invocation(matches: &ArgMatches, common: Common, command: Command) -> Invocat
     Invocation { json: common.json, via: common.via, no_peer: common.no_peer, server, command }
 }
 
-/// Parses commands that scripts call again and again with a tree of their own: building the whole
-/// tree takes longer than asking the daemon. `None`: it is another command, or the whole tree must
-/// say what is wrong with it.
+/// Parses commands that scripts call often, each with its own small tree: building the whole tree
+/// takes longer than a request. `None`: another command, or an error that the whole tree must
+/// report.
 fn parse_by_own_tree(args: &[OsString]) -> Option<Invocation> {
     fn own<T: clap::Args>(args: &[OsString], name: &'static str, command: fn(T) -> Command) -> Option<Invocation> {
         let own = with_server(T::augment_args(clap::Command::new(name)));

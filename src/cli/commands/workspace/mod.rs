@@ -203,7 +203,7 @@ impl Context<'_> {
     }
 }
 
-/// Returns a field's text; nothing where it is none.
+/// Returns a field's text, or an empty text.
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
