@@ -1,8 +1,10 @@
-//! The argument tree: every command, and the options that all of them share.
+//! The argument tree: all commands, and their common options.
 
 use std::ffi::OsString;
 
-use clap::{Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{
+    Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder::StyledStr,
+};
 use muxtap_tmux::ServerChoice;
 
 use super::commands::agent_session::AgentSessionArgs;
@@ -49,10 +51,10 @@ use super::{
 };
 use crate::api::Error;
 
-/// Follow tmux panes, wait for what they print, read, capture and type: without polling.
+/// Follow tmux panes, wait for their output, read, capture and type, without polling.
 ///
-/// muxtap keeps one small daemon that listens to a tmux server and remembers what every pane
-/// prints. Commands ask it and answer at once; the first one starts it. Sessions, windows and panes
+/// A small daemon follows the tmux server and remembers the output of every pane. The first command
+/// starts the daemon; every command gets its result from there at once. Sessions, windows and panes
 /// are named as in tmux: `%3`, `@1`, `$0`, `work`, `work:1`, `work:logs.0`, always exactly.
 #[derive(Debug, Parser)]
 #[command(
@@ -77,35 +79,35 @@ struct Cli {
     command: Command,
 }
 
-/// Options that stand before any command.
+/// Options before the command.
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// The tmux server with this name, as for `tmux -L` (default: the one this runs in, else
-    /// `default`)
+    /// Use the tmux server with this name, as `tmux -L` (default: the caller's, else `default`)
     #[arg(short = 'L', value_name = "NAME", help_heading = "Global options")]
     socket_name: Option<OsString>,
 
-    /// The tmux server with this socket, as for `tmux -S`
+    /// Use the tmux server with this socket, as `tmux -S`
     #[arg(short = 'S', long, value_name = "PATH", help_heading = "Global options")]
     socket_path: Option<OsString>,
 
-    /// Reach the tmux server of another host by this command: `ssh box`, `docker exec -i web`; the
-    /// host keeps its name, `box/%3`, until the daemon ends. `NAME=COMMAND` gives it another name
+    /// Reach the tmux server of a remote host by this command: `ssh box`, `docker exec -i web`;
+    /// `box/%3` then names a pane of the host until the daemon exits. `NAME=COMMAND` sets the
+    /// host's name
     #[arg(long, global = true, value_name = "COMMAND", help_heading = "Global options")]
     via: Option<String>,
 
-    /// With --via: speak to tmux there, also where there is a muxtap that could answer for it
+    /// With --via: use the remote tmux directly, even if the host has muxtap
     #[arg(long, global = true, requires = "via", help_heading = "Global options")]
     no_peer: bool,
 
-    /// Answers and errors as JSON, one object a line; the same fields as over HTTP
+    /// Print results and errors as JSON, one object per line, with the fields of HTTP
     #[arg(long, global = true, help_heading = "Global options")]
     json: bool,
 }
 
-/// The commands of muxtap's command line.
+/// muxtap's commands.
 #[derive(Debug, Subcommand)]
-#[command(subcommand_value_name = "COMMAND", subcommand_help_heading = "Commands")]
+#[command(subcommand_value_name = "COMMAND")]
 pub(super) enum Command {
     Demo(Demo),
     Serve(Box<Serve>),
@@ -190,7 +192,7 @@ impl Command {
         if goes_on { output::while_read(run).await } else { run.await }
     }
 
-    /// Returns whether the command prints for as long as somebody reads, and does nothing else.
+    /// Returns whether the command only prints, until its reader has gone.
     fn goes_on(&self) -> bool {
         match self {
             Self::Events(_) => true,
@@ -265,7 +267,7 @@ impl Command {
     }
 }
 
-/// For commands that `cli::with_engine` takes before they come here.
+/// Returns the error for commands that `cli::with_engine` handles earlier.
 fn not_here() -> Failure {
     Error::internal("this command needs muxtapd").into()
 }
@@ -280,16 +282,80 @@ pub(super) struct Invocation {
     pub(super) command: Command,
 }
 
-/// Builds the whole tree, as help, completions and the documentation's tests see it.
-/// `-L` and `-S` are not among clap's global arguments: in `capture-pane` `-S` is the first line and
-/// in `select-pane` `-L` the left, as in tmux, and a global argument cannot give way. So they are put
-/// on each command, with their letters where those are free. Targets may be negative numbers.
+/// The groups of commands in `--help`, each in the order of use: titles and the commands' names.
+/// Commands of features that are off are skipped.
+const GROUPS: [(&str, &[&str]); 9] = [
+    ("Watch and wait", &["wait-for", "tail", "top", "open", "events"]),
+    ("Read and capture", &["capture-pane", "read", "cursor", "display-message"]),
+    ("Type and run", &["send-keys", "run", "group"]),
+    (
+        "Sessions, windows, panes",
+        &[
+            "new-session",
+            "list-panes",
+            "list-sessions",
+            "list-windows",
+            "new-window",
+            "split-window",
+            "kill-pane",
+            "kill-window",
+            "kill-session",
+            "has-session",
+            "respawn-pane",
+            "rename-session",
+            "rename-window",
+            "resize-pane",
+            "resize-window",
+            "select-window",
+            "select-pane",
+            "select-layout",
+            "copy-mode",
+        ],
+    ),
+    ("Agents", &["agents", "agent-session", "approvals", "mcp", "capability"]),
+    ("Record and restore", &["record", "snapshot", "layout"]),
+    ("Hosts", &["workspace", "stdio", "bridge"]),
+    ("Daemon", &["status", "doctor", "stop", "serve", "config", "token", "audit-check"]),
+    ("Demo and setup", &["demo", "completions"]),
+];
+
+/// Returns the template of `muxtap --help`: clap's own, with the commands in [`GROUPS`], which clap
+/// cannot do. Names, aliases and summaries are the tree's own.
+fn help_template(tree: &clap::Command) -> StyledStr {
+    let styles = tree.get_styles();
+    let (header, literal) = (styles.get_header(), styles.get_literal());
+    let names = |command: &clap::Command| {
+        let names = std::iter::once(command.get_name()).chain(command.get_visible_aliases());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let width = tree.get_subcommands().map(|command| names(command).len()).max().unwrap_or_default();
+    let mut text = "{before-help}{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (title, commands) in GROUPS {
+        text += &format!("\n{header}{title}:{header:#}\n");
+        for command in commands.iter().filter_map(|name| tree.find_subcommand(name)) {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            text += &format!("  {literal}{:width$}{literal:#}  {about}\n", names(command));
+        }
+    }
+    text += &format!(
+        "\n{literal}muxtap COMMAND --help{literal:#} explains a command.\n\n\
+         {header}Options:{header:#}\n{{options}}{{after-help}}"
+    );
+    text.into()
+}
+
+/// Builds the whole tree, as help, completions and the documentation's tests see it. `-L` and `-S`
+/// are not global arguments of clap: in `capture-pane` `-S` is the first line and in `select-pane`
+/// `-L` means left, as in tmux, and clap allows no exceptions from global arguments. Each command
+/// gets its own, with the letters that are free. Targets may be negative numbers.
 pub fn tree() -> clap::Command {
-    Cli::command().mut_subcommands(with_server)
+    let tree = Cli::command().mut_subcommands(with_server);
+    let template = help_template(&tree);
+    tree.help_template(template)
 }
 
 fn with_server(command: clap::Command) -> clap::Command {
-    // `-t -1` is the one before.
+    // `-t -1` is the previous one.
     let is_target = |arg: &Arg| arg.get_short() == Some('t') && arg.get_action().takes_values();
     let command = command.mut_args(|arg| if is_target(&arg) { arg.allow_negative_numbers(true) } else { arg });
     let global = |id: &'static str, value: &'static str, help: &'static str| {
@@ -297,8 +363,8 @@ fn with_server(command: clap::Command) -> clap::Command {
         arg.help(help).help_heading("Global options")
     };
     let path =
-        global(SUBCOMMAND_PATH, "PATH", "The tmux server with this socket, as for `tmux -S`").long("socket-path");
-    let name = global(SUBCOMMAND_NAME, "NAME", "The tmux server with this name, as for `tmux -L`");
+        global(SUBCOMMAND_PATH, "PATH", "Use the tmux server with this socket, as `tmux -S`").long("socket-path");
+    let name = global(SUBCOMMAND_NAME, "NAME", "Use the tmux server with this name, as `tmux -L`");
     let is_taken = |letter| command.get_arguments().any(|arg| arg.get_short() == Some(letter));
     let (path_taken, name_taken) = (is_taken('S'), is_taken('L'));
     let command = command.arg(if path_taken { path } else { path.short('S') });
@@ -306,23 +372,23 @@ fn with_server(command: clap::Command) -> clap::Command {
     command.mut_subcommands(with_server)
 }
 
-/// The ids under which the server's socket stands among each command's arguments.
+/// The ids of the server's socket among each command's arguments.
 pub(super) const SUBCOMMAND_PATH: &str = "subcommand_socket_path";
 pub(super) const SUBCOMMAND_NAME: &str = "subcommand_socket_name";
 
-/// Parses a command line, the program's name included.
+/// Parses a command line, which includes the program's name.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {
     let args: Vec<_> = args.into_iter().collect();
     let args = under_its_name(args);
     let parsed = parse_as_written(args.clone())?;
     let Command::Run(run) = &parsed.command else { return Ok(parsed) };
-    // Where they are no options of `run` they are the command's.
+    // Options that `run` does not have belong to the command.
     let again = options_behind(args, run.command.len()).and_then(|args| parse_as_written(args).ok());
     Ok(again.filter(|again| matches!(&again.command, Command::Run(run) if run.command.len() == 1)).unwrap_or(parsed))
 }
 
-/// Puts the command before the arguments of the program that is called by its name. The daemon is the exception: it is
-/// started by the program's file, whatever that is called.
+/// Inserts `workspace` if the program is called `freshell`. Not for `serve`: the daemon is started
+/// by the program's file, whatever its name.
 fn under_its_name(mut args: Vec<OsString>) -> Vec<OsString> {
     if is_freshell(args.first().map(OsString::as_os_str)) && args.get(1).is_none_or(|word| word != "serve") {
         args.insert(1, "workspace".into());
@@ -330,8 +396,8 @@ fn under_its_name(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// Puts what stands behind a whole shell command line before it: `run 'make test' -T 10m`. `None`: the
-/// command is not one, or it is said that the rest is the command's.
+/// Moves options after a shell command line before it: `run 'make test' -T 10m`. `None`: the
+/// command is not a single word, or `--` assigns the rest to the command.
 fn options_behind(mut args: Vec<OsString>, words: usize) -> Option<Vec<OsString>> {
     let first = args.len().checked_sub(words).filter(|_| words > 1)?;
     let is_line = args.get(first)?.to_str()?.contains(char::is_whitespace);
@@ -355,7 +421,7 @@ fn parse_as_written(args: Vec<OsString>) -> Result<Invocation, clap::Error> {
 
 fn invocation(matches: &ArgMatches, common: Common, command: Command) -> Invocation {
     let given = |id: &str| {
-        // The innermost word that has it: `snapshot -L a save -L b`.
+        // The innermost subcommand with this argument: `snapshot -L a save -L b`.
         let words = std::iter::successors(matches.subcommand(), |(_, matches)| matches.subcommand());
         words.filter_map(|(_, matches)| matches.try_get_one::<OsString>(id).ok().flatten().cloned()).last()
     };
@@ -364,9 +430,9 @@ fn invocation(matches: &ArgMatches, common: Common, command: Command) -> Invocat
     Invocation { json: common.json, via: common.via, no_peer: common.no_peer, server, command }
 }
 
-/// Parses commands that scripts call again and again with a tree of their own: building the whole
-/// tree takes longer than asking the daemon. `None`: it is another command, or the whole tree must
-/// say what is wrong with it.
+/// Parses commands that scripts call often, each with its own small tree: building the whole tree
+/// takes longer than a request. `None`: another command, or an error that the whole tree must
+/// report.
 fn parse_by_own_tree(args: &[OsString]) -> Option<Invocation> {
     fn own<T: clap::Args>(args: &[OsString], name: &'static str, command: fn(T) -> Command) -> Option<Invocation> {
         let own = with_server(T::augment_args(clap::Command::new(name)));
@@ -417,6 +483,53 @@ mod tests {
                 assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
             }
         }
+    }
+
+    #[test]
+    fn every_visible_command_is_in_one_group() {
+        let tree = tree();
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, commands)| commands.iter().copied()).collect();
+        // The names of features that are off.
+        let off = |name: &str| matches!(name, "top" | "bridge") && tree.find_subcommand(name).is_none();
+        grouped.retain(|name| !off(name));
+        grouped.sort_unstable();
+        let visible = tree.get_subcommands().filter(|command| !command.is_hide_set());
+        let mut visible: Vec<&str> = visible.map(clap::Command::get_name).collect();
+        visible.sort_unstable();
+        assert_eq!(grouped, visible);
+    }
+
+    #[test]
+    fn help_lists_groups_in_lines_that_fit_a_terminal() {
+        let short = tree().render_help().to_string();
+        let long = tree().render_long_help().to_string();
+        for text in [&short, &long] {
+            let titles = text.lines().filter_map(|line| line.strip_suffix(':')).filter(|line| !line.starts_with(' '));
+            let groups = GROUPS.iter().map(|(title, _)| *title).chain(["Options"]);
+            let titles: Vec<_> = titles.filter(|title| *title != "Examples").collect();
+            assert_eq!(titles, groups.collect::<Vec<_>>(), "{text}");
+            // The template's own text is not wrapped.
+            let list = text.lines().skip_while(|line| !line.starts_with(GROUPS[0].0));
+            for line in list.take_while(|line| *line != "Options:") {
+                assert!(line.len() <= 80, "{line}");
+            }
+        }
+        assert!(short.contains("  list-panes, lsp  "), "{short}");
+    }
+
+    /// The contents of `docs/cli.md` have the groups of `--help`.
+    #[test]
+    fn the_documentation_has_the_groups_of_help() {
+        let page = include_str!("../../docs/cli.md");
+        let contents = page.split("\n- **").skip(1).take(GROUPS.len());
+        let mut found = Vec::new();
+        for group in contents {
+            let group = group.split("\n\n").next().unwrap();
+            let (title, commands) = group.split_once("**:").unwrap();
+            let commands = commands.split("[`").skip(1).map(|command| command.split('`').next().unwrap());
+            found.push((title, commands.collect::<Vec<_>>()));
+        }
+        assert_eq!(found, GROUPS.map(|(title, commands)| (title, commands.to_vec())));
     }
 
     /// `docs/cli.md` is the reference that people read: a section for each command, and in it each

@@ -1,4 +1,4 @@
-//! The surroundings of a command: its tmux server, its own pane, its daemon.
+//! A command's environment: its tmux server, its own pane, its daemon.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -16,32 +16,32 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-/// Where a request goes, as far as its words tell.
+/// A request's destination, as far as its target shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// To this host.
+    /// This host.
     Here,
-    /// To another one, or to what has a `/` in its name.
+    /// Another host, or a target with `/` in its name.
     PerhapsElsewhere,
 }
 
-/// The surroundings of one call of the program.
+/// The environment of one call of the program.
 pub(super) struct Caller {
     /// The daemon's files.
     pub(super) paths: Paths,
     /// The tmux server's socket, absolute.
     pub(super) server: PathBuf,
-    /// The directory of the tmux sockets that have names, where it can be used.
+    /// The directory of named tmux sockets, if usable.
     pub(super) sockets: Option<PathBuf>,
-    /// The pane this runs in and its server's socket, whatever server is meant.
+    /// The pane in which the program runs and that pane's server socket, independent of `server`.
     pub(super) runs_in: Option<(String, String)>,
-    /// Whether answers are printed as JSON.
+    /// Whether results are printed as JSON.
     pub(super) json: bool,
-    /// Whether a daemon is started where none runs.
+    /// Whether to start the daemon if it is not running.
     starts_daemon: bool,
     /// Whether `-S` or `-L` named the server.
     pub(super) server_is_named: bool,
-    /// The pane this runs in, when it is one of the server `server`.
+    /// The pane in which the program runs, if it belongs to `server`.
     own_pane: Option<String>,
 }
 
@@ -81,8 +81,8 @@ impl Caller {
         self.with_private(self.paths.clone(), server)
     }
 
-    /// Returns a copy that asks only a daemon that runs: what goes on with one that was stopped must
-    /// not start the next one.
+    /// Returns a copy that uses only a running daemon: a command that continues after `stop` must
+    /// not start the next daemon.
     pub(super) fn without_start(&self) -> Self {
         Self {
             starts_daemon: false,
@@ -93,7 +93,7 @@ impl Caller {
         }
     }
 
-    /// Has the daemon reach another host by a command, and means the tmux server there from now on.
+    /// Makes the daemon reach a remote host by a command, and selects that host's tmux server.
     pub(super) async fn reach(&mut self, via: String, peer: bool, choice: &ServerChoice) -> Result<()> {
         let socket = match choice {
             ServerChoice { path: Some(path), .. } => path.to_str(),
@@ -109,12 +109,12 @@ impl Caller {
         Ok(())
     }
 
-    /// Returns the query that each request has.
+    /// Returns the query of each request.
     pub(super) fn query(&self) -> Result<String> {
         client::query_of(&self.server, self.own_pane.as_deref())
     }
 
-    /// Connects to the daemon; starts it when none runs.
+    /// Connects to the daemon; starts it if it is not running.
     pub(super) async fn client(&self) -> Result<Client> {
         if !self.starts_daemon {
             let gone = || Error::unavailable("the muxtap daemon has gone");
@@ -124,9 +124,8 @@ impl Caller {
         Ok(Client::new(stream, &self.paths, &self.server, self.own_pane.as_deref()).await?.comparing_versions())
     }
 
-    /// Waits until a daemon is ready in the place of one that was lost, and starts one where no
-    /// supervisor does. It takes seconds where a supervisor may; other futures can be awaited
-    /// meanwhile.
+    /// Waits until a daemon replaces a lost one; starts one unless a supervisor does. With a
+    /// supervisor this takes seconds, and does not block other futures.
     pub(super) async fn reconnect(&self) -> Result<()> {
         let paths = self.paths.clone();
         let connect = move || start::connect_or_start(&paths, &mut |warning| output::note(warning)).map(drop);
@@ -134,12 +133,12 @@ impl Caller {
         connected.unwrap_or_else(|error| Err(Error::internal(error.to_string())))
     }
 
-    /// Connects to the daemon's socket without speaking HTTP; starts the daemon when none runs.
+    /// Connects to the daemon's socket without HTTP; starts the daemon if it is not running.
     pub(super) fn stream(&self) -> Result<std::os::unix::net::UnixStream> {
         start::connect_or_start(&self.paths, &mut |warning| output::note(warning))
     }
 
-    /// Connects to the daemon. `None`: none runs.
+    /// Connects to the daemon. `None`: no daemon is running.
     pub(super) async fn running(&self) -> Result<Option<Client>> {
         match start::connect(&self.paths)? {
             Some(stream) => {
@@ -150,13 +149,13 @@ impl Caller {
         }
     }
 
-    /// Returns where what a target names may be.
+    /// Returns the place of a target.
     pub(super) fn place(&self, target: Option<&str>) -> Place {
         let names_host = |target: &str| target.split_once('/').is_some_and(|(host, _)| check_name(host).is_ok());
         if self.server.is_absolute() && !target.is_some_and(names_host) { Place::Here } else { Place::PerhapsElsewhere }
     }
 
-    /// Returns the target that was named, else the pane this runs in, as tmux's commands do.
+    /// Returns the given target, else the caller's own pane, as tmux's commands do.
     pub(super) fn target(&self, named: Option<String>) -> Result<String> {
         named.or_else(|| self.own_pane.clone()).ok_or_else(|| {
             Error::new(
@@ -171,7 +170,7 @@ impl Caller {
     }
 }
 
-/// Returns this process's environment, as far as it is text.
+/// Returns this process's environment variables that are valid UTF-8.
 pub(super) fn whole_environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

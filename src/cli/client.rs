@@ -30,18 +30,18 @@ use crate::{
 };
 
 thread_local! {
-    /// Several connections of one command warn once.
+    /// Whether this command has warned already, on any of its connections.
     static WARNED: Cell<bool> = const { Cell::new(false) };
-    /// The other host on which the ids of this command's answers are.
+    /// The remote host of the ids in this command's responses.
     static HOST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Forgets the host of the last answer: what comes next is about another target.
+/// Forgets the host of the last response, before a request about another target.
 pub(super) fn forget_host() {
     HOST.with_borrow_mut(|host| *host = None);
 }
 
-/// Returns an id as this command's caller can name it again.
+/// Returns an id in the form that the caller can use as a target.
 pub(super) fn shown(id: impl std::fmt::Display) -> String {
     HOST.with_borrow(|host| host.as_ref().map_or_else(|| id.to_string(), |host| format!("{host}/{id}")))
 }
@@ -53,16 +53,16 @@ pub(super) struct Client {
     /// `socket=…&from=…` for every query, from `server` and `from`.
     query: String,
     server: PathBuf,
-    /// The pane this runs in, where it is one of the server's.
+    /// The caller's pane, if it belongs to the server.
     from: Option<String>,
     paths: Paths,
-    /// The daemon's process id, where the system knows it.
+    /// The daemon's process id, if the system reports it.
     process: Option<u32>,
-    /// Whether to warn when the daemon is of another version.
+    /// Whether to warn if the daemon has a different version.
     compares_versions: bool,
-    /// Whether a question that was lost with its daemon may start another one.
+    /// Whether a query lost with its daemon may start another daemon.
     starts_daemon: bool,
-    /// The token that is presented.
+    /// The token to present.
     bearer: Option<String>,
 }
 
@@ -73,8 +73,8 @@ impl Client {
         };
         stream.set_nonblocking(true).map_err(|error| lost(&error))?;
         let stream = tokio::net::UnixStream::from_std(stream).map_err(|error| lost(&error))?;
-        // In a directory that others can write to, the socket may be theirs; what is typed is not
-        // for them to see.
+        // In a directory that others can write to, the socket may belong to them; they must not see
+        // typed text.
         let peer = stream.peer_cred().map_err(|error| lost(&error))?;
         if peer.uid() != paths::uid() {
             return Err(Error::new(
@@ -105,12 +105,12 @@ impl Client {
         })
     }
 
-    /// Whether the daemon has closed the connection.
+    /// Returns whether the daemon has closed the connection.
     pub(super) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    /// Names no server in requests from now on.
+    /// Omits the server from later requests.
     pub(super) fn forget_server(&mut self) {
         self.query.clear();
     }
@@ -120,7 +120,7 @@ impl Client {
         self.process
     }
 
-    /// Warns, once in this process, when the daemon is of another version.
+    /// Warns, once in this process, if the daemon has a different version.
     pub(super) fn comparing_versions(self) -> Self {
         Self { compares_versions: true, ..self }
     }
@@ -130,14 +130,13 @@ impl Client {
         Self { bearer: Some(token), ..self }
     }
 
-    /// Starts no daemon where this one goes away.
+    /// Starts no daemon if this one exits.
     pub(super) fn without_start(self) -> Self {
         Self { starts_daemon: false, ..self }
     }
 
-    /// Sends `GET path?query`. It changes nothing, so it is sent again, once, where the daemon went
-    /// away without a response: a process that was killed goes on accepting connections until its
-    /// last thread has ended.
+    /// Sends `GET path?query`. Retries once if the daemon exited without a response, as a `GET`
+    /// changes nothing: a killed process accepts connections until its last thread has ended.
     pub(super) async fn get<T: DeserializeOwned>(&mut self, path: &str, query: &impl Serialize) -> Result<T> {
         let lost = match self.ask(Method::GET, path, &url::query(query), Bytes::new()).await {
             Ok(answer) => return answer,
@@ -152,9 +151,8 @@ impl Client {
         self.once(Method::GET, path, &url::query(query), Bytes::new()).await
     }
 
-    /// Sends `GET path?query` about something that only this daemon knows. It is sent again where
-    /// only the connection was lost. `Err(ConnectionLost)`: the daemon has gone, and its knowledge
-    /// with it.
+    /// Sends `GET path?query` about state of this daemon alone. Retries if only the connection was
+    /// lost. `Err(ConnectionLost)`: the daemon has exited, and its state is lost.
     pub(super) async fn get_from_same_daemon<T: DeserializeOwned>(
         &mut self,
         path: &str,
@@ -186,7 +184,8 @@ impl Client {
         self.ask_with(Method::POST, "/v1/waits", "", body, key).await
     }
 
-    /// Connects again where only the connection was lost. Error: what was lost, as the daemon is another one or none.
+    /// Reconnects if only the connection was lost. Error: `lost`, because the daemon was replaced
+    /// or has exited.
     async fn connect_to_same_daemon(&mut self, lost: ConnectionLost) -> Result<(), ConnectionLost> {
         let Ok(Some(stream)) = start::connect(&self.paths) else { return Err(lost) };
         let Ok(again) = Self::new(stream, &self.paths, &self.server, self.from.as_deref()).await else {
@@ -212,7 +211,7 @@ impl Client {
         self.with_body(Method::POST, path, body).await
     }
 
-    /// Sends `POST path` with a JSON body. `Err(ConnectionLost)`: whether it was done is not known.
+    /// Sends `POST path` with a JSON body. `Err(ConnectionLost)`: the outcome is unknown.
     pub(super) async fn try_post<T: DeserializeOwned>(
         &mut self,
         path: &str,
@@ -224,7 +223,7 @@ impl Client {
         }
     }
 
-    /// Sends `PATCH path` with a JSON body. `Err(ConnectionLost)`: whether it was done is not known.
+    /// Sends `PATCH path` with a JSON body. `Err(ConnectionLost)`: the outcome is unknown.
     pub(super) async fn try_patch<T: DeserializeOwned>(
         &mut self,
         path: &str,
@@ -251,8 +250,8 @@ impl Client {
         self.once(Method::DELETE, path, "", Bytes::new()).await
     }
 
-    /// Sends `GET path?query` whose response is a stream of events; uses the connection up.
-    /// `resume`: the id of the last event that was read.
+    /// Sends `GET path?query` whose response is a stream of events; consumes the connection.
+    /// `resume`: the id of the last event read.
     pub(super) async fn events(
         mut self,
         path: &str,
@@ -275,7 +274,7 @@ impl Client {
     /// Resolves when the daemon has closed this connection.
     pub(super) async fn closed(self) {
         let Self { sender, connection, .. } = self;
-        // The sender is held: without one hyper itself would close an idle connection.
+        // Keeps the sender: without one hyper closes an idle connection.
         let _ = connection.await;
         drop(sender);
     }
@@ -285,7 +284,7 @@ impl Client {
         self.once(method, path, "", body.into()).await
     }
 
-    /// Sends a request, and never again.
+    /// Sends a request without a retry.
     async fn once<T: DeserializeOwned>(&mut self, method: Method, path: &str, query: &str, body: Bytes) -> Result<T> {
         let changes = method != Method::GET;
         match self.ask(method, path, query, body).await {
@@ -299,7 +298,7 @@ impl Client {
         }
     }
 
-    /// Sends a request. The outer error: no response came.
+    /// Sends a request. Outer error: no response.
     async fn ask<T: DeserializeOwned>(
         &mut self,
         method: Method,
@@ -310,7 +309,7 @@ impl Client {
         self.ask_with(method, path, query, body, None).await
     }
 
-    /// Sends a request with one header more.
+    /// Sends a request with an additional header.
     async fn ask_with<T: DeserializeOwned>(
         &mut self,
         method: Method,
@@ -333,7 +332,7 @@ impl Client {
         body: Bytes,
         more: Option<(&str, &str)>,
     ) -> Result<Result<Response<Incoming>>, ConnectionLost> {
-        // What a target with a host was resolved to is on that host too.
+        // The result of a target with a host is on that host, too.
         let elsewhere = HOST.with_borrow(|host| {
             let host = host.as_deref().filter(|host| !is_on(&self.server, host));
             host.map(|host| format!("socket={}", url::encode(&default_server(host))))
@@ -389,7 +388,7 @@ impl Client {
     }
 }
 
-/// The error for a response that did not come, and will not.
+/// The error for a response that will not come.
 #[derive(Debug)]
 pub(super) struct ConnectionLost(pub(super) Error);
 
@@ -451,7 +450,7 @@ impl EventStream {
 /// The end of an error about a request that may have changed something.
 pub(super) const PERHAPS_DONE: &str = "; whether it was done is not known: look before asking again";
 
-/// Returns the query that each request has: `socket=…&from=…`.
+/// Returns the query of each request: `socket=…&from=…`.
 pub(super) fn query_of(server: &Path, from: Option<&str>) -> Result<String> {
     let text = server.to_str().ok_or_else(|| {
         Error::invalid(format!("the tmux socket's path {} is not UTF-8: give it another one", server.display()))
@@ -480,13 +479,13 @@ pub(super) fn lost(paths: &Paths, ended: Option<u32>, error: &dyn std::fmt::Disp
     })
 }
 
-/// Reads the body of an answer.
+/// Parses the body of a response.
 pub(super) fn answer<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     serde_json::from_slice(body)
         .map_err(|error| Error::internal(format!("the daemon's answer cannot be read: {error}")))
 }
 
-/// Reads the error in the body of an answer with this status.
+/// Parses the error in the body of a response with this status.
 pub(super) fn refusal(status: StatusCode, body: &[u8]) -> Error {
     serde_json::from_slice(body).unwrap_or_else(|_| unexpected(status, body))
 }

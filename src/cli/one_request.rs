@@ -1,5 +1,5 @@
-//! Commands that are one request to the daemon, and the short way to ask it: a blocking connection
-//! in a process without a runtime.
+//! Commands that send one request to the daemon, and the short way to send it: a blocking
+//! connection in a process without a runtime.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -35,31 +35,31 @@ impl Ask {
     }
 }
 
-/// A command that is one request, and prints the answer.
+/// A command that sends one request and prints the response.
 pub(super) trait OneRequest {
-    /// The answer's type.
+    /// The type of the response.
     type Answer: DeserializeOwned;
 
     /// Returns the request.
     fn ask(&self, caller: &Caller) -> Result<Ask, Error>;
 
-    /// Prints the answer.
+    /// Prints the response.
     fn print(&self, caller: &Caller, answer: &Self::Answer) -> Outcome;
 }
 
-/// Returns the daemon's answer, in a runtime. A daemon is started if none runs.
+/// Returns the daemon's response, in a runtime. Starts the daemon if it is not running.
 pub(super) async fn answer<C: OneRequest>(command: &C, caller: &Caller) -> Result<C::Answer, Error> {
     let ask = command.ask(caller)?;
     caller.client().await?.ask_for(ask).await
 }
 
-/// Runs a command in a runtime. A daemon is started if none runs.
+/// Runs a command in a runtime. Starts the daemon if it is not running.
 pub(super) async fn run(command: &impl OneRequest, caller: &Caller) -> Outcome {
     command.print(caller, &answer(command, caller).await?)
 }
 
-/// Runs a command without a runtime. `None`: nothing is printed and nothing changed, and [`run`] is needed: no daemon
-/// runs, or something about the daemon is out of the ordinary.
+/// Runs a command without a runtime. `None`: nothing was printed or changed, and [`run`] is needed,
+/// because no daemon is running or the daemon is in an unusual state.
 pub(super) fn run_at_once<C: OneRequest>(command: &C, caller: &Caller) -> Option<Outcome> {
     let ask = match command.ask(caller) {
         Ok(ask) => ask,
@@ -75,9 +75,9 @@ pub(super) fn run_at_once<C: OneRequest>(command: &C, caller: &Caller) -> Option
     })
 }
 
-/// Bytes of a reply's head that are read before the head counts as broken.
+/// The longest valid head of a reply, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
-/// The most headers that a reply may have.
+/// The most headers of a valid reply.
 const MAX_HEADERS: usize = 32;
 
 /// A reply to a request.
@@ -98,10 +98,10 @@ impl Reply {
     }
 }
 
-/// Sends a request and reads the reply. `None`: it was not sent, or changes nothing and has no usable reply. Error: a
-/// request that may have changed something has no reply.
+/// Sends a request and reads the reply. `None`: the request was not sent, or is a `GET` without a
+/// usable reply. Error: a request that may have changed something has no reply.
 fn exchange(caller: &Caller, ask: &Ask) -> Option<Result<Reply, Error>> {
-    // Elsewhere the owner of the socket's other end is found by the runtime's own means.
+    // On other systems the runtime's own means find the owner of the socket's other end.
     if !cfg!(target_os = "linux") {
         return None;
     }
@@ -123,7 +123,7 @@ fn exchange(caller: &Caller, ask: &Ask) -> Option<Result<Reply, Error>> {
     }
 }
 
-/// Returns what stands before the body.
+/// Returns the request up to its body.
 fn head(ask: &Ask, own_query: &str) -> String {
     let uri = url::joined(&ask.path, own_query, "");
     match &ask.body {
@@ -162,7 +162,8 @@ fn send_and_read(stream: &mut UnixStream, mut request: Vec<u8>, body: Option<&[u
     Ok(reply)
 }
 
-/// Returns a reply without its body, the length of its head and that of its body. `None`: the head goes on.
+/// Returns a reply without its body, and the lengths of head and body. `None`: the head is
+/// incomplete.
 fn parse_head(bytes: &[u8]) -> io::Result<Option<(Reply, usize, u64)>> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Response::new(&mut headers);

@@ -1,5 +1,6 @@
-//! Frequent commands that are one request, written plainly: read, asked and printed without the tree of arguments and
-//! without a runtime. All other command lines are for the whole program, which also says what is wrong with them.
+//! Frequent commands with a plain command line and a single request: parsed, sent and printed
+//! without the tree of arguments and without a runtime. The whole program handles all other command
+//! lines, and reports errors in them.
 
 use std::ffi::OsString;
 
@@ -18,8 +19,8 @@ use super::{
     one_request::{OneRequest, run_at_once},
 };
 
-/// Runs the command of a command line, the program's name included; returns the exit status. `None`: nothing is done
-/// yet, and the whole program has to do it.
+/// Runs a command line, which includes the program's name, and returns the exit status. `None`:
+/// nothing was done, and the whole program must run the command.
 pub(super) fn run(args: impl IntoIterator<Item = OsString>) -> Option<u8> {
     let line = parse(args)?;
     let caller = Caller::new(&line.server, line.json).ok()?;
@@ -44,7 +45,7 @@ fn list<C: List + OneRequest>(command: &C, caller: &Caller) -> Option<Outcome> {
     }
 }
 
-/// A command line that was written plainly.
+/// A plain command line.
 #[derive(Debug)]
 struct Line {
     json: bool,
@@ -64,35 +65,35 @@ enum Quick {
     Windows(ListWindows),
 }
 
-/// What a command takes.
+/// The options and words that a command accepts.
 #[derive(Clone, Copy, Default)]
 struct Takes {
     /// Letters of options without a value.
     flags: &'static str,
     /// Letters of options with a value.
     values: &'static str,
-    /// Letters of options whose value may begin with `-`: a line's number.
+    /// Letters of options whose value may begin with `-`: a line number.
     lines: &'static str,
-    /// Options that are words, without a value.
+    /// Long options without a value.
     words: &'static [&'static str],
     /// Whether more words may follow.
     rest: Rest,
 }
 
-/// The words behind a command's options.
+/// The words after a command's options.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Rest {
-    /// There are none.
+    /// No words.
     #[default]
     Nothing,
-    /// There may be one, and no option behind it.
+    /// At most one word, with no option after it.
     One,
-    /// Whatever stands behind the first one belongs to them, too.
+    /// All words from the first one on, including options.
     All,
 }
 
 fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Line> {
-    // A program of another name is another command.
+    // Under another name the program is another command.
     let mut args = args.into_iter();
     let name = args.next()?;
     if super::commands::workspace::is_freshell(Some(&name)) {
@@ -136,7 +137,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Line> {
     Some(Line { json: words.json, server: words.server, command })
 }
 
-/// The words of a command line: options, each by itself and at most once, then the rest.
+/// The words of a command line: separate options, each at most once, then the rest.
 #[derive(Debug, Default)]
 pub(super) struct Words {
     json: bool,
@@ -148,28 +149,28 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// Returns whether this option is there.
+    /// Returns whether this short option is present.
     pub(super) fn has(&self, letter: char) -> bool {
         self.flags.contains(&letter)
     }
 
-    /// Returns whether this option, a word, is there.
+    /// Returns whether this long option is present.
     pub(super) fn has_long(&self, word: &str) -> bool {
         self.long.contains(&word)
     }
 
-    /// Takes this option's value out.
+    /// Removes and returns an option's value.
     pub(super) fn value(&mut self, letter: char) -> Option<String> {
         let at = self.values.iter().position(|(given, _)| *given == letter)?;
         Some(self.values.swap_remove(at).1)
     }
 
-    /// Takes out the words behind the options.
+    /// Removes and returns the words after the options.
     pub(super) fn rest(&mut self) -> Vec<String> {
         std::mem::take(&mut self.rest)
     }
 
-    /// Reads what stands behind the command. `None`: it is not plain, or wrong.
+    /// Parses the words after the command. `None`: they are not plain, or invalid.
     fn fill(&mut self, takes: Takes, mut args: impl Iterator<Item = Option<String>>) -> Option<()> {
         while let Some(word) = args.next() {
             let word = word?;
@@ -219,7 +220,7 @@ impl Words {
                 return None;
             }
         } else {
-            // The letters are the server's where the command has no such options itself.
+            // `-L` and `-S` select the server unless the command has such options itself.
             return if matches!(letter, 'L' | 'S') { self.server(letter == 'S', value) } else { None };
         }
         if self.values.iter().any(|(given, _)| *given == letter) {
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
     use crate::cli::args::{self, Command, Invocation};
 
-    /// Returns all that a plain command line says, as the whole tree of arguments would.
+    /// Parses a plain command line into the same form as the whole tree of arguments.
     fn read_plainly(words: &[&str]) -> Option<String> {
         let Line { json, server, command } = parse(words.iter().map(OsString::from))?;
         let command = match command {

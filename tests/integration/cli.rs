@@ -124,17 +124,14 @@ fn a_wrong_command_line_is_status_2_and_help_is_0() {
         assert!(answer.stdout.is_empty() && !answer.stderr.is_empty(), "{args:?}: {answer:?}");
     }
     let help = world.ok(&["--help"]);
-    let commands = help
-        .lines()
-        .skip_while(|line| !line.starts_with("Commands:"))
-        .skip(1)
-        .take_while(|line| !line.trim().is_empty());
-    let names: Vec<&str> = commands
-        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
-        .filter_map(|line| line.split_whitespace().next())
+    let groups =
+        help.lines().skip_while(|line| !line.starts_with("Watch and wait:")).take_while(|line| *line != "Options:");
+    let names: Vec<&str> = groups
+        .filter(|line| line.starts_with("  "))
+        .filter_map(|line| line.split([' ', ',']).find(|word| !word.is_empty()))
         .collect();
     assert!(names.len() > 25, "{names:?}");
-    for name in names.into_iter().filter(|name| *name != "help") {
+    for name in names {
         assert!(world.ok(&[name, "--help"]).contains("Usage:"), "{name}");
     }
     assert!(world.ok(&["--version"]).starts_with("muxtap "));

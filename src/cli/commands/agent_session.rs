@@ -22,11 +22,11 @@ use crate::{
     cli::{EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, output::Failure, url},
 };
 
-/// Sessions of coding agents that the daemon owns
+/// Control agent sessions that the daemon owns
 ///
-/// An agent speaks ACP (Agent Client Protocol) with the daemon: prompts run one after the other and each
-/// has one outcome, events are numbered and kept, permission questions wait for an answer, and the
-/// agent's terminals are panes. Agents are named in the configuration, `[agent.NAME]`.
+/// An agent speaks ACP (Agent Client Protocol) with the daemon. Prompts run one after the other,
+/// each with one outcome; events are numbered and kept; permission questions wait for an answer;
+/// the agent's terminals are panes. The configuration names agents: `[agent.NAME]`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap agent-session create --provider claude 'fix the failing test'
@@ -83,22 +83,22 @@ fn path(session: &SessionName, rest: &str) -> String {
     format!("{PATH}/{}{rest}", url::encode(&session.to_string()))
 }
 
-/// Start an agent and open a session of it
+/// Start an agent and open a session
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionCreate {
-    /// The agent, as the configuration calls it; `sdk` is its default
+    /// The agent's name in the configuration
     #[arg(long, value_name = "PROVIDER", default_value = "sdk")]
     provider: String,
-    /// The directory in which it works (default: the current one)
+    /// The agent's working directory (default: the caller's)
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// Go on with this earlier session of the agent
+    /// Continue this earlier session of the agent
     #[arg(long, value_name = "ID")]
     resume: Option<String>,
-    /// The mode to begin in, as the agent calls it
+    /// The initial mode, by the agent's own name
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
-    /// Set a variable of the agent's environment; may be given again
+    /// Set a variable of the agent's environment; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
     /// The first prompt
@@ -129,10 +129,10 @@ impl SessionCreate {
     }
 }
 
-/// List agent sessions: those that run, and the last ones that have ended
+/// List running and recently ended agent sessions
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionList {
-    /// Only those of this agent
+    /// List only sessions of this agent
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
 }
@@ -156,22 +156,22 @@ impl SessionList {
     }
 }
 
-/// Give a session a prompt, which runs when those before it have ended
+/// Send a prompt to a session; prompts run in order
 ///
-/// With --wait prints what the agent says when the prompt has its outcome. Exit status then: 0 for
+/// With --wait prints the agent's messages once the prompt has an outcome. Exit status then: 0 for
 /// `end_turn`, 124 for `timeout`, 130 for `cancelled`, 1 for all others.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionSend {
     /// The session
     #[arg(short = 't', long, value_name = "session:PROVIDER:ID")]
     pub(in crate::cli) target: String,
-    /// Wait for its outcome
+    /// Wait for the prompt's outcome
     #[arg(long)]
     wait: bool,
-    /// Its outcome is `timeout` after this long: 90s, 10m, 2h (default 1h)
+    /// End the prompt with the outcome `timeout` after this long: 90s, 10m, 2h (default 1h)
     #[arg(short = 'T', long, value_name = "TIME", value_parser = duration)]
     timeout: Option<u64>,
-    /// The prompt; `-`: what stands on stdin
+    /// The prompt; `-` reads stdin
     #[arg(value_name = "TEXT")]
     text: String,
 }
@@ -217,7 +217,7 @@ impl SessionSend {
     }
 }
 
-/// Cancel the prompt that runs, and only that one
+/// Cancel only the running prompt
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionInterrupt {
     /// The session
@@ -239,7 +239,7 @@ impl SessionInterrupt {
     }
 }
 
-/// End an agent and all that it has started
+/// End an agent and all processes that the agent started
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionKill {
     /// The session
@@ -258,34 +258,34 @@ impl SessionKill {
     }
 }
 
-/// Wait for what an agent says and does; all conditions must come true, and each stays so
+/// Wait for an agent; all conditions must have been met, each at any time
 ///
-/// Exit status: 0; 3 when the agent ended first; 4 with --question when one is open; 124 when the time ran
-/// out.
+/// Exit status: 0 all conditions were met; 3 the agent ended first; 4 with --question, a question
+/// is open; 124 timeout.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionWait {
     /// The session
     #[arg(short = 't', long, value_name = "session:PROVIDER:ID")]
     pub(in crate::cli) target: String,
-    /// Until a line of what it says or its tools show matches this regex; may be given again
+    /// Wait until a line of the agent's messages or tool output matches this regex; repeatable
     #[arg(short = 'p', long, value_name = "REGEX", allow_hyphen_values = true)]
     pattern: Vec<String>,
-    /// Until nothing has happened for this long
+    /// Wait until nothing has happened for this long
     #[arg(long, value_name = "TIME", value_parser = duration)]
     stable: Option<u64>,
-    /// Until the agent has ended
+    /// Wait until the agent has ended
     #[arg(long)]
     exit: bool,
-    /// Until no prompt runs or waits
+    /// Wait until no prompt runs or is queued
     #[arg(long)]
     idle: bool,
-    /// Return also when a permission question is open
+    /// Also return when a permission question is open
     #[arg(long)]
     question: bool,
-    /// Where patterns begin: `prompt` (the last one, default), `start`, `now`, or a cursor
+    /// Match from here: `prompt` (the last one, default), `start`, `now`, or a cursor
     #[arg(long, value_name = "prompt|start|now|CURSOR")]
     since: Option<String>,
-    /// Give up after this long (default 30s)
+    /// Time out after this long (default 30s)
     #[arg(short = 'T', long, value_name = "TIME", value_parser = duration)]
     timeout: Option<u64>,
 }
@@ -358,16 +358,16 @@ pub(in crate::cli) struct SessionAnswer {
     /// The session
     #[arg(short = 't', long, value_name = "session:PROVIDER:ID")]
     pub(in crate::cli) target: String,
-    /// Allow it
+    /// Allow the request
     #[arg(long, group = "said")]
     allow: bool,
-    /// Deny it
+    /// Deny the request
     #[arg(long, group = "said")]
     deny: bool,
-    /// Give this one of the question's answers
+    /// Choose this option of the question
     #[arg(long, value_name = "OPTION", group = "said")]
     option: Option<String>,
-    /// The question, as the list with --json or `attach` shows it
+    /// The question's id, from `attach` or `list --json`
     #[arg(value_name = "QUESTION")]
     question: String,
 }
@@ -395,17 +395,18 @@ async fn answer(
     caller.client().await?.post(&path, request).await
 }
 
-/// Follow an agent's events to its end; at a terminal its permission questions are answered here
+/// Follow an agent's events to the end, and answer questions at a terminal
 ///
-/// A question is answered by y or n, and its id where it is not the oldest one that is open. What the agent
-/// says stands behind `| `; an answer after it shows the question once more and is then given again. Ctrl-C
-/// leaves the agent as it is.
+/// y or n answers the oldest open question, with an id after it another one. The agent's messages
+/// follow `| `; a y or n after new messages shows the question once more before an answer counts.
+/// Ctrl-C leaves the agent running.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionAttach {
     /// The session
     #[arg(short = 't', long, value_name = "session:PROVIDER:ID")]
     pub(in crate::cli) target: String,
-    /// Begin here: `start` (all that is kept), `prompt` (the last one, default), `now`, or a cursor
+    /// Begin here: `start` (all retained events), `prompt` (the last one, default), `now`, or a
+    /// cursor
     #[arg(long, value_name = "start|prompt|now|CURSOR", default_value = "prompt")]
     since: String,
 }

@@ -19,21 +19,21 @@ use crate::{
     },
 };
 
-/// List the agents that run in panes, and what they do
+/// List agents in panes, and their states
 ///
-/// Claude Code, Codex, Gemini CLI, aider, opencode, Cursor agent, Copilot CLI, Goose, and those of
-/// your own rules: whether they work, wait for permission, ask a question, are idle, met an error
-/// or have ended.
+/// Agents are Claude Code, Codex, Gemini CLI, aider, opencode, Cursor agent, Copilot CLI, Goose,
+/// and those of your own rules. An agent works, waits for permission, asks a question, is idle, met
+/// an error or has ended.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap agents
   muxtap agents --watch                          a line whenever one does something else
   muxtap agents --json | jq -r '.agents[] | select(.state == \"permission\") | .pane'")]
 pub(in crate::cli) struct Agents {
-    /// Only in these panes; names may hold `*`; may be given several times (default: all)
+    /// List only agents in these panes; names may contain `*`; repeatable (default: all)
     #[arg(short = 't', value_name = "TARGET", num_args = 1..)]
     targets: Vec<String>,
-    /// Go on: one line for each agent that is there, then one whenever one does something else
+    /// Print a line for each agent, then one for each change of state
     #[arg(short, long)]
     watch: bool,
 }

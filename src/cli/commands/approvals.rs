@@ -25,19 +25,19 @@ const PATH: &str = "/v1/approvals";
 /// Connections that may be lost one after the other before that is an error.
 const LOST_IN_A_ROW: u32 = 3;
 
-/// Say yes or no to what agents want to spawn, and to what agent sessions want to do
+/// Approve or deny agents' requests
 ///
-/// Lists the questions that are open, with the whole prompt. Agents ask here when
-/// `manage_tmux_sessions` has no other way to ask a human; while `--watch` runs they know that
-/// somebody is there. Permission questions of agent sessions are here too: yes is for this once.
+/// Lists open questions with the whole prompt: requests to spawn an agent, when
+/// `manage_tmux_sessions` has no other way to ask a person, and permission questions of agent
+/// sessions. An approval counts once. While `--watch` runs, agents know that a person can be asked.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap approvals                    what is open
   muxtap approvals --watch            each question as it comes; answer with y or n
   muxtap approvals approve 3fa9c1")]
 pub(in crate::cli) struct ApprovalsArgs {
-    /// Show questions as they come, and read answers from stdin: `y` or `n`, for the oldest, or
-    /// followed by an ID
+    /// Show questions as they come, and read `y` or `n` from stdin, for the oldest question or with
+    /// an ID after it
     #[arg(long)]
     watch: bool,
 
@@ -47,15 +47,15 @@ pub(in crate::cli) struct ApprovalsArgs {
 
 #[derive(Debug, Subcommand)]
 enum ApprovalsCommand {
-    /// Say yes
+    /// Approve requests
     Approve {
-        /// The questions
+        /// Ids of the questions
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
     },
-    /// Say no
+    /// Deny requests
     Deny {
-        /// The questions
+        /// Ids of the questions
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
     },

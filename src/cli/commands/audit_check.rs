@@ -30,18 +30,18 @@ use crate::{
     },
 };
 
-/// Say whether a text was typed, by the audit log
+/// Check the audit log for a typed text
 ///
-/// Reads the text from stdin, at a terminal one line that is not shown. The log does not have what
-/// was typed, only a keyed hash of it; the key stands beside the log. Looks for the text as it is
-/// (with and without the line end behind it), and with Enter behind it, as in
-/// `send-keys TEXT Enter`. Exits with 1 where it was not typed.
+/// Reads the text from stdin; at a terminal one line, without echo. The log holds only keyed hashes
+/// of typed text; the key is next to the log. The text is searched as given (with and without a
+/// final line end), and with Enter after it, as in `send-keys TEXT Enter`. Exit status 1 if the
+/// text was not typed.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap audit-check                          asks for the text
   pass show db | muxtap audit-check --json    was that password typed anywhere?")]
 pub(in crate::cli) struct AuditCheck {
-    /// The log (default: the daemon's)
+    /// The log file (default: the daemon's)
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }

@@ -24,10 +24,11 @@ use crate::{
     daemon::{audit, log},
 };
 
-/// Let a spreadsheet's add-in use tmux (bridge contract v1)
+/// Serve tmux to a spreadsheet add-in
 ///
-/// Serves `/health` and `/v1/tmux` on this machine, in the foreground, for pages of the origins
-/// that are allowed. Sessions live on a tmux server of the bridge's own and outlive it.
+/// Serves `/health` and `/v1/tmux` (bridge contract v1) on this machine, in the foreground, to
+/// pages of the allowed origins. Sessions live on the bridge's own tmux server and outlive the
+/// bridge.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -55,14 +56,13 @@ Environment:
 pub(in crate::cli) struct Bridge {
     #[command(subcommand)]
     command: Option<BridgeCommand>,
-    /// Encrypt, with the certificate that the environment names or one that is made for this
-    /// machine
+    /// Encrypt, with the certificate of the environment or one created for this machine
     #[arg(long)]
     https: bool,
     /// Do not encrypt, whatever the environment says
     #[arg(long)]
     http: bool,
-    /// Ask clients for a token: that of `TMUX_BRIDGE_TOKEN`, or one that is made once and kept in
+    /// Require a token from clients: that of `TMUX_BRIDGE_TOKEN`, or one created once in
     /// `bridge-token` of muxtap's state folder
     #[arg(long)]
     token: bool,
@@ -71,7 +71,7 @@ pub(in crate::cli) struct Bridge {
 /// Subcommands that need no running bridge.
 #[derive(Clone, Copy, Debug, Subcommand)]
 enum BridgeCommand {
-    /// Say where the made certificate's authority is and how each system is told to trust it
+    /// Show where the created certificate's authority is and how each system trusts it
     Trust,
 }
 

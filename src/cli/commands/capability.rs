@@ -14,29 +14,29 @@ use crate::{
     cli::{client::Client, url},
 };
 
-/// Serve the tmux capability of an assistant's sandbox on stdin and stdout
+/// Serve the tmux capability of an assistant's sandbox
 ///
-/// Each line is a request, a JSON object or a tag; each is answered by one line of JSON. The session is
-/// in a container, or with --local, -L, -S or --via where they say.
+/// Each line of stdin is a request, a JSON object or a tag; each response is one line of JSON on
+/// stdout. The session is in a container, or on the server of --local, -L, -S or --via.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   echo '{\"action\":\"init\"}' | muxtap capability
   echo '<capability name=\"tmux\" action=\"read\" since=\"true\" />' | muxtap capability --container web
   muxtap capability --local --cwd . < requests")]
 pub(in crate::cli) struct CapabilityArgs {
-    /// The container (default: `SANDBOX_CONTAINER_NAME`, else `coachartie-sandbox`)
+    /// Use this container (default: `SANDBOX_CONTAINER_NAME`, else `coachartie-sandbox`)
     #[arg(long, value_name = "NAME", conflicts_with = "local")]
     container: Option<String>,
-    /// Use the tmux server of this host that any command would use here
+    /// Use this host's tmux server, as other commands do
     #[arg(long)]
     local: bool,
-    /// The session, made where it is missing
+    /// Use this session, created if missing
     #[arg(long, value_name = "NAME", default_value = "artie")]
     session: String,
-    /// The directory of new panes (default: /workspace; with --local the one this is called in)
+    /// Working directory of new panes (default: /workspace; with --local the caller's)
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
-    /// Lines of history of each pane
+    /// Keep this many lines of history for each pane
     #[arg(long, value_name = "LINES", default_value_t = 10_000,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_HISTORY)))]
     history_limit: u32,

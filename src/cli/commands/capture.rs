@@ -12,11 +12,11 @@ use crate::{
     },
 };
 
-/// Print what a pane shows
+/// Print a pane's screen
 ///
-/// Byte for byte what `tmux capture-pane -p` prints, but for characters that control a terminal
-/// (C1, bidirectional marks), which only -e keeps; -p is implied. (Here -S is the first line, as in
-/// tmux; the server's socket is given with -S before the command, or with --socket-path.)
+/// Prints the output of `tmux capture-pane -p` byte for byte, except for characters that control a
+/// terminal (C1, bidirectional marks), which only -e keeps; -p is implied. After the command -S is
+/// the first line, as in tmux; for the server's socket use -S before the command, or --socket-path.
 // Reasons: each is a flag of the command line, and so a switch by nature.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
@@ -24,29 +24,30 @@ use crate::{
   muxtap capture-pane -t %0
   muxtap capture-pane -t work:1 -S - -J          with the whole history, wrapped lines joined")]
 pub(in crate::cli) struct CapturePane {
-    /// The pane (default: the one this runs in)
+    /// The pane (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    /// First line: 0 is the first visible one, negative numbers count into the history, `-` is the
-    /// history's start
+    /// First line: 0 is the first visible line, negative numbers count into the history, `-` is the
+    /// start of the history
     #[arg(short = 'S', value_name = "START", allow_hyphen_values = true)]
     pub(in crate::cli) start: Option<String>,
-    /// Last line, counted in the same way; `-` is the last visible one
+    /// Last line, counted in the same way; `-` is the last visible line
     #[arg(short = 'E', value_name = "END", allow_hyphen_values = true)]
     pub(in crate::cli) end: Option<String>,
     /// Join wrapped lines and keep trailing spaces
     #[arg(short = 'J')]
     join: bool,
-    /// Keep colours and attributes, as escape sequences
+    /// Keep colors and attributes, as escape sequences
     #[arg(short = 'e')]
     escapes: bool,
     /// Keep trailing spaces
     #[arg(short = 'N')]
     trailing: bool,
-    /// Ask tmux too, and say where it differs from what muxtap has in memory (exit status 1)
+    /// Compare with tmux, and report the first line that differs from muxtap's memory (exit status
+    /// 1)
     #[arg(long)]
     verify: bool,
-    /// Print; the default, taken for tmux's sake
+    /// Print to stdout; the default, as in tmux
     #[arg(short = 'p')]
     print: bool,
 }

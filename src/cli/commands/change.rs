@@ -10,46 +10,46 @@ use super::{
 };
 use crate::api::{DoneAnswer, FormatAnswer, PatchRequest, RespawnRequest};
 
-/// End a pane and what runs in it
+/// Kill a pane and its process
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
   muxtap kill-pane -t %3")]
 pub(in crate::cli) struct KillPane {
-    /// The pane (default: the one this runs in)
+    /// The pane (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
 }
 
-/// End a window and what runs in its panes
+/// Kill a window and its panes
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
   muxtap kill-window -t work:logs")]
 pub(in crate::cli) struct KillWindow {
-    /// The window (default: the one this runs in)
+    /// The window (default: the caller's)
     #[arg(short = 't', value_name = "WINDOW")]
     target: Option<String>,
 }
 
-/// End a session and what runs in its windows
+/// Kill a session and its windows
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
   muxtap kill-session -t work")]
 pub(in crate::cli) struct KillSession {
-    /// The session (default: the one this runs in)
+    /// The session (default: the caller's)
     #[arg(short = 't', value_name = "SESSION")]
     target: Option<String>,
 }
 
-/// Start a pane's program anew, or another one in its place
+/// Restart a pane's program, or start another one
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap respawn-pane -t %3                      what ran before, in a pane that has ended
   muxtap respawn-pane -k -t %3 -- make test      end what runs, then this")]
 pub(in crate::cli) struct RespawnPane {
-    /// The pane (default: the one this runs in)
+    /// The pane (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    /// End what runs there first; without it a pane that is in use is refused
+    /// End the running process first; without -k a pane in use is rejected
     #[arg(short = 'k')]
     kill: bool,
     #[command(flatten)]
@@ -61,10 +61,10 @@ pub(in crate::cli) struct RespawnPane {
 #[command(after_long_help = "Example:
   muxtap rename-session -t work play")]
 pub(in crate::cli) struct RenameSession {
-    /// The session (default: the one this runs in)
+    /// The session (default: the caller's)
     #[arg(short = 't', value_name = "SESSION")]
     target: Option<String>,
-    /// Its new name
+    /// The new name
     #[arg(value_name = "NAME")]
     name: String,
 }
@@ -74,10 +74,10 @@ pub(in crate::cli) struct RenameSession {
 #[command(after_long_help = "Example:
   muxtap rename-window -t work:1 logs")]
 pub(in crate::cli) struct RenameWindow {
-    /// The window (default: the one this runs in)
+    /// The window (default: the caller's)
     #[arg(short = 't', value_name = "WINDOW")]
     target: Option<String>,
-    /// Its new name
+    /// The new name
     #[arg(value_name = "NAME")]
     name: String,
 }
@@ -91,36 +91,36 @@ pub(in crate::cli) struct RenameWindow {
   muxtap resize-pane -Z -t %3"
 )]
 pub(in crate::cli) struct ResizePane {
-    /// The pane (default: the one this runs in)
+    /// The pane (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    /// Columns
+    /// Width in columns
     #[arg(short = 'x', value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(1..=MAX_CELLS))]
     width: Option<u16>,
-    /// Rows
+    /// Height in rows
     #[arg(short = 'y', value_name = "ROWS", value_parser = clap::value_parser!(u16).range(1..=MAX_CELLS))]
     height: Option<u16>,
-    /// Let the pane fill its window; a pane that does so gets its old size
+    /// Toggle zoom: fill the window, or restore the pane's size
     #[arg(short = 'Z', conflicts_with_all = ["width", "height"])]
     zoom: bool,
 }
 
-/// Leave copy mode, and tmux's other modes, in a pane
+/// Leave copy mode or another mode of a pane
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
   muxtap copy-mode -q -t %3")]
 pub(in crate::cli) struct CopyMode {
-    /// The pane (default: the one this runs in)
+    /// The pane (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    /// Leave the mode; to enter one is a person's to do
+    /// Leave the mode; muxtap never enters one
     #[arg(short = 'q', required = true)]
     quit: bool,
 }
 
 /// Resize a window
 ///
-/// tmux then keeps that size, whatever clients attach, until `tmux resize-window -A`.
+/// tmux then keeps that size for all clients until `tmux resize-window -A`.
 #[derive(Debug, Args)]
 #[command(
     group(ArgGroup::new("size").args(["width", "height"]).required(true).multiple(true)),
@@ -128,20 +128,20 @@ pub(in crate::cli) struct CopyMode {
   muxtap resize-window -t work:1 -x 200 -y 50"
 )]
 pub(in crate::cli) struct ResizeWindow {
-    /// The window (default: the one this runs in)
+    /// The window (default: the caller's)
     #[arg(short = 't', value_name = "WINDOW")]
     target: Option<String>,
-    /// Columns
+    /// Width in columns
     #[arg(short = 'x', value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(1..=MAX_CELLS))]
     width: Option<u16>,
-    /// Rows
+    /// Height in rows
     #[arg(short = 'y', value_name = "ROWS", value_parser = clap::value_parser!(u16).range(1..=MAX_CELLS))]
     height: Option<u16>,
 }
 
-/// Make a window the current one of its session
+/// Select a window
 ///
-/// With -n, -p or -l the one after, before or last of the session this runs in.
+/// Makes the window the current one of its session. -n, -p and -l refer to the caller's session.
 #[derive(Debug, Args)]
 #[command(
     group(ArgGroup::new("which").args(["target", "next", "previous", "last"])),
@@ -150,23 +150,23 @@ pub(in crate::cli) struct ResizeWindow {
   muxtap select-window -n"
 )]
 pub(in crate::cli) struct SelectWindow {
-    /// The window (default: the one this runs in)
+    /// The window (default: the caller's)
     #[arg(short = 't', value_name = "WINDOW")]
     target: Option<String>,
-    /// The next window
+    /// Select the next window
     #[arg(short = 'n')]
     next: bool,
-    /// The previous window
+    /// Select the previous window
     #[arg(short = 'p')]
     previous: bool,
-    /// The window that was current before
+    /// Select the previously current window
     #[arg(short = 'l')]
     last: bool,
 }
 
-/// Make a pane the active one of its window
+/// Select a pane, or set its title
 ///
-/// With -L, -R, -U, -D or -l the one beside, above, below or last of the window this runs in.
+/// Makes the pane the active one of its window. -L, -R, -U, -D and -l refer to the caller's window.
 // Reasons: each is a flag of the command line, and so a switch by nature.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
@@ -178,40 +178,40 @@ pub(in crate::cli) struct SelectWindow {
   muxtap select-pane -L"
 )]
 pub(in crate::cli) struct SelectPane {
-    /// The pane (default: the one this runs in)
+    /// The pane (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    /// The pane to the left
+    /// Select the pane to the left
     #[arg(short = 'L')]
     left: bool,
-    /// The pane to the right
+    /// Select the pane to the right
     #[arg(short = 'R')]
     right: bool,
-    /// The pane above
+    /// Select the pane above
     #[arg(short = 'U')]
     up: bool,
-    /// The pane below
+    /// Select the pane below
     #[arg(short = 'D')]
     down: bool,
-    /// The pane that was active before
+    /// Select the previously active pane
     #[arg(short = 'l')]
     last: bool,
-    /// Give it this title instead
+    /// Set the pane's title instead
     #[arg(short = 'T', value_name = "TITLE")]
     title: Option<String>,
 }
 
-/// Lay out a window's panes
+/// Arrange a window's panes
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap select-layout -t work:1 tiled
   muxtap select-layout -t @1 \"$(muxtap list-windows --json | jq -r '.windows[0].layout')\"")]
 pub(in crate::cli) struct SelectLayout {
-    /// The window (default: the one this runs in)
+    /// The window (default: the caller's)
     #[arg(short = 't', value_name = "WINDOW")]
     target: Option<String>,
-    /// even-horizontal, even-vertical, main-horizontal, main-vertical, tiled, or a layout as
-    /// list-windows --json shows it
+    /// even-horizontal, even-vertical, main-horizontal, main-vertical, tiled, or a layout from
+    /// list-windows --json
     #[arg(value_name = "LAYOUT")]
     layout: String,
 }

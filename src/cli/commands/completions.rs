@@ -6,11 +6,11 @@ use clap_complete::Shell;
 use super::{Outcome, output};
 use crate::cli::complete;
 
-/// Print a shell's completions
+/// Print shell completions
 ///
-/// Those of bash, zsh and fish offer commands, options, and the sessions, windows and panes that are
-/// there: at each TAB they ask the daemon, if one runs. elvish and PowerShell get commands and
-/// options alone.
+/// Completions for bash, zsh and fish offer commands, options, and existing sessions, windows and
+/// panes: each TAB queries the daemon, if one is running. elvish and PowerShell complete only
+/// commands and options.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   eval \"$(muxtap completions bash)\"            in this shell, or in ~/.bashrc; zsh the same

@@ -23,18 +23,18 @@ pub(super) const MAX_CELLS: i64 = 10_000;
 /// The program that runs in a new pane.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Spawn {
-    /// Working directory (default: the one this is called in, as for tmux)
+    /// Working directory (default: the caller's, as in tmux)
     #[arg(short = 'c', value_name = "DIR")]
     pub(super) cwd: Option<String>,
-    /// Set an environment variable in the pane; may be given several times
+    /// Set an environment variable of the pane; repeatable
     #[arg(short = 'e', value_name = "NAME=VALUE", value_parser = variable)]
     pub(super) env: Vec<(String, String)>,
-    /// Keep the pane when its process has ended, as tmux's remain-on-exit (its output is readable
-    /// for ten minutes either way)
+    /// Keep the pane when its process has ended, as tmux's remain-on-exit (the output stays
+    /// readable for ten minutes either way)
     #[arg(long)]
     pub(super) keep: bool,
-    /// The command to run (default: the shell): one word is a shell command line, several are a
-    /// program and its arguments
+    /// The command (default: the shell): one word is a shell command line, several are a program
+    /// and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(in crate::cli) command: Vec<String>,
 }
@@ -73,32 +73,33 @@ fn absolute(dir: &str) -> Result<String> {
         .map_err(|_| Error::invalid(format!("-c {dir}: the directory's path is not UTF-8")))
 }
 
-/// Make a session, without attaching to it; prints its pane's id
+/// Create a session; print its pane's id
 ///
-/// Starts the tmux server where none runs, with this environment and directory.
+/// Does not attach. Starts the tmux server if none is running, with the caller's environment and
+/// directory.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap new-session -s work
   pane=$(muxtap new-session -s build -c ~/src/app --keep -- make -j4)")]
 pub(in crate::cli) struct NewSession {
-    /// The session's name (default: tmux numbers it)
+    /// The session's name (default: a number from tmux)
     #[arg(short = 's', value_name = "NAME")]
     name: Option<String>,
-    /// The window's name (default: tmux names it after what runs)
+    /// The window's name (default: tmux's, after the running program)
     #[arg(short = 'n', value_name = "NAME")]
     window_name: Option<String>,
-    /// Columns
+    /// Width in columns
     #[arg(short = 'x', value_name = "COLUMNS", default_value_t = 80,
           value_parser = clap::value_parser!(u16).range(1..=MAX_CELLS))]
     width: u16,
-    /// Rows
+    /// Height in rows
     #[arg(short = 'y', value_name = "ROWS", default_value_t = 24,
           value_parser = clap::value_parser!(u16).range(1..=MAX_CELLS))]
     height: u16,
-    /// Where a session of that name is there already, print its active pane and make nothing
+    /// If a session of that name exists, print its active pane and create nothing
     #[arg(short = 'A', requires = "name")]
     or_existing: bool,
-    /// Do not attach; muxtap never does, taken for tmux's sake
+    /// Do not attach; the default, as muxtap never attaches
     #[arg(short = 'd')]
     detached: bool,
     #[command(flatten)]
@@ -107,23 +108,23 @@ pub(in crate::cli) struct NewSession {
     pub(in crate::cli) spawn: Spawn,
 }
 
-/// Make a window in a session; prints its pane's id
+/// Create a window; print its pane's id
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap new-window -t work -n logs -- tail -F /var/log/syslog
   muxtap new-window -t work --keep 'make 2>&1 | tee build.log'")]
 pub(in crate::cli) struct NewWindow {
-    /// The session: a name, `$0`, or any pane or window of it (default: the one this runs in); with
-    /// an index, as in `work:9`, where the window goes
+    /// The session: a name, `$0`, or any of its panes or windows (default: the caller's); an index,
+    /// as in `work:9`, sets the window's position
     #[arg(short = 't', value_name = "SESSION")]
     target: Option<String>,
-    /// The window's name (default: tmux names it after what runs)
+    /// The window's name (default: tmux's, after the running program)
     #[arg(short = 'n', value_name = "NAME")]
     name: Option<String>,
-    /// Make it the session's current window (default: the focus stays where it is)
+    /// Make the window the session's current one (default: the focus does not change)
     #[arg(long)]
     select: bool,
-    /// Leave the focus where it is; the default, taken for tmux's sake
+    /// Do not change the focus; the default
     #[arg(short = 'd', conflicts_with = "select")]
     detached: bool,
     #[command(flatten)]
@@ -132,9 +133,9 @@ pub(in crate::cli) struct NewWindow {
     spawn: Spawn,
 }
 
-/// Split a pane; prints the new pane's id
+/// Split a pane; print the new pane's id
 ///
-/// As in tmux -h means side by side here; --help is this text.
+/// As in tmux, -h means side by side; only --help prints this help.
 // Reasons: each is a flag of the command line, and so a switch by nature.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
@@ -145,32 +146,32 @@ pub(in crate::cli) struct NewWindow {
   muxtap split-window -h -l 30% -t work:1 -- htop"
 )]
 pub(in crate::cli) struct SplitWindow {
-    /// The pane to split (default: the one this runs in)
+    /// The pane to split (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    /// Side by side
+    /// Split side by side
     #[arg(short = 'h')]
     pub(in crate::cli) horizontal: bool,
-    /// One above the other; the default, taken for tmux's sake
+    /// Split one above the other; the default
     #[arg(short = 'v', conflicts_with = "horizontal")]
     vertical: bool,
-    /// The new pane comes first: to the left, or above
+    /// Put the new pane first: to the left, or above
     #[arg(short = 'b')]
     before: bool,
-    /// The new pane takes the window's whole height or width
+    /// Give the new pane the window's whole height or width
     #[arg(short = 'f')]
     full: bool,
     /// Size of the new pane: cells, or a percentage as in `30%` (default: half)
     #[arg(short = 'l', value_name = "SIZE")]
     size: Option<String>,
-    /// Size of the new pane as a percentage, as older versions of tmux take it
+    /// Size of the new pane as a percentage, as in older versions of tmux
     #[arg(short = 'p', value_name = "PERCENTAGE", conflicts_with = "size",
           value_parser = clap::value_parser!(u8).range(1..=100))]
     percentage: Option<u8>,
-    /// Make it the active pane (default: the focus stays where it is)
+    /// Make the new pane active (default: the focus does not change)
     #[arg(long)]
     select: bool,
-    /// Leave the focus where it is; the default, taken for tmux's sake
+    /// Do not change the focus; the default
     #[arg(short = 'd', conflicts_with = "select")]
     detached: bool,
     /// Print help
@@ -249,10 +250,10 @@ fn with_index(target: String) -> (String, Option<u32>) {
 /// The form in which a new pane is printed.
 #[derive(Debug, Args)]
 struct Printed {
-    /// Print as tmux does, `work:1.0`, instead of the pane's id
+    /// Print the pane's place, `work:1.0`, instead of its id
     #[arg(short = 'P')]
     place: bool,
-    /// Print this format of tmux's, as in `#{pane_pid}`, instead of the pane's id
+    /// Print a tmux format, as in `#{pane_pid}`, instead of the pane's id
     #[arg(short = 'F', value_name = "FORMAT")]
     format: Option<String>,
 }

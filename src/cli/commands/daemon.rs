@@ -24,11 +24,11 @@ use crate::{
 /// How long a daemon may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
-/// Be the daemon, in the foreground
+/// Run the daemon in the foreground
 ///
-/// It is rarely needed: the first command that asks something starts the daemon by itself. One
-/// daemon serves all tmux servers of a user. What is not given here comes from the environment,
-/// then from the configuration file; `muxtap config` shows what is in force.
+/// Rarely needed: the first command that needs the daemon starts it. One daemon serves all tmux
+/// servers of a user. Settings come from these options, then from the environment, then from the
+/// configuration file; `muxtap config` prints the settings in force.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap serve
@@ -53,89 +53,90 @@ pub(in crate::cli) struct Serve {
 /// Settings that the command line can give.
 #[derive(Debug, Default, Args)]
 pub(in crate::cli) struct SettingFlags {
-    /// The configuration file (default: `$XDG_CONFIG_HOME/muxtap/config.toml`, if it is there)
+    /// The configuration file (default: `$XDG_CONFIG_HOME/muxtap/config.toml`, if present)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The tmux program that starts servers: a path, or a name to look for in PATH. A server that
-    /// runs is spoken to by its own program where that can be run [default: tmux]
+    /// The tmux program that starts servers: a path, or a name in PATH. A running server is reached
+    /// by its own program if that can be run [default: tmux]
     #[arg(long, value_name = "PATH")]
     tmux: Option<String>,
-    /// Tmux servers of other users that are to be trusted, as in 1001:/tmp/tmux-1001/default
+    /// Trust these tmux servers of other users, as in 1001:/tmp/tmux-1001/default
     #[arg(long, value_name = "UID:PATH", value_delimiter = ',')]
     foreign_servers: Option<Vec<String>>,
-    /// How tmux servers are followed: a client in each session that is in use (used), in each session
-    /// all the time (sessions), or a single one in a session of muxtap's own (hub) [default: used]
+    /// How to follow tmux servers: a client in each session in use (used), in every session at all
+    /// times (sessions), or a single client in muxtap's own session (hub) [default: used]
     #[arg(long, value_name = "HOW", value_parser = ["used", "sessions", "hub"])]
     coverage: Option<String>,
-    /// How long a pane is followed after its last use, with --coverage used [default: 600]
+    /// How long to follow a pane after its last use, with --coverage used [default: 600]
     #[arg(long, value_name = "SECONDS")]
     follow_for: Option<u64>,
-    /// How to treat a pane that prints megabytes a second: hold reads it about once a second, follow
-    /// follows all of its output; then a person's `tmux respawn-pane -k` of it can crash a tmux before
-    /// 3.8 [default: hold]
+    /// How to treat a pane that prints megabytes a second: hold reads the pane about once a second;
+    /// follow reads all output, but `tmux respawn-pane -k` of that pane can then crash a tmux
+    /// before 3.8 [default: hold]
     #[arg(long, value_name = "HOW", value_parser = ["hold", "follow"])]
     floods: Option<String>,
-    /// Output kept for each pane, in bytes, units K, M and G [default: 1M]
+    /// Output to retain for each pane, in bytes, units K, M and G [default: 1M]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     ring_bytes: Option<u64>,
-    /// Output and screens kept for all panes together, in bytes, units K, M and G [default: 512M]
+    /// Output and screens to retain for all panes together, in bytes, units K, M and G [default:
+    /// 512M]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     budget_bytes: Option<u64>,
     /// The log level: error, warn, info, debug, trace, or a filter as in muxtap=debug [default:
     /// info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Tiers that callers may use, of read, input, create and kill [default: all]
+    /// Tiers that callers may use: read, input, create, kill [default: all]
     #[arg(long, value_name = "TIERS", value_delimiter = ',')]
     allow: Option<Vec<String>>,
-    /// Tiers that they may not use
+    /// Tiers that callers may not use
     #[arg(long, value_name = "TIERS", value_delimiter = ',')]
     deny: Option<Vec<String>>,
-    /// They may only look
+    /// Allow callers only to read
     #[arg(long)]
     read_only: bool,
-    /// Tiers for which an agent's client has to ask a person first, of the same four
+    /// Tiers for which an agent's client must ask a person first
     #[arg(long, value_name = "TIERS", value_delimiter = ',')]
     confirm: Option<Vec<String>>,
-    /// How long a call of MCP waits before it answers `pending` [default: 50]
+    /// How long an MCP call waits before it returns `pending` [default: 50]
     #[arg(long, value_name = "SECONDS")]
     mcp_hold: Option<u64>,
-    /// How long the daemon that commands start stays without anything to do; 0: for ever [default:
+    /// How long a daemon started by a command stays idle before it exits; 0: never exits [default:
     /// 600]
     #[arg(long, value_name = "SECONDS")]
     idle_end: Option<u64>,
-    /// Whether what they do is recorded [default: true]
+    /// Whether to record callers' actions in the audit log [default: true]
     #[arg(long, value_name = "BOOL")]
     audit: Option<bool>,
-    /// The file in which it is [default: audit.jsonl next to the log]
+    /// The audit log file [default: audit.jsonl next to the log]
     #[arg(long, value_name = "FILE")]
     audit_file: Option<String>,
-    /// Its length in bytes at which it is turned; three older ones are kept [default: 10M]
+    /// Rotate the audit log at this size in bytes; three older files are kept [default: 10M]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     audit_bytes: Option<u64>,
-    /// Rules of your own that tell agents and what they do [default: agents.toml next to
-    /// config.toml, if it is there]
+    /// Your own rules that identify agents and their states [default: agents.toml next to
+    /// config.toml, if present]
     #[arg(long, value_name = "FILE")]
     agents_file: Option<String>,
-    /// Answer on this TCP address, too; beyond this machine only with --tls
+    /// Also listen on this TCP address; beyond this machine only with --tls
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
     http: Option<Vec<String>>,
-    /// Names by which callers reach it there, besides localhost
+    /// Host names by which TCP callers may reach the daemon, besides localhost
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     http_names: Option<Vec<String>>,
-    /// Web origins whose pages may ask, as in `https://example.org`
+    /// Web origins whose pages may call, as in `https://example.org`
     #[arg(long, value_name = "ORIGINS", value_delimiter = ',')]
     http_origins: Option<Vec<String>>,
-    /// Encrypt TCP, with a certificate that is made here unless one is given
+    /// Encrypt TCP, with --tls-cert or a created certificate
     #[arg(long)]
     tls: bool,
-    /// The certificate (PEM), what signed it behind it
+    /// The certificate (PEM), followed by its chain
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<String>,
-    /// Its private key (PEM)
+    /// The certificate's private key (PEM)
     #[arg(long, value_name = "FILE")]
     tls_key: Option<String>,
-    /// The file of the token that callers over TCP must know [default: token next to the log]
+    /// The file with the token that TCP callers must present [default: token next to the log]
     #[arg(long, value_name = "FILE")]
     token_file: Option<String>,
 }
@@ -186,46 +187,47 @@ impl SettingFlags {
     }
 }
 
-/// Show the settings that are in force, and where each came from
+/// Print settings and where each was set
 ///
-/// Of the daemon that runs; where none does, of the one that would be started here and now.
+/// Settings of the running daemon, else of the daemon that would be started.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap config
   muxtap config --json | jq '.settings[] | select(.source != \"default\")'")]
 pub(in crate::cli) struct Config {}
 
-/// Print the token that callers over TCP must know
+/// Print the token that TCP callers must present
 ///
-/// It is made where there is none. Whoever has it can do whatever the daemon allows.
+/// Creates the token if it is missing. A caller with the token can do everything that the daemon
+/// allows.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   curl -H \"Authorization: Bearer $(muxtap token)\" http://127.0.0.1:7717/v1/status
   muxtap token --new      callers that know the old one are refused from now on")]
 pub(in crate::cli) struct TokenArgs {
-    /// Make a new one first
+    /// Create a new token first
     #[arg(long)]
     new: bool,
 }
 
-/// Say what the daemon does
+/// Show the daemon's status
 ///
-/// Exits with 1 when none runs; does not start one.
+/// Exit status 1 if no daemon is running; starts none.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap status
   muxtap status --json | jq .servers
   muxtap status --watch                          as it is, until Ctrl-C")]
 pub(in crate::cli) struct Status {
-    /// Go on: show it again whenever it has changed
+    /// Keep updating
     #[arg(short, long)]
     watch: bool,
 }
 
-/// End the daemon
+/// Stop the daemon
 ///
-/// Returns when it has gone. tmux servers, sessions and panes are as they were; what muxtap
-/// remembered of their output is forgotten. Where no daemon runs there is nothing to do.
+/// Returns when the daemon has exited. tmux servers, sessions and panes stay as they were; muxtap's
+/// memory of their output is lost. Does nothing if no daemon is running.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
   muxtap stop")]

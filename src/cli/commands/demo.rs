@@ -44,17 +44,17 @@ const END_LIMIT: Duration = Duration::from_secs(5);
 /// The longest directory for temporary files in which a socket's path is short enough.
 const LONGEST_DIR: usize = 60;
 
-/// Show it at work: panes that build, waits that end the moment it is done
+/// Demonstrate waits with three builds in panes
 ///
-/// Starts a private tmux server, on which three panes build something and one fails, and a private
-/// daemon. Prints what they print, and for each wait how long after the pane wrote its last line the
-/// answer was here. Takes a few seconds, leaves nothing behind, and has nothing to do with your own
-/// tmux servers, daemon and configuration.
+/// Starts a private daemon and a private tmux server, on which three panes run builds and one
+/// fails. Prints their output, and for each wait how long after the pane's last line the result
+/// arrived. Takes a few seconds, leaves nothing behind, and does not touch your tmux servers,
+/// daemon and configuration.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
   muxtap demo")]
 pub(in crate::cli) struct Demo {
-    /// Colour the panes' names
+    /// Color the panes' names
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     color: ColorChoice,
 }

@@ -27,18 +27,18 @@ use crate::{
     screen::{Proof, Rules},
 };
 
-/// Check what muxtap needs, and say what to fix
+/// Report problems and how to fix them
 ///
-/// The tmux program as the daemon finds it, or as one would that is started here and now; the
-/// daemon's socket, log, health and configuration; the tmux servers, and whether they understand
-/// that program. Changes nothing and starts nothing. Exits with 1 when something is wrong.
+/// Checks the tmux program as the daemon finds it, or as a daemon started now would; the daemon's
+/// socket, log, health and configuration; the tmux servers, and whether they accept that program.
+/// Changes and starts nothing. Exit status 1 if a problem was found.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap doctor
   muxtap doctor --verify                         compare every screen in memory with what tmux has
   muxtap doctor --json | jq -r '.checks[] | select(.status == \"problem\") | .fix'")]
 pub(in crate::cli) struct Doctor {
-    /// Also compare the screen and history of every pane at rest with what tmux has
+    /// Also compare the screen and history of every pane at rest with tmux's
     #[arg(long)]
     verify: bool,
 }

@@ -11,36 +11,35 @@ use crate::{
     },
 };
 
-/// Print what happens, one JSON object a line
+/// Print events, one JSON object per line
 ///
-/// Panes that appear, end, ring or get a title, changes of sessions and windows, gaps, servers that
-/// come and go; with --types output also what panes print. Ends when the daemon is stopped or with
-/// Ctrl-C. When the daemon was killed it goes on with the next one, with an event `gap`
-/// (muxtap-restarted) for each pane.
+/// Events are panes that appear, end, ring or get a title, changes of sessions and windows, gaps,
+/// and servers that come and go; with --types output also the panes' output. Ends when the daemon
+/// is stopped, or with Ctrl-C. If the daemon is killed, continues with the next daemon, after an
+/// event `gap` (muxtap-restarted) for each pane.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap events
   muxtap events -t 'work:*' --types output,pane-exited | jq -r .text")]
 pub(in crate::cli) struct Events {
-    /// Only of these panes; names may hold `*`; may be given several times (default: all)
+    /// Print only events of these panes; names may contain `*`; repeatable (default: all)
     #[arg(short = 't', value_name = "TARGET", num_args = 1..)]
     targets: Vec<String>,
-    /// Only these types, separated by commas: output, screen, pane-opened, pane-exited, bell,
-    /// title, agent, topology, gap, server
-    /// (default: all but output and screen)
+    /// Print only these types, separated by commas: output, screen, pane-opened, pane-exited, bell,
+    /// title, agent, topology, gap, server (default: all except output and screen)
     #[arg(long, value_name = "TYPES")]
     types: Option<String>,
-    /// How to give output
+    /// Format of output
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Where each pane's output begins: `now` (default), `start`, `input`, `lines:N`, or how long ago
-    /// (`90s`, `10m`); of one pane, by its id, also a cursor
+    /// Begin each pane's output here: `now` (default), `start`, `input`, `lines:N`, or a time ago
+    /// (`90s`, `10m`); for one pane, by its id, also a cursor
     #[arg(long, value_name = "now|start|lines:N|TIME", value_parser = since)]
     since: Option<String>,
-    /// What events of type `screen` hold: which rows changed, also their text, or also their colors
+    /// Content of `screen` events: the changed rows, also their text, or also their colors
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     screen: Screen,
-    /// Go on after the event that had this `id` over HTTP
+    /// Continue after the event that had this `id` over HTTP
     #[arg(long, value_name = "ID", conflicts_with = "since")]
     resume: Option<String>,
 }
@@ -48,12 +47,12 @@ pub(in crate::cli) struct Events {
 /// What an event of type `screen` holds.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum Screen {
-    /// Which rows changed
+    /// The changed rows
     #[default]
     Rows,
-    /// Their text, too
+    /// Also their text
     Text,
-    /// Their text with its escape sequences
+    /// Also their text, with escape sequences
     Ansi,
 }
 

@@ -11,10 +11,10 @@ use super::{
 
 use crate::api::DoneAnswer;
 
-/// Name panes that get the same input
+/// Name groups of panes that get the same input
 ///
-/// `send-keys -t %NAME` types into all panes of the group, or says which of them did not get it. A
-/// group belongs to its tmux server and ends with it.
+/// `send-keys -t %NAME` types into all panes of the group, or reports those that did not get the
+/// input. A group belongs to its tmux server and ends with the server.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap group set web %3 %4 'front-*'
@@ -27,19 +27,19 @@ pub(in crate::cli) struct GroupArgs {
 
 #[derive(Debug, Subcommand)]
 enum GroupCommand {
-    /// Say which panes a group has, in place of those it had
+    /// Set the panes of a group, in place of earlier ones
     Set {
         /// The group's name
         #[arg(value_name = "NAME")]
         name: String,
-        /// Its panes; with a `*` in a name, all that fit now
+        /// The group's panes; `*` in a name selects all current matches
         #[arg(value_name = "TARGET", required = true)]
         targets: Vec<String>,
-        /// Set tmux's synchronize-panes for them
+        /// Set tmux's synchronize-panes for these panes
         #[arg(long)]
         synchronize: bool,
     },
-    /// List the groups
+    /// List groups
     List,
     /// Remove a group; its panes stay
     Remove {

@@ -21,9 +21,8 @@ const STDIN: &str = "-";
 
 /// Type into a pane
 ///
-/// As tmux's send-keys: words that name keys (`Enter`, `C-c`, `Up`, `F5`, `M-x`) press them, others
-/// are typed as they are. A following `wait-for` or `read` begins, unless told otherwise, at what
-/// the pane printed after this input.
+/// As in tmux, words that name keys (`Enter`, `C-c`, `Up`, `F5`, `M-x`) press them; other words are
+/// typed. A following `wait-for` or `read` begins after this input by default.
 // Reasons: each is a flag of the command line, and so a switch by nature.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
@@ -33,22 +32,20 @@ const STDIN: &str = "-";
   muxtap send-keys -t %0 --submit 'explain this function'    for programs that take a burst for a paste
   muxtap send-keys -t %0 --paste - < notes.txt               stdin, of any size")]
 pub(in crate::cli) struct SendKeys {
-    /// The pane (default: the one this runs in); with a `*` in a name, all panes that fit; `%NAME`:
-    /// all panes of that group
+    /// The pane (default: the caller's); `*` in a name selects all matching panes, `%NAME` all
+    /// panes of a group
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    /// Type the words literally, one right after the other as tmux does; `-` alone types what
-    /// stands on stdin
+    /// Type the words literally, without separators, as in tmux; `-` alone types stdin
     #[arg(short = 'l', long, conflicts_with = "hex")]
     literal: bool,
-    /// The words are bytes in hexadecimal: 1b 5b 41
+    /// Send the words as bytes in hexadecimal: 1b 5b 41
     #[arg(short = 'H', long)]
     hex: bool,
-    /// Paste the words, bracketed where the program asked for that; `-` alone pastes what stands on
-    /// stdin
+    /// Paste the words, bracketed if the program enabled that; `-` alone pastes stdin
     #[arg(long, conflicts_with = "hex")]
     paste: bool,
-    /// Then press Enter so that the program takes it as Enter, and see that it did something
+    /// Then press Enter such that the program takes it as Enter, and check that the program reacted
     #[arg(long)]
     submit: bool,
     /// Key names or text

@@ -13,7 +13,7 @@ use crate::api::DoneAnswer;
 
 const PATH: &str = "/v1/layouts";
 
-/// Keep a window's layout by name, and give it to windows
+/// Save and restore window layouts
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap layout save three -t work:1
@@ -25,29 +25,29 @@ pub(in crate::cli) struct LayoutArgs {
 
 #[derive(Debug, Subcommand)]
 enum LayoutCommand {
-    /// Keep a window's layout
+    /// Save a window's layout
     Save {
         /// The layout's name
         #[arg(value_name = "NAME")]
         name: String,
-        /// The window (default: the one this runs in)
+        /// The window (default: the caller's)
         #[arg(short = 't', value_name = "WINDOW")]
         target: Option<String>,
-        /// Take the place of a layout of that name
+        /// Replace a layout of that name
         #[arg(long)]
         replace: bool,
     },
-    /// List the layouts
+    /// List layouts
     List,
-    /// Give a window a layout; it has as many panes
+    /// Apply a layout to a window with as many panes
     Restore {
         /// The layout's name
         #[arg(value_name = "NAME")]
         name: String,
-        /// The window (default: the one this runs in)
+        /// The window (default: the caller's)
         #[arg(short = 't', value_name = "WINDOW")]
         target: Option<String>,
-        /// Give it the size that was saved, too (default: it keeps its own)
+        /// Also restore the saved size (default: the window keeps its own)
         #[arg(long)]
         size: bool,
     },

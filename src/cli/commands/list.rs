@@ -26,9 +26,9 @@ use crate::{
     },
 };
 
-/// List the sessions of the tmux server
+/// List sessions
 ///
-/// muxtap's own sessions and clients are left out.
+/// Lists all sessions of the tmux server except muxtap's own.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap list-sessions
@@ -36,44 +36,44 @@ use crate::{
   muxtap ls -F '#{session_name}'
   muxtap ls --watch                              as it is, until Ctrl-C")]
 pub(in crate::cli) struct ListSessions {
-    /// Print this format of tmux's for each, and nothing else
+    /// Print a tmux format for each session instead of the table
     #[arg(short = 'F', value_name = "FORMAT")]
     format: Option<String>,
-    /// Only the session with this name, which may hold `*`, or this id, `$0`
+    /// List only the session with this name, which may contain `*`, or this id, `$0`
     #[arg(short = 't', value_name = "SESSION")]
     target: Option<String>,
-    /// Go on: show the list again whenever it has changed
+    /// Keep updating the list
     #[arg(short, long)]
     watch: bool,
 }
 
-/// Say whether a session is there, by the exit status alone
+/// Test whether a session exists, by exit status
 ///
-/// 0: it is. 1: it is not, and stderr says so.
+/// Exit status: 0 the session exists; 1 it does not, with a line on stderr.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
   muxtap has-session -t work || muxtap new-session -s work")]
 pub(in crate::cli) struct HasSession {
-    /// The session (default: the one this runs in)
+    /// The session (default: the caller's)
     #[arg(short = 't', value_name = "SESSION")]
     target: Option<String>,
 }
 
-/// Print what tmux makes of a format for a pane
+/// Print tmux's expansion of a format
 ///
-/// A format can run a program, `#(date)`, so a daemon that lets nobody type refuses it.
+/// A format can run a program, `#(date)`, so the command needs the tier `input`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap display-message -p '#{session_name}:#{window_name}'
   muxtap display-message -p -t %3 '#{pane_current_path}'")]
 pub(in crate::cli) struct DisplayMessage {
-    /// The pane (default: the one this runs in)
+    /// The pane (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    /// Print it; without -p tmux shows it in a status line, which muxtap does not
+    /// Print to stdout; required, as muxtap writes to no status line
     #[arg(short = 'p', required = true)]
     print: bool,
-    /// The format, as in FORMATS of tmux's manual page
+    /// The format, see FORMATS in tmux's manual page
     #[arg(value_name = "FORMAT", default_value = PLACE_AND_PROGRAM)]
     format: String,
 }
@@ -81,9 +81,9 @@ pub(in crate::cli) struct DisplayMessage {
 /// The format of `display-message` without one, as far as muxtap's callers have what it shows.
 const PLACE_AND_PROGRAM: &str = "[#{session_name}] #{window_index}:#{window_name}, current pane #{pane_index}";
 
-/// List the windows of the tmux server
+/// List windows
 ///
-/// Those of all sessions; a window that is linked into several sessions stands once for each.
+/// Lists the windows of all sessions; a window linked into several sessions once for each.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap list-windows
@@ -91,24 +91,24 @@ const PLACE_AND_PROGRAM: &str = "[#{session_name}] #{window_index}:#{window_name
   muxtap list-windows -F '#{window_name} #{window_layout}'
   muxtap list-windows --watch --json             a line for each change")]
 pub(in crate::cli) struct ListWindows {
-    /// Print this format of tmux's for each, and nothing else
+    /// Print a tmux format for each window instead of the table
     #[arg(short = 'F', value_name = "FORMAT")]
     format: Option<String>,
-    /// Only those of this session: its name, which may hold `*`, or `$0`
+    /// List only windows of this session: a name, which may contain `*`, or `$0`
     #[arg(short = 't', value_name = "SESSION")]
     target: Option<String>,
-    /// All sessions; the default, taken for tmux's sake
+    /// List windows of all sessions; the default
     #[arg(short = 'a', conflicts_with = "target")]
     all: bool,
-    /// Go on: show the list again whenever it has changed
+    /// Keep updating the list
     #[arg(short, long)]
     watch: bool,
 }
 
-/// List the panes of the tmux server
+/// List panes
 ///
-/// Those of all sessions, each once. Panes whose process ended in the last ten minutes and which
-/// can still be read come last.
+/// Lists the panes of all sessions, each once. Panes whose process ended in the last ten minutes
+/// come last and can still be read.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap list-panes
@@ -117,19 +117,19 @@ pub(in crate::cli) struct ListWindows {
   muxtap list-panes --json | jq -r '.panes[] | select(.dead) | .id'
   muxtap list-panes --watch                      as it is, until Ctrl-C")]
 pub(in crate::cli) struct ListPanes {
-    /// Print this format of tmux's for each pane that has not ended, and nothing else
+    /// Print a tmux format for each pane that has not ended instead of the table
     #[arg(short = 'F', value_name = "FORMAT")]
     format: Option<String>,
-    /// Only those of this session, window or pane; names may hold `*`
+    /// List only panes of this session, window or pane; names may contain `*`
     #[arg(short = 't', value_name = "TARGET")]
     target: Option<String>,
-    /// All sessions; the default, taken for tmux's sake
+    /// List panes of all sessions; the default
     #[arg(short = 'a', conflicts_with = "target")]
     all: bool,
-    /// TARGET is a session; taken for tmux's sake, TARGET says it by itself
+    /// Treat a bare number in -t as a session, as in tmux
     #[arg(short = 's')]
     session: bool,
-    /// Go on: show the list again whenever it has changed
+    /// Keep updating the list
     #[arg(short, long)]
     watch: bool,
 }

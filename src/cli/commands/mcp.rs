@@ -16,21 +16,21 @@ use crate::{
     },
 };
 
-/// Serve MCP on stdin and stdout, for an agent
+/// Serve MCP to an agent on stdin and stdout
 ///
-/// A client starts it. The work is done by the daemon, which all agents of a machine share. The
-/// tmux server that is meant is the one that any command run here would mean; the pane in which the
-/// client itself runs is not typed into or killed without `force`.
+/// An MCP client starts this command. The daemon, which all agents of a machine share, does the
+/// work. The tmux server is chosen as for other commands; the client's own pane is not typed into
+/// or killed without `force`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   claude mcp add muxtap -- muxtap mcp
   codex mcp add muxtap -- muxtap mcp -L work
   muxtap mcp --tools manage-tmux-sessions      as docs/manage-tmux-sessions.md says")]
 pub(in crate::cli) struct Mcp {
-    /// Which sets of tools, with commas between them: `native` is what every client is offered,
-    /// `snapshot`, `record`, `capability`, `devices` and `sessions` are docs/snapshots.md, recordings.md,
-    /// capability.md, devices.md and agent-sessions.md; or `manage-tmux-sessions` alone, as its first
-    /// implementation served it, by this process
+    /// Sets of tools, separated by commas: `native` (for every client), `snapshot`, `record`,
+    /// `capability`, `devices` and `sessions` (docs/snapshots.md, recordings.md, capability.md,
+    /// devices.md, agent-sessions.md); or `manage-tmux-sessions` alone, as in its first
+    /// implementation, served by this process
     #[arg(long, value_name = "WHICH", value_enum, value_delimiter = ',', default_value = "native")]
     tools: Vec<Tools>,
 }
@@ -38,7 +38,7 @@ pub(in crate::cli) struct Mcp {
 /// Which tools are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Tools {
-    /// muxtap's own, that every client is offered.
+    /// muxtap's own tools, for every client.
     Native,
     /// Snapshots of sessions, layouts and groups of panes.
     Snapshot,

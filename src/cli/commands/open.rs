@@ -22,9 +22,10 @@ const OPENER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Show all panes in a browser
 ///
-/// Prints a link and opens it: a wall of every pane that muxtap follows, live, one of them typed into, what agents
-/// ask, and a workspace. The link works once, within a minute; the browser stays logged in for 30 days from its last
-/// visit. Where the daemon has no TCP port it opens one on a loopback address for as long as it runs.
+/// Prints a link and opens the page: live views of all panes that muxtap follows, input to one of
+/// them, agents' questions, and a workspace. The link works once, within a minute; the browser
+/// stays logged in for 30 days after its last visit. Without a TCP port, the daemon opens one on a
+/// loopback address while it runs.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap open
@@ -34,18 +35,18 @@ const OPENER_LIMIT: Duration = Duration::from_secs(10);
   muxtap open --revoke                every browser is logged out")]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(in crate::cli) struct Open {
-    /// A link that can look and do nothing else
+    /// Create a link that can only read
     #[arg(long)]
     read_only: bool,
-    /// Print the link, and open nothing
+    /// Print the link without opening a browser
     #[arg(long)]
     print: bool,
     /// Print the link as a QR code, for another device on this network
     ///
-    /// Only where muxtap listens beyond this machine, which it does with TLS alone.
+    /// Only if muxtap listens beyond this machine, which requires TLS.
     #[arg(long)]
     qr: bool,
-    /// Log every browser out, and end all links
+    /// Log every browser out and revoke all links
     #[arg(long, conflicts_with_all = ["read_only", "print", "qr"])]
     revoke: bool,
 }

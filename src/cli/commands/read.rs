@@ -38,48 +38,48 @@ impl From<Format> for ReadFormat {
 /// The longest long poll, in milliseconds.
 const MAX_WAIT_MS: u64 = 300_000;
 
-/// Print what a pane printed since a point
+/// Print a pane's output since a point
 ///
-/// With --json the answer holds a cursor; the next read goes on there, exactly: no byte twice, and
-/// if some are missing the answer's gap says why. Without --json all that is there is printed, and
-/// a gap is noted on stderr.
+/// With --json the response has a cursor, where the next read continues exactly: no byte twice, and
+/// the response's gap says why bytes are missing. Without --json prints all output, and notes a gap
+/// on stderr.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap read -t %0                              since the last send-keys
   muxtap read -t %0 --since start                all that is kept
   muxtap read -t %0 --since \"$cursor\" --wait 10 --json")]
 pub(in crate::cli) struct Read {
-    /// The pane (default: the one this runs in)
+    /// The pane (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    /// A cursor from an earlier answer, or `input` (after muxtap's last input, or since muxtap made
-    /// the pane; else all that is kept), `start` (all that is kept), `now`, `lines:N`, or how long ago
-    /// it was printed (`90s`, `10m`)
+    /// Begin here: a cursor from an earlier response, `input` (after muxtap's last input, or since
+    /// muxtap created the pane; else all retained output), `start` (all retained output), `now`,
+    /// `lines:N`, or a time ago (`90s`, `10m`)
     #[arg(long, value_name = "CURSOR|input|start|now|TIME", default_value = "input", value_parser = since)]
     since: String,
-    /// End there: a cursor, or how long ago; not with --wait
+    /// End here: a cursor, or a time ago; not with --wait
     #[arg(long, value_name = "CURSOR|TIME", conflicts_with = "wait", value_parser = since)]
     until: Option<String>,
-    /// How to give it
+    /// Format of the output
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// When there is nothing new: wait this long for it (at most 300s)
+    /// Wait this long if there is no new output (at most 300s)
     #[arg(long, value_name = "TIME", value_parser = duration)]
     wait: Option<u64>,
-    /// At most this many bytes of output, units K and M; what does not fit is left for the next
-    /// read (with --json default 256K; without it no limit)
+    /// Print at most this many bytes, units K and M; the rest is left for the next read (default:
+    /// 256K with --json, else no limit)
     #[arg(long, value_name = "BYTES", value_parser = crate::config::bytes)]
     max_bytes: Option<u64>,
 }
 
-/// Print a pane's cursor: the place in its stream where it is now
+/// Print a pane's current cursor
 ///
-/// For `read --since`, `wait-for --since`, `tail --since`: everything that is printed from here on.
+/// `read --since`, `wait-for --since` and `tail --since` continue there: with all later output.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
   here=$(muxtap cursor -t %0); make; muxtap read -t %0 --since \"$here\"")]
 pub(in crate::cli) struct CursorOf {
-    /// The pane (default: the one this runs in)
+    /// The pane (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
 }

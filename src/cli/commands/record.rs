@@ -15,10 +15,10 @@ use crate::{
 
 /// Record panes into asciicast files
 ///
-/// Files are for asciinema and its players (asciicast v3), or v2, or the text alone. Recording can
-/// begin in the past, with what muxtap remembers. It goes on until the panes end or Ctrl-C, in the
-/// daemon with --detach. With -o a limit ends it; else the next file begins there, and each file plays
-/// by itself. What --redact finds is replaced by `*` before it is written.
+/// Writes asciicast v3 for asciinema and its players, v2, or only text. Recording can begin in the
+/// past, with retained output. It ends with the panes or with Ctrl-C; with --detach the daemon
+/// records. With -o a limit ends the recording; else the next file begins, and each file plays by
+/// itself. Matches of --redact become `*` before writing.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -34,47 +34,47 @@ use crate::{
 pub(in crate::cli) struct Record {
     #[command(subcommand)]
     action: Option<Action>,
-    /// A pane; a `*` in a session's, window's or pane's place stands for anything (default: the pane this
-    /// runs in)
+    /// A pane; `*` in a session's, window's or pane's place stands for anything (default: the
+    /// caller's)
     #[arg(short = 't', value_name = "TARGET")]
     targets: Vec<String>,
-    /// Begin here: `now` (default), `start` (all that is kept), how long ago (`90s`, `10m`), `input` (the
-    /// last input), or a cursor
+    /// Begin here: `now` (default), `start` (all retained output), a time ago (`90s`, `10m`),
+    /// `input` (the last input), or a cursor
     #[arg(long, value_name = "start|CURSOR|now|TIME", value_parser = since)]
     since: Option<String>,
-    /// Record one pane into this file, which must not be there yet
+    /// Record one pane into this file, which must not exist
     #[arg(short = 'o', value_name = "FILE", conflicts_with = "dir")]
     output: Option<PathBuf>,
     /// Record into files in this directory (default: the daemon's own, `recordings` next to its log)
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Bytes of a file: a number, or with K, M or G
+    /// Limit a file to this many bytes, units K, M and G
     #[arg(long, value_name = "N", value_parser = bytes)]
     max_size: Option<u64>,
-    /// Time of a file: 90s, 10m, 2h
+    /// Limit a file to this time: 90s, 10m, 2h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     max_time: Option<u64>,
-    /// Replace what this regex matches in a line (Rust's syntax); may be given again
+    /// Replace matches of this regex in a line (Rust's syntax); repeatable
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     redact: Vec<String>,
-    /// Record what muxtap types, too
+    /// Also record muxtap's input
     #[arg(long)]
     input: bool,
-    /// asciicast v3 or v2, or text
+    /// Format of the files
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     format: Format,
-    /// Leave it to the daemon, and print its id
+    /// Record in the daemon, and print the recording's id
     #[arg(long)]
     detach: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List recordings: those that go on, and the last ones that have ended
+    /// List running and recently ended recordings
     List,
-    /// End recordings; their files are whole then
+    /// Stop recordings, and complete their files
     Stop {
-        /// Ids, as `record list` shows them
+        /// Ids from `record list`
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
     },

@@ -28,12 +28,13 @@ const INTERRUPTED_LIMIT: Duration = Duration::from_secs(5);
 /// The time of a run, in milliseconds, where none is given.
 const DEFAULT_MS: u64 = 30_000;
 
-/// Run a command in a pane's shell, or in a new pane; prints its output, exits with its status
+/// Run a command in a pane's shell or in a new pane
 ///
-/// The command is typed into the shell that rests in the pane (sh, bash, zsh, fish), so it sees
-/// that shell's directory, variables and history. Where something else runs its end is awaited, as
-/// long as the time allows. When the time runs out what was printed so far is printed, the exit
-/// status is 124, and the command goes on. Ctrl-C interrupts the command; again, it is left alone.
+/// Prints the command's output and exits with its status. Types the command into the pane's idle
+/// shell (sh, bash, zsh, fish), with that shell's directory, variables and history, or runs the
+/// command in a new pane. If another program runs in the pane, waits for its end, up to the
+/// timeout. On a timeout prints the output so far and exits with 124; the command continues. Ctrl-C
+/// interrupts the command; a second Ctrl-C leaves it running.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap run -t %0 -- git status --short
@@ -41,20 +42,19 @@ const DEFAULT_MS: u64 = 30_000;
   muxtap run -t work:1 -T 10m -- cargo test
   muxtap run --new-window -t work: -- make      in a window of its own, which goes with it")]
 pub(in crate::cli) struct Run {
-    /// The pane; with --new-pane the one to split, with --new-window the session
+    /// The pane; with --new-pane the pane to split, with --new-window the session
     #[arg(short = 't', value_name = "PANE")]
     pub(in crate::cli) target: Option<String>,
-    /// Give up after this long: seconds, or `90s`, `10m`, `1h30m` (default: 30s)
+    /// Time out after this long: seconds, or `90s`, `10m`, `1h30m` (default: 30s)
     #[arg(short = 'T', long, value_name = "TIME", value_parser = duration)]
     pub(in crate::cli) timeout: Option<u64>,
-    /// Clear what is typed at the prompt; without it a prompt with something typed is refused, and
+    /// Clear text already typed at the prompt; without this option such a prompt is rejected and
     /// shown
     #[arg(long)]
     clear_line: bool,
     #[command(flatten)]
     place: new_pane::Place,
-    /// One word is a shell command line; several reach the command as they are, quoted for the
-    /// shell
+    /// One word is a shell command line; several words are passed unchanged, quoted for the shell
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub(in crate::cli) command: Vec<String>,
 }

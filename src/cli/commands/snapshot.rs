@@ -27,13 +27,12 @@ use crate::{
 
 const PATH: &str = "/v1/snapshots";
 
-/// Keep sessions as they are, and make them again
+/// Save and restore sessions
 ///
-/// A snapshot has the sessions' windows, layouts and exact sizes, what is zoomed and active,
-/// directories, titles and the programs that ran, with all their arguments. Restored panes are
-/// shells in their directories; nothing is typed into them and no program is started without --run.
-/// Nor are the variables of a file from elsewhere set: look at them first (show), since shells run
-/// what some of them say.
+/// A snapshot has the sessions' windows, layouts and exact sizes, zoomed and active panes,
+/// directories, titles, and running programs with all arguments. Restored panes are shells in their
+/// directories; only with --run are programs started, lines typed, and variables of a file from
+/// elsewhere set. Check those variables first (show): shells run the values of some.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap snapshot save evening                   every session of the server
@@ -48,64 +47,64 @@ pub(in crate::cli) struct SnapshotArgs {
 
 #[derive(Debug, Subcommand)]
 enum SnapshotCommand {
-    /// Keep sessions as they are
+    /// Save sessions
     Save {
         /// The snapshot's name
         #[arg(value_name = "NAME")]
         name: String,
-        /// Only this session; can be given again (default: all)
+        /// Save only this session; repeatable (default: all)
         #[arg(short = 't', value_name = "SESSION")]
         sessions: Vec<String>,
-        /// Keep so many lines of each pane's history and screen, as text
+        /// Save this many lines of each pane's history and screen, as text
         #[arg(long, value_name = "LINES", default_value_t = 0)]
         history: u32,
-        /// This variable of the sessions' environment is safe to keep; `*` stands for any run of
-        /// characters; can be given again
+        /// Save this variable of the sessions' environment; `*` stands for any characters;
+        /// repeatable
         #[arg(long, value_name = "VARIABLE")]
         env: Vec<String>,
-        /// Take the place of a snapshot of that name
+        /// Replace a snapshot of that name
         #[arg(long)]
         replace: bool,
     },
-    /// List the snapshots
+    /// List snapshots
     List,
-    /// Show what a snapshot holds
+    /// Show a snapshot
     Show {
         /// The snapshot's name
         #[arg(value_name = "NAME")]
         name: String,
-        /// With the history that was kept
+        /// Include the saved history
         #[arg(long)]
         history: bool,
         /// Print this session as a file for tmuxp
         #[arg(long, value_name = "SESSION")]
         tmuxp: Option<String>,
-        /// With --tmuxp: have tmuxp type the programs of panes
+        /// With --tmuxp: let tmuxp type the panes' programs
         #[arg(long, requires = "tmuxp")]
         run: bool,
     },
-    /// Say what differs from another snapshot, or from now
+    /// Compare with another snapshot, or with the current state
     Diff {
         /// The snapshot's name
         #[arg(value_name = "NAME")]
         name: String,
-        /// The other one (default: the sessions as they are now)
+        /// The other snapshot (default: the current sessions)
         #[arg(value_name = "OTHER")]
         with: Option<String>,
     },
-    /// Make a snapshot's sessions
+    /// Restore a snapshot's sessions
     Restore {
         /// The snapshot's name
         #[arg(value_name = "NAME")]
         name: String,
-        /// Only this session of it; can be given again (default: all)
+        /// Restore only this session; repeatable (default: all)
         #[arg(short = 't', value_name = "SESSION")]
         sessions: Vec<String>,
-        /// The new session's name; where there are several, what their names begin with
+        /// The new session's name; for several sessions a prefix
         #[arg(long = "name", value_name = "NEW")]
         new_name: Option<String>,
         /// Start the panes' programs again, type the lines of imported files, and set the variables
-        /// of a snapshot that was not saved here
+        /// of a snapshot from another host
         #[arg(long)]
         run: bool,
     },
@@ -115,7 +114,7 @@ enum SnapshotCommand {
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Keep a file of tmuxp, tmuxinator or smug as a snapshot
+    /// Import a file of tmuxp, tmuxinator or smug
     Import {
         /// The snapshot's name
         #[arg(value_name = "NAME")]
@@ -123,10 +122,10 @@ enum SnapshotCommand {
         /// The file, `-` for stdin
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Whose file it is (default: its keys tell)
+        /// The file's program (default: detected by its keys)
         #[arg(long, value_name = "PROGRAM", value_parser = ["tmuxp", "tmuxinator", "smug"])]
         format: Option<String>,
-        /// Take the place of a snapshot of that name
+        /// Replace a snapshot of that name
         #[arg(long)]
         replace: bool,
     },

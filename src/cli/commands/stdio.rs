@@ -18,11 +18,11 @@ use crate::{
     cli::relay::{Ended, Upgraded},
 };
 
-/// Serve the muxtap of another host on stdin and stdout
+/// Serve the muxtap of another host
 ///
-/// The muxtap of another host runs it here: `ssh HOST muxtap stdio`. It carries the daemon's own HTTP, many
-/// requests at once, so that what is followed here outlives that link. Whoever can run it is this user, and
-/// may all that the daemon allows.
+/// The muxtap of another host runs this command: `ssh HOST muxtap stdio`. stdin and stdout carry
+/// the daemon's own HTTP, many requests at once; the daemon's memory outlives the link. A caller
+/// acts as this user, with all that the daemon allows.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap --via 'ssh me@box' list-panes      runs it on box, where muxtap is installed there

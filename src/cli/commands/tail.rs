@@ -29,13 +29,13 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-/// Print the last lines of panes, and with -f what they print from now on
+/// Print the last lines of panes; -f follows them
 ///
-/// A TARGET is a pane, or a pattern: a `*` in a session's, window's or pane's place stands for
-/// anything, and with -f panes that appear later and fit are followed too. With several panes each
-/// line stands behind its pane's name. -f ends when the panes have ended, when the daemon is
-/// stopped, or with Ctrl-C; a pattern has no end. When the daemon was killed it goes on with the
-/// next one, behind a remark that output is missing.
+/// A TARGET is a pane or a pattern: `*` in a session's, window's or pane's place stands for
+/// anything, and -f also follows matching panes that appear later. With several panes each line
+/// follows its pane's name. -f ends when the panes have ended (a pattern has no end), when the
+/// daemon is stopped, or with Ctrl-C. If the daemon is killed, -f continues with the next daemon,
+/// after a note that output is missing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap tail -n 50 -t %0
@@ -44,29 +44,29 @@ use crate::{
   muxtap tail --since 10m --until 5m 'web-*:*'
   muxtap tail -f --grep 'WARN|ERROR' --timestamps '*:*'")]
 pub(in crate::cli) struct Tail {
-    /// Go on with what is printed from now on
+    /// Follow the output from now on
     #[arg(short = 'f', long)]
     follow: bool,
-    /// How many lines of what was printed before, of each pane
+    /// Print this many earlier lines of each pane
     #[arg(short = 'n', long, value_name = "LINES", default_value_t = 10)]
     lines: u64,
-    /// Begin elsewhere: how long ago (`90s`, `10m`), at a time as --timestamps prints it, `start` (all that
-    /// is kept), `now`, `input` (the last input), or a cursor
+    /// Begin here instead: a time ago (`90s`, `10m`), a time as --timestamps prints it, `start`
+    /// (all retained output), `now`, `input` (the last input), or a cursor
     #[arg(long, value_name = "TIME|start|now|input|CURSOR", conflicts_with = "lines", value_parser = since)]
     since: Option<String>,
-    /// End there, as for --since; not with -f
+    /// End here, as for --since; not with -f
     #[arg(long, value_name = "TIME|CURSOR", requires = "since", conflicts_with = "follow", value_parser = since)]
     until: Option<String>,
-    /// Only lines that match this regex (Rust's syntax)
+    /// Print only lines that match this regex (Rust's syntax)
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true, value_parser = Regex::from_str)]
     grep: Option<Regex>,
-    /// The time at which each line was printed here, in UTC; with -f
+    /// Print the time at which `tail` printed each line, in UTC; with -f
     #[arg(long, requires = "follow")]
     timestamps: bool,
-    /// Keep the panes' colours and other escape sequences
+    /// Keep the panes' colors and other escape sequences
     #[arg(long)]
     ansi: bool,
-    /// Colour the panes' names
+    /// Color the panes' names
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     color: ColorChoice,
     /// A pane or pattern, as TARGET

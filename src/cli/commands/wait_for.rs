@@ -22,14 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Wait until panes print, show or do something
 ///
-/// Several conditions must all hold; each is remembered once it was seen. A wait begins, unless
-/// told otherwise, at the last input that muxtap sent to the pane, or where muxtap made it: what
-/// was printed between the input and this command counts, and waiting again for the same pattern
-/// waits for the next time. The echo of what was typed does not count. Prints the line that
-/// matched; with --exit, how each pane ended.
+/// All conditions must have been met, each at any time. By default a wait begins at muxtap's last
+/// input to the pane, or where muxtap created the pane: output between the input and this command
+/// counts, and another wait for the same pattern waits for the next match. The echo of typed text
+/// does not count. Prints the line that matched; with --exit, how each pane ended.
 ///
-/// Exit status: 0 it happened; 3 a --fail pattern matched or the pane ended first; 124 the time ran
-/// out; 1 another error. With --propagate the status of the process that ended.
+/// Exit status: 0 all conditions were met; 3 a --fail pattern matched or the pane ended first; 124
+/// timeout; 1 another error. With --propagate the status of the process that ended.
 // Reasons: each is a flag of the command line, and so a switch by nature.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
@@ -45,62 +44,63 @@ const PATIENCE: Duration = Duration::from_secs(2);
   muxtap wait-for -t %0 --stable 1.5             until nothing was printed for 1.5 seconds"
 )]
 pub(in crate::cli) struct WaitFor {
-    /// The panes; may be given several times
+    /// The panes; repeatable
     #[arg(short = 't', value_name = "PANE", required = true, num_args = 1..)]
     targets: Vec<String>,
-    /// One pane is enough; the default
+    /// Wait until one pane meets all conditions; the default
     #[arg(long, conflicts_with = "all")]
     any: bool,
-    /// Every pane must
+    /// Wait until every pane meets all conditions
     #[arg(long)]
     all: bool,
-    /// A line of the output matches this regex (Rust's syntax); may be given several times, and
-    /// then each must match
+    /// Wait until a line of the output matches this regex (Rust's syntax); repeatable, each must
+    /// match
     #[arg(short = 'p', long = "pattern", value_name = "REGEX", allow_hyphen_values = true)]
     patterns: Vec<String>,
-    /// The screen matches this regex, whenever it was drawn; may be given several times
+    /// Wait until the screen matches this regex, whenever drawn; repeatable
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     screen: Vec<String>,
-    /// Nothing on the screen matches this regex, or not any more; may be given several times
+    /// Wait until nothing on the screen matches this regex; repeatable
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     gone: Vec<String>,
-    /// Nothing was printed for this long: seconds (`1.5`), or with a unit
+    /// Wait until nothing was printed for this long: seconds (`1.5`), or with a unit
     #[arg(long, value_name = "TIME", value_parser = duration)]
     stable: Option<u64>,
-    /// The pane's process has ended; prints its status
+    /// Wait until the pane's process has ended, and print its status
     #[arg(long)]
     exit: bool,
-    /// With --exit: exit with the process's status (after signal N with 128+N), with --all the first
-    /// that is not 0
+    /// With --exit: return the process's status (128+N after signal N), with --all the first that
+    /// is not 0
     #[arg(long, requires = "exit")]
     propagate: bool,
-    /// A shell waits for a command
+    /// Wait until a shell waits for a command
     #[arg(long)]
     prompt: bool,
-    /// The bell rang
+    /// Wait until the bell rings
     #[arg(long)]
     bell: bool,
-    /// The pane's title matches this regex
+    /// Wait until the pane's title matches this regex
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     title: Option<String>,
-    /// Give up, with exit status 3, when the output matches this regex; may be given several times
+    /// Fail with exit status 3 when the output matches this regex; repeatable
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     fail: Vec<String>,
-    /// Where to begin: `input` (the last input, where muxtap made the pane, or the last match of
-    /// the same pattern; the default), `now`, `start` (all that is kept), `screen` (what stands
-    /// there counts), how long ago (`90s`, `10m`), or a cursor
+    /// Begin here: `input` (the last input, where muxtap created the pane, or the last match of the
+    /// same pattern; the default), `now`, `start` (all retained output), `screen` (the current
+    /// screen counts), a time ago (`90s`, `10m`), or a cursor
     #[arg(long, value_name = "input|now|start|screen|TIME|CURSOR", value_parser = since)]
     since: Option<String>,
-    /// When all has been seen: also wait until nothing was printed for this long
+    /// After all conditions, also wait until nothing was printed for this long
     #[arg(long, value_name = "TIME", value_parser = duration)]
     settle: Option<u64>,
-    /// Give up after this long, with exit status 124: seconds, or `90s`, `10m`, `1h30m` (default: 30s)
+    /// Time out after this long, with exit status 124: seconds, or `90s`, `10m`, `1h30m` (default:
+    /// 30s)
     #[arg(short = 'T', long, value_name = "TIME", value_parser = duration)]
     timeout: Option<u64>,
-    /// When it is over, however, show a notification on the desktop; where there is none the bell rings
+    /// Show a desktop notification when the wait ends for any reason; falls back to the bell
     #[arg(long)]
     notify: bool,
-    /// When it is over, run this shell command line, with `MUXTAP_OUTCOME` (`matched`, `timeout`,
+    /// Run this shell command line when the wait ends, with `MUXTAP_OUTCOME` (`matched`, `timeout`,
     /// `failed`, `ended`), `MUXTAP_PANE` and `MUXTAP_LINE`
     #[arg(long, value_name = "COMMAND")]
     on_end: Option<String>,

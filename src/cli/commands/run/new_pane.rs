@@ -22,20 +22,19 @@ use crate::{
 /// A place of its own for the command.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Place {
-    /// In a new pane beside the pane of -t (default: the one this runs in); both it and the command are
-    /// gone afterwards
+    /// Run in a new pane beside the pane of -t (default: the caller's); the pane closes afterwards
     #[arg(long)]
     new_pane: bool,
-    /// In a new window of the session of -t (default: the one this runs in), in the background
+    /// Run in a new background window of the session of -t (default: the caller's)
     #[arg(long, conflicts_with = "new_pane")]
     new_window: bool,
-    /// There: the working directory (default: the one this is called in)
+    /// Working directory of the new pane (default: the caller's)
     #[arg(short = 'c', value_name = "DIR")]
     cwd: Option<String>,
-    /// There: set an environment variable; may be given several times
+    /// Set an environment variable of the new pane; repeatable
     #[arg(short = 'e', value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// There: keep the pane when the command has ended
+    /// Keep the new pane when the command has ended
     #[arg(long)]
     keep: bool,
 }

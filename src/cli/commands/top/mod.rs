@@ -36,11 +36,11 @@ const FRAME: Duration = Duration::from_millis(100);
 /// How often times that pass are drawn anew.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Show all panes, live: what runs, the last line, output, agents, and who waits for what
+/// Show all panes live on one screen
 ///
-/// Of all tmux servers that the daemon follows and of the one that is meant here; with -L or -S of
-/// that one alone. Nothing is asked again and again: it is drawn when something happens, and once a
-/// second for the times that pass. `?` shows the keys.
+/// Shows programs, last lines, output, agents, and open waits with their callers, for all tmux
+/// servers that the daemon follows and the caller's own; with -L or -S only for that server.
+/// Redraws on events, without polling, and once a second for times. `?` shows the keys.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap top
@@ -48,7 +48,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 Keys: q, Ctrl-C quit; arrows, j, k select; Enter the pane's screen; / filter; s sort; ? help")]
 pub(in crate::cli) struct Top {
-    /// Colour agents that ask and panes that print
+    /// Color agents that ask and panes that print
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     color: ColorChoice,
 }

@@ -15,20 +15,20 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuthCommand {
-    /// Get tokens for this device, and keep them
+    /// Get and store tokens for this device
     Login {
-        /// The token may ask other devices for changes
+        /// Let the token request changes of other devices
         #[arg(long)]
         remote_control: bool,
-        /// The token opens all other routes, too
+        /// Let the token use all other routes, too
         #[arg(long)]
         terminals: bool,
     },
-    /// Tell which tokens there are; they are not shown
+    /// Show the tokens' status, without the tokens
     Status,
-    /// Get the next tokens
+    /// Renew the tokens
     Refresh,
-    /// End the session, and forget its tokens
+    /// End the session and delete its tokens
     Logout,
 }
 

@@ -13,39 +13,40 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum DeviceCommand {
-    /// List devices: which there are, and which are there
+    /// List devices, online and offline
     ListDevices,
     /// Show one device
     DeviceStatus {
         #[command(flatten)]
         device: DeviceArg,
     },
-    /// This command line as a device
+    /// Run this command line as a device
     #[command(subcommand)]
     Device(OwnDevice),
-    /// Let a device change this one's workspace
+    /// Allow a device to change this device's workspace
     Allow {
         /// The device
         #[arg(value_name = "DEVICE")]
         device: String,
-        /// Do not let it any more
+        /// Revoke the permission
         #[arg(long)]
         revoke: bool,
     },
-    /// Tokens of this device, for programs that reach the daemon over TCP
+    /// Manage this device's tokens for TCP callers
     #[command(subcommand)]
     Auth(AuthCommand),
-    /// Tell whether the daemon answers
+    /// Check whether the daemon responds
     Health,
-    /// Tell where the daemon can be reached
+    /// Show the daemon's addresses
     LanInfo,
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum OwnDevice {
-    /// Be there for other devices, until Ctrl-C
+    /// Stay available to other devices until Ctrl-C
     Run {
-        /// Whether others may change the workspace: `ask` is those that `allow` named (default: as last time)
+        /// Which devices may change the workspace; `ask`: those that `allow` named (default: as
+        /// last time)
         #[arg(long, value_name = "WHO", value_enum)]
         remote_control: Option<Who>,
     },
@@ -53,9 +54,9 @@ pub(super) enum OwnDevice {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Who {
-    /// Nobody.
+    /// No device.
     Never,
-    /// Those that were allowed.
+    /// Devices that `allow` named.
     Ask,
     /// Every device of this user.
     Always,

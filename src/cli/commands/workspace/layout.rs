@@ -22,15 +22,15 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LayoutCommand {
-    /// Make a tab with one pane: a terminal
+    /// Create a tab with one pane, a terminal
     NewTab {
-        /// Its title
+        /// The tab's title
         #[arg(short = 'n', long = "name", value_name = "NAME")]
         name: Option<String>,
-        /// The command that runs in the terminal (default: the shell)
+        /// The command to run in the terminal (default: the shell)
         #[arg(long, value_name = "SHELL")]
         shell: Option<String>,
-        /// Its working directory (default: this one)
+        /// Working directory (default: the caller's)
         #[arg(long, value_name = "DIR")]
         cwd: Option<String>,
         #[command(flatten)]
@@ -40,43 +40,43 @@ pub(super) enum LayoutCommand {
     ListTabs {
         #[command(flatten)]
         device: DeviceArg,
-        /// Where the device is not there: what it published last
+        /// For an offline device: list what it published last
         #[arg(long)]
         allow_stale: bool,
     },
-    /// Make a tab the active one
+    /// Select a tab
     SelectTab {
         #[command(flatten)]
         tab: TabArgs,
     },
-    /// Remove a tab; terminals in it live on
+    /// Remove a tab; its terminals keep running
     KillTab {
         #[command(flatten)]
         tab: TabArgs,
     },
-    /// Give a tab another title
+    /// Rename a tab
     RenameTab {
         #[command(flatten)]
         tab: TabArgs,
-        /// The title
+        /// The new title
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Split a pane: for a terminal, a page, a file, or a picker
+    /// Split a pane for a terminal, a page, a file or a picker
     #[command(group(ArgGroup::new("content").args(["shell", "browser", "editor"])))]
     SplitPane {
         #[command(flatten)]
         pane: PaneArgs,
-        /// Side by side, or one above the other
+        /// Split side by side, or one above the other
         #[arg(long, value_name = "DIRECTION", value_enum)]
         direction: SplitDirection,
-        /// A terminal in which this runs; an empty one is the shell
+        /// Open a terminal with this command; empty for the shell
         #[arg(long, value_name = "SHELL", num_args = 0..=1, default_missing_value = "")]
         shell: Option<String>,
-        /// A web page
+        /// Show a web page
         #[arg(long, value_name = "URL")]
         browser: Option<String>,
-        /// A file
+        /// Show a file
         #[arg(long, value_name = "FILE")]
         editor: Option<String>,
     },
@@ -84,37 +84,37 @@ pub(super) enum LayoutCommand {
     ListPanes {
         #[command(flatten)]
         device: DeviceArg,
-        /// Of this tab alone
+        /// List only panes of this tab
         #[arg(long, value_name = "TAB")]
         tab: Option<String>,
-        /// Where the device is not there: what it published last
+        /// For an offline device: list what it published last
         #[arg(long)]
         allow_stale: bool,
     },
-    /// Make a pane the active one
+    /// Select a pane
     SelectPane {
         #[command(flatten)]
         pane: PaneArgs,
     },
-    /// Remove a pane; a terminal in it lives on
+    /// Remove a pane; its terminal keeps running
     KillPane {
         #[command(flatten)]
         pane: PaneArgs,
     },
-    /// Give a pane a share of its split
+    /// Resize a pane within its split
     ResizePane {
         #[command(flatten)]
         pane: PaneArgs,
-        /// Percent of the width, 1 to 99
+        /// Width in percent, 1 to 99
         #[arg(short = 'x', value_name = "WIDTH")]
         width: Option<u8>,
-        /// Percent of the height, 1 to 99
+        /// Height in percent, 1 to 99
         #[arg(short = 'y', value_name = "HEIGHT")]
         height: Option<u8>,
     },
-    /// Exchange two panes
+    /// Swap two panes
     SwapPane {
-        /// One of them
+        /// The first pane
         #[arg(long, value_name = "PANE")]
         source: String,
         #[command(flatten)]
@@ -128,7 +128,7 @@ pub(super) enum LayoutCommand {
         #[arg(value_name = "URL")]
         url: String,
     },
-    /// Lead a pane that shows a page to another one
+    /// Navigate a pane's page to another URL
     Navigate {
         #[command(flatten)]
         pane: PaneArgs,
@@ -144,7 +144,7 @@ pub(super) enum LayoutCommand {
         #[arg(value_name = "FILE")]
         file: String,
     },
-    /// Show a terminal in a pane; its process stays what it is
+    /// Show a terminal in a pane; its process is unaffected
     AttachTerminal {
         /// The terminal: terminal:ID
         #[arg(short = 't', long, value_name = "TERMINAL")]
@@ -158,7 +158,7 @@ pub(super) enum LayoutCommand {
         #[command(flatten)]
         change: ChangeArgs,
     },
-    /// Start what ran in a pane's terminal anew
+    /// Restart the program of a pane's terminal
     RespawnPane {
         #[command(flatten)]
         pane: PaneArgs,

@@ -31,12 +31,12 @@ use crate::{
 /// The name by which the program is this command.
 pub(in crate::cli) const FRESHELL: &str = "freshell";
 
-/// Tabs and panes of this device and of others
+/// Control tabs and panes of devices
 ///
-/// A workspace belongs to a device: this command line, or a page. Its own it changes by itself; another
-/// device is asked over the daemon, and must be there. Terminals (`terminal:%3`) are panes of tmux and
-/// belong to none. Things are named by tab:ID, tab-name:NAME, tab-index:N, pane:ID, pane-index:N (with
-/// --tab) and terminal:ID. Called by the name `freshell`, the program is this command.
+/// A workspace belongs to a device: this command line, or a page in a browser. Another device is
+/// reached through the daemon and must be online. Terminals (`terminal:%3`) are tmux panes and
+/// belong to no device. Targets are tab:ID, tab-name:NAME, tab-index:N, pane:ID, pane-index:N (with
+/// --tab) and terminal:ID. The same program named `freshell` is this command.
 #[derive(Debug, Args)]
 #[command(
     subcommand_value_name = "COMMAND",
@@ -69,10 +69,10 @@ pub(super) struct DeviceArg {
 pub(super) struct ChangeArgs {
     #[command(flatten)]
     device: DeviceArg,
-    /// Refuse unless the workspace is at this revision (default: the one that is there)
+    /// Reject the change unless the workspace is at this revision (default: the current one)
     #[arg(long, value_name = "N")]
     expected_revision: Option<u64>,
-    /// A repeated key gets the first answer, for ten minutes (default: one is made, and told)
+    /// Repeat the first result for the same key, for ten minutes (default: a new key, printed)
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 }
@@ -103,7 +103,7 @@ pub(super) struct TabArgs {
 /// A terminal, or a pane that shows one.
 #[derive(Clone, Debug, Args)]
 pub(super) struct TerminalArgs {
-    /// The terminal: terminal:ID; or pane:ID, whose device is asked which it is
+    /// The terminal: terminal:ID, or pane:ID for the terminal that its device shows there
     #[arg(short = 't', long, value_name = "TERMINAL")]
     target: String,
     #[command(flatten)]
@@ -203,7 +203,7 @@ impl Context<'_> {
     }
 }
 
-/// Returns a field's text; nothing where it is none.
+/// Returns a field's text, or an empty text.
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }

@@ -38,7 +38,7 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TerminalCommand {
-    /// List terminals: the panes of the tmux server
+    /// List terminals, the panes of the tmux server
     ListTerminals,
     /// Type into a terminal
     SendKeys {
@@ -51,47 +51,48 @@ pub(super) enum TerminalCommand {
         #[arg(value_name = "KEYS", trailing_var_arg = true)]
         keys: Vec<String>,
     },
-    /// Print what a terminal shows
+    /// Print a terminal's screen
     CapturePane {
         #[command(flatten)]
         terminal: TerminalArgs,
-        /// First line: 0 is the first visible one, negative ones are of the history, `-` is its start
+        /// First line: 0 is the first visible line, negative numbers count into the history, `-` is
+        /// its start
         #[arg(short = 'S', value_name = "START", allow_hyphen_values = true)]
         start: Option<String>,
         /// Join wrapped lines
         #[arg(short = 'J')]
         join: bool,
-        /// Keep colours and attributes
+        /// Keep colors and attributes
         #[arg(short = 'e')]
         escapes: bool,
     },
-    /// Wait until a terminal prints or does something; all that is asked for must hold
+    /// Wait until a terminal meets all conditions
     #[command(group(ArgGroup::new("predicate").multiple(true).args(["patterns", "stable", "exit", "prompt"])))]
     WaitFor {
         #[command(flatten)]
         terminal: TerminalArgs,
-        /// A line of the output matches this regex
+        /// Wait until a line of the output matches this regex
         #[arg(short = 'p', long = "pattern", value_name = "PATTERN", allow_hyphen_values = true)]
         patterns: Vec<String>,
-        /// Nothing was printed for this long: seconds, or with a unit
+        /// Wait until nothing was printed for this long: seconds, or with a unit
         #[arg(long, value_name = "TIME", value_parser = duration)]
         stable: Option<u64>,
-        /// The process has ended
+        /// Wait until the process has ended
         #[arg(long)]
         exit: bool,
-        /// A shell waits for a command, as far as that can be told
+        /// Wait until a shell waits for a command, as far as known
         #[arg(long)]
         prompt: bool,
-        /// Give up after this long, with status 124 (default: 30 s)
+        /// Time out after this long, with exit status 124 (default: 30 s)
         #[arg(short = 'T', long, value_name = "TIMEOUT", value_parser = duration)]
         timeout: Option<u64>,
     },
-    /// Start what ran in a terminal anew
+    /// Restart a terminal's program
     RespawnTerminal {
         #[command(flatten)]
         terminal: TerminalArgs,
     },
-    /// End a terminal and what runs in it
+    /// Kill a terminal and its process
     KillTerminal {
         #[command(flatten)]
         terminal: TerminalArgs,
