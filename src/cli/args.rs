@@ -1,6 +1,6 @@
 //! The argument tree: all commands, and their common options.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, fmt::Write as _};
 
 use clap::{
     Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder::StyledStr,
@@ -331,13 +331,14 @@ fn help_template(tree: &clap::Command) -> StyledStr {
     let width = tree.get_subcommands().map(|command| names(command).len()).max().unwrap_or_default();
     let mut text = "{before-help}{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
     for (title, commands) in GROUPS {
-        text += &format!("\n{header}{title}:{header:#}\n");
+        let _ = writeln!(text, "\n{header}{title}:{header:#}");
         for command in commands.iter().filter_map(|name| tree.find_subcommand(name)) {
             let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-            text += &format!("  {literal}{:width$}{literal:#}  {about}\n", names(command));
+            let _ = writeln!(text, "  {literal}{:width$}{literal:#}  {about}", names(command));
         }
     }
-    text += &format!(
+    let _ = write!(
+        text,
         "\n{literal}muxtap COMMAND --help{literal:#} explains a command.\n\n\
          {header}Options:{header:#}\n{{options}}{{after-help}}"
     );
@@ -397,7 +398,7 @@ fn under_its_name(mut args: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// Moves options after a shell command line before it: `run 'make test' -T 10m`. `None`: the
-/// command is not a single word, or `--` assigns the rest to the command.
+/// first word is not a command line, or `--` assigns the rest to the command.
 fn options_behind(mut args: Vec<OsString>, words: usize) -> Option<Vec<OsString>> {
     let first = args.len().checked_sub(words).filter(|_| words > 1)?;
     let is_line = args.get(first)?.to_str()?.contains(char::is_whitespace);
