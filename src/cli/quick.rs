@@ -322,6 +322,8 @@ mod tests {
             "muxtap send-keys -t %group x",
             "muxtap send-keys -l -",
             "muxtap send-keys -l -H 1b",
+            "muxtap send-keys -l --literal x",
+            "muxtap send-keys -H --hex 78",
             "muxtap send-keys a -- b",
             "muxtap display-message",
             "muxtap display-message -p a b",

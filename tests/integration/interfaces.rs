@@ -214,6 +214,8 @@ fn offered(document: &Value) -> BTreeSet<(String, String)> {
 #[test]
 fn every_field_of_a_request_can_be_given_on_every_interface_that_offers_it() {
     let world = World::with_server();
+    // The first command starts the daemon.
+    world.ok(&["list-sessions"]);
     let document = world.http("GET", "/openapi.json", None).json();
     let offered = offered(&document);
     let listed: BTreeSet<_> = FIELDS.iter().map(|(id, field, ..)| ((*id).to_owned(), (*field).to_owned())).collect();

@@ -51,9 +51,29 @@ fn each_does_what_it_can_where_it_is_found_and_says_what_is_missing() {
         assert!(answer.status == 1 && answer.stderr.contains("belongs to user 65534"), "{answer:?}");
         fs::remove_file(&missing).unwrap();
     }
+    // `muxtap` under the name of the daemon would become itself again and again.
+    fs::copy(&muxtap, &missing).unwrap();
+    let answer = sessions(&alone);
+    assert!(answer.status == 1 && answer.stderr.contains("is `muxtap` itself"), "{answer:?}");
+    fs::remove_file(&missing).unwrap();
     let answer = run(world.command(&alone).args(["--json", "doctor"]));
     let error = answer.error();
     assert!(answer.status == 1 && error["message"].as_str().unwrap().contains(&missing), "{answer:?}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn only_the_daemon_is_called_muxtapd_by_the_system() {
+    let world = World::with_server();
+    let pane = world.session("work");
+    // The first command starts the daemon.
+    world.ok(&["list-sessions"]);
+    let wait = world.spawn(&["wait-for", "-t", &pane, "-p", "never", "-T", "60"]);
+    crate::common::eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+    assert_eq!(name(wait.pid()), "muxtap\n");
+    assert_eq!(name(world.daemon_pid().unwrap()), "muxtapd\n");
+    wait.kill();
 }
 
 /// The small program contains all code that it reaches: a call that leads to the tree of arguments,

@@ -574,7 +574,7 @@ test("a workspace by keys alone: out of a terminal and an editor, from pane to p
     await within(".place .pane");
     await command("workspace next pane");
     await command("close this pane");
-    await own.getByRole("button", { name: "Keep" }).click();
+    await own.getByRole("button", { name: "Keep", exact: true }).click();
     assert.equal((await layout()).panes.length, 3);
     await command("close this pane");
     await own.getByRole("button", { name: "Discard" }).click();
@@ -723,9 +723,9 @@ test("a file in a pane: it is saved, not over what something else has written, a
     writeFileSync(file, "by somebody else\n");
     await type(" three");
     await editor.getByRole("button", { name: "Reload" }).click();
-    await page.getByRole("button", { name: "Keep" }).click();
+    await page.getByRole("button", { name: "Keep", exact: true }).click();
     await page.locator(".place:visible > header").getByRole("button", { name: /^Close this pane/ }).click();
-    await page.getByRole("button", { name: "Keep" }).click();
+    await page.getByRole("button", { name: "Keep", exact: true }).click();
     assert.match(await editor.locator(".cm-content").innerText(), /two three/);
     await editor.getByRole("button", { name: "Save" }).click();
     await page.getByRole("button", { name: "Overwrite" }).waitFor();

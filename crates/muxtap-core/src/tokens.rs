@@ -32,7 +32,9 @@ pub(crate) fn feed(
         // Any piece would be correct. These pieces are few, and short where both are soon at rest
         // again.
         let length = match rest.first() {
-            Some(0x20..) if decoder.state().string_start().is_some() => string_len(rest),
+            Some(0x20..) if decoder.state().string_start().is_some() || screen.open_string().is_some() => {
+                string_len(rest)
+            }
             Some(0x80..) => text_len(rest).0,
             Some(_) => 1,
             None => return,

@@ -47,6 +47,7 @@ use tokio_util::sync::CancellationToken;
 use self::elicitation::{Elicitation, ElicitationOutcome};
 pub use self::{accepted::accepted_arguments, there::call_tool};
 use muxtap_api::{Error, ErrorCode, Result, Tier, ToolSet};
+use muxtap_base::plain;
 use muxtap_engine::{Engine, Server};
 use muxtap_rooms::Rooms;
 use muxtap_supervise::Supervisor;
@@ -238,7 +239,9 @@ impl CallContext {
         }
         let refused = |why: &str| Error::new(ErrorCode::ReadOnly, format!("{what}: {why}"));
         let Some(elicitation) = &self.elicitation else { return Err(refused("nobody can be asked here")) };
-        match elicitation.ask_user(&format!("{what}?\n\n{}", elicitation.call()), std::future::pending()).await {
+        // Arguments may hold what a client would show as something else: marks of direction, line separators.
+        let question = format!("{}?\n\n{}", plain::message(what), plain::json(elicitation.call()));
+        match elicitation.ask_user(&question, std::future::pending()).await {
             ElicitationOutcome::Accepted => Ok(()),
             ElicitationOutcome::Declined => Err(refused("the person who was asked said no")),
             ElicitationOutcome::Deferred => Err(refused("a person is to be asked first")),

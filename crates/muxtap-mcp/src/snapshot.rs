@@ -18,6 +18,7 @@ use super::{
     CallContext,
     args::{one_or_many, parse},
     output::ToolOutput,
+    tools::hex_shown,
     truncate::truncate_middle,
 };
 
@@ -159,6 +160,9 @@ pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutpu
                 question.push_str("\n- ");
                 question.push_str(&plain::name(&line));
             }
+        }
+        if args.action == Action::SendToGroup {
+            question.push_str(&hex_shown(args.hex.as_deref()));
         }
         call.confirm(tier, &question).await?;
     }

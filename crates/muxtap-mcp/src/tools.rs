@@ -248,7 +248,8 @@ where
         return Ok((fitting(call.server(args.server.as_deref())).await?, Vec::new()));
     }
     if args.server.is_some() {
-        return Err(Error::invalid("everywhere: it lists this host and all others; leave out server"));
+        let message = "everywhere: it lists this host and all others; leave out `server`, and the host in `target`";
+        return Err(Error::invalid(message));
     }
     let there = |host: String| async move {
         match call.rooms.peers.list(&call.engine, &host, (field, targets)).await? {
@@ -305,7 +306,9 @@ async fn read(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
         ReadFormat::Text => server.read_page(&args.target, &request, limit(args.max_chars)).await?,
         // Cut in the middle of a sequence or of base64 it would be useless.
         ReadFormat::Ansi | ReadFormat::Raw => {
-            let fits = u64::try_from(limit(args.max_chars)).unwrap_or(u64::MAX);
+            // Base64 has four characters for three bytes.
+            let fits = limit(args.max_chars) / 4 * 3;
+            let fits = u64::try_from(fits).unwrap_or(u64::MAX);
             let max_bytes = Some(args.max_bytes.unwrap_or(fits));
             server.read(&args.target, &ReadRequest { max_bytes, ..request }).await?
         }
@@ -395,7 +398,7 @@ async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
         Some((question, answer)) if call.client.confirm.contains(&Tier::Input) => {
             answer_shown(&server, &args.target, question, answer).await?
         }
-        _ => format!("Type into {}", plain::name(&args.target)),
+        _ => format!("Type into {}{}", plain::name(&args.target), hex_shown(args.hex.as_deref())),
     };
     call.confirm(Tier::Input, &what).await?;
     if let Some((question, answer)) = answers {
@@ -467,8 +470,8 @@ async fn answer_shown(server: &Server, target: &str, question: &str, answer: &st
 async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Create = parse(arguments)?;
     let server = call.server(args.server.as_deref())?;
-    call.confirm(Tier::Create, &format!("Make a {:?}", args.what)).await?;
     args.check()?;
+    call.confirm(Tier::Create, &format!("Make a {:?}", args.what)).await?;
     let spawn = SpawnRequest {
         command: (!args.command.is_empty()).then_some(args.command),
         cwd: args.cwd,
@@ -513,7 +516,20 @@ async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
             server.create_split(&request).await?
         }
     };
-    Ok(ToolOutput::new(format!("made {} in window {} of session {}", made.pane, made.window, made.session_name), &made))
+    let made_text = if args.or_existing { "made, or found without running the command," } else { "made" };
+    let place = format!("{} in window {} of session {}", made.pane, made.window, made.session_name);
+    Ok(ToolOutput::new(format!("{made_text} {place}"), &made))
+}
+
+/// Returns what bytes in hexadecimal type, for a person who is asked.
+pub(super) fn hex_shown(hex: Option<&str>) -> String {
+    let Some(hex) = hex else { return String::new() };
+    let digits: Vec<u8> = hex.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    match digits.chunks(2).map(byte).collect::<Option<Vec<u8>>>() {
+        Some(bytes) => format!(" the bytes of \"{}\"", plain::name(&String::from_utf8_lossy(&bytes))),
+        None => " bytes".to_owned(),
+    }
 }
 
 /// Returns the kind of a target, by its form.
@@ -565,7 +581,16 @@ async fn change(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     if args.kill {
         target = call.resolve_target(&server, tier, &target, kind, None).await?;
     }
-    call.confirm(tier, &format!("Change {}", args.target)).await?;
+    let runs = match args.command.as_slice() {
+        [] => "what ran before".to_owned(),
+        words => words.join(" "),
+    };
+    let question = match (args.respawn, args.kill) {
+        (false, _) => format!("Change {}", args.target),
+        (true, false) => format!("Start {runs} in {}", args.target),
+        (true, true) => format!("End what runs in {} and start {runs} there", args.target),
+    };
+    call.confirm(tier, &question).await?;
     let respawn = args.respawn.then(|| RespawnRequest {
         kill: args.kill,
         spawn: SpawnRequest {
@@ -765,6 +790,14 @@ mod tests {
             );
             assert!(tool.annotations.is_some() && tool.description.is_some());
         }
+    }
+
+    #[test]
+    fn a_person_sees_which_bytes_are_typed() {
+        assert_eq!(hex_shown(None), "");
+        assert_eq!(hex_shown(Some("72 6d20780d")), r#" the bytes of "rm x\r""#);
+        assert_eq!(hex_shown(Some("7")), r#" the bytes of "\u{7}""#);
+        assert_eq!(hex_shown(Some("zz")), " bytes");
     }
 
     #[test]

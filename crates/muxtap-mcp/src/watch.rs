@@ -40,6 +40,7 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
         types if types.is_empty() => vec![Output, PaneOpened, PaneExited, Bell, Title, Agent],
         types => types,
     };
+    let wants_agents = types.contains(&Agent);
     let (resume, since) = match &args.resume {
         None => (None, None),
         Some(resume) => {
@@ -62,7 +63,7 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
     let mut events = server.subscribe(&request).await?;
     let mut output = WatchOutput { resume: events.resume_token(), ..WatchOutput::default() };
     // A state that an agent reached between two calls is no longer an event, but still applies.
-    if let Some(since) = since {
+    if let Some(since) = since.filter(|_| wants_agents) {
         for agent in server.agents().await?.agents {
             let is_meant = scopes.include(&agent);
             if agent.since_ms > since && is_meant {
@@ -133,12 +134,15 @@ fn text(output: &WatchOutput) -> String {
         let pane = event.pointer("/pane/id").and_then(Value::as_str).unwrap_or_else(|| word("pane"));
         // Writing to a String cannot fail.
         let _ = match word("type") {
+            // Bytes in base64 with the format `raw`.
+            "output" if word("text").is_empty() => writeln!(text, "{pane} printed:\n{}", word("data")),
             "output" => writeln!(text, "{pane} printed:\n{}", word("text").trim_end()),
             "title" => writeln!(text, "{pane} is called {}", word("title")),
             "pane-exited" => match event.get("exit_status") {
                 Some(status) => writeln!(text, "{pane} ended with {status}"),
                 None => writeln!(text, "{pane} ended"),
             },
+            kind if pane.is_empty() => writeln!(text, "{kind}"),
             kind => writeln!(text, "{pane}: {kind}"),
         };
     }

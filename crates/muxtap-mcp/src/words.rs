@@ -28,11 +28,12 @@ mod tests {
     use super::*;
 
     /// The sources whose messages reach a tool's caller.
-    const SOURCES: [&str; 9] = [
+    const SOURCES: [&str; 10] = [
         include_str!("../../muxtap-engine/src/agents/answer.rs"),
         include_str!("../../muxtap-engine/src/input.rs"),
         include_str!("../../muxtap-engine/src/input/run.rs"),
         include_str!("../../muxtap-engine/src/input/prompt.rs"),
+        include_str!("../../muxtap-engine/src/pane/places.rs"),
         include_str!("../../muxtap-engine/src/query/targets/resolve.rs"),
         include_str!("../../muxtap-engine/src/query/scope.rs"),
         include_str!("../../muxtap-engine/src/query/capture.rs"),

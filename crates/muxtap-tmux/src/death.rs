@@ -58,13 +58,15 @@ pub fn ends_within(pid: u32, limit: std::time::Duration) -> bool {
     {
         use rustix::{
             event::{PollFd, PollFlags, Timespec, poll},
+            io::retry_on_intr,
             process::{Pid, PidfdFlags, pidfd_open},
         };
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw)
             && let Ok(fd) = pidfd_open(pid, PidfdFlags::empty())
+            && let Ok(limit) = Timespec::try_from(limit)
         {
-            let limit = Timespec::try_from(limit).ok();
-            return poll(&mut [PollFd::new(&fd, PollFlags::IN)], limit.as_ref()).is_ok_and(|ready| ready > 0);
+            let ended = retry_on_intr(|| poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)));
+            return ended.is_ok_and(|ready| ready > 0);
         }
     }
     let _ = limit;

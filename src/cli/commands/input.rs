@@ -56,10 +56,16 @@ pub(in crate::cli) struct SendKeys {
 impl SendKeys {
     /// Returns what the words of a plain command line say. `None`: it may be more than one request, or reads stdin.
     pub(in crate::cli) fn plain(words: &mut Words) -> Option<Self> {
+        let flags = [words.has('l'), words.has_long("literal"), words.has('H'), words.has_long("hex")];
+        let [l, literal, h, hex] = flags;
+        if l && literal || h && hex {
+            // One option, given twice.
+            return None;
+        }
         let send = Self {
             target: words.value('t'),
-            literal: words.has('l') | words.has_long("literal"),
-            hex: words.has('H') | words.has_long("hex"),
+            literal: l || literal,
+            hex: h || hex,
             paste: words.has_long("paste"),
             submit: words.has_long("submit"),
             keys: words.rest(),

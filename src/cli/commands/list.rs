@@ -191,11 +191,13 @@ pub(super) fn format_query(format: &str) -> FormatQuery {
 /// What a format says of each of a list.
 pub(in crate::cli) struct Formatted {
     query: FormatListQuery,
+    targets: Vec<String>,
 }
 
 impl Formatted {
     fn new(each: Listed, format: &str, targets: &[String]) -> Result<Self, Error> {
-        Ok(Self { query: FormatListQuery { each, format: format.to_owned(), targets: listed(targets)?.targets } })
+        let query = FormatListQuery { each, format: format.to_owned(), targets: listed(targets)?.targets };
+        Ok(Self { query, targets: targets.to_vec() })
     }
 }
 
@@ -213,6 +215,9 @@ impl OneRequest for Formatted {
 
 impl Seen for Formatted {
     fn view(&self, answer: &FormatAnswer) -> Result<View, Error> {
+        if let Some(error) = nothing_there(&self.targets, answer.lines.is_empty()) {
+            return Err(error);
+        }
         View::new(lines(answer), answer, answer)
     }
 }

@@ -195,9 +195,11 @@ impl Ring {
                 }
                 last.bytes.extend_from_slice(now);
             }
-            feed(&mut self.decoder, self.end, now);
+            // The counts are right before the bytes are parsed: a parser that panics leaves a whole ring.
+            let offset = self.end;
             self.end += now.len() as u64;
             self.len += now.len();
+            feed(&mut self.decoder, offset, now);
             bytes = later;
         }
         self.trim_front(self.limit, false);

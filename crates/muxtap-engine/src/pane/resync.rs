@@ -38,6 +38,10 @@ impl PaneState {
         if is_over {
             locked.output.screen.end_resync();
         }
+        if is_hopeless {
+            // The output that was held back is in the stream now.
+            self.notify_changed(locked);
+        }
         is_over
     }
 
