@@ -87,7 +87,7 @@ fn run_whole() -> ExitCode {
     ExitCode::from(exit_status(outcome, json))
 }
 
-/// Says what is wrong with a command line, or what was asked of the tree of arguments.
+/// Prints what is wrong with a command line, or the requested help or version.
 fn refuse(error: &clap::Error) -> ExitCode {
     let status = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,

@@ -441,7 +441,7 @@ fn rules_of_ones_own_add_to_those_that_are_there() {
     assert_eq!(what(&next(&mut watch)), ("mine", "idle"));
     type_line(&world, &pane, "bell");
     assert_eq!(what(&next(&mut watch)), ("mine", "question"));
-    // The agent goes on working, so the bell is outdated.
+    // The agent continues working, so the bell is outdated.
     type_line(&world, &pane, "title busy now");
     assert_eq!(what(&next(&mut watch)), ("mine", "working"));
     type_line(&world, &pane, "title done");

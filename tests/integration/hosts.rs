@@ -84,6 +84,19 @@ fn a_container_is_used_as_this_host_is() {
     let list = world.http("GET", &path, None).json();
     let hosts: Vec<_> = list["panes"].as_array().unwrap().iter().map(|pane| &pane["host"]).collect();
     assert_eq!(hosts, [&Value::Null, &json!(name)], "{list}");
+    // An agent lists everything, too (no server is the default one here), and can use the ids.
+    let everywhere = |what: &str| {
+        let arguments = json!({ "everywhere": true, "what": what });
+        world.http("POST", "/v1/tools/list", Some(&arguments)).json()
+    };
+    let panes = everywhere("panes");
+    let ids: Vec<_> = panes["answer"]["panes"].as_array().unwrap().iter().map(|pane| &pane["id"]).collect();
+    assert_eq!(ids, [&json!(pane)], "{panes}");
+    assert!(panes["text"].as_str().unwrap().starts_with(&format!("{pane} work:0.0")), "{panes}");
+    for what in ["sessions", "windows"] {
+        assert_eq!(everywhere(what)["answer"][what].as_array().unwrap().len(), 1, "{what}");
+    }
+    assert_eq!(everywhere("agents")["code"], "INVALID_ARGUMENT");
     let table = ok(&world, &["list-panes"]);
     assert!(table.contains(&pane) && table.lines().count() == 2, "{table}");
     assert!(ok(&world, &["list-windows"]).contains("work:0"), "windows of all hosts");

@@ -219,7 +219,7 @@ fn every_field_of_a_request_can_be_given_on_every_interface_that_offers_it() {
     let document = world.http("GET", "/openapi.json", None).json();
     let offered = offered(&document);
     let listed: BTreeSet<_> = FIELDS.iter().map(|(id, field, ..)| ((*id).to_owned(), (*field).to_owned())).collect();
-    assert_eq!(listed.len(), FIELDS.len(), "a row stands twice");
+    assert_eq!(listed.len(), FIELDS.len(), "the table has a row twice");
     let missing: Vec<_> = offered.difference(&listed).collect();
     let unknown: Vec<_> = listed.difference(&offered).collect();
     assert!(missing.is_empty() && unknown.is_empty(), "not in the table: {missing:?}; not over HTTP: {unknown:?}");

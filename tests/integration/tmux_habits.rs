@@ -222,3 +222,39 @@ fn windows_and_panes_are_selected() {
     assert_eq!((says(&world, &pane, "#{pane_title}"), active()), ("a title".into(), below));
     eventually("muxtap knows", || world.json(&["list-panes", "-t", &pane])["panes"][0]["title"] == "a title");
 }
+
+#[test]
+fn a_pane_is_zoomed_and_unzoomed_and_leaves_copy_mode() {
+    let world = World::with_server();
+    let pane = world.session("one");
+    let below = world.ok(&["split-window", "-t", &pane]);
+    let zoomed = |pane: &str| says(&world, pane, "#{window_zoomed_flag}#{pane_active}");
+    for (target, expected) in [(&below, "11"), (&below, "01"), (&below, "11"), (&pane, "11")] {
+        world.ok(&["resize-pane", "-Z", "-t", target]);
+        assert_eq!(zoomed(target), expected, "{target}");
+    }
+    assert_eq!(world.muxtap(&["resize-pane", "-t", &pane]).status, 2, "neither a size nor -Z");
+    world.tmux(&["copy-mode", "-t", &pane]);
+    assert_eq!(says(&world, &pane, "#{pane_mode}"), "copy-mode");
+    world.ok(&["copy-mode", "-q", "-t", &pane]);
+    assert_eq!(says(&world, &pane, "#{pane_in_mode}"), "0");
+}
+
+#[test]
+fn a_list_has_only_what_its_target_names_and_an_empty_one_is_an_error() {
+    let world = World::with_server();
+    world.session("web-1");
+    world.session("web-2");
+    world.session("7");
+    let names = |target: &str| world.ok(&["list-sessions", "-t", target, "-F", "#{session_name}"]);
+    assert_eq!((names("web-*"), names("7"), names("main")), ("web-1\nweb-2".into(), "7".into(), "main".into()));
+    let json = world.json(&["list-sessions", "-t", "web-2"]);
+    assert_eq!(json["sessions"].as_array().unwrap().len(), 1, "{json}");
+    for list in ["list-sessions", "list-windows", "list-panes"] {
+        for format in [&[][..], &["-F", "#{session_name}"]] {
+            let args = [&[list, "-t", "absent-*"][..], format].concat();
+            let message = world.error("NOT_FOUND", &args);
+            assert!(message.contains("absent-*"), "{args:?}: {message}");
+        }
+    }
+}

@@ -175,7 +175,7 @@ fn check_owned_file(found: &fs::Metadata) -> Result<(), FileError> {
     let owner = found.uid();
     if !what.is_empty() {
         let of = |whose: &str| format!("is {what}{whose}, not a regular file: remove it, or choose another folder");
-        // The user's own mistake is no attack: the caller decides what is done without the file.
+        // The user's own mistake is not an attack: the caller decides what is done without the file.
         return Err(if owner == own_uid() {
             FileError::Io(io::Error::other(of("")))
         } else {

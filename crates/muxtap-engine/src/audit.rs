@@ -18,6 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::input::unhex;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_base::{
@@ -150,7 +151,7 @@ impl AuditKey {
             )),
             SecretError::Unreadable(why) => refuse(&why),
         })?;
-        let bytes = unhex(text.trim()).filter(|bytes| bytes.len() == KEY_BYTES);
+        let bytes = unhex(text.trim()).ok().filter(|bytes| bytes.len() == KEY_BYTES);
         let key = bytes.and_then(|bytes| Hmac::new_from_slice(&bytes).ok());
         key.map(Self).ok_or_else(|| refuse(&format!("holds no key ({} hexadecimal digits): remove it", 2 * KEY_BYTES)))
     }
@@ -200,13 +201,6 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(hex, "{byte:02x}");
         hex
     })
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
-    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
-    let byte = |pair: &[u32]| pair.iter().fold(0, |byte, digit| byte << 4 | *digit as u8);
-    Some(digits.chunks(2).map(byte).collect())
 }
 
 /// The open log, with the key of its hashes.

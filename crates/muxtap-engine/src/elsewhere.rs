@@ -227,22 +227,20 @@ impl Engine {
         join_all(looks).await
     }
 
-    /// Lists items of the local machine and of the default servers of all other hosts. Also returns
-    /// the hosts that gave no list.
-    ///
-    /// `here`: the local list. `named`: the server that `here` lists, if the request named one; it
-    /// is not listed twice. `there`: lists a host's default server.
-    pub async fn list_everywhere<T, F>(
+    /// Lists items of `server`, by `list`, and of the default servers of all other hosts, by `there`.
+    /// Also returns the hosts that gave no list. A host of which `server` is one is not listed twice.
+    pub async fn list_everywhere<T, H, F>(
         &self,
-        named: Option<&str>,
-        here: impl Future<Output = Result<Vec<T>>>,
+        server: Server,
+        list: impl Fn(Server) -> H,
         there: impl Fn(String) -> F,
     ) -> Result<(Vec<T>, Vec<HostInfo>)>
     where
+        H: Future<Output = Result<Vec<T>>>,
         F: Future<Output = Result<Vec<T>>>,
     {
         let mut hosts = self.hosts_elsewhere();
-        hosts.retain(|host| !named.is_some_and(|socket| is_on(socket.as_ref(), &host.name)));
+        hosts.retain(|host| !is_on(server.socket(), &host.name));
         let there = join_all(hosts.into_iter().map(|mut host| async {
             let listed = async {
                 // A host that was unreachable lately is retried by itself, and when a request names
@@ -261,7 +259,7 @@ impl Engine {
                 }
             }
         }));
-        let (here, there) = tokio::join!(here, there);
+        let (here, there) = tokio::join!(list(server), there);
         let mut unreachable = Vec::new();
         let mut items = Vec::new();
         for listed in there {

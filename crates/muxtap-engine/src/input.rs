@@ -10,6 +10,7 @@ pub(super) mod submit;
 
 use std::{fmt::Write as _, sync::Arc};
 
+use data_encoding::{DecodeKind, HEXLOWER_PERMISSIVE};
 use muxtap_tmux::{Answer, Lost, Request};
 use tokio::sync::oneshot;
 
@@ -521,18 +522,14 @@ fn key_bytes(key: &str) -> Option<Vec<u8>> {
     (!is_name).then(|| key.as_bytes().to_vec())
 }
 
-/// Decodes hexadecimal digits.
-fn unhex(hex: &str) -> Result<Vec<u8>> {
+/// Decodes hexadecimal digits, in either case and with white space between them. Error:
+/// `INVALID_ARGUMENT` for any other character, or an odd number of digits.
+pub fn unhex(hex: &str) -> Result<Vec<u8>> {
     let digits: Vec<u8> = hex.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
-    if !digits.len().is_multiple_of(2) {
-        return Err(Error::invalid("hex: an odd number of digits; each byte is two"));
-    }
-    let bytes = digits.chunks_exact(2).map(|pair| match pair {
-        [high, low] => Some(value(*high)? << 4 | value(*low)?),
-        _ => None,
-    });
-    bytes.collect::<Option<_>>().ok_or_else(|| Error::invalid("hex: only the digits 0-9 and a-f"))
+    HEXLOWER_PERMISSIVE.decode(&digits).map_err(|error| match error.kind {
+        DecodeKind::Length => Error::invalid("hex: an odd number of digits; each byte is two"),
+        _ => Error::invalid("hex: only the digits 0-9 and a-f"),
+    })
 }
 
 /// Prepares text without an expected echo. The caller handles the echo.

@@ -56,6 +56,7 @@ pub use input::shell::RESTORED;
 pub use input::{
     check_keys,
     runs::{RunGuard, RunReport, RunText},
+    unhex,
 };
 #[doc(no_inline)]
 pub use muxtap_api as api;

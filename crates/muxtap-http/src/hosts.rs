@@ -87,9 +87,9 @@ pub(super) async fn everywhere<T: DeserializeOwned + Send + 'static, F>(
 where
     F: Future<Output = muxtap_api::Result<Vec<T>>> + Send,
 {
-    let here = async { list(super::server(app, at)?).await };
+    let server = super::server(app, at)?;
     if !all.everywhere {
-        return Ok((here.await?, Vec::new()));
+        return Ok((list(server).await?, Vec::new()));
     }
     let list = &list;
     let there = |host: String| async move {
@@ -98,7 +98,7 @@ where
             None => list(app.engine.server_named(Some(&default_server(&host)))?).await,
         }
     };
-    app.engine.list_everywhere(at.socket.as_deref(), here, there).await
+    app.engine.list_everywhere(server, list, there).await
 }
 
 /// Removes the host from the targets of a request, `NAME/%3`, in its path, its query and its body,

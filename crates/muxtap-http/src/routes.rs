@@ -155,16 +155,9 @@ pub async fn list_sessions(
     Params(list): Params<ListQuery>,
     Params(all): Params<EverywhereQuery>,
 ) -> Answer<SessionList> {
-    let fitting = |server: Server| {
-        let targets = list.items();
-        async move {
-            let scopes = server.session_scopes(&targets).await?;
-            let mut sessions = server.sessions().await?;
-            sessions.retain(|one| scopes.include(one));
-            Ok(sessions)
-        }
-    };
-    let (sessions, unreachable) = everywhere(&app, &at, all, ("sessions", &list.items()), fitting).await?;
+    let targets = &list.items();
+    let within = |server: Server| async move { server.sessions_within(targets).await };
+    let (sessions, unreachable) = everywhere(&app, &at, all, ("sessions", targets), within).await?;
     Ok(Json(SessionList { sessions, unreachable }))
 }
 
@@ -233,16 +226,9 @@ pub async fn list_windows(
     Params(list): Params<ListQuery>,
     Params(all): Params<EverywhereQuery>,
 ) -> Answer<WindowList> {
-    let fitting = |server: Server| {
-        let targets = list.items();
-        async move {
-            let scopes = server.scopes(&targets).await?;
-            let mut windows = server.windows().await?;
-            windows.retain(|one| scopes.include(one));
-            Ok(windows)
-        }
-    };
-    let (windows, unreachable) = everywhere(&app, &at, all, ("windows", &list.items()), fitting).await?;
+    let targets = &list.items();
+    let within = |server: Server| async move { server.windows_within(targets).await };
+    let (windows, unreachable) = everywhere(&app, &at, all, ("windows", targets), within).await?;
     Ok(Json(WindowList { windows, unreachable }))
 }
 
@@ -331,16 +317,9 @@ pub async fn list_panes(
     Params(list): Params<ListQuery>,
     Params(all): Params<EverywhereQuery>,
 ) -> Answer<PaneList> {
-    let fitting = |server: Server| {
-        let targets = list.items();
-        async move {
-            let scopes = server.scopes(&targets).await?;
-            let mut panes = server.panes().await?;
-            panes.retain(|one| scopes.include(one));
-            Ok(panes)
-        }
-    };
-    let (panes, unreachable) = everywhere(&app, &at, all, ("panes", &list.items()), fitting).await?;
+    let targets = &list.items();
+    let within = |server: Server| async move { server.panes_within(targets).await };
+    let (panes, unreachable) = everywhere(&app, &at, all, ("panes", targets), within).await?;
     Ok(Json(PaneList { panes, unreachable }))
 }
 
@@ -514,9 +493,5 @@ pub async fn cancel_wait(app: App, Target(id): Target) -> Answer<WaitAnswer> {
     responses((status = 200, description = "The answer", body = AgentList), Failures)
 )]
 pub async fn agents(app: App, Params(at): Params<ServerQuery>, Params(list): Params<ListQuery>) -> Answer<AgentList> {
-    let server = server(&app, &at)?;
-    let scopes = server.scopes(&list.items()).await?;
-    let mut answer = server.agents().await?;
-    answer.agents.retain(|one| scopes.include(one));
-    Ok(Json(answer))
+    Ok(Json(server(&app, &at)?.agents_within(&list.items()).await?))
 }

@@ -9,7 +9,7 @@ use utoipa::{PartialSchema, ToSchema};
 /// Fields whose names need no description.
 pub const SELF_EXPLANATORY: [&str; 6] = ["width", "height", "cwd", "env", "bell", "panes"];
 
-/// Returns the schema of a tool's arguments: descriptions stay, and null is no value of an optional
+/// Returns the schema of a tool's arguments: descriptions stay, and null is not a value of an optional
 /// field.
 pub fn input<T: ToSchema>() -> Arc<JsonObject> {
     let mut schema = with_refs_inlined::<T>();

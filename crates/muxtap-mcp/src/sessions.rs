@@ -286,7 +286,7 @@ async fn said(call: &CallContext, name: &str, since: Option<String>, output: &mu
     Ok(())
 }
 
-/// Answers a question: the client's person does, if there is one. A no needs no person's consent.
+/// Answers a question: the client's person does, if there is one. Declining needs no consent.
 async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, option: Option<String>) -> Result<()> {
     let sessions = &call.rooms.sessions;
     // Any holder of the token can be the client, and forge its person's answer.
@@ -300,7 +300,7 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
     let question = open.into_iter().find(|question| question.id == id);
     let no = AgentAnswerRequest { allow: Some(false), option: None };
     let Some(question) = question.filter(|_| allow != Some(false)) else {
-        // A no needs no consent. For a question that is no longer open, the error names the caller
+        // Declining needs no consent. For a question that is no longer open, the error names the caller
         // that answered. Only a no is passed on: a question that opens just now can only be denied.
         return sessions.answer(&call.engine, name, id, &no, answerer);
     };

@@ -28,7 +28,7 @@ pub async fn serve(supervisor: Supervisor) -> Result<()> {
         let running = SupervisorOnly(supervisor.clone()).serve((tokio::io::stdin(), tokio::io::stdout())).await;
         match running {
             Ok(running) => running.waiting().await.map(drop).map_err(|error| unable(&error)),
-            // A client that disconnects before the handshake is no failure.
+            // A client that disconnects before the handshake is not a failure.
             Err(error) => {
                 tracing::debug!("an MCP client left: {error}");
                 Ok(())

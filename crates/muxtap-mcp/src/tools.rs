@@ -4,8 +4,9 @@ use std::sync::{Arc, LazyLock};
 
 use muxtap_base::plain;
 use muxtap_engine::{
-    Names, Server, SessionPart, Target, check_keys,
+    Server, SessionPart, Target, check_keys,
     elsewhere::{default_server, is_on},
+    unhex,
 };
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde::{Serialize, de::DeserializeOwned};
@@ -192,25 +193,29 @@ async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     use args::ListKind::{Agents, Panes, Sessions, Windows};
     let args: args::List = parse(arguments)?;
     let mut output = ListOutput::default();
+    let targets = args.target.as_slice();
     match args.what {
         Sessions => {
-            let sessions = listed(call, &args, "sessions", |server| async move { server.sessions().await }).await?;
-            (output.sessions, output.unreachable) = (Some(sessions.0), sessions.1);
+            let list = |server: Server| async move { server.sessions_within(targets).await };
+            let (sessions, unreachable) = listed(call, &args, "sessions", list).await?;
+            (output.sessions, output.unreachable) = (Some(sessions), unreachable);
         }
         Windows => {
-            let windows = listed(call, &args, "windows", |server| async move { server.windows().await }).await?;
-            (output.windows, output.unreachable) = (Some(windows.0), windows.1);
+            let list = |server: Server| async move { server.windows_within(targets).await };
+            let (windows, unreachable) = listed(call, &args, "windows", list).await?;
+            (output.windows, output.unreachable) = (Some(windows), unreachable);
         }
         Panes => {
-            let panes = listed(call, &args, "panes", |server| async move { server.panes().await }).await?;
-            (output.panes, output.unreachable) = (Some(panes.0), panes.1);
+            let list = |server: Server| async move { server.panes_within(targets).await };
+            let (panes, unreachable) = listed(call, &args, "panes", list).await?;
+            (output.panes, output.unreachable) = (Some(panes), unreachable);
         }
         Agents if args.everywhere => {
             return Err(Error::invalid("everywhere: not for agents; name a host with `server`, as in box/"));
         }
         Agents => {
-            let agents = |server: Server| async move { Ok(server.agents().await?.agents) };
-            output.agents = Some(listed(call, &args, "agents", agents).await?.0);
+            let server = call.server(args.server.as_deref())?;
+            output.agents = Some(server.agents_within(targets).await?.agents);
         }
     }
     let mut answer = ToolOutput::new(output.text(args.everywhere), &output);
@@ -220,8 +225,8 @@ async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     Ok(answer)
 }
 
-/// Lists everything that the target of `args` includes, on all hosts if requested; also returns the
-/// hosts that returned nothing. `field`: the list's name over HTTP.
+/// Lists by `list`, on all hosts if requested; also returns the hosts that returned nothing.
+/// `field`: the list's name over HTTP.
 async fn listed<T, F>(
     call: &CallContext,
     args: &args::List,
@@ -230,34 +235,23 @@ async fn listed<T, F>(
 ) -> Result<(Vec<T>, Vec<HostInfo>)>
 where
     T: DeserializeOwned,
-    for<'t> &'t T: Into<Names<'t>>,
     F: Future<Output = Result<Vec<T>>>,
 {
-    let (list, targets) = (&list, args.target.as_slice());
-    let fitting = |server: Result<Server>| async move {
-        let server = server?;
-        let scopes = match args.what {
-            args::ListKind::Sessions => server.session_scopes(targets).await?,
-            _ => server.scopes(targets).await?,
-        };
-        let mut items = list(server).await?;
-        items.retain(|item| scopes.include(item));
-        Ok(items)
-    };
     if !args.everywhere {
-        return Ok((fitting(call.server(args.server.as_deref())).await?, Vec::new()));
+        return Ok((list(call.server(args.server.as_deref())?).await?, Vec::new()));
     }
     if args.server.is_some() {
         let message = "everywhere: it lists this host and all others; leave out `server`, and the host in `target`";
         return Err(Error::invalid(message));
     }
+    let list = &list;
     let there = |host: String| async move {
-        match call.rooms.peers.list(&call.engine, &host, (field, targets)).await? {
+        match call.rooms.peers.list(&call.engine, &host, (field, args.target.as_slice())).await? {
             Some(items) => Ok(items),
-            None => fitting(call.server(Some(&default_server(&host)))).await,
+            None => list(call.server(Some(&default_server(&host)))?).await,
         }
     };
-    call.engine.list_everywhere(None, fitting(call.server(None)), there).await
+    call.engine.list_everywhere(call.server(None)?, list, there).await
 }
 
 async fn capture(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
@@ -521,14 +515,12 @@ async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     Ok(ToolOutput::new(format!("{made_text} {place}"), &made))
 }
 
-/// Returns what bytes in hexadecimal type, for a person who is asked.
+/// Returns the end of a consent question about input: the text that bytes in hexadecimal type.
 pub(super) fn hex_shown(hex: Option<&str>) -> String {
     let Some(hex) = hex else { return String::new() };
-    let digits: Vec<u8> = hex.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    match digits.chunks(2).map(byte).collect::<Option<Vec<u8>>>() {
-        Some(bytes) => format!(" the bytes of \"{}\"", plain::name(&String::from_utf8_lossy(&bytes))),
-        None => " bytes".to_owned(),
+    match unhex(hex) {
+        Ok(bytes) => format!(" the bytes of \"{}\"", plain::name(&String::from_utf8_lossy(&bytes))),
+        Err(_) => " bytes".to_owned(),
     }
 }
 
@@ -577,10 +569,10 @@ async fn change(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
         None => kind(&args.target, None)?,
     };
     let operation = if args.kill { Operation::Respawn { kill: true } } else { Operation::ChangePane };
-    let (mut target, tier) = (args.target.clone(), operation.tier());
-    if args.kill {
-        target = call.resolve_target(&server, tier, &target, kind, None).await?;
-    }
+    let tier = operation.tier();
+    // Only the end of what runs in the caller's own pane is refused.
+    let force = (!args.kill).then_some(true);
+    let target = call.resolve_target(&server, tier, &args.target, kind, force).await?;
     let runs = match args.command.as_slice() {
         [] => "what ran before".to_owned(),
         words => words.join(" "),
@@ -634,11 +626,9 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     if page > MOST_PAGES {
         return Err(Error::invalid(format!("page: at most {MOST_PAGES}; narrow `pattern` or `targets`")));
     }
-    let scopes = server.scopes(&args.targets).await?;
-    let mut panes = server.panes().await?;
+    let mut panes = server.panes_within(&args.targets).await?;
     // An id is read from the pane that has it now.
     panes.retain(|pane| !pane.earlier_server);
-    panes.retain(|pane| scopes.include(pane));
     if context > 0 && most.saturating_mul(page + 1).saturating_mul(panes.len()) > MOST_WITH_CONTEXT {
         let message = format!(
             "context: {} panes, pages and lines are too many for it; give fewer `targets` or `max_lines`, or no \
@@ -796,8 +786,7 @@ mod tests {
     fn a_person_sees_which_bytes_are_typed() {
         assert_eq!(hex_shown(None), "");
         assert_eq!(hex_shown(Some("72 6d20780d")), r#" the bytes of "rm x\r""#);
-        assert_eq!(hex_shown(Some("7")), r#" the bytes of "\u{7}""#);
-        assert_eq!(hex_shown(Some("zz")), " bytes");
+        assert_eq!((hex_shown(Some("zz")), hex_shown(Some("7"))), (" bytes".into(), " bytes".into()));
     }
 
     #[test]

@@ -145,7 +145,7 @@ async fn resolved(server: &Server, targets: &[String]) -> Result<Vec<PaneId>> {
     }
 }
 
-/// Returns the command that sets or unsets a pane's own option. A missing pane is no error.
+/// Returns the command that sets or unsets a pane's own option. A missing pane is not an error.
 fn synchronize(pane: PaneId, value: Option<&str>) -> Command {
     let command = Command::new("set-option").flag("-q -p");
     let command = if value.is_none() { command.flag("-u") } else { command };
@@ -233,7 +233,7 @@ async fn send_apart(
     if !doubled.is_empty()
         && let Err(error) = server.orders("group", &group.name, orders(|_| Some("off"))).await
     {
-        // Some may be unsynchronized already. A pane that is gone meanwhile is no further error.
+        // Some may be unsynchronized already. A pane that has ended meanwhile adds no error.
         let _ = server.orders("group", &group.name, orders(Option::as_deref)).await;
         return Err(error);
     }

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// The word that means what stands on stdin.
+/// The argument that means stdin.
 const STDIN: &str = "-";
 
 /// Type into a pane

@@ -230,7 +230,7 @@ trait Seen: OneRequest {
 
 /// A command that lists.
 pub(in crate::cli) trait List: OneRequest {
-    /// Returns the list by a format. `None`: the command is not asked for a format.
+    /// Returns the list by a format. `None`: the command has no format.
     fn formatted(&self) -> Option<Result<Formatted, Error>>;
 }
 

@@ -280,7 +280,7 @@ impl TextDecoder {
                 }
                 Err(error) if error.error_len().is_none() => self.state.held_len += 1,
                 Err(_) => {
-                    // This byte is no part of the character; it is read again.
+                    // This byte does not belong to the character; it is read again.
                     sink.text(self.state.start, REPLACEMENT);
                     self.state.held_len = 0;
                     return (taken, Some(self.state.since));

@@ -3,7 +3,7 @@
 //! A format can run a program (`#(…)`), so a request with one needs the permission for input, not
 //! only for reading.
 
-use muxtap_api::{FormatListQuery, ListQuery, Listed, Operation, PaneInfo, Result};
+use muxtap_api::{FormatListQuery, ListQuery, Listed, Operation, Result};
 use muxtap_base::nonce;
 use muxtap_core::protocol::command::Command;
 use muxtap_tmux::{Request, unreadable};
@@ -77,21 +77,16 @@ impl Server {
 
     /// Returns the ids that precede the entries of a list.
     async fn listed_ids(&self, query: &FormatListQuery) -> Result<Vec<String>> {
-        let list = ListQuery { targets: query.targets.clone() };
-        let scopes = self.scopes(&list.items()).await?;
+        let targets = ListQuery { targets: query.targets.clone() }.items();
         Ok(match query.each {
-            Listed::Sessions => {
-                let sessions = self.sessions().await?.into_iter();
-                sessions.filter(|one| scopes.include(one)).map(|one| one.id).collect()
-            }
+            Listed::Sessions => self.sessions_within(&targets).await?.into_iter().map(|one| one.id).collect(),
             Listed::Windows => {
-                let windows = self.windows().await?.into_iter().filter(|one| scopes.include(one));
+                let windows = self.windows_within(&targets).await?.into_iter();
                 windows.map(|one| format!("{} {}", one.session_id, one.id)).collect()
             }
             Listed::Panes => {
-                let panes = self.panes().await?.into_iter().filter(|one| !one.window_id.is_empty());
-                let ids = |one: PaneInfo| format!("{} {} {}", one.session_id, one.window_id, one.id);
-                panes.filter(|one| scopes.include(one)).map(ids).collect()
+                let panes = self.panes_within(&targets).await?.into_iter().filter(|one| !one.window_id.is_empty());
+                panes.map(|one| format!("{} {} {}", one.session_id, one.window_id, one.id)).collect()
             }
         })
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use muxtap_api::{AgentInfo, Error, PaneInfo, Result, SessionInfo, Tier, WindowInfo};
+use muxtap_api::{AgentInfo, AgentList, Error, PaneInfo, Result, SessionInfo, Tier, WindowInfo};
 use muxtap_core::protocol::ids::PaneId;
 use muxtap_tmux::{PaneRow, Topology, WindowRow};
 use tokio::sync::broadcast::error::RecvError;
@@ -111,6 +111,42 @@ impl Server {
             }
         }
         Ok(panes)
+    }
+
+    /// Lists the sessions that these targets include; without targets all. Errors: those of
+    /// [`Self::session_scopes`] and [`Self::sessions`].
+    pub async fn sessions_within(&self, targets: &[String]) -> Result<Vec<SessionInfo>> {
+        let scopes = self.session_scopes(targets).await?;
+        let mut sessions = self.sessions().await?;
+        sessions.retain(|one| scopes.include(one));
+        Ok(sessions)
+    }
+
+    /// Lists the windows that these targets include; without targets all. Errors: those of
+    /// [`Self::scopes`] and [`Self::windows`].
+    pub async fn windows_within(&self, targets: &[String]) -> Result<Vec<WindowInfo>> {
+        let scopes = self.scopes(targets).await?;
+        let mut windows = self.windows().await?;
+        windows.retain(|one| scopes.include(one));
+        Ok(windows)
+    }
+
+    /// Lists the panes that these targets include; without targets all. Errors: those of
+    /// [`Self::scopes`] and [`Self::panes`].
+    pub async fn panes_within(&self, targets: &[String]) -> Result<Vec<PaneInfo>> {
+        let scopes = self.scopes(targets).await?;
+        let mut panes = self.panes().await?;
+        panes.retain(|one| scopes.include(one));
+        Ok(panes)
+    }
+
+    /// Lists the agents in the panes that these targets include; without targets all. Errors: those
+    /// of [`Self::scopes`] and [`Self::agents`].
+    pub async fn agents_within(&self, targets: &[String]) -> Result<AgentList> {
+        let scopes = self.scopes(targets).await?;
+        let mut list = self.agents().await?;
+        list.agents.retain(|one| scopes.include(one));
+        Ok(list)
     }
 
     /// Returns the agents that are known now, without searching for more.
