@@ -23,14 +23,14 @@
 //! # }
 //! ```
 //!
-//! [`Engine`], [`Server`] and [`Pane`] are handles; `docs/library.md` and `examples/` show what is
-//! done with them. Below them are floors without I/O, which are of use by themselves: [`protocol`]
-//! (what tmux and a control client say to each other), [`stream`] (one pane's output as a stream)
-//! and [`screen`] (what tmux's grid holds). [`api`] has the values that are asked and answered.
+//! [`Engine`], [`Server`] and [`Pane`] are handles; `docs/library.md` and `examples/` show how to use
+//! them. Three modules without I/O work by themselves: [`protocol`] (the language of tmux and its
+//! control clients), [`stream`] (the output of one pane) and [`screen`] (tmux's grid). [`api`] has the
+//! requests and responses.
 //!
-//! Cargo features, all on by default: `engine` (the handles), `http` ([`http::router`]), and `cli`, `bridge` and `top`
-//! (the program). Without any there are the floors alone.
-//! `docs/architecture.md` follows a byte through all of it.
+//! Cargo features, all on by default: `engine` (the handles), `http` ([`http::router`]), and `cli`,
+//! `bridge` and `top` (the programs). Without features, only the modules without I/O and [`api`] are
+//! built. `docs/architecture.md` is a map of the code.
 
 #[cfg(feature = "cli")]
 #[doc(hidden)]

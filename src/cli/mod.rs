@@ -79,8 +79,8 @@ fn run_whole() -> ExitCode {
     let json = invocation.json;
     #[cfg(target_os = "linux")]
     if !matches!(invocation.command, Command::Serve(_)) {
-        // A command that became this program keeps the name under which `ps` and `pkill` find it: what ends the
-        // daemon must not end commands. Without the name it works, too.
+        // `ps` and `pkill` find a process by this name: `pkill muxtapd` must not end commands. A failure
+        // changes nothing else.
         let _ = rustix::thread::set_name(c"muxtap");
     }
     let outcome = with_engine::run(invocation).unwrap_or_else(|invocation| run(*invocation));

@@ -311,7 +311,7 @@ pub fn muxtapd() -> Result<PathBuf> {
     // Any user that can write to the folder may have put it, or a link to it, into the folder.
     let running = if cfg!(target_os = "linux") { Path::new("/proc/self/exe") } else { &own };
     let trusted = [Some(0), Some(uid()), fs::metadata(running).ok().map(|own| own.uid())];
-    // A copy of `muxtap`, or a link to it, would become itself for ever. The daemon is far larger.
+    // A copy of `muxtap`, or a link to it, would exec itself forever. `muxtapd` is far larger.
     if fs::metadata(running).is_ok_and(|own| own.len() == file.len()) {
         let message = format!("{} is `muxtap` itself: install `muxtapd` in its place", beside.display());
         return Err(Error::unavailable(message));

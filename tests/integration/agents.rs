@@ -185,6 +185,11 @@ fn a_watch_that_is_resumed_tells_what_an_agent_came_to() {
     let asks = |event: &&Value| event["type"] == "agent" && event["agent"]["state"] == "permission";
     let events = resumed["events"].as_array().unwrap();
     assert_eq!(events.iter().filter(asks).count(), 1, "{resumed}");
+    // A caller that wants other events gets no agents.
+    let only_bells =
+        serde_json::json!({"targets": targets, "resume": first["resume"], "types": ["bell"], "wait_ms": 0});
+    let bells = client.call("watch", &only_bells);
+    assert_eq!(bells["events"], serde_json::json!([]), "{bells}");
     let named = client.call("list", &serde_json::json!({"what": "agents", "target": "wide:0"}));
     assert_eq!(named["agents"][0]["state"], "permission", "{named}");
     let other = client.call("list", &serde_json::json!({"what": "agents", "target": "wide:7"}));

@@ -51,7 +51,7 @@ fn each_does_what_it_can_where_it_is_found_and_says_what_is_missing() {
         assert!(answer.status == 1 && answer.stderr.contains("belongs to user 65534"), "{answer:?}");
         fs::remove_file(&missing).unwrap();
     }
-    // `muxtap` under the name of the daemon would become itself again and again.
+    // `muxtap` under the name of the daemon would exec itself forever.
     fs::copy(&muxtap, &missing).unwrap();
     let answer = sessions(&alone);
     assert!(answer.status == 1 && answer.stderr.contains("is `muxtap` itself"), "{answer:?}");

@@ -3,7 +3,11 @@
 
 #![cfg_attr(
     not(feature = "daemon"),
-    allow(dead_code, unused_imports, reason = "without the daemon's faces some of what they share has no caller")
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "without the daemon's interfaces, some of their shared code has no caller"
+    )
 )]
 
 mod again;

@@ -239,7 +239,8 @@ impl CallContext {
         }
         let refused = |why: &str| Error::new(ErrorCode::ReadOnly, format!("{what}: {why}"));
         let Some(elicitation) = &self.elicitation else { return Err(refused("nobody can be asked here")) };
-        // Arguments may hold what a client would show as something else: marks of direction, line separators.
+        // Arguments may contain characters that change how a client shows them: bidirectional marks, line
+        // separators.
         let question = format!("{}?\n\n{}", plain::message(what), plain::json(elicitation.call()));
         match elicitation.ask_user(&question, std::future::pending()).await {
             ElicitationOutcome::Accepted => Ok(()),

@@ -570,7 +570,7 @@ async fn change(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     };
     let operation = if args.kill { Operation::Respawn { kill: true } } else { Operation::ChangePane };
     let tier = operation.tier();
-    // Only the end of what runs in the caller's own pane is refused.
+    // Only killing the caller's own pane is rejected.
     let force = (!args.kill).then_some(true);
     let target = call.resolve_target(&server, tier, &args.target, kind, force).await?;
     let runs = match args.command.as_slice() {

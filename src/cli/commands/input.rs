@@ -59,7 +59,7 @@ impl SendKeys {
         let flags = [words.has('l'), words.has_long("literal"), words.has('H'), words.has_long("hex")];
         let [l, literal, h, hex] = flags;
         if l && literal || h && hex {
-            // One option, given twice.
+            // The same option twice: the whole command line rejects it.
             return None;
         }
         let send = Self {

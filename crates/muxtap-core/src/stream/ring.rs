@@ -195,7 +195,8 @@ impl Ring {
                 }
                 last.bytes.extend_from_slice(now);
             }
-            // The counts are right before the bytes are parsed: a parser that panics leaves a whole ring.
+            // The counts are updated before the bytes are parsed, so a parser that panics leaves a consistent
+            // ring.
             let offset = self.end;
             self.end += now.len() as u64;
             self.len += now.len();

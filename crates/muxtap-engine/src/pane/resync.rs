@@ -39,7 +39,7 @@ impl PaneState {
             locked.output.screen.end_resync();
         }
         if is_hopeless {
-            // The output that was held back is in the stream now.
+            // The stream now contains the output that was held back.
             self.notify_changed(locked);
         }
         is_over
