@@ -116,7 +116,7 @@ impl Inner {
             self.bump(&users).await.map_err(NoLink::Failed)?;
             connection
         } else {
-            let mut first = None;
+            let (mut first, mut refused) = (None, None);
             for session in &users {
                 // A session that has gone meanwhile does not fail the others.
                 let asked = Instant::now();
@@ -131,10 +131,13 @@ impl Inner {
                     }
                     // A stopped server does not reply to another client either.
                     Err(error) if asked.elapsed() >= ATTACH_LIMIT => return Err(NoLink::Failed(error)),
-                    Err(error) => tracing::info!("cannot attach to session {}: {error}", session.id),
+                    Err(error) => {
+                        tracing::info!("cannot attach to session {}: {error}", session.id);
+                        refused = Some(error);
+                    }
                 }
             }
-            first.ok_or_else(|| NoLink::Failed(Error::unavailable("every session refused a control client")))?
+            first.ok_or_else(|| NoLink::Failed(refused_by_all(refused)))?
         };
         self.greet_by_any(connection).await.map_err(NoLink::Failed)
     }
@@ -273,8 +276,9 @@ impl Inner {
         let connection = match Connection::open(id, client, self.clone(), &self.tasks) {
             Ok(connection) => connection,
             Err(error) => {
-                self.lock().drop_connection(id, &error.to_string());
-                return Err(self.spec.cannot_run(&error));
+                let error = self.spec.cannot_run(&error);
+                self.lock().drop_connection(id, error.clone());
+                return Err(error);
             }
         };
         tracing::debug!("{} begins for {session:?} on {}", connection.name(), self.spec.socket.display());
@@ -296,7 +300,8 @@ impl Inner {
         };
         match tokio::time::timeout(ATTACH_LIMIT, announced).await {
             Ok(Ok(Ok(()))) => Ok(connection),
-            Ok(Ok(Err(message))) => Err(Error::unavailable(format!("tmux refused a control client: {message}"))),
+            Ok(Ok(Err(error))) if error.code == ErrorCode::ResourceLimit => Err(error),
+            Ok(Ok(Err(error))) => Err(Error::unavailable(format!("tmux refused a control client: {}", error.message))),
             Ok(Err(_)) | Err(_) => {
                 connection.close();
                 Err(Error::unavailable(format!(
@@ -402,6 +407,18 @@ impl Inner {
         self.identified(&identity);
         self.fresh().await?;
         Ok(identity)
+    }
+}
+
+/// Returns the error when no session took a control client. `last`: what the last attempt failed
+/// with.
+fn refused_by_all(last: Option<Error>) -> Error {
+    match last {
+        Some(error) if error.code == ErrorCode::ResourceLimit => error,
+        Some(error) => {
+            Error::unavailable(format!("every session refused a control client; the last: {}", error.message))
+        }
+        None => Error::unavailable("every session refused a control client"),
     }
 }
 

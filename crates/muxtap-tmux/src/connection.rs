@@ -133,7 +133,7 @@ pub trait Receiver: Send + Sync + 'static {
     /// and may continue at any time.
     fn silent(self: &Arc<Self>, connection: &Connection);
     /// Reports that the client has gone; called once, last.
-    fn closed(self: &Arc<Self>, connection: &Connection, why: &str);
+    fn closed(self: &Arc<Self>, connection: &Connection, why: Error);
 }
 
 /// A handle to one control client; clones are the same client.
@@ -405,7 +405,7 @@ impl Connection {
     async fn drain(self, mut stream: Wire, mut process: Process, receiver: Arc<impl Receiver>) {
         let drained =
             AssertUnwindSafe(self.drain_until_gone(&mut stream, &mut process, &receiver)).catch_unwind().await;
-        let mut why = drained.unwrap_or_else(|panic| {
+        let why = drained.unwrap_or_else(|panic| {
             self.failed(&*panic);
             "muxtap failed while it read from it".to_owned()
         });
@@ -421,10 +421,8 @@ impl Connection {
         let has_left = !is_given_up && tokio::time::timeout(LEAVE_LIMIT, left).await.is_ok();
         drop(stream);
         let said = process.leave(if has_left { LEAVE_LIMIT } else { Duration::ZERO }).await;
-        if why.is_empty() {
-            why = said;
-        }
-        if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| receiver.closed(&self, &why))) {
+        let why = if why.is_empty() { said } else { Error::unavailable(why) };
+        if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| receiver.closed(&self, why))) {
             self.failed(&*panic);
         }
         self.0.closed.cancel();

@@ -530,7 +530,7 @@ impl Inner {
             covering.session = session;
             covering.attached = Some(metrics::AttachedClient::count());
         }
-        let _ = ready.send(if moved { Err("its session has gone".into()) } else { Ok(()) });
+        let _ = ready.send(if moved { Err(Error::unavailable("its session has gone")) } else { Ok(()) });
         drop(model);
         self.hold_on_arrival();
         moved
@@ -559,7 +559,7 @@ impl Receiver for Inner {
                 // A failed attach is reported in a block that belongs to no request.
                 let ready = self.lock().covering.get_mut(&connection.id()).and_then(|covering| covering.ready.take());
                 if let Some(ready) = ready {
-                    let _ = ready.send(Err(String::from_utf8_lossy(&body).trim().to_owned()));
+                    let _ = ready.send(Err(Error::unavailable(String::from_utf8_lossy(&body).trim())));
                     connection.close();
                 }
             }
@@ -572,7 +572,7 @@ impl Receiver for Inner {
         self.fell_silent(connection.id());
     }
 
-    fn closed(self: &Arc<Self>, connection: &Connection, why: &str) {
+    fn closed(self: &Arc<Self>, connection: &Connection, why: Error) {
         let actions = self.lock().drop_connection(connection.id(), why);
         self.announce_loss();
         if std::panic::catch_unwind(AssertUnwindSafe(|| self.carry_out(actions))).is_err() {

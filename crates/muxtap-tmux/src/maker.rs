@@ -121,11 +121,15 @@ impl Inner {
                 client.wait().await
             };
             let _ = tokio::time::timeout(ANSWER_LIMIT, ended).await;
-            if let Some(relay) = relay.filter(tokio::task::JoinHandle::is_finished)
-                && let Ok(Err(error)) = relay.await
-            {
-                let socket = self.spec.socket.display();
-                return Err(Error::unavailable(format!("cannot reach the tmux server on {socket}: {error}")));
+            if let Some(relay) = relay {
+                // One that gave up has ended.
+                relay.abort();
+                if let Ok(Err(error)) = relay.await {
+                    let mut error = Error::from(error);
+                    error.message =
+                        format!("cannot reach the tmux server on {}: {}", self.spec.socket.display(), error.message);
+                    return Err(error);
+                }
             }
             let said = said.trim();
             return Ok(Err(if said.is_empty() { "it printed nothing".into() } else { said.into() }));

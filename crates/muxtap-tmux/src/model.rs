@@ -44,7 +44,7 @@ pub struct Covering {
     /// The session it is attached to.
     pub(super) session: Option<SessionId>,
     /// Resolved when it is attached, or when the attach is known to have failed.
-    pub(super) ready: Option<oneshot::Sender<Result<(), String>>>,
+    pub(super) ready: Option<oneshot::Sender<Result<(), Error>>>,
     /// Counts the client as attached, once it is.
     pub(super) attached: Option<metrics::AttachedClient>,
     /// The hub's own window, if its session is this muxtap's hub.
@@ -60,7 +60,7 @@ pub struct Covering {
 }
 
 impl Covering {
-    pub(super) fn new(session: Option<SessionId>, ready: oneshot::Sender<Result<(), String>>) -> Self {
+    pub(super) fn new(session: Option<SessionId>, ready: oneshot::Sender<Result<(), Error>>) -> Self {
         Self {
             connection: None,
             session,
@@ -226,7 +226,7 @@ impl Model {
 
     /// Forgets a connection that has gone. Returns the resulting actions for the panes whose output
     /// it carried.
-    pub(super) fn drop_connection(&mut self, id: u64, why: &str) -> Vec<Action> {
+    pub(super) fn drop_connection(&mut self, id: u64, why: Error) -> Vec<Action> {
         let Some(covering) = self.covering.remove(&id) else { return Vec::new() };
         let mut actions = Vec::new();
         for (pane, followed) in &mut self.panes {
@@ -239,7 +239,7 @@ impl Model {
             (self.refresh.running, self.refresh.by) = (false, None);
         }
         if let Some(ready) = covering.ready {
-            let _ = ready.send(Err(if why.is_empty() { "it left at once".into() } else { why.into() }));
+            let _ = ready.send(Err(why));
         }
         let stayed = covering.attached.is_some().then(|| covering.since.elapsed());
         if stayed.is_some() {
@@ -651,7 +651,7 @@ mod tests {
             covering.since = Instant::now().checked_sub(stay).unwrap();
         }
         model.covering.insert(7, covering);
-        model.drop_connection(7, "");
+        model.drop_connection(7, Error::unavailable("it left"));
     }
 
     #[test]

@@ -458,9 +458,11 @@ impl ServerSpec {
         let ran = program.run(command, args, why);
         let Some(relay) = relay else { return ran.await };
         let (mut ran, mut relayed) = (std::pin::pin!(ran), std::pin::pin!(relay.run()));
+        // The relay first: a client whose relay gave up ends at once.
         let refused = tokio::select! {
-            ran = &mut ran => return ran,
+            biased;
             relayed = &mut relayed => relayed.err(),
+            ran = &mut ran => return ran,
         };
         match refused {
             Some(RelayError::Stranger(uid)) => Err(self.stranger(uid)),
@@ -468,6 +470,7 @@ impl ServerSpec {
                 "the tmux server on {} was left: {why}; is it tmux?",
                 self.socket.display()
             ))),
+            Some(refused) if refused.is_for_want_of_descriptors() => Err(refused.into()),
             refused => {
                 // The client ends when its connection is closed.
                 let ran = ran.await?;

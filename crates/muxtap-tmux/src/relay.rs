@@ -29,11 +29,15 @@ use std::{
     time::Duration,
 };
 
-use muxtap_base::nonce;
+use muxtap_api::Error;
+use muxtap_base::{descriptors, nonce};
 use rustix::{
     cmsg_space,
     io::Errno,
-    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags},
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+        SendFlags,
+    },
 };
 use tokio::{
     io::Interest,
@@ -144,6 +148,19 @@ pub(super) enum RelayError {
     Hostile(#[from] Hostile),
 }
 
+impl RelayError {
+    /// Returns whether the client did not arrive because this process has no descriptor left.
+    pub(super) fn is_for_want_of_descriptors(&self) -> bool {
+        matches!(self, Self::Client(error) | Self::Server(error) if descriptors::are_out(error))
+    }
+}
+
+impl From<RelayError> for Error {
+    fn from(error: RelayError) -> Self {
+        if error.is_for_want_of_descriptors() { descriptors::error() } else { Self::unavailable(error.to_string()) }
+    }
+}
+
 /// A directory that only this user can enter, with a socket in it. Removed when dropped.
 struct PrivateSocket {
     directory: PathBuf,
@@ -216,7 +233,8 @@ async fn pass_orders(server: &UnixStream, client: &UnixStream) -> Result<(), Hos
 }
 
 /// Receives the available bytes, with at most one message's descriptors: the kernel ends a read
-/// behind them. No bytes: the other side has left.
+/// behind them. No bytes: the other side has left. Error `MFILE`: the kernel dropped descriptors,
+/// for which this process has no room.
 async fn receive(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     socket.async_io(Interest::READABLE, || received(socket)).await
 }
@@ -247,6 +265,9 @@ fn received(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     #[cfg(target_vendor = "apple")]
     for descriptor in &descriptors {
         rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)?;
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::MFILE.into());
     }
     Ok((bytes.get(..received.bytes).unwrap_or_default().to_vec(), descriptors))
 }

@@ -12,6 +12,7 @@ use std::{
 };
 
 use bytes::BytesMut;
+use muxtap_api::Error;
 use muxtap_base::metrics;
 use muxtap_core::protocol::codec::{ControlCodec, Event};
 use tokio::{
@@ -101,9 +102,10 @@ impl Process {
         }
     }
 
-    /// Waits for the process's end, and kills it after `patience`. Returns what it wrote to stderr.
-    pub(super) async fn leave(&mut self, patience: Duration) -> String {
-        let Some(child) = &mut self.child else { return String::new() };
+    /// Waits for the process's end, and kills it after `patience`. Returns why it left: what its
+    /// relay reported, or else what it wrote to stderr.
+    pub(super) async fn leave(&mut self, patience: Duration) -> Error {
+        let Some(child) = &mut self.child else { return left_because("") };
         if tokio::time::timeout(patience, child.wait()).await.is_err() {
             let _ = child.kill().await;
         }
@@ -116,11 +118,16 @@ impl Process {
             // When this ends the server has noticed that the client has gone.
             relay.abort();
             if let Ok(Err(error)) = relay.await {
-                return error.to_string();
+                return error.into();
             }
         }
-        String::from_utf8_lossy(&text).trim().to_owned()
+        left_because(String::from_utf8_lossy(&text).trim())
     }
+}
+
+/// Returns the reason of a client that has left, which may have said none.
+pub(super) fn left_because(said: &str) -> Error {
+    Error::unavailable(if said.is_empty() { "it left at once" } else { said })
 }
 
 /// A reader that counts successful reads.
