@@ -200,10 +200,10 @@ impl Client {
 
     /// Sends a command's request.
     pub(super) async fn ask_for<T: DeserializeOwned>(&mut self, ask: Ask) -> Result<T> {
-        match ask.body {
-            None => self.get(&ask.path, &()).await,
-            Some(body) => self.once(Method::POST, &ask.path, "", body.into()).await,
+        if ask.method == Method::GET {
+            return self.get(&ask.path, &()).await;
         }
+        self.once(ask.method, &ask.path, "", ask.body.unwrap_or_default().into()).await
     }
 
     /// Sends `POST path` with a JSON body.

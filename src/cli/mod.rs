@@ -9,6 +9,7 @@ mod caller;
 mod client;
 mod commands;
 mod complete;
+mod exchange;
 mod follow;
 mod lines;
 mod notify;

@@ -1,37 +1,34 @@
-//! Commands that send one request to the daemon, and the short way to send it: a blocking
-//! connection in a process without a runtime.
+//! Commands that send one request to the daemon, in a runtime or without one.
 
-use std::{
-    io::{self, Read as _, Write as _},
-    os::unix::net::UnixStream,
-};
-
-use hyper::StatusCode;
-use muxtap_tmux::death;
+use hyper::Method;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Outcome, caller::Caller, client, url};
-use crate::{
-    api::{Error, wire},
-    daemon::start,
-};
+use super::{Outcome, caller::Caller, exchange::exchange};
+use crate::api::Error;
 
 /// A request to the daemon.
 pub(super) struct Ask {
     /// The path, with the request's own query.
     pub(super) path: String,
-    /// The JSON of a `POST`. `None`: the request is a `GET`.
+    pub(super) method: Method,
+    /// The JSON of a `POST`.
     pub(super) body: Option<Vec<u8>>,
+    /// The idempotency key of a request that may be sent again.
+    pub(super) key: Option<String>,
 }
 
 impl Ask {
     pub(super) fn get(path: String) -> Self {
-        Self { path, body: None }
+        Self { path, method: Method::GET, body: None, key: None }
     }
 
     pub(super) fn post(path: String, body: &impl Serialize) -> Result<Self, Error> {
         let body = serde_json::to_vec(body).map_err(|error| Error::internal(format!("request: {error}")))?;
-        Ok(Self { path, body: Some(body) })
+        Ok(Self { path, method: Method::POST, body: Some(body), key: None })
+    }
+
+    pub(super) fn delete(path: String) -> Self {
+        Self { method: Method::DELETE, ..Self::get(path) }
     }
 }
 
@@ -73,172 +70,4 @@ pub(super) fn run_at_once<C: OneRequest>(command: &C, caller: &Caller) -> Option
         Ok(answer) => command.print(caller, &answer),
         Err(error) => Err(error.into()),
     })
-}
-
-/// The longest valid head of a reply, in bytes.
-const MAX_HEAD: usize = 64 * 1024;
-/// The most headers of a valid reply.
-const MAX_HEADERS: usize = 32;
-
-/// A reply to a request.
-struct Reply {
-    status: StatusCode,
-    /// The daemon's version.
-    version: Option<String>,
-    body: Vec<u8>,
-}
-
-impl Reply {
-    fn read<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        if self.status.is_success() {
-            client::answer(&self.body)
-        } else {
-            Err(client::refusal(self.status, &self.body))
-        }
-    }
-}
-
-/// Sends a request and reads the reply. `None`: the request was not sent, or is a `GET` without a
-/// usable reply. Error: a request that may have changed something has no reply.
-fn exchange(caller: &Caller, ask: &Ask) -> Option<Result<Reply, Error>> {
-    // On other systems the runtime's own means find the owner of the socket's other end.
-    if !cfg!(target_os = "linux") {
-        return None;
-    }
-    let head = head(ask, &caller.query().ok()?);
-    let mut stream = start::connect(&caller.paths).ok()??;
-    match send_and_read(&mut stream, head.into_bytes(), ask.body.as_deref()) {
-        Ok(reply) => {
-            client::warn_of_other_version(reply.version.as_deref());
-            Some(Ok(reply))
-        }
-        Err(_) if ask.body.is_none() => None,
-        Err(error) => {
-            let process = process_behind(&stream);
-            let ended = process.filter(|process| death::ends_within(*process, client::END_LIMIT));
-            let mut lost = client::lost(&caller.paths, ended, &error);
-            lost.message.push_str(client::PERHAPS_DONE);
-            Some(Err(lost))
-        }
-    }
-}
-
-/// Returns the request up to its body.
-fn head(ask: &Ask, own_query: &str) -> String {
-    let uri = url::joined(&ask.path, own_query, "");
-    match &ask.body {
-        None => format!("GET {uri} HTTP/1.1\r\nhost: muxtap\r\n\r\n"),
-        Some(body) => format!(
-            "POST {uri} HTTP/1.1\r\nhost: muxtap\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        ),
-    }
-}
-
-fn send_and_read(stream: &mut UnixStream, mut request: Vec<u8>, body: Option<&[u8]>) -> io::Result<Reply> {
-    request.extend_from_slice(body.unwrap_or_default());
-    stream.write_all(&request)?;
-    let mut bytes = Vec::new();
-    let mut chunk = [0; 8192];
-    let (mut reply, head, length) = loop {
-        let read = stream.read(&mut chunk)?;
-        if read == 0 {
-            return Err(broken("connection closed before message completed"));
-        }
-        bytes.extend_from_slice(chunk.get(..read).unwrap_or_default());
-        if let Some(parsed) = parse_head(&bytes)? {
-            break parsed;
-        }
-        if bytes.len() > MAX_HEAD {
-            return Err(broken("the head of the answer has no end"));
-        }
-    };
-    reply.body = bytes.split_off(head);
-    let rest =
-        length.checked_sub(reply.body.len() as u64).ok_or_else(|| broken("the answer is longer than it says"))?;
-    if (stream.take(rest).read_to_end(&mut reply.body)? as u64) < rest {
-        return Err(broken("end of file before message length reached"));
-    }
-    Ok(reply)
-}
-
-/// Returns a reply without its body, and the lengths of head and body. `None`: the head is
-/// incomplete.
-fn parse_head(bytes: &[u8]) -> io::Result<Option<(Reply, usize, u64)>> {
-    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let mut parsed = httparse::Response::new(&mut headers);
-    let head = match parsed.parse(bytes) {
-        Ok(httparse::Status::Complete(head)) => head,
-        Ok(httparse::Status::Partial) => return Ok(None),
-        Err(error) => return Err(broken(&error.to_string())),
-    };
-    let header = |name: &str| {
-        let found = parsed.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
-        found.and_then(|header| std::str::from_utf8(header.value).ok())
-    };
-    let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok());
-    let length = header("content-length").and_then(|length| length.parse().ok());
-    let (Some(status), Some(length), None) = (status, length, header("transfer-encoding")) else {
-        return Err(broken("the answer does not say how long it is"));
-    };
-    Ok(Some((Reply { status, version: header(wire::VERSION).map(str::to_owned), body: Vec::new() }, head, length)))
-}
-
-fn broken(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why.to_owned())
-}
-
-#[cfg(target_os = "linux")]
-fn process_behind(stream: &UnixStream) -> Option<u32> {
-    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
-    u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn process_behind(_: &UnixStream) -> Option<u32> {
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const REPLY: &str = "HTTP/1.1 200 OK\r\nMuxtap-Version: 9\r\ncontent-length: 2\r\n\r\n{}";
-
-    #[test]
-    fn a_head_is_whole_or_goes_on() {
-        let head = REPLY.len() - 2;
-        for end in 0..head {
-            assert!(parse_head(&REPLY.as_bytes()[..end]).unwrap().is_none(), "{end}");
-        }
-        let (reply, at, length) = parse_head(REPLY.as_bytes()).unwrap().unwrap();
-        assert_eq!((reply.status.as_u16(), reply.version.as_deref(), at, length), (200, Some("9"), head, 2));
-    }
-
-    #[test]
-    fn an_answer_of_unknown_length_is_none() {
-        for head in ["", "content-length: x\r\n", "content-length: 2\r\ntransfer-encoding: chunked\r\n"] {
-            assert!(parse_head(format!("HTTP/1.1 200 OK\r\n{head}\r\n").as_bytes()).is_err(), "{head}");
-        }
-        assert!(parse_head(b"SSH-2.0-OpenSSH\r\n\r\n").is_err());
-    }
-
-    #[test]
-    fn a_reply_comes_in_pieces_and_is_not_half() {
-        for (sent, whole) in [(REPLY.len(), true), (REPLY.len() - 1, false), (30, false), (0, false)] {
-            let (mut here, mut there) = UnixStream::pair().unwrap();
-            let sent = &REPLY.as_bytes()[..sent];
-            let other = std::thread::spawn(move || {
-                let mut asked = [0; 64];
-                let read = there.read(&mut asked).unwrap();
-                for byte in sent {
-                    there.write_all(&[*byte]).unwrap();
-                }
-                asked[..read].to_vec()
-            });
-            let reply = send_and_read(&mut here, b"GET".to_vec(), Some(b"{}"));
-            assert_eq!(reply.is_ok_and(|reply| reply.body == b"{}"), whole, "{sent:?}");
-            assert_eq!(other.join().unwrap(), b"GET{}");
-        }
-    }
 }

@@ -13,7 +13,8 @@ use super::{
         capture::CapturePane,
         input::SendKeys,
         list::{DisplayMessage, HasSession, List, ListPanes, ListSessions, ListWindows},
-        read::CursorOf,
+        read::{CursorOf, Read},
+        wait_for::WaitFor,
     },
     exit_status,
     one_request::{OneRequest, run_at_once},
@@ -30,8 +31,10 @@ pub(super) fn run(args: impl IntoIterator<Item = OsString>) -> Option<u8> {
         Quick::Display(command) => run_at_once(command, &caller),
         Quick::Has(command) => run_at_once(command, &caller),
         Quick::Panes(command) => list(command, &caller),
+        Quick::Read(command) => command.run_at_once(&caller),
         Quick::Send(command) => run_at_once(command, &caller),
         Quick::Sessions(command) => list(command, &caller),
+        Quick::Wait(command) => command.run_at_once(&caller),
         Quick::Windows(command) => list(command, &caller),
     }?;
     Some(exit_status(outcome, line.json))
@@ -60,8 +63,10 @@ enum Quick {
     Display(DisplayMessage),
     Has(HasSession),
     Panes(ListPanes),
+    Read(Read),
     Send(SendKeys),
     Sessions(ListSessions),
+    Wait(Box<WaitFor>),
     Windows(ListWindows),
 }
 
@@ -74,8 +79,14 @@ struct Takes {
     values: &'static str,
     /// Letters of options whose value may begin with `-`: a line number.
     lines: &'static str,
+    /// Letters of options with a value that may be given several times.
+    repeated: &'static str,
     /// Long options without a value.
     words: &'static [&'static str],
+    /// Long options with a value.
+    long_values: &'static [&'static str],
+    /// Long options with a value that may be given several times.
+    long_repeated: &'static [&'static str],
     /// Whether more words may follow.
     rest: Rest,
 }
@@ -118,9 +129,18 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Line> {
         "list-panes" | "lsp" => Takes { flags: "as", ..list },
         "list-sessions" | "ls" => Takes { values: "Ft", ..Takes::default() },
         "list-windows" | "lsw" => list,
+        "read" => Takes { long_values: &["since", "until", "format", "max-bytes"], ..with_target },
         "send-keys" | "send" => {
             Takes { flags: "lH", words: &["literal", "hex", "paste", "submit"], rest: Rest::All, ..with_target }
         }
+        "wait-for" => Takes {
+            values: "T",
+            repeated: "tp",
+            words: &["any", "all", "exit", "propagate", "prompt", "bell"],
+            long_values: &["stable", "title", "since", "settle", "timeout"],
+            long_repeated: &["screen", "gone", "fail"],
+            ..Takes::default()
+        },
         _ => return None,
     };
     words.fill(takes, args)?;
@@ -132,12 +152,15 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Line> {
         "list-panes" | "lsp" => Quick::Panes(ListPanes::plain(&mut words)?),
         "list-sessions" | "ls" => Quick::Sessions(ListSessions::plain(&mut words)),
         "list-windows" | "lsw" => Quick::Windows(ListWindows::plain(&mut words)?),
+        "read" => Quick::Read(Read::plain(&mut words)?),
+        "wait-for" => Quick::Wait(Box::new(WaitFor::plain(&mut words)?)),
         _ => Quick::Send(SendKeys::plain(&mut words)?),
     };
     Some(Line { json: words.json, server: words.server, command })
 }
 
-/// The words of a command line: separate options, each at most once, then the rest.
+/// The words of a command line: separate options, then the rest. An option is there once, unless
+/// its command takes it several times.
 #[derive(Debug, Default)]
 pub(super) struct Words {
     json: bool,
@@ -145,6 +168,7 @@ pub(super) struct Words {
     flags: Vec<char>,
     values: Vec<(char, String)>,
     long: Vec<&'static str>,
+    long_values: Vec<(&'static str, String)>,
     rest: Vec<String>,
 }
 
@@ -165,6 +189,21 @@ impl Words {
         Some(self.values.swap_remove(at).1)
     }
 
+    /// Removes and returns the values of an option that may be given several times.
+    pub(super) fn values(&mut self, letter: char) -> Vec<String> {
+        self.values.extract_if(.., |(given, _)| *given == letter).map(|(_, value)| value).collect()
+    }
+
+    /// Removes and returns a long option's value.
+    pub(super) fn long_value(&mut self, word: &str) -> Option<String> {
+        self.long_values(word).pop()
+    }
+
+    /// Removes and returns the values of a long option that may be given several times.
+    pub(super) fn long_values(&mut self, word: &str) -> Vec<String> {
+        self.long_values.extract_if(.., |(given, _)| *given == word).map(|(_, value)| value).collect()
+    }
+
     /// Removes and returns the words after the options.
     pub(super) fn rest(&mut self) -> Vec<String> {
         std::mem::take(&mut self.rest)
@@ -175,11 +214,7 @@ impl Words {
         while let Some(word) = args.next() {
             let word = word?;
             if let Some(long) = word.strip_prefix("--") {
-                match takes.words.iter().find(|known| **known == long) {
-                    Some(known) if !self.has_long(known) => self.long.push(known),
-                    None if long == "json" => self.json()?,
-                    _ => return None,
-                }
+                self.long_option(takes, long, &mut args)?;
             } else if let Some(letters) = word.strip_prefix('-') {
                 let mut letters = letters.chars();
                 let (Some(letter), None) = (letters.next(), letters.next()) else { return None };
@@ -201,12 +236,32 @@ impl Words {
         Some(())
     }
 
+    fn long_option(&mut self, takes: Takes, long: &str, args: &mut impl Iterator<Item = Option<String>>) -> Option<()> {
+        let known = |words: &[&'static str]| words.iter().copied().find(|known| *known == long);
+        if let Some(word) = known(takes.words) {
+            return (!self.has_long(word)).then(|| self.long.push(word));
+        }
+        if let Some(word) = known(takes.long_repeated).or_else(|| known(takes.long_values)) {
+            let value = plain_value(args)?;
+            if known(takes.long_values).is_some() && self.long_values.iter().any(|(given, _)| *given == word) {
+                return None;
+            }
+            self.long_values.push((word, value));
+            return Some(());
+        }
+        if long == "json" { self.json() } else { None }
+    }
+
     fn option(&mut self, takes: Takes, letter: char, args: &mut impl Iterator<Item = Option<String>>) -> Option<()> {
         if takes.flags.contains(letter) {
             if self.has(letter) {
                 return None;
             }
             self.flags.push(letter);
+            return Some(());
+        }
+        if takes.repeated.contains(letter) {
+            self.values.push((letter, plain_value(args)?));
             return Some(());
         }
         let value = args.next()??;
@@ -244,6 +299,11 @@ impl Words {
     }
 }
 
+/// Returns the next word. `None`: it is not plain as an option's value.
+fn plain_value(args: &mut impl Iterator<Item = Option<String>>) -> Option<String> {
+    args.next()?.filter(|value| !value.is_empty() && !value.starts_with('-'))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -260,8 +320,10 @@ mod tests {
             Quick::Display(args) => Command::DisplayMessage(args),
             Quick::Has(args) => Command::HasSession(args),
             Quick::Panes(args) => Command::ListPanes(args),
+            Quick::Read(args) => Command::Read(args),
             Quick::Send(args) => Command::SendKeys(args),
             Quick::Sessions(args) => Command::ListSessions(args),
+            Quick::Wait(args) => Command::WaitFor(args),
             Quick::Windows(args) => Command::ListWindows(args),
         };
         Some(format!("{:?}", Invocation { json, via: None, no_peer: false, server, command }))
@@ -297,6 +359,11 @@ mod tests {
             "muxtap display -p",
             "muxtap display-message -t %1 -p #S",
             "muxtap cursor -t %1",
+            "muxtap read -t %1 --since start --format raw --max-bytes 4K --json",
+            "muxtap read --until 10m -S /x",
+            "muxtap wait-for -t %1 -p passed -p failed --fail error --fail FAILED -T 10m --since start",
+            "muxtap wait-for -t %1 -t work:1 --all --exit --propagate --timeout 1.5",
+            "muxtap wait-for -t %1 --screen a --gone b --title c --stable 2 --settle 1 --prompt --bell --any -L n",
         ] {
             assert!(assert_same(&line.split(' ').collect::<Vec<_>>()), "{line}");
         }
@@ -327,6 +394,20 @@ mod tests {
             "muxtap send-keys a -- b",
             "muxtap display-message",
             "muxtap display-message -p a b",
+            "muxtap read -t %1 --wait 3",
+            "muxtap read --format json",
+            "muxtap read --max-bytes x",
+            "muxtap read --since start --since start",
+            "muxtap wait-for -t %1",
+            "muxtap wait-for -p x",
+            "muxtap wait-for -t %1 %2 -p x",
+            "muxtap wait-for -t %1 -p -x",
+            "muxtap wait-for -t %1 --any --all -p x",
+            "muxtap wait-for -t %1 -p x --propagate",
+            "muxtap wait-for -t %1 -p x -T soon",
+            "muxtap wait-for -t %1 -p x -T 1 --timeout 2",
+            "muxtap wait-for -t %1 -p x --notify",
+            "muxtap wait-for -t %1 --title a --title b",
             "freshell capture-pane",
         ] {
             assert_eq!(read_plainly(&line.split(' ').collect::<Vec<_>>()), None, "{line}");
@@ -339,14 +420,17 @@ mod tests {
         fn no_plain_line_means_anything_else_to_the_tree(
             before in prop::sample::select(vec![&[] as &[_], &["--json"], &["-S", "/x"], &["-L", "n"]]),
             command in prop::sample::select(vec![
-                "capture-pane", "cursor", "display", "has-session", "list-panes", "ls", "lsw", "send-keys",
+                "capture-pane", "cursor", "display", "has-session", "list-panes", "ls", "lsw", "read", "send-keys",
+                "wait-for",
             ]),
             words in prop::collection::vec(
                 prop::sample::select(vec![
                     &["-t", "%1"] as &[_], &["-t", "1"], &["-S", "-10"], &["-S", "/x"], &["-L", "n"], &["-E", "-"],
                     &["-F", "#S"], &["-t"], &["-J"], &["-e"], &["-p"], &["-a"], &["-s"], &["-l"], &["-H"], &["--hex"],
                     &["--submit"], &["--paste"], &["--literal"], &["--verify"], &["--json"], &["--"], &["-"], &["x"],
-                    &[""], &["ü"], &["-5"],
+                    &[""], &["ü"], &["-5"], &["-p", "x"], &["-T", "5"], &["--timeout", "1m"], &["--since", "start"],
+                    &["--since", "never"], &["--until", "5s"], &["--format", "ansi"], &["--max-bytes", "1"], &["--all"],
+                    &["--any"], &["--exit"], &["--propagate"], &["--stable", "1.5"], &["--screen", "x"], &["--title", "x"],
                 ]),
                 0..4,
             ),

@@ -1,14 +1,16 @@
 //! `read`.
 
 use base64::Engine as _;
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 
 use super::{Caller, Outcome, duration, output, path_named, since, url};
 use crate::{
     api::{Cursor, Error, ReadAnswer, ReadFormat, ReadRequest, Result},
     cli::{
         client::Client,
+        exchange::exchange,
         one_request::{Ask, OneRequest},
+        output::Failure,
         quick::Words,
     },
 };
@@ -111,40 +113,89 @@ impl OneRequest for CursorOf {
 }
 
 impl Read {
+    /// Returns what the words of a plain command line say. `None`: a value is invalid.
+    pub(in crate::cli) fn plain(words: &mut Words) -> Option<Self> {
+        let mut place = |word: &str| words.long_value(word).map(|value| since(&value)).transpose().ok();
+        let (begin, until) = (place("since")?, place("until")?);
+        let format = words.long_value("format");
+        Some(Self {
+            target: words.value('t'),
+            since: begin.unwrap_or_else(|| "input".to_owned()),
+            until,
+            format: format.map_or(Some(Format::default()), |format| Format::from_str(&format, false).ok())?,
+            wait: None,
+            max_bytes: words.long_value("max-bytes").map(|bytes| crate::config::bytes(&bytes)).transpose().ok()?,
+        })
+    }
+
     /// Returns whether it prints until it is ended.
     pub(in crate::cli) fn goes_on(&self) -> bool {
         self.wait.is_some()
     }
 
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let target = caller.target(self.target)?;
-        let path = format!("{}/output", path_named("panes", &target)?);
-        let mut request = ReadRequest {
-            since: Some(self.since),
-            until: self.until,
+        let (path, mut request) = self.request(caller)?;
+        let mut client = caller.client().await?;
+        loop {
+            let answer = read(&mut client, &path, &request).await?;
+            match self.print(caller, &answer)? {
+                Some(next) => request.since = Some(next),
+                None => return Ok(0),
+            }
+        }
+    }
+
+    /// Reads without a runtime. `None`: nothing was printed, and [`Read::run`] is needed.
+    pub(in crate::cli) fn run_at_once(&self, caller: &Caller) -> Option<Outcome> {
+        let (path, mut request) = match self.request(caller) {
+            Ok(request) => request,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let mut printed = false;
+        loop {
+            let answer = match exchange(caller, &Ask::get(url::with_query(&path, &request))) {
+                Some(reply) => reply.and_then(|reply| reply.read::<ReadAnswer>()),
+                None if printed => Err(Error::unavailable(format!(
+                    "lost the muxtap daemon before the end of the output; `--since {}` continues",
+                    request.since.as_deref().unwrap_or_default()
+                ))),
+                None => return None,
+            };
+            match answer.map_err(Failure::from).and_then(|answer| self.print(caller, &answer)) {
+                Ok(Some(next)) => request.since = Some(next),
+                Ok(None) => return Some(Ok(0)),
+                Err(error) => return Some(Err(error)),
+            }
+            printed = true;
+        }
+    }
+
+    fn request(&self, caller: &Caller) -> Result<(String, ReadRequest)> {
+        let path = format!("{}/output", path_named("panes", &caller.target(self.target.clone())?)?);
+        let request = ReadRequest {
+            since: Some(self.since.clone()),
+            until: self.until.clone(),
             format: self.format.into(),
             max_bytes: self.max_bytes,
             wait_ms: self.wait.map(|wait| wait.min(MAX_WAIT_MS)),
         };
-        let mut client = caller.client().await?;
+        Ok((path, request))
+    }
+
+    /// Prints a response. Returns where the next request begins, if the response was not the last.
+    fn print(&self, caller: &Caller, answer: &ReadAnswer) -> std::result::Result<Option<String>, Failure> {
         if caller.json {
-            output::print_json(&read(&mut client, &path, &request).await?)?;
-            return Ok(0);
+            output::print_json(answer)?;
+            return Ok(None);
         }
-        loop {
-            let answer = read(&mut client, &path, &request).await?;
-            if let Some(gap) = answer.gap {
-                output::note_gap(answer.pane, gap);
-            }
-            match (self.format, &answer.text) {
-                (Format::Text, Some(text)) => output::print(text)?,
-                (_, text) => output::print_raw(payload(text.as_deref(), answer.data.as_deref())?)?,
-            }
-            if !answer.more || self.max_bytes.is_some() {
-                return Ok(0);
-            }
-            request.since = Some(answer.cursor.to_string());
+        if let Some(gap) = answer.gap {
+            output::note_gap(answer.pane, gap);
         }
+        match (self.format, &answer.text) {
+            (Format::Text, Some(text)) => output::print(text)?,
+            (_, text) => output::print_raw(payload(text.as_deref(), answer.data.as_deref())?)?,
+        }
+        Ok((answer.more && self.max_bytes.is_none()).then(|| answer.cursor.to_string()))
     }
 }
 

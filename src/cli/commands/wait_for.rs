@@ -1,5 +1,7 @@
 //! `wait-for`.
 
+mod at_once;
+
 use std::{
     convert::Infallible,
     io::{IsTerminal as _, Write as _},
@@ -14,7 +16,7 @@ use crate::{
     api::{
         Error, ErrorCode, PredicateKind, PredicateReport, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest,
     },
-    cli::{EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, client::ConnectionLost, notify, url},
+    cli::{EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, notify, output::Failure, quick::Words, url},
 };
 
 /// Waits shorter than this show no progress.
@@ -107,23 +109,54 @@ pub(in crate::cli) struct WaitFor {
 }
 
 impl WaitFor {
+    /// Returns what the words of a plain command line say. `None`: a value is invalid, or the words
+    /// contradict each other.
+    pub(in crate::cli) fn plain(words: &mut Words) -> Option<Self> {
+        let mut time = |word: &str| words.long_value(word).map(|time| duration(&time)).transpose().ok();
+        let (stable, settle, timeout) = (time("stable")?, time("settle")?, time("timeout")?);
+        let short_timeout = words.value('T').map(|time| duration(&time)).transpose().ok()?;
+        let wait = Self {
+            targets: words.values('t'),
+            any: words.has_long("any"),
+            all: words.has_long("all"),
+            patterns: words.values('p'),
+            screen: words.long_values("screen"),
+            gone: words.long_values("gone"),
+            stable,
+            exit: words.has_long("exit"),
+            propagate: words.has_long("propagate"),
+            prompt: words.has_long("prompt"),
+            bell: words.has_long("bell"),
+            title: words.long_value("title"),
+            fail: words.long_values("fail"),
+            since: words.long_value("since").map(|begin| since(&begin)).transpose().ok()?,
+            settle,
+            timeout: timeout.or(short_timeout),
+            notify: false,
+            on_end: None,
+        };
+        let has_condition = !(wait.patterns.is_empty() && wait.screen.is_empty() && wait.gone.is_empty())
+            || wait.stable.is_some()
+            || wait.title.is_some()
+            || wait.exit
+            || wait.prompt
+            || wait.bell;
+        let is_valid = has_condition
+            && !wait.targets.is_empty()
+            && !(wait.any && wait.all)
+            && (wait.exit || !wait.propagate)
+            && !(timeout.is_some() && short_timeout.is_some());
+        is_valid.then_some(wait)
+    }
+
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let (notify, on_end, propagate) = (self.notify, self.on_end.clone(), self.propagate);
-        let targets = self.targets.join(" ");
-        let request = self.request();
-        let Some(answer) = ask(caller, &request).await? else { return Ok(EXIT_INTERRUPTED) };
-        if caller.json {
-            output::print_json(&answer)?;
-        } else {
-            output::print(matched_lines(&answer))?;
-            if let Some(why) = failure_reason(&answer) {
-                output::note(&why);
-            }
-        }
+        let Some(answer) = ask(caller, &self.request()).await? else { return Ok(EXIT_INTERRUPTED) };
+        print(&answer, caller.json)?;
+        let Self { notify, on_end, propagate, targets, .. } = self;
         let lines = matched_lines(&answer);
         let text = lines.lines().next().map(str::to_owned).or_else(|| failure_reason(&answer)).unwrap_or_default();
         if notify {
-            let of = answer.pane.map_or_else(|| targets.clone(), |pane| pane.to_string());
+            let of = answer.pane.map_or_else(|| targets.join(" "), |pane| pane.to_string());
             notify::desktop(&format!("{of}: {}", outcome(answer.outcome)), text.lines().next().unwrap_or_default())
                 .await;
         }
@@ -132,33 +165,50 @@ impl WaitFor {
             let ended = ("MUXTAP_OUTCOME", outcome(answer.outcome).to_owned());
             notify::command(&line, &[ended, ("MUXTAP_PANE", pane), ("MUXTAP_LINE", text)]).await?;
         }
-        Ok(match answer.outcome {
-            WaitOutcome::Matched if propagate => propagated(&answer),
-            WaitOutcome::Matched => 0,
-            WaitOutcome::Failed | WaitOutcome::Ended => EXIT_FAILED,
-            WaitOutcome::Timeout | WaitOutcome::Pending => EXIT_TIMEOUT,
-            WaitOutcome::Cancelled => EXIT_INTERRUPTED,
-        })
+        Ok(status(&answer, propagate))
     }
 
-    fn request(self) -> WaitRequest {
+    fn request(&self) -> WaitRequest {
         WaitRequest {
-            panes: self.targets,
+            panes: self.targets.clone(),
             mode: if self.all { WaitMode::All } else { WaitMode::Any },
-            patterns: self.patterns,
-            screen: self.screen,
-            gone: self.gone,
+            patterns: self.patterns.clone(),
+            screen: self.screen.clone(),
+            gone: self.gone.clone(),
             stable_ms: self.stable,
             exit: self.exit,
             prompt: self.prompt,
             bell: self.bell,
-            title: self.title,
-            fail: self.fail,
-            since: self.since,
+            title: self.title.clone(),
+            fail: self.fail.clone(),
+            since: self.since.clone(),
             settle_ms: self.settle,
             timeout_ms: self.timeout,
             detach: false,
         }
+    }
+}
+
+/// Prints how a wait ended.
+fn print(answer: &WaitAnswer, json: bool) -> Result<(), Failure> {
+    if json {
+        return output::print_json(answer);
+    }
+    output::print(matched_lines(answer))?;
+    if let Some(why) = failure_reason(answer) {
+        output::note(&why);
+    }
+    Ok(())
+}
+
+/// Returns the exit status of a wait that has ended.
+fn status(answer: &WaitAnswer, propagate: bool) -> u8 {
+    match answer.outcome {
+        WaitOutcome::Matched if propagate => propagated(answer),
+        WaitOutcome::Matched => 0,
+        WaitOutcome::Failed | WaitOutcome::Ended => EXIT_FAILED,
+        WaitOutcome::Timeout | WaitOutcome::Pending => EXIT_TIMEOUT,
+        WaitOutcome::Cancelled => EXIT_INTERRUPTED,
     }
 }
 
@@ -167,7 +217,9 @@ pub(super) async fn ask(caller: &Caller, request: &WaitRequest) -> crate::api::R
     let (key, conditions) = (nonce::hex64(), conditions(request));
     let mut client = caller.client().await?;
     tokio::select! {
-        answer = client.wait(&key, request) => answer.map_err(|lost| lost_wait(lost, &conditions))?.map(Some),
+        answer = client.wait(&key, request) => {
+            answer.map_err(|lost| lost_wait(lost.into(), &conditions))?.map(Some)
+        }
         never = show_progress(&conditions) => match never {},
         _ = tokio::signal::ctrl_c() => end(caller, &format!("w-{key}"), &request.panes).await.map(|()| None),
     }
@@ -177,11 +229,8 @@ pub(super) async fn ask(caller: &Caller, request: &WaitRequest) -> crate::api::R
 async fn end(caller: &Caller, id: &str, panes: &[String]) -> crate::api::Result<()> {
     // The first connection is in the middle of a question.
     let Some(mut client) = caller.running().await? else { return Ok(()) };
-    let named = panes.iter().find_map(|pane| Some(pane.split_once('/')?.0));
-    let elsewhere = caller.server.to_str().filter(|_| caller.server.is_relative());
-    let host = named.or_else(|| Some(elsewhere?.split_once('/')?.0));
-    for id in host.map(|host| format!("{host}/{id}")).iter().map(String::as_str).chain([id]) {
-        match client.delete::<WaitAnswer>(&format!("/v1/waits/{}", url::encode(id))).await {
+    for id in ids_of(caller, id, panes) {
+        match client.delete::<WaitAnswer>(&format!("/v1/waits/{}", url::encode(&id))).await {
             Err(error) if error.code == ErrorCode::NotFound => {}
             ended => return ended.map(drop),
         }
@@ -190,10 +239,17 @@ async fn end(caller: &Caller, id: &str, panes: &[String]) -> crate::api::Result<
     Ok(())
 }
 
+/// Returns the ids that a wait for these panes may have: that of their host first.
+fn ids_of(caller: &Caller, id: &str, panes: &[String]) -> Vec<String> {
+    let named = panes.iter().find_map(|pane| Some(pane.split_once('/')?.0));
+    let elsewhere = caller.server.to_str().filter(|_| caller.server.is_relative());
+    let host = named.or_else(|| Some(elsewhere?.split_once('/')?.0));
+    host.map(|host| format!("{host}/{id}")).into_iter().chain([id.to_owned()]).collect()
+}
+
 /// Builds the error for a wait whose daemon has gone. Another daemon that waits anew could miss
 /// what this one would have seen.
-fn lost_wait(lost: ConnectionLost, conditions: &str) -> Error {
-    let mut error = Error::from(lost);
+fn lost_wait(mut error: Error, conditions: &str) -> Error {
     error.message = format!(
         "{error}; the wait is over, and whether it came true is not known: it was for {conditions}; wait again with \
          --since start or --since screen to count what is there by now"
@@ -201,9 +257,14 @@ fn lost_wait(lost: ConnectionLost, conditions: &str) -> Error {
     error
 }
 
-/// Shows how long a wait takes, where somebody sees it.
+/// Returns whether the progress line is shown: stderr is a terminal.
+fn shows_progress() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// Shows how long a wait takes.
 async fn show_progress(conditions: &str) -> Infallible {
-    if !std::io::stderr().is_terminal() {
+    if !shows_progress() {
         return std::future::pending().await;
     }
     let begun = tokio::time::Instant::now();
