@@ -50,7 +50,10 @@ impl FromStr for Tier {
         Self::ALL
             .into_iter()
             .find(|tier| tier.as_str() == text)
-            .ok_or_else(|| Error::invalid(format!("{text:?} is none of {}", Self::ALL.map(Self::as_str).join(", "))))
+            .ok_or_else(|| {
+                let known = Self::ALL.map(Self::as_str).join(", ");
+                Error::invalid(format!("unknown tier {text:?}; expected one of {known}"))
+            })
     }
 }
 
