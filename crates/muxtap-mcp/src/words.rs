@@ -5,7 +5,7 @@
 const WORDS: [(&str, &str); 13] = [
     ("`muxtap list-panes` shows what is there", "list shows what is there"),
     ("`muxtap new-session` starts one", "create (what: session) starts one"),
-    ("`muxtap new-session` makes one", "create (what: session) makes one"),
+    ("`muxtap new-session` creates one", "create (what: session) creates one"),
     ("`muxtap respawn-pane` starts one", "change (respawn: true) starts one"),
     ("`muxtap read` still gives what it printed", "read_since still gives what it printed"),
     ("-k (`kill`) ends it first", "kill: true ends it first"),
