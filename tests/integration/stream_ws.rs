@@ -150,8 +150,8 @@ fn what_is_no_request_is_answered_with_an_error_and_the_connection_stays() {
         ("[]", Value::Null, "message: "),
         ("7", Value::Null, "message: "),
         ("null", Value::Null, "message: "),
-        ("{\"id\":1} {\"id\":2}", Value::Null, "no JSON from line 1, byte 10 on"),
-        (&"[".repeat(100_000), Value::Null, "no JSON from line 1, byte 12"),
+        ("{\"id\":1} {\"id\":2}", Value::Null, "invalid JSON at line 1, byte 10: "),
+        (&"[".repeat(100_000), Value::Null, "invalid JSON at line 1, byte 12"),
         (r#"{"id":4}"#, json!(4), "op: expected one of subscribe, "),
         (
             r#"{"id":4,"op":"shout"}"#,

@@ -35,7 +35,7 @@ impl Deadline {
     }
 
     /// Awaits a reply of tmux until the deadline. After that, the error says that tmux does not
-    /// answer, and `so`. However short the timeout, tmux has [`limits::ANSWER_GRACE`] to reply.
+    /// respond, and `so`. However short the timeout, tmux has [`limits::ANSWER_GRACE`] to reply.
     pub(super) async fn before<T>(self, so: &str, answer: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::time::timeout_at(self.at().into(), answer).await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(

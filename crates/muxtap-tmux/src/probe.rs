@@ -235,7 +235,7 @@ impl Shared {
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} looks wait, {} hang", self.queue.len(), self.hung.len())
+        write!(f, "{} inspections queued, {} hanging", self.queue.len(), self.hung.len())
     }
 }
 
