@@ -74,7 +74,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("http = [\"localhost\"]", "http (in "),
         ("http_origins = [\"*\"]", "an origin is"),
         ("tls_cert = \"/x\"", "belong together"),
-        ("allow = [\"write\"]", "none of read, input"),
+        ("allow = [\"write\"]", "expected one of read, input"),
     ] {
         place.write(text);
         assert!(place.error().contains(says), "{text}: {}", place.error());

@@ -133,12 +133,12 @@ fn doctor_says_each_reason_and_what_to_do() {
     let asks = sshd.via("stranger", None).replace("ssh ", "ssh -o BatchMode=no ");
     let table = [
         ("closed", sshd.via("user", Some(closed)), "it cannot be reached", "true` work?"),
-        ("changed", changed, "its key is not known here, or has changed", "once by hand"),
+        ("changed", changed, "its key is unknown on this machine, or has changed", "once by hand"),
         ("stranger", sshd.via("stranger", None), "it asks for a password", "set up a key or an agent"),
         ("asks", asks, "it asks for a password", "set up a key or an agent"),
         ("none", container("none"), "there is no such container", "start it, or correct the name"),
         ("stopped", container("stopped"), "its container is not running", "start it"),
-        ("away", container("away"), "the container runtime does not answer", "true` work?"),
+        ("away", container("away"), "the container runtime does not respond", "true` work?"),
         ("bare", container("bare"), "it has no tmux", "install tmux 3.2a or later there"),
         ("old", container("old"), "its tmux is too old", "install tmux 3.2a or later there"),
         ("absent", "/nowhere/docker exec -i absent".into(), "cannot run `/nowhere/docker", ""),

@@ -137,7 +137,7 @@ fn what_keeps_a_container_away_is_said() {
     assert_eq!(reason("bare/", "has no tmux"), "no-tmux");
     reason("norun/", "cannot run");
     assert_eq!(reason("nobody/", "no such container"), "no-container");
-    reason("stranger/", "there are bare, nobody, norun");
+    reason("stranger/", "known: bare, nobody, norun");
     // Doctor lists all of them, and reports that the others are ready.
     let doctor = call(&world, &["doctor"]);
     assert!(doctor.status == 0 && doctor.text().contains("has no tmux"), "{doctor:?}");

@@ -221,7 +221,7 @@ fn beyond_this_machine_only_encrypted() {
             "/nonexistent.pem",
         ),
         (&["--http", "127.0.0.1:0", "--tls-cert", "/x"], "belong together"),
-        (&["--allow", "write"], "none of read"),
+        (&["--allow", "write"], "expected one of read"),
         (&["--config", "/nonexistent.toml"], "cannot read the configuration"),
     ] {
         let refused = run(world.plain_muxtap_command().args([&["--json", "serve"], flags].concat()));

@@ -341,7 +341,7 @@ fn servers_that_are_started_anew_in_a_row_are_asked_without_a_pause() {
     }
     let log = std::fs::read_to_string(world.daemon_socket().with_extension("sock.log")).unwrap();
     assert!(log.contains("DEBUG muxtap_tmux"), "it is a log of all: {log}");
-    assert!(!log.contains("a pause was made"), "{log}");
+    assert!(!log.contains("paused before the next attempt"), "{log}");
 }
 
 #[test]

@@ -71,12 +71,12 @@ fn what_was_printed_at_a_time_is_found() {
         assert_eq!(follow.line().unwrap(), if since == "1h" { "old" } else { "new" }, "{since}");
     }
     for (args, said) in [
-        (&["tail", "--since", "10", &pane][..], "how long ago with a unit"),
-        (&["tail", "--since", "yesterday", &pane], "how long ago with a unit"),
+        (&["tail", "--since", "10", &pane][..], "an age with a unit"),
+        (&["tail", "--since", "yesterday", &pane], "an age with a unit"),
         (&["tail", "--until", "10m", &pane], "--since"),
         (&["tail", "--since", "2999-01-01T00:00:00Z", &pane], "still to come"),
         (&["tail", "-f", "--since", "start", "--until", "10m", &pane], "cannot be used with"),
-        (&["events", "-t", "main:*", "--since", &cursor], "takes that pane alone"),
+        (&["events", "-t", "main:*", "--since", &cursor], "works only with that pane"),
     ] {
         let wrong = world.muxtap(args);
         assert!(wrong.status != 0 && wrong.stderr.contains(said), "{args:?}: {wrong:?}");

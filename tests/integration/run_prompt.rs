@@ -235,7 +235,7 @@ fn somebody_who_types_while_it_starts() {
                 let (before, after) = text.split_once("clean\n").unwrap_or_else(|| panic!("{name}: {answer:?}"));
                 assert!("touch mixed ".contains(&[before, after].concat()), "{name}: {answer:?}");
             } else {
-                let told = ["is typed", "somebody types", "cannot be told"];
+                let told = ["is typed", "somebody types", "cannot tell"];
                 assert!(told.iter().any(|told| answer.stderr.contains(told)), "{name}: {answer:?}");
             }
             starts_anew(world, pane);

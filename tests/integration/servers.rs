@@ -157,10 +157,10 @@ fn a_request_that_names_no_server_means_the_only_one_or_the_default() {
     assert_eq!(panes(&mut ws, "other".into()).as_array().unwrap().len(), 1);
     for (query, says) in [
         ("?socket=", "it is empty"),
-        ("?socket=sub/s", "no absolute path, and no name"),
-        ("?socket=..", "no absolute path, and no name"),
-        ("?socket=a%00b", "no path of a socket"),
-        (&format!("?socket=/tmp/{}", "x".repeat(200)), "205 bytes are no path of a socket"),
+        ("?socket=sub/s", "unknown host sub"),
+        ("?socket=..", "neither an absolute path nor a name"),
+        ("?socket=a%00b", "not a valid socket path"),
+        (&format!("?socket=/tmp/{}", "x".repeat(200)), "a path of 205 bytes is not a valid socket path"),
     ] {
         let message = refused(query)["message"].as_str().unwrap().to_owned();
         assert!(message.starts_with("socket: ") && message.contains(says), "{query}: {message}");

@@ -17,7 +17,7 @@ fn unanswered(world: &World, args: &[&str]) -> String {
     let error = answer.error();
     assert_eq!(error["code"], "TMUX_UNAVAILABLE", "{args:?}: {error}");
     let message = error["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("tmux does not answer"), "{args:?}: {message}");
+    assert!(message.contains("tmux does not respond"), "{args:?}: {message}");
     message
 }
 
@@ -204,7 +204,7 @@ fn a_machine_that_slept_goes_on_where_it_was() {
     assert_eq!((matched.status, matched.text().as_str()), (0, "got it\n"), "{matched:?}");
     assert_eq!(followed.line_where("what was printed", |line| line.starts_with("got")), "got it");
     let asked = asked.finish();
-    assert!(asked.text() == format!("{pane}\n") || asked.stderr.contains("tmux does not answer"), "{asked:?}");
+    assert!(asked.text() == format!("{pane}\n") || asked.stderr.contains("tmux does not respond"), "{asked:?}");
     assert!(typed.wait_with_output().unwrap().status.success());
     // The stream has no gap: nothing counted as lost.
     let read = world.json(&["read", "-t", &pane, "--since", &cursor]);

@@ -161,14 +161,14 @@ fn no_json(whole: &str, bytes: &[u8], error: &serde_json::Error) -> Error {
         return Error::invalid(format!("{whole}: expected a JSON object, got nothing"));
     }
     if error.classify() == Category::Eof {
-        return Error::invalid(format!("{whole}: this is no whole JSON: it ends in the middle of a value"));
+        return Error::invalid(format!("{whole}: incomplete JSON: it ends in the middle of a value"));
     }
     let line = bytes.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
     // The column is that of the byte that does not fit, from 1.
     let rest = line.get(error.column().saturating_sub(1)..).filter(|rest| !rest.is_empty()).unwrap_or(line);
     let rest = shortened(&String::from_utf8_lossy(rest.get(..4 * SHOWN).unwrap_or(rest)));
     let (line, byte) = (error.line(), error.column());
-    Error::invalid(format!("{whole}: this is no JSON from line {line}, byte {byte} on: {rest}"))
+    Error::invalid(format!("{whole}: invalid JSON at line {line}, byte {byte}: {rest}"))
 }
 
 #[cfg(test)]
@@ -194,14 +194,14 @@ mod tests {
     fn a_wrong_field_is_named_with_what_is_expected_and_what_was_given() {
         for (message, says) in [
             (refused::<InputRequest>(r#"{"keys":"Enter"}"#), r#"keys: expected a list, got "Enter""#),
-            (refused::<InputRequest>(r#"{"keys":["a",7]}"#), "keys[1]: expected a text, got 7"),
+            (refused::<InputRequest>(r#"{"keys":["a",7]}"#), "keys[1]: expected a string, got 7"),
             (refused::<InputRequest>(r#"{"text":"a","paste":1}"#), "paste: expected true or false, got 1"),
             (
                 refused::<InputRequest>(r#"{"kyes":[]}"#),
-                "kyes: no such field, perhaps keys; there are keys, text, hex, paste, submit",
+                "kyes: no such field (did you mean `keys`?); valid fields: keys, text, hex, paste, submit",
             ),
-            (refused::<RunRequest>("{}"), "command: this field is needed, and is not there"),
-            (refused::<RunRequest>(r#"{"command":"a","command":"b"}"#), "command: this field is there twice"),
+            (refused::<RunRequest>("{}"), "command: required field is missing"),
+            (refused::<RunRequest>(r#"{"command":"a","command":"b"}"#), "command: duplicate field"),
             (
                 refused::<WaitRequest>(r#"{"panes":["%0"],"mode":"both"}"#),
                 r#"mode: expected one of any, all, got "both""#,
@@ -240,15 +240,18 @@ mod tests {
                 refused::<NewSessionRequest>(r#"{"name":"a","command":"make"}"#),
                 r#"command: expected a list, got "make""#,
             ),
-            (refused::<NewSessionRequest>(r#"{"command":["a",5]}"#), "command[1]: expected a text, got 5"),
-            (refused::<NewWindowRequest>(r#"{"session":"a","env":{"A":"1","B":2}}"#), "env.B: expected a text, got 2"),
+            (refused::<NewSessionRequest>(r#"{"command":["a",5]}"#), "command[1]: expected a string, got 5"),
+            (
+                refused::<NewWindowRequest>(r#"{"session":"a","env":{"A":"1","B":2}}"#),
+                "env.B: expected a string, got 2",
+            ),
             (
                 refused::<SplitRequest>(r#"{"pane":"%0","keep":"no","cwd":"/"}"#),
                 r#"keep: expected true or false, got "no""#,
             ),
             (
                 refused::<PatchRequest>(r#"{"respawn":{"command":[null]}}"#),
-                "respawn.command[0]: expected a text, got null",
+                "respawn.command[0]: expected a string, got null",
             ),
         ] {
             assert_eq!(message, says);
@@ -260,16 +263,16 @@ mod tests {
         for (body, says) in [
             ("", "body: expected a JSON object, got nothing"),
             (" \n", "body: expected a JSON object, got nothing"),
-            (r#"{"command":"#, "body: this is no whole JSON: it ends in the middle of a value"),
-            ("{\n  command: 1}", r#"body: this is no JSON from line 2, byte 3 on: "command: 1}""#),
+            (r#"{"command":"#, "body: incomplete JSON: it ends in the middle of a value"),
+            ("{\n  command: 1}", r#"body: invalid JSON at line 2, byte 3: "command: 1}""#),
             ("[]", "body: expected an object, got a list"),
             ("\"x\"", r#"body: expected an object, got "x""#),
             ("null", "body: expected an object, got null"),
         ] {
             assert_eq!(refused::<RunRequest>(body), says, "{body}");
         }
-        assert!(refused::<RunRequest>(&"[".repeat(100_000)).starts_with("body: this is no JSON from line 1, byte "));
-        assert!(refused::<RunRequest>(r#"{"command":"a"} {}"#).contains("no JSON from line 1, byte 17 on: \"{}\""));
+        assert!(refused::<RunRequest>(&"[".repeat(100_000)).starts_with("body: invalid JSON at line 1, byte "));
+        assert!(refused::<RunRequest>(r#"{"command":"a"} {}"#).contains("invalid JSON at line 1, byte 17: \"{}\""));
     }
 
     #[test]
@@ -284,8 +287,8 @@ mod tests {
                 refused_query::<ReadRequest>(&[("format", "xml")]),
                 r#"format: expected one of text, ansi, raw, got "xml""#,
             ),
-            (refused_query::<ServerQuery>(&[("socket", "/a"), ("socket", "/b")]), "socket: this field is there twice"),
-            (refused_query::<ServerQuery>(&[("from", "5")]), r#"from: "5" is no id: % and a number are expected"#),
+            (refused_query::<ServerQuery>(&[("socket", "/a"), ("socket", "/b")]), "socket: duplicate field"),
+            (refused_query::<ServerQuery>(&[("from", "5")]), r#"from: expected an id (% and a number), got "5""#),
         ] {
             assert_eq!(message, says);
         }

@@ -72,7 +72,7 @@ impl FromStr for EventKind {
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
             let known = Self::ALL.map(Self::as_str).join(", ");
-            Error::invalid(format!("types: {text:?} is none of {known}"))
+            Error::invalid(format!("types: unknown event type {text:?}; expected one of {known}"))
         })
     }
 }

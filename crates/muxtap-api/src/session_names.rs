@@ -51,7 +51,7 @@ impl FromStr for SessionName {
                 let shown: String = text.chars().take(80).collect();
                 Err(Error::new(
                     ErrorCode::InvalidTarget,
-                    format!("`{shown}` names no agent session: write session:PROVIDER:ID, as the list shows it"),
+                    format!("`{shown}` is not an agent session; expected session:PROVIDER:ID, as the list shows it"),
                 ))
             }
         }
@@ -104,7 +104,7 @@ impl FromStr for EventCursor {
         match token::read("e1", text).as_deref() {
             Some(&[run, offset]) => Ok(Self { run, offset }),
             _ => Err(Error::invalid(format!(
-                "`{}` is not a cursor of events: give one exactly as an earlier answer gave it",
+                "`{}` is not an event cursor; pass one exactly as an earlier response returned it",
                 shown()
             ))),
         }

@@ -47,10 +47,10 @@ impl FromStr for Tier {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        Self::ALL
-            .into_iter()
-            .find(|tier| tier.as_str() == text)
-            .ok_or_else(|| Error::invalid(format!("{text:?} is none of {}", Self::ALL.map(Self::as_str).join(", "))))
+        Self::ALL.into_iter().find(|tier| tier.as_str() == text).ok_or_else(|| {
+            let known = Self::ALL.map(Self::as_str).join(", ");
+            Error::invalid(format!("unknown tier {text:?}; expected one of {known}"))
+        })
     }
 }
 

@@ -50,9 +50,9 @@ impl Below {
         let file = File::from(file);
         let found = file.metadata().map_err(|error| wrong(&error))?;
         if !found.is_file() {
-            return Err(wrong(&"it is no regular file"));
+            return Err(wrong(&"not a regular file"));
         }
-        let too_large = || wrong(&format_args!("it is longer than {FILE_BYTES} bytes; ask for some of its lines"));
+        let too_large = || wrong(&format_args!("longer than {FILE_BYTES} bytes; request some of its lines"));
         let mut bytes = Vec::new();
         if line.is_none() && limit.is_none() {
             file.take(FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| wrong(&error))?;
@@ -76,10 +76,10 @@ impl Below {
             }
             // If the limit ended the read, the file continues.
             if reader.buffer().is_empty() && reader.get_ref().limit() == 0 {
-                return Err(wrong(&format_args!("those lines are not within its first {SCAN_BYTES} bytes")));
+                return Err(wrong(&format_args!("the requested lines are not within the first {SCAN_BYTES} bytes")));
             }
         }
-        String::from_utf8(bytes).map_err(|_| wrong(&"it is not UTF-8"))
+        String::from_utf8(bytes).map_err(|_| wrong(&"not valid UTF-8"))
     }
 
     /// Writes a file: readers find the old text or the new one, never a part. Missing directories
@@ -87,16 +87,16 @@ impl Below {
     pub fn write(&self, path: &str, text: &str) -> Result<(), String> {
         let wrong = |error: &dyn std::fmt::Display| format!("{path}: {error}");
         if text.len() as u64 > FILE_BYTES {
-            return Err(wrong(&format_args!("more than {FILE_BYTES} bytes are not written")));
+            return Err(wrong(&format_args!("too long to write; at most {FILE_BYTES} bytes are allowed")));
         }
         let relative = self.relative(path)?;
-        let name = relative.file_name().ok_or_else(|| wrong(&"it is no file"))?;
+        let name = relative.file_name().ok_or_else(|| wrong(&"not the path of a file"))?;
         let dir = self.folder(relative.parent().unwrap_or(Path::new(""))).map_err(|error| wrong(&error))?;
         let mode = match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => match FileType::from_raw_mode(found.st_mode) {
                 FileType::RegularFile => Some(Mode::from_raw_mode(found.st_mode & 0o777)),
-                FileType::Symlink => return Err(wrong(&"it is a link; write the file that it names")),
-                _ => return Err(wrong(&"it is no regular file")),
+                FileType::Symlink => return Err(wrong(&"a symbolic link; write to its target instead")),
+                _ => return Err(wrong(&"not a regular file")),
             },
             Err(Errno::NOENT) => None,
             Err(error) => return Err(wrong(&error)),
@@ -141,10 +141,10 @@ impl Below {
     fn relative(&self, path: &str) -> Result<PathBuf, String> {
         let given = Path::new(path);
         if !given.is_absolute() || path.contains('\0') {
-            return Err(format!("{path:?} is no absolute path"));
+            return Err(format!("{path:?} is not an absolute path"));
         }
         let below = self.paths.iter().find_map(|root| given.strip_prefix(root).ok());
-        let outside = || format!("{path}: only files below {} are read and written", self.paths[0].display());
+        let outside = || format!("{path}: not below {}, so not accessible", self.paths[0].display());
         let below = below.ok_or_else(outside)?;
         let is_plain = below.components().all(|part| matches!(part, Component::Normal(_)));
         if is_plain { Ok(below.components().collect()) } else { Err(outside()) }

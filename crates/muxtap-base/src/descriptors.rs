@@ -30,8 +30,8 @@ pub fn error() -> Error {
     let limit = getrlimit(Resource::Nofile).current;
     let of = limit.map_or_else(String::new, |limit| format!(" (its limit is {limit}, `ulimit -n`)"));
     let message = format!(
-        "process {} of muxtap is out of file descriptors{of}: end waits, streams and sessions that are not needed, or \
-         raise the limit and start it anew",
+        "muxtap process {} is out of file descriptors{of}: end waits, streams and sessions that are not needed, or \
+         raise the limit and restart it",
         std::process::id()
     );
     Error::new(ErrorCode::ResourceLimit, message).with_details(serde_json::json!({ "descriptors": limit }))

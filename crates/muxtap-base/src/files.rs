@@ -188,7 +188,7 @@ fn check_owned_file(found: &fs::Metadata) -> Result<(), FileError> {
     // 0: it was removed after it was opened.
     if found.nlink() > 1 {
         return Err(FileError::Foreign(format!(
-            "has {} names (hard links), and another one may be somebody else's: remove it",
+            "has {} names (hard links), and another user may control one of them: remove it",
             found.nlink()
         )));
     }
@@ -238,7 +238,9 @@ pub fn check_private_folder(folder: &Path) -> Result<(), FileError> {
 ///
 /// `also_new`: also counts users that can only create missing files, as in a sticky directory.
 pub fn open_to_others(folder: &Path, also_new: bool) -> Option<String> {
-    let Ok(path) = std::path::absolute(folder) else { return Some(format!("{} is no path", folder.display())) };
+    let Ok(path) = std::path::absolute(folder) else {
+        return Some(format!("{} is not a valid path", folder.display()));
+    };
     let mut walked = PathBuf::from("/");
     let mut left: VecDeque<OsString> = steps(&path);
     let mut links = 0;
@@ -266,7 +268,9 @@ pub fn open_to_others(folder: &Path, also_new: bool) -> Option<String> {
         }
         links += 1;
         let target = fs::read_link(&next).ok().filter(|_| links <= LINKS);
-        let Some(target) = target else { return Some(format!("{} is a link that leads nowhere", next.display())) };
+        let Some(target) = target else {
+            return Some(format!("{} is a symbolic link that cannot be resolved", next.display()));
+        };
         if target.is_absolute() {
             walked = PathBuf::from("/");
         }
@@ -424,7 +428,7 @@ pub fn read_configuration(path: &Path, most: u64) -> io::Result<String> {
     let check = |found: &fs::Metadata| {
         let (owner, mode) = (found.uid(), found.mode() & 0o7777);
         if owner != own_uid() && owner != 0 {
-            return Err(refuse(format!("it belongs to user {owner}: name a file of yours")));
+            return Err(refuse(format!("it belongs to user {owner}: use a file of your own")));
         }
         if mode & others_of(found) != 0 {
             return Err(refuse(format!("other users can write it (mode {mode:04o}): chmod go-w it")));
@@ -440,7 +444,7 @@ pub fn read_configuration(path: &Path, most: u64) -> io::Result<String> {
     let mut text = String::new();
     file.take(most + 1).read_to_string(&mut text)?;
     if text.len() as u64 > most {
-        return Err(io::Error::other(format!("it is too large: at most {most} bytes are read")));
+        return Err(io::Error::other(format!("it is too large; at most {most} bytes are allowed")));
     }
     Ok(text)
 }
@@ -456,10 +460,10 @@ fn check_way(path: &Path, links: &mut usize) -> Result<(), String> {
         if found.is_symlink() {
             let owner = found.uid();
             if owner != own_uid() && owner != 0 && (is_end || !is_unmapped(owner)) {
-                return Err(format!("{} is a symbolic link of user {owner}: name a file of yours", step.display()));
+                return Err(format!("{} is a symbolic link of user {owner}: use a file of your own", step.display()));
             }
         } else if is_end && found.uid() != own_uid() && found.uid() != 0 {
-            return Err(format!("it belongs to user {}: name a file of yours", found.uid()));
+            return Err(format!("it belongs to user {}: use a file of your own", found.uid()));
         }
         if (is_end || found.is_symlink())
             && let Some(why) = open_to_others(folder, is_end)

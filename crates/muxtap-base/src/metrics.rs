@@ -33,15 +33,15 @@ metric! {
     PROCESS_SPAWNS: Counter = counter!("muxtap_process_spawns_total");
     #[doc = "Bytes of pane output received, decoded."]
     OUTPUT_BYTES: Counter = counter!("muxtap_output_bytes_total");
-    #[doc = "Lines from tmux that are no known notification, and stray text."]
+    #[doc = "Lines from tmux that are not known notifications, and stray text."]
     LINES_UNKNOWN: Counter = counter!("muxtap_lines_unknown_total");
-    #[doc = "Times that a pane which flooded was held."]
+    #[doc = "Times that the output of a flooding pane was held."]
     FLOODS: Counter = counter!("muxtap_floods_held_total");
-    #[doc = "Screens that were trusted and not what tmux had when it was looked at."]
+    #[doc = "Trusted screens that differed from tmux's when they were compared."]
     SCREEN_DIFFERENCES: Counter = counter!("muxtap_screen_differences_total");
-    #[doc = "Waits that are open."]
+    #[doc = "Open waits."]
     WAITS_ACTIVE: Gauge = gauge!("muxtap_waits_active");
-    #[doc = "From the arrival of the deciding output to the answer of its wait, in seconds."]
+    #[doc = "Seconds from the arrival of the deciding output to the response of its wait."]
     WAIT_LATENCY: Histogram = histogram!("muxtap_wait_latency_seconds");
     #[doc = "Panes whose output is followed."]
     PANES: Gauge = gauge!("muxtap_panes");
@@ -49,11 +49,11 @@ metric! {
     RING_BYTES: Gauge = gauge!("muxtap_ring_bytes");
     #[doc = "Entries of the audit log that could not be written."]
     AUDIT_LOST: Counter = counter!("muxtap_audit_lost_total");
-    #[doc = "Refused actions that the audit log counts and does not record each."]
+    #[doc = "Refused actions that the audit log counts without recording each one."]
     AUDIT_OMITTED: Counter = counter!("muxtap_audit_omitted_total");
-    #[doc = "Event streams that are open: Server-Sent Events and WebSocket connections."]
+    #[doc = "Open event streams: Server-Sent Events and WebSocket connections."]
     STREAMS: Gauge = gauge!("muxtap_streams");
-    #[doc = "Control clients that are attached."]
+    #[doc = "Attached control clients."]
     CLIENTS: Gauge = gauge!("muxtap_control_clients");
 }
 

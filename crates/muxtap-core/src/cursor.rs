@@ -54,7 +54,7 @@ impl FromStr for Cursor {
     fn from_str(text: &str) -> Result<Self> {
         let refused = || {
             let shown: String = text.chars().take(80).collect();
-            Error::invalid(format!("`{shown}` is not a cursor: give one exactly as an earlier answer gave it"))
+            Error::invalid(format!("`{shown}` is not a cursor; pass one exactly as an earlier response returned it"))
         };
         let mut parts = text.split('.');
         let mut part = || parts.next().ok_or_else(refused);
@@ -172,8 +172,8 @@ impl FromStr for Since {
         }
         let shown: String = text.chars().take(80).collect();
         Err(Error::invalid(format!(
-            "since: `{shown}` is none of input, now, start, screen, lines:N (such as lines:10), how long ago with a unit \
-             (90s, 10m, 1h30m), @ and seconds since 1970, or a cursor that an earlier answer gave"
+            "since: `{shown}` is not valid; expected input, now, start, screen, lines:N (such as lines:10), an age \
+             with a unit (90s, 10m, 1h30m), @ and seconds since 1970, or a cursor from an earlier response"
         )))
     }
 }

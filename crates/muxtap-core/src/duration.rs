@@ -13,9 +13,9 @@ const AGO_SECONDS: f64 = 86_400.0 * 365_250.0;
 /// The error says what is wrong; the caller puts the name of the argument before it.
 pub fn parse(text: &str) -> Result<u64, String> {
     let seconds = if text.parse::<f64>().is_ok() { text.parse().ok() } else { with_units(text) };
-    let seconds = seconds.ok_or_else(|| "not a time: write seconds, or 90s, 10m, 1h30m".to_owned())?;
+    let seconds = seconds.ok_or_else(|| "not a duration; expected seconds, or 90s, 10m, 1h30m".to_owned())?;
     if !(0.0..=LIMIT_SECONDS).contains(&seconds) {
-        return Err(format!("must lie between 0 and {LIMIT_SECONDS} s, a day"));
+        return Err(format!("must be between 0 and {LIMIT_SECONDS} s (one day)"));
     }
     Ok(milliseconds(seconds))
 }

@@ -126,14 +126,15 @@ impl Error {
     pub fn bare_number(number: &str, candidates: &[String]) -> Self {
         let meanings = match candidates {
             [] => format!(
-                "%{number} for the pane of that id, {number}: for the session of that name, work:{number} for a window"
+                "%{number} for the pane with that id, {number}: for the session with that name, work:{number} for a \
+                 window"
             ),
             [only] => only.clone(),
             several => format!("one of {}", several.join(", ")),
         };
         let message = format!(
-            "{number} alone may mean a pane, a window or a session, which tmux tells apart by what is current; write \
-             {meanings}"
+            "{number} alone is ambiguous: it can mean a pane, a window or a session, depending on what is current in \
+             tmux; write {meanings}"
         );
         let error = Self::new(ErrorCode::AmbiguousTarget, message);
         if candidates.is_empty() {

@@ -270,7 +270,7 @@ mod tests {
 
     #[tokio::test]
     async fn where_nobody_knows_whether_it_was_made_its_session_is_named_and_the_pane_released() {
-        let cause = Error::unavailable("tmux does not answer").with_details(json!({"sent": true}));
+        let cause = Error::unavailable("tmux does not respond").with_details(json!({"sent": true}));
         for (fails, terminal) in [(None, None), (None, Some("%7")), (Some("release"), None)] {
             let not_made = NotMade::Unknown {
                 cause: cause.clone(),

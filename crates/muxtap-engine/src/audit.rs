@@ -147,13 +147,14 @@ impl AuditKey {
         let (text, _) = files::read_secret(&path, KEY_FILE_BYTES).map_err(|error| match error {
             SecretError::Foreign(why) => refuse_as(ErrorCode::Unauthorized, &why),
             SecretError::Open(why) => refuse(&format!(
-                "{why}: remove it, and the next daemon makes another (what was typed before cannot be checked then)"
+                "{why}: remove it, and the next daemon creates another (earlier input can then no longer be checked)"
             )),
             SecretError::Unreadable(why) => refuse(&why),
         })?;
         let bytes = unhex(text.trim()).ok().filter(|bytes| bytes.len() == KEY_BYTES);
         let key = bytes.and_then(|bytes| Hmac::new_from_slice(&bytes).ok());
-        key.map(Self).ok_or_else(|| refuse(&format!("holds no key ({} hexadecimal digits): remove it", 2 * KEY_BYTES)))
+        let malformed = || refuse(&format!("contains no valid key ({} hexadecimal digits): remove it", 2 * KEY_BYTES));
+        key.map(Self).ok_or_else(malformed)
     }
 
     /// Reads the key, and creates it first if it is missing.
@@ -161,7 +162,8 @@ impl AuditKey {
         let path = key_file(log);
         if fs::symlink_metadata(&path).is_err() {
             let mut random = [0; KEY_BYTES];
-            getrandom::fill(&mut random).map_err(|error| Error::internal(format!("no random bytes: {error}")))?;
+            getrandom::fill(&mut random)
+                .map_err(|error| Error::internal(format!("cannot get random bytes: {error}")))?;
             files::write_secret(&path, &hex(&random), Existing::Keep).map_err(|error| {
                 let path = path.display();
                 Error::new(ErrorCode::Conflict, format!("cannot write the audit log's key {path}: {error}"))
@@ -360,7 +362,7 @@ impl LogFile {
         let found = file.metadata().map_err(FileError::Io)?;
         // Two processes that rotate one file would destroy each other's lines.
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| FileError::Open("another muxtap writes it: audit_file names another place".into()))?;
+            .map_err(|_| FileError::Open("another muxtap writes to it: set audit_file to another path".into()))?;
         Ok(Self { path: path.to_owned(), length: found.len(), file, most })
     }
 
@@ -384,7 +386,7 @@ impl LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let full = self.length > 0 && !self.has_room(line.len());
         if full && let Err(error) = self.turn() {
-            tracing::warn!("cannot turn the audit log {}: {error}; it grows on", self.path.display());
+            tracing::warn!("cannot rotate the audit log {}: {error}; it keeps growing", self.path.display());
             // Rotation is tried again once `most` more bytes have been written.
             self.length = 0;
         }
@@ -538,7 +540,7 @@ mod tests {
         for wrong in ["", "xyz", &"0".repeat(63), &format!("{}00", text.trim())] {
             fs::write(&key, wrong).unwrap();
             fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-            assert!(refused().1.contains("holds no key (64 hexadecimal digits)"), "{wrong:?}");
+            assert!(refused().1.contains("contains no valid key (64 hexadecimal digits)"), "{wrong:?}");
         }
         fs::remove_file(&key).unwrap();
         let elsewhere = dir.path().join("elsewhere");

@@ -57,7 +57,7 @@ impl Engine {
 
     fn check_tier(&self, tier: Tier) -> Result<()> {
         if self.reads_only && tier != Tier::Read {
-            return Err(Error::new(ErrorCode::ReadOnly, "this link is for looking only: `muxtap open` makes others"));
+            return Err(Error::new(ErrorCode::ReadOnly, "this link is read-only: `muxtap open` creates others"));
         }
         if self.shared.options.allowed.has(tier) {
             return Ok(());

@@ -122,7 +122,8 @@ impl Engine {
         if self.caller.principal.is_user() {
             return Ok(());
         }
-        Err(Error::new(ErrorCode::Unauthorized, format!("{what} is for callers on the daemon's own socket; {instead}")))
+        let message = format!("{what} is reserved for callers on the daemon's own socket; {instead}");
+        Err(Error::new(ErrorCode::Unauthorized, message))
     }
 
     /// Checks that the caller may name the server with this address. The user may name any server.
@@ -140,8 +141,8 @@ impl Engine {
             return Ok(());
         }
         let message = format!(
-            "socket: {} is not known to this muxtap; callers over TCP and MCP name a server by its name, as for \
-             `tmux -L`, or by the path of one that is followed",
+            "socket: unknown server {}; callers over TCP and MCP must give a server's name, as for `tmux -L`, or the \
+             path of one that is followed",
             address.display()
         );
         Err(Error::new(ErrorCode::Unauthorized, message))
@@ -171,7 +172,7 @@ impl Engine {
             return Ok(());
         }
         self.authorize(Tier::Kill).map_err(|error| {
-            Error::new(error.code, format!("{what} belongs to another caller, and ending it needs the tier `kill`"))
+            Error::new(error.code, format!("{what} belongs to another caller, and ending it requires the tier `kill`"))
         })
     }
 

@@ -238,8 +238,8 @@ impl Server {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "layout: {layout:?} is none; give even-horizontal, even-vertical, main-horizontal, main-vertical, tiled, or \
-             what `list-windows -F '#{{window_layout}}'` prints"
+            "layout: unknown layout {layout:?}; expected even-horizontal, even-vertical, main-horizontal, \
+             main-vertical, tiled, or what `list-windows -F '#{{window_layout}}'` prints"
         )))
     }
 }
@@ -264,7 +264,8 @@ fn only(patch: &PatchRequest, what: &str, fields: &[&str]) -> Result<()> {
         (patch.leave_mode, "leave_mode"),
     ] {
         if given && !fields.contains(&field) {
-            return Err(Error::invalid(format!("{field}: {what} has none; it has {}", fields.join(", "))));
+            let fields = fields.join(", ");
+            return Err(Error::invalid(format!("{field}: not supported for {what}; supported fields: {fields}")));
         }
     }
     Ok(())

@@ -61,7 +61,7 @@ impl Engine {
         let queue = &self.shared.compile_queue;
         let CompileQueue { running, queued, .. } = queue;
         let Ok(queued) = queued.clone().try_acquire_owned() else {
-            let message = format!("{} sets of patterns wait to be compiled; try again later", limits::COMPILING_QUEUE);
+            let message = format!("{} pattern sets are waiting to be compiled; retry later", limits::COMPILING_QUEUE);
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         };
         // The semaphores are never closed.

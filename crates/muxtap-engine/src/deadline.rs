@@ -35,11 +35,11 @@ impl Deadline {
     }
 
     /// Awaits a reply of tmux until the deadline. After that, the error says that tmux does not
-    /// answer, and `so`. However short the timeout, tmux has [`limits::ANSWER_GRACE`] to reply.
+    /// respond, and `so`. However short the timeout, tmux has [`limits::ANSWER_GRACE`] to reply.
     pub(super) async fn before<T>(self, so: &str, answer: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::time::timeout_at(self.at().into(), answer).await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
-                "tmux does not answer: after {} ms {so}; is the server stopped or overloaded?",
+                "tmux does not respond: after {} ms {so}; is the server stopped or overloaded?",
                 self.begun.elapsed().as_millis()
             )))
         })
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(deadline.at(), deadline.begun + Duration::from_secs(2));
         let error = deadline.before("nothing was done", std::future::pending::<Result<()>>()).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::TmuxUnavailable);
-        assert!(error.message.contains("does not answer") && error.message.contains("nothing was done"));
+        assert!(error.message.contains("does not respond") && error.message.contains("nothing was done"));
         // The clock has advanced to that time and, apart from the timer's steps, no further.
         let late = tokio::time::Instant::now().checked_duration_since(deadline.at().into()).unwrap();
         assert!(late < Duration::from_millis(5), "{late:?}");

@@ -50,7 +50,7 @@ impl Transports {
                 return Err(Error::new(
                     ErrorCode::Conflict,
                     format!(
-                        "host {} is reached by `{}` already; choose another name, as in --via NAME=COMMAND",
+                        "host {} is already reached by `{}`; choose another name, as in --via NAME=COMMAND",
                         known.name(),
                         known.prefix()
                     ),
@@ -59,7 +59,7 @@ impl Transports {
             None if hosts.len() >= MOST_HOSTS => {
                 return Err(Error::new(
                     ErrorCode::ResourceLimit,
-                    format!("{MOST_HOSTS} other hosts are known already"),
+                    format!("too many hosts: {MOST_HOSTS} are known already"),
                 ));
             }
             None => drop(hosts.insert(transport.name().to_owned(), Arc::new(transport))),
@@ -125,10 +125,10 @@ impl Engine {
         self.shared.transports.get(host).ok_or_else(|| {
             let known: Vec<_> = self.shared.transports.lock().keys().cloned().collect();
             let known =
-                if known.is_empty() { "none is configured".into() } else { format!("there are {}", known.join(", ")) };
+                if known.is_empty() { "none is configured".into() } else { format!("known: {}", known.join(", ")) };
             Error::invalid(format!(
-                "socket: {host}/… is no absolute path, and no name as for `tmux -L`; no host is called {host}: {known} \
-                 (docs/hosts.md)"
+                "socket: unknown host {host} in {host}/… ({known}); expected an absolute path, a name as for \
+                 `tmux -L`, or HOST/NAME (docs/hosts.md)"
             ))
         })
     }
@@ -250,7 +250,7 @@ impl Engine {
                 }
                 there(host.name.clone()).await
             };
-            let late = || Err(Error::unavailable(format!("host {}: it has not answered yet", host.name)));
+            let late = || Err(Error::unavailable(format!("host {}: it has not replied yet", host.name)));
             match tokio::time::timeout(LIST_LIMIT, listed).await.unwrap_or_else(|_| late()) {
                 Ok(items) => Ok(items),
                 Err(error) => {
@@ -338,7 +338,7 @@ impl TakenHost {
     pub fn one(mut self) -> Result<Option<String>> {
         let Some(host) = self.hosts.pop() else { return Ok(None) };
         if self.local || self.hosts.iter().any(|other| *other != host) {
-            return Err(Error::invalid(format!("one request is for one host: not all of these targets are on {host}")));
+            return Err(Error::invalid(format!("a request is for one host: not all of these targets are on {host}")));
         }
         Ok(Some(host))
     }

@@ -171,12 +171,12 @@ fn check_since(since: Since, panes: &[String]) -> Result<()> {
     let only = |pane: PaneId| matches!(panes, [one] if *one == pane.to_string());
     match since {
         Since::At(cursor) if !only(cursor.pane) => Err(Error::invalid(format!(
-            "since: this is a cursor of pane {}; it takes that pane alone, by its id; to go on with many give the last \
-             event's id as resume or Last-Event-ID",
+            "since: this cursor belongs to pane {} and works only with that pane, named by its id; to continue with \
+             several panes, pass the last event's id as resume or Last-Event-ID",
             cursor.pane
         ))),
         Since::Screen => {
-            Err(Error::invalid("since: events begin at now, start, input, lines:N, how long ago (10m) or a cursor"))
+            Err(Error::invalid("since: events can begin at now, start, input, lines:N, an age (10m) or a cursor"))
         }
         _ => Ok(()),
     }

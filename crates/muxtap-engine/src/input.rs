@@ -206,7 +206,7 @@ impl Server {
     /// Sends input. Returns the cursor just before it; the program's reaction follows that cursor.
     pub(super) async fn send(&self, pane: &Arc<PaneState>, typed: PreparedInput) -> Result<Cursor> {
         let sent = self.send_if(pane, typed, None).await?;
-        sent.ok_or_else(|| Error::internal("input that could not be refused was refused"))
+        sent.ok_or_else(|| Error::internal("unconditional input was refused"))
     }
 
     /// Sends input if the cursor is still at `only_at`. Otherwise sends nothing and returns `None`.
@@ -241,7 +241,7 @@ impl Server {
             // The first line would move the cursor.
             return Err(Error::new(
                 ErrorCode::InvalidArgument,
-                "the input is too long to be sent as one; nothing was sent",
+                "the input is too long to be sent in one piece; nothing was sent",
             ));
         }
         // Recorded before it is sent: while other panes flood, tmux may send this pane's output
@@ -362,11 +362,11 @@ async fn send_in_mode(
         }
     };
     let mode = mode_of(host, pane).await?;
-    let sent = if some_arrived { "; what stood before it was sent" } else { "; nothing was sent" };
+    let sent = if some_arrived { "; the input before it was sent" } else { "; nothing was sent" };
     Err(Error::new(
         ErrorCode::Conflict,
         format!(
-            "pane {} is in {mode}: somebody looks at it there, and {what} cannot be sent past that{sent}; {hint}",
+            "pane {} is in {mode}: a person is viewing it, and {what} cannot be sent past that mode{sent}; {hint}",
             pane.id()
         ),
     )
@@ -387,7 +387,7 @@ async fn mode_of(host: &Host, pane: &PaneState) -> Result<String> {
 
 fn refused_by_tmux(pane: &PaneState, message: &str) -> Error {
     if message.contains("can't find pane") {
-        return Error::not_found(format!("pane {} is no longer there", pane.id()));
+        return Error::not_found(format!("pane {} no longer exists", pane.id()));
     }
     Error::invalid(format!("tmux: {message}"))
 }
@@ -396,7 +396,7 @@ fn refused_by_tmux(pane: &PaneState, message: &str) -> Error {
 pub(super) fn prepare_keys(pane: &PaneState, keys: &[String]) -> Result<PreparedInput> {
     check_size(keys.iter().map(String::len).sum())?;
     if keys.iter().any(|key| key.contains('\0')) {
-        return Err(Error::invalid("keys: a key's name cannot hold a NUL byte; send it as hex 00 or as C-Space"));
+        return Err(Error::invalid("keys: a key's name cannot contain a NUL byte; send it as hex 00 or as C-Space"));
     }
     let target = pane.id().to_string();
     let commands = keys.chunks(KEYS_A_LINE).map(|keys| {
@@ -452,7 +452,7 @@ fn raw_paste(pane: &PaneState, bytes: &[u8]) -> Vec<InputLine> {
 fn prepare_paste(pane: &PaneState, bytes: &[u8]) -> Result<PreparedInput> {
     check_size(bytes.len())?;
     if bytes.contains(&0) {
-        return Err(Error::invalid("text: a paste cannot hold a NUL byte; send it as hex"));
+        return Err(Error::invalid("text: a paste cannot contain a NUL byte; send it as hex"));
     }
     // One paste is one buffer: each piece of a split paste would have its own marks.
     let (name, set) = buffer(pane, 0, bytes);
@@ -527,8 +527,8 @@ fn key_bytes(key: &str) -> Option<Vec<u8>> {
 pub fn unhex(hex: &str) -> Result<Vec<u8>> {
     let digits: Vec<u8> = hex.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     HEXLOWER_PERMISSIVE.decode(&digits).map_err(|error| match error.kind {
-        DecodeKind::Length => Error::invalid("hex: an odd number of digits; each byte is two"),
-        _ => Error::invalid("hex: only the digits 0-9 and a-f"),
+        DecodeKind::Length => Error::invalid("hex: an odd number of digits; expected two for each byte"),
+        _ => Error::invalid("hex: expected only the digits 0-9 and a-f"),
     })
 }
 

@@ -152,7 +152,7 @@ impl Engine {
     /// ```
     pub fn start(options: Options) -> Result<Self> {
         let runtime = Handle::try_current().map_err(|error| {
-            Error::new(ErrorCode::Conflict, format!("an engine is started within a tokio runtime: {error}"))
+            Error::new(ErrorCode::Conflict, format!("an engine must be started within a tokio runtime: {error}"))
         })?;
         Ok(Self::within(runtime, options, ProcessProbe::default()))
     }
@@ -417,8 +417,8 @@ fn status(host: &Host) -> ServerStatus {
             let spec = host.server().spec();
             let gone = spec.is_local() && !spec.file.is_named(host.socket());
             let message = format!(
-                "its socket's file is gone, so that tmux itself does not find this server; muxtap does. `kill -USR1 \
-                 {}` has tmux make it again",
+                "its socket's file is gone: tmux itself does not find this server, but muxtap does; `kill -USR1 {}` \
+                 makes tmux create the file again",
                 identity.pid
             );
             pid = Some(identity.pid);

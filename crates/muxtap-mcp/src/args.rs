@@ -493,9 +493,9 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_in_plain_words() {
         for (message, says) in [
-            (refused::<Capture>(&json!({})), "target: this field is needed, and is not there"),
-            (refused::<Capture>(&json!({"target": null})), "target: expected a text, got null"),
-            (refused::<Capture>(&json!({"target": 3})), "target: expected a text, got 3"),
+            (refused::<Capture>(&json!({})), "target: required field is missing"),
+            (refused::<Capture>(&json!({"target": null})), "target: expected a string, got null"),
+            (refused::<Capture>(&json!({"target": 3})), "target: expected a string, got 3"),
             (
                 refused::<Capture>(&json!({"target": "%0", "history": 5_000_000_000_u64})),
                 "history: expected a whole number from 0 to 4294967295, got 5000000000",
@@ -510,28 +510,28 @@ mod tests {
             ),
             (refused::<Wait>(&json!({"patterns": 7})), "patterns: expected a text or a list of texts, got 7"),
             (refused::<Wait>(&json!({"patterns": null})), "patterns: expected a text or a list of texts, got null"),
-            (refused::<Wait>(&json!({"patterns": ["a", {}]})), "patterns[1]: expected a text, got an object"),
+            (refused::<Wait>(&json!({"patterns": ["a", {}]})), "patterns[1]: expected a string, got an object"),
             (refused::<Wait>(&json!({"prompt": "yes"})), r#"prompt: expected true or false, got "yes""#),
             (
                 refused::<List>(&json!({"what": "pane"})),
                 r#"what: expected one of sessions, windows, panes, agents, got "pane""#,
             ),
             (refused::<List>(&json!({"what": 1})), "what: expected one of sessions, windows, panes, agents, got 1"),
-            (refused::<Create>(&json!({"env": {"A": 1}})), "env.A: expected a text, got 1"),
+            (refused::<Create>(&json!({"env": {"A": 1}})), "env.A: expected a string, got 1"),
             (refused::<Create>(&json!({"env": ["A=1"]})), "env: expected an object, got a list"),
             (
                 refused::<Change>(&json!({"target": "a", "width": 70_000})),
                 "width: expected a whole number from 0 to 65535, got 70000",
             ),
             (refused::<Kill>(&json!({"target": "a", "force": 1})), "force: expected true or false, got 1"),
-            (refused::<Search>(&json!({"targets": "a"})), "pattern: this field is needed, and is not there"),
-            (refused::<Watch>(&json!({"resume": 5})), "resume: expected a text, got 5"),
-            (refused::<Run>(&json!({"target": "a", "pane": "b"})), "target: this field is there twice"),
+            (refused::<Search>(&json!({"targets": "a"})), "pattern: required field is missing"),
+            (refused::<Watch>(&json!({"resume": 5})), "resume: expected a string, got 5"),
+            (refused::<Run>(&json!({"target": "a", "pane": "b"})), "target: duplicate field"),
         ] {
             assert_eq!(message, says);
         }
         let message = refused::<Send>(&json!({"target": "%0", "txt": "ls"}));
-        assert!(message.starts_with("txt: no such field, perhaps text; there are "), "{message}");
+        assert!(message.starts_with("txt: no such field (did you mean `text`?); valid fields: "), "{message}");
     }
 
     #[test]

@@ -5,9 +5,9 @@
 const WORDS: [(&str, &str); 13] = [
     ("`muxtap list-panes` shows what is there", "list shows what is there"),
     ("`muxtap new-session` starts one", "create (what: session) starts one"),
-    ("`muxtap new-session` makes one", "create (what: session) makes one"),
+    ("`muxtap new-session` creates one", "create (what: session) creates one"),
     ("`muxtap respawn-pane` starts one", "change (respawn: true) starts one"),
-    ("`muxtap read` still gives what it printed", "read_since still gives what it printed"),
+    ("`muxtap read` still returns its output", "read_since still returns its output"),
     ("-k (`kill`) ends it first", "kill: true ends it first"),
     ("use send-keys and wait-for, or another pane", "use send_keys and wait_for, or create another pane"),
     (", or let run clear it (--clear-line, clear_line)", " with send_keys, or say clear_line: true"),

@@ -339,7 +339,7 @@ impl Inner {
     pub(super) async fn become_hub(self: &Arc<Self>, connection: &Connection) -> Result<()> {
         // An attached client has a session; a client that has ended is no longer in the map.
         let session = self.lock().covering.get(&connection.id()).and_then(|covering| covering.session);
-        let gone = || Error::unavailable("the tmux server ended while muxtap's own session was made on it");
+        let gone = || Error::unavailable("the tmux server ended while muxtap's own session was being created");
         let session = session.ok_or_else(gone)?;
         let target = session.to_string();
         let line = CommandLine::of([
@@ -351,7 +351,7 @@ impl Inner {
         let bodies = connection.ask(Request::Plain(line)).await?;
         let bodies = bodies.map_err(|message| inconsistent(format!("tmux refused the hub's options: {message}")))?;
         let window = bodies.last().and_then(|body| WindowId::from_bytes(body.trim_ascii_end()));
-        let window = window.ok_or_else(|| inconsistent("tmux did not tell the hub's window".into()))?;
+        let window = window.ok_or_else(|| inconsistent("tmux did not report the hub's window".into()))?;
         if let Some(covering) = self.lock().covering.get_mut(&connection.id()) {
             covering.hub = Some(window);
         }
@@ -500,8 +500,8 @@ pub(super) fn no_server(spec: &ServerSpec, printed: &CallOutput) -> NoLink {
     if ["command ", "usage: ", "unknown command: ", "ambiguous command: "].iter().any(|start| why.starts_with(start)) {
         let [list, tell] = ["list-sessions", "display-message"].map(names::spelled);
         return NoLink::Failed(Error::unavailable(format!(
-            "the tmux server on {socket} refuses `{list}` or `{tell}`: {why}; is one of them in `command-alias`? See \
-             `tmux show-options -s command-alias`; no alias of that name may be set"
+            "the tmux server on {socket} rejects `{list}` or `{tell}`: {why}; is one of them in `command-alias`? See \
+             `tmux show-options -s command-alias`, and remove any alias with that name"
         )));
     }
     NoLink::Failed(Error::unavailable(format!("cannot reach the tmux server on {socket}: {why}")))

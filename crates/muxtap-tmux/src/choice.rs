@@ -47,7 +47,8 @@ impl Environment<'_> {
         let bases = [self.set("TMUX_TMPDIR").map(PathBuf::from), Some(PathBuf::from("/tmp"))];
         // tmux takes the first directory that exists, with its links resolved.
         let base = bases.into_iter().flatten().find_map(|base| fs::canonicalize(base).ok());
-        let base = base.ok_or_else(|| Error::invalid("neither TMUX_TMPDIR nor /tmp is there for tmux's sockets"))?;
+        let none = || Error::invalid("no directory for tmux's sockets: neither $TMUX_TMPDIR nor /tmp exists");
+        let base = base.ok_or_else(none)?;
         Ok(base.join(format!("tmux-{}", self.uid)))
     }
 
@@ -56,7 +57,7 @@ impl Environment<'_> {
     pub fn resolve(&self, choice: &ServerChoice) -> Result<PathBuf> {
         let path = match choice {
             ServerChoice { path: Some(path), .. } if path.is_empty() => {
-                return Err(Error::invalid("-S needs the path of a tmux socket, not an empty word"));
+                return Err(Error::invalid("-S requires the path of a tmux socket, got an empty string"));
             }
             ServerChoice { path: Some(path), .. } => PathBuf::from(path),
             // `HOST/NAME`: a server on another host.

@@ -92,15 +92,15 @@ impl Lost {
     pub fn of_change(self, what: &str) -> Error {
         let message = match self {
             Self::Ended => format!(
-                "the connection to tmux was lost before it answered; whether {what} was done is not known: look before \
-                 asking again"
+                "the connection to tmux was lost before it replied; whether {what} was done is not known: check before \
+                 retrying"
             ),
             Self::Unanswered => format!(
-                "tmux does not answer: {what} was sent, and whether it is or will be done is not known; look before \
-                 asking again"
+                "tmux does not respond: {what} was sent, and whether it is or will be done is not known; check before \
+                 retrying"
             ),
             Self::Unsent => format!(
-                "tmux does not answer: {what} was not sent and will not be; is the server stopped or overloaded?"
+                "tmux does not respond: {what} was not sent and will not be; is the server stopped or overloaded?"
             ),
             Self::Unreadable(command) => return unreadable(command),
         };
@@ -113,11 +113,11 @@ impl From<Lost> for Error {
     fn from(lost: Lost) -> Self {
         Self::unavailable(match lost {
             Lost::Unreadable(command) => return unreadable(command),
-            Lost::Ended => "the connection to tmux was lost before it answered; ask again",
+            Lost::Ended => "the connection to tmux was lost before it replied; retry",
             Lost::Unanswered => {
-                "tmux does not answer: it was asked and said nothing; is the server stopped or overloaded?"
+                "tmux does not respond: it sent no reply to a query; is the server stopped or overloaded?"
             }
-            Lost::Unsent => "tmux does not answer: it takes no requests; is the server stopped or overloaded?",
+            Lost::Unsent => "tmux does not respond: it accepts no requests; is the server stopped or overloaded?",
         })
     }
 }
@@ -353,7 +353,7 @@ impl Connection {
     fn failed(&self, panic: &(dyn Any + Send)) {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        tracing::error!("{} is given up, a defect of muxtap: {text}", self.name());
+        tracing::error!("closing {} after a panic, a bug in muxtap: {text}", self.name());
         self.give_up(Lost::Ended);
     }
 
@@ -391,11 +391,11 @@ impl Connection {
         match verdict {
             TickOutcome::Idle | TickOutcome::Open => {}
             TickOutcome::Silent => {
-                tracing::warn!("tmux does not answer {}", self.name());
+                tracing::warn!("tmux does not respond to {}", self.name());
                 receiver.silent(self);
             }
             TickOutcome::Stuck => {
-                tracing::warn!("tmux answers nothing to {} though its output flows; it is replaced", self.name());
+                tracing::warn!("tmux sends no replies to {} although its output flows; replacing it", self.name());
                 self.give_up(Lost::Unanswered);
             }
         }
@@ -407,7 +407,7 @@ impl Connection {
             AssertUnwindSafe(self.drain_until_gone(&mut stream, &mut process, &receiver)).catch_unwind().await;
         let why = drained.unwrap_or_else(|panic| {
             self.failed(&*panic);
-            "muxtap failed while it read from it".to_owned()
+            "muxtap failed while reading from it".to_owned()
         });
         self.0.begin_close();
         let fate = self.0.given_up.get().copied().unwrap_or(Lost::Ended);
@@ -477,11 +477,11 @@ impl Connection {
 
     fn answered(&self, answers: Option<queue::Callbacks>) {
         let Some(answers) = answers else {
-            tracing::warn!("a reply came that nobody asked for");
+            tracing::warn!("received a reply without a request");
             return;
         };
         if !answers.call() {
-            tracing::error!("a defect of muxtap: the callback of a reply failed; {} is given up", self.name());
+            tracing::error!("a bug in muxtap: the callback of a reply panicked; closing {}", self.name());
             self.give_up(Lost::Ended);
         }
     }

@@ -319,8 +319,8 @@ impl Inner {
                         return Err(Error::new(
                             ErrorCode::Conflict,
                             format!(
-                                "pane {pane} cannot be followed: its session has no client and ends without one, since \
-                             `destroy-unattached` is on; attach a client, or set the option to off"
+                                "pane {pane} cannot be followed: its session has no client and ends without one, \
+                                 because `destroy-unattached` is on; attach a client, or set the option to off"
                             ),
                         ));
                     }
@@ -350,7 +350,8 @@ impl Inner {
             });
             let seconds = limit.as_secs();
             let message = format!(
-                "pane {pane} is not followed after {seconds} s: no control client could join its session{why}; ask again"
+                "pane {pane} could not be followed within {seconds} s: no control client could join its \
+                 session{why}; ask again"
             );
             Err(Error::new(code, message))
         })
@@ -393,7 +394,7 @@ impl Inner {
                     match result {
                         Ok(Ok(())) => {}
                         Ok(Err(error)) => tracing::info!("cannot attach to session {session}: {error}"),
-                        Err(_) => tracing::error!("a defect of muxtap: attaching to session {session} failed"),
+                        Err(_) => tracing::error!("a bug in muxtap: attaching to session {session} panicked"),
                     }
                     // A failed attach is retried after a pause, as long as the session exists.
                     this.refresh();
@@ -530,7 +531,7 @@ impl Inner {
             covering.session = session;
             covering.attached = Some(metrics::AttachedClient::count());
         }
-        let _ = ready.send(if moved { Err(Error::unavailable("its session has gone")) } else { Ok(()) });
+        let _ = ready.send(if moved { Err(Error::unavailable("its session is gone")) } else { Ok(()) });
         drop(model);
         self.hold_on_arrival();
         moved
@@ -576,7 +577,7 @@ impl Receiver for Inner {
         let actions = self.lock().drop_connection(connection.id(), why);
         self.announce_loss();
         if std::panic::catch_unwind(AssertUnwindSafe(|| self.carry_out(actions))).is_err() {
-            tracing::error!("a defect of muxtap: the observer of a pane failed");
+            tracing::error!("a bug in muxtap: the observer of a pane panicked");
         }
         self.refresh();
     }

@@ -80,7 +80,9 @@ impl Inner {
         let unused = UNUSED.as_secs().to_string();
         commands.push(Command::new("run-shell").flag("-b").opt("-d", unused).opt("-C", end));
         let made = self.ask_plainly(&commands, ANSWER_LIMIT).await?;
-        made.map_err(|message| Error::unavailable(format!("tmux refused a session to arrive by: {message}")))?;
+        made.map_err(|message| {
+            Error::unavailable(format!("tmux refused the temporary session through which muxtap attaches: {message}"))
+        })?;
         Ok(Some(name))
     }
 

@@ -116,7 +116,7 @@ impl ServerSpec {
         if !asked.ok {
             let said = if asked.stderr.is_empty() { "nothing" } else { &asked.stderr };
             return Err(Error::unavailable(format!(
-                "the tmux server on {} refuses clients of {}, which says {said:?}",
+                "the tmux server on {} rejects clients of {}, which reports {said:?}",
                 self.socket.display(),
                 self.spoken_to_by(None).program,
             )));

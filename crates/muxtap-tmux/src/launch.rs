@@ -85,8 +85,8 @@ pub fn keeps_sessions(value: &str) -> Result<()> {
         return Ok(());
     }
     let why = format!(
-        "no session is made: `destroy-unattached` is {value} on this tmux server, which destroys a session without an \
-         attached client at once; `tmux set-option -g destroy-unattached off` lets it live"
+        "no session was created: `destroy-unattached` is {value} on this tmux server, which destroys a session without \
+         an attached client at once; `tmux set-option -g destroy-unattached off` keeps it"
     );
     Err(Error::new(ErrorCode::Conflict, why))
 }

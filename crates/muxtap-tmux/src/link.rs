@@ -72,12 +72,12 @@ const EMPTY: &str = "no session is on the tmux server ";
 
 /// Returns the error that the server on this socket has no session.
 pub(super) fn empty(socket: &Path) -> Error {
-    Error::unavailable(format!("{EMPTY}{}; `muxtap new-session` makes one", socket.display()))
+    Error::unavailable(format!("{EMPTY}{}; `muxtap new-session` creates one", socket.display()))
 }
 
 /// Returns the error that a different server now listens on this socket.
 pub(super) fn replaced(socket: &Path, other: u32) -> Error {
-    Error::unavailable(format!("another tmux server (process {other}) is on {} now; ask again", socket.display()))
+    Error::unavailable(format!("another tmux server (process {other}) is on {} now; retry", socket.display()))
 }
 
 /// Returns whether the error says that no server runs, or none with a session, in contrast to a
@@ -96,14 +96,14 @@ pub(super) fn ended_with_server(socket: &Path) -> Error {
 pub fn unreadable(command: &str) -> Error {
     let spelling = names::spelled(command);
     let message = format!(
-        "unreadable answer of tmux to `{spelling}`: it is not in the format that was asked for; is `{spelling}` in \
-         `command-alias`? See `tmux show-options -s command-alias`; no alias of that name may be set"
+        "unreadable reply from tmux to `{spelling}`: it is not in the requested format; is `{spelling}` in \
+         `command-alias`? See `tmux show-options -s command-alias`, and remove any alias with that name"
     );
     Error::unavailable(message)
 }
 
 /// The beginning of the error, for every caller, that tmux sent no reply in time.
-pub(super) const UNANSWERED: &str = "tmux does not answer: ";
+pub(super) const UNANSWERED: &str = "tmux does not respond: ";
 
 /// Returns whether the error says that a server may run but sends no replies.
 pub fn is_unanswered(error: &Error) -> bool {

@@ -105,7 +105,7 @@ impl Inner {
         metrics::PROCESS_SPAWNS.increment(1);
         let mut client = command.spawn().map_err(|error| self.spec.cannot_run(&error))?;
         let relay = relay.map(|relay| self.tasks.spawn(relay.run()));
-        let gone = || Error::internal("a client of tmux has no output");
+        let gone = || Error::internal("a tmux client has no output pipe");
         let mut stdout = BufReader::new(client.stdout.take().ok_or_else(gone)?);
         let mut stderr = client.stderr.take().ok_or_else(gone)?.take(ERROR_BYTES);
         let mut line = Vec::new();

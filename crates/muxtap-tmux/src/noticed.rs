@@ -34,26 +34,26 @@ fn sentences(printed: &str) -> Vec<String> {
                 "focus-events is on: while a pane is in use, its session's current window counts as focused".to_owned(),
             ),
             ("exit-unattached", "on") => found.push(
-                "exit-unattached is on: muxtap leaves with the last client of a person, and what it follows ends"
+                "exit-unattached is on: muxtap detaches with the last client of a person, and what it follows ends"
                     .to_owned(),
             ),
             ("destroy-unattached", value) if value != "off" => found.push(format!(
                 "destroy-unattached is {value}: muxtap leaves a session with its last client, and what it follows ends"
             )),
             ("detach-on-destroy", "no-detached") => {
-                found.push("detach-on-destroy is no-detached: a session in use is no place to be moved to".to_owned());
+                found.push("detach-on-destroy is no-detached: tmux moves no client to a session in use".to_owned());
             }
             ("command-alias", value) => {
                 let alias = value.trim_matches('"').split('=').next().unwrap_or_default();
                 if !BUILT_IN_ALIASES.contains(&alias) {
-                    found.push(format!("command-alias defines {alias}: muxtap's own commands pass it by"));
+                    found.push(format!("command-alias defines {alias}: muxtap's own commands bypass it"));
                 }
             }
             (hook, value) if PROMPTS.iter().any(|prompt| value.contains(prompt)) && is_hook(hook) => {
-                found.push(format!("the hook {hook} asks a person: {value}"));
+                found.push(format!("the hook {hook} prompts a person: {value}"));
             }
             (hook, value) if hook.starts_with("client-") && is_hook(hook) => {
-                found.push(format!("the hook {hook} is set: muxtap comes and leaves without running it: {value}"));
+                found.push(format!("the hook {hook} is set: muxtap attaches and detaches without running it: {value}"));
             }
             _ => {}
         }

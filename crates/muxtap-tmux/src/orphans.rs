@@ -68,7 +68,7 @@ impl Inner {
     pub(super) async fn sweep(&self, connection: &Connection) {
         let Some(name) = self.spec.program.name.as_ref().filter(|_| !self.spec.is_local()) else { return };
         for client in left_by(connection, name).await {
-            tracing::info!("{} is detached: a daemon that was killed has left it", client.escape_debug());
+            tracing::info!("detaching {}: left behind by a daemon that was killed", client.escape_debug());
             let detach = Command::new("detach-client").opt("-t", &client);
             if !matches!(connection.ask(Request::Framed(vec![detach])).await, Ok(Ok(_))) {
                 return;

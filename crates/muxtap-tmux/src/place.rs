@@ -18,14 +18,14 @@ pub(super) fn check(socket: &Path) -> Result<()> {
     let refuse = |why: &str| {
         let socket = socket.display();
         Err(Error::unavailable(format!(
-            "no tmux server runs on {socket}, and none is started there: {why}; choose a folder that is yours alone, or \
-             start it yourself: tmux -S {socket} new-session -d"
+            "no tmux server runs on {socket}, and muxtap does not start one there: {why}; choose a directory that only \
+             you can write to, or start it yourself: tmux -S {socket} new-session -d"
         )))
     };
     let mut end = socket.to_owned();
     // Links are followed, as tmux follows them.
     for _ in 0..LINKS {
-        let Some(folder) = end.parent() else { return refuse("it is in no folder") };
+        let Some(folder) = end.parent() else { return refuse("it has no parent directory") };
         if let Some(why) = open_to_others(folder, false) {
             return refuse(&why);
         }
@@ -37,7 +37,7 @@ pub(super) fn check(socket: &Path) -> Result<()> {
         let Ok(target) = fs::read_link(&end) else { return Ok(()) };
         end = folder.join(target);
     }
-    refuse("its name goes through too many links")
+    refuse("its path leads through too many symbolic links")
 }
 
 /// Takes a name in a sticky folder, such as `/tmp`: other users can create a missing name in it,

@@ -176,7 +176,7 @@ impl Shared {
         if seen == Some(number) && state.hung.len() >= HUNG {
             state.stalled = true;
         } else if seen == Some(number) {
-            tracing::warn!("a look at processes hangs: {subject:?}; until it ends it is not looked at again");
+            tracing::warn!("inspecting processes hangs: {subject:?}; it is not inspected again until that ends");
             state.hung.insert(subject);
             state.running = None;
             state.worker = 0;
@@ -193,7 +193,7 @@ impl Shared {
         match spawned {
             Ok(_) => state.worker = number,
             Err(error) => {
-                tracing::warn!("cannot look at processes: {error}");
+                tracing::warn!("cannot inspect processes: {error}");
                 return None;
             }
         }
@@ -235,7 +235,7 @@ impl Shared {
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} looks wait, {} hang", self.queue.len(), self.hung.len())
+        write!(f, "{} inspections queued, {} hanging", self.queue.len(), self.hung.len())
     }
 }
 

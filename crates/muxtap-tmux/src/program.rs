@@ -85,8 +85,8 @@ impl std::str::FromStr for ForeignServer {
 
     /// Reads `UID:PATH`.
     fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
-        let (uid, socket) = text.split_once(':').ok_or("write UID:PATH, as in 1001:/tmp/tmux-1001/default")?;
-        let uid = uid.parse().map_err(|_| "the user is named by number: see `id -u USER`")?;
+        let (uid, socket) = text.split_once(':').ok_or("expected UID:PATH, such as 1001:/tmp/tmux-1001/default")?;
+        let uid = uid.parse().map_err(|_| "the user must be a number: see `id -u USER`")?;
         let socket = PathBuf::from(socket);
         if socket.is_absolute() { Ok(Self { uid, socket }) } else { Err("the socket's path must be absolute") }
     }
@@ -257,8 +257,8 @@ impl ServerSpec {
     fn stranger(&self, uid: u32) -> Error {
         let socket = self.socket.display();
         let message = format!(
-            "the tmux server on {socket} belongs to user {uid}, and muxtap runs as user {}; if it is to be trusted, \
-             add foreign_servers = [\"{uid}:{socket}\"] to config.toml",
+            "the tmux server on {socket} belongs to user {uid}, and muxtap runs as user {}; to trust it, add \
+             foreign_servers = [\"{uid}:{socket}\"] to config.toml",
             rustix::process::geteuid().as_raw()
         );
         Error::unavailable(message).with_details(serde_json::json!({ "owner": uid }))
@@ -385,7 +385,7 @@ impl ServerSpec {
         if descriptors::are_out(error) {
             return descriptors::error();
         }
-        Error::unavailable(format!("cannot make a socket on which a client of tmux arrives: {error}"))
+        Error::unavailable(format!("cannot create a socket for a tmux client to connect to: {error}"))
     }
 
     /// Sends the first query of an attempt. On another host, if tmux is not found at once, it is
@@ -467,7 +467,7 @@ impl ServerSpec {
         match refused {
             Some(RelayError::Stranger(uid)) => Err(self.stranger(uid)),
             Some(RelayError::Hostile(why)) => Err(Error::unavailable(format!(
-                "the tmux server on {} was left: {why}; is it tmux?",
+                "muxtap disconnected from the tmux server on {}: {why}; is it tmux?",
                 self.socket.display()
             ))),
             Some(refused) if refused.is_for_want_of_descriptors() => Err(refused.into()),
@@ -504,7 +504,7 @@ impl ServerSpec {
             None => None,
         };
         let speaks = program.as_ref().map_or(&self.program.tmux, |program| &program.path);
-        tracing::debug!("server {} is spoken to by {}", server.pid, speaks.display());
+        tracing::debug!("server {}: its client program is {}", server.pid, speaks.display());
         self.own.keep(server.pid, program);
     }
 
@@ -524,12 +524,12 @@ impl ServerSpec {
         let Some(client) = client.filter(|client| served != Some(*client)) else { return error };
         let (program, pid) = (self.program.tmux.display(), server.pid);
         let served =
-            served.map_or_else(|| "does not say its version to it".into(), |version| format!("is version {version}"));
+            served.map_or_else(|| "did not report its version to it".into(), |version| format!("is version {version}"));
         let runs = own_program::file_of(pid).map(|file| format!(" and runs {}", file.display())).unwrap_or_default();
         let mut error = error;
         error.message = format!(
-            "{}; {program} is version {client}, the server (process {pid}) {served}{runs}: name the server's own \
-             program with --tmux or $MUXTAP_TMUX, after `muxtap stop`",
+            "{}; {program} is version {client}, the server (process {pid}) {served}{runs}: run `muxtap stop`, \
+             then name the server's own program with --tmux or $MUXTAP_TMUX",
             error.message
         );
         error

@@ -134,11 +134,11 @@ impl Relay {
 /// The reason why a client did not arrive.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RelayError {
-    #[error("it did not arrive within {} s", ARRIVAL_LIMIT.as_secs())]
+    #[error("the client did not connect within {} s", ARRIVAL_LIMIT.as_secs())]
     Late,
-    #[error("it cannot be spoken to: {0}")]
+    #[error("cannot communicate with the client: {0}")]
     Client(io::Error),
-    #[error("it sent {0}")]
+    #[error("the client sent {0}")]
     Malformed(#[from] Malformed),
     #[error("cannot connect to the server: {0}")]
     Server(io::Error),
@@ -291,7 +291,7 @@ fn sent(socket: &UnixStream, bytes: &[u8], descriptor: Option<&OwnedFd>) -> io::
     if let Some(descriptors) = &descriptors
         && !control.push(SendAncillaryMessage::ScmRights(descriptors))
     {
-        return Err(io::Error::other("no room for a descriptor"));
+        return Err(io::Error::other("no space for a descriptor in the control message"));
     }
     loop {
         match rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {

@@ -115,7 +115,7 @@ impl Inner {
     /// Begins a rest: identifies the server, and reads its sessions, windows and panes.
     pub(super) async fn begin_rest(self: &Arc<Self>) -> Result<ServerIdentity, NoLink> {
         let (identity, topology) = self.look().await.map_err(|failed| match failed {
-            NoListing::Left => NoLink::Failed(Error::unavailable("the tmux server ended while it was asked")),
+            NoListing::Left => NoLink::Failed(Error::unavailable("the tmux server ended while it was queried")),
             NoListing::Failed(error) => NoLink::Failed(error),
         })?;
         if let Some(error) = self.spec.program.supports(identity.version).err() {

@@ -14,7 +14,7 @@
 //!     wire.say("%output %1 there");                         // anything unasked
 //!     assert_eq!(server.told(2).await, ["seeded %1 First hello", "output %1 there"]);
 //!     let asked = wire.request().await;                     // the next request, to look at
-//!     // Or `answer`, or nothing at all: then tmux does not answer.
+//!     // Or `answer`, or nothing at all: then tmux does not respond.
 //!     wire.refuse(&asked, "can't find pane");
 //! }
 //! ```

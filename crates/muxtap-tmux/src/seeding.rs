@@ -195,7 +195,7 @@ impl Inner {
     /// Takes the reply with the content of an attempt.
     fn answered(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64, parts: &[Bytes]) {
         let Some(seed) = Seed::parse(parts) else {
-            self.refused(pane, attempt, "an answer that is no seed");
+            self.refused(pane, attempt, "the reply is not a valid seed");
             return;
         };
         let answered = {
@@ -221,7 +221,7 @@ impl Inner {
             }
             self.follow(pane, attempt, sink);
         } else {
-            tracing::warn!("pane {pane} printed more than could be held while it was read; it is read anew");
+            tracing::warn!("pane {pane} printed more than could be held while it was read; reading it again");
             self.reseed(pane, GapReason::Paused);
         }
         if dead {
@@ -317,7 +317,7 @@ impl Inner {
     /// long as the pane exists.
     fn refused(self: &Arc<Self>, pane: PaneId, attempt: u64, message: &str) {
         if let Some(pause) = self.try_again(pane, attempt) {
-            tracing::warn!("pane {pane} could not be read, trying again in about {} ms: {message}", pause.as_millis());
+            tracing::warn!("pane {pane} could not be read, retrying in about {} ms: {message}", pause.as_millis());
         }
     }
 

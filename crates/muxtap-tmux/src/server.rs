@@ -111,7 +111,7 @@ impl ServerLink {
     pub async fn connected(&self) -> Result<ServerIdentity> {
         tokio::time::timeout(CONNECT_LIMIT, self.connected_at_last()).await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
-                "the tmux server on {} could not be followed within {} s; it is still tried: ask again",
+                "the tmux server on {} could not be followed within {} s; muxtap keeps trying: retry later",
                 self.inner.spec.socket.display(),
                 CONNECT_LIMIT.as_secs()
             )))
@@ -352,8 +352,8 @@ impl ServerLink {
             return Ok(turn);
         }
         let why = format!(
-            "other changes of this tmux server are under way since {} s, and tmux before 3.8 takes one at a time; this one was \
-             not sent and will not be: ask again",
+            "other changes to this tmux server have been in progress for {} s, and tmux before 3.8 accepts one at a \
+             time; this one was not sent and will not be: retry",
             ANSWER_LIMIT.as_secs(),
         );
         Err(Error::unavailable(why).with_details(serde_json::json!({ "sent": false })))
@@ -368,7 +368,7 @@ impl ServerLink {
             if self.connection_of(None).is_none() && self.rests_here() {
                 match self.inner.fresh_at_rest().await {
                     Err(error) if tries < TRIES && !self.inner.is_at_rest() => {
-                        tracing::debug!("the server is looked for again: {error}");
+                        tracing::debug!("looking for the server again: {error}");
                         tries += 1;
                     }
                     answer => return answer,
@@ -577,9 +577,9 @@ pub(super) fn stopping() -> Error {
 async fn keep_link(inner: Arc<Inner>) {
     let attempts = AtomicU64::new(0);
     while AssertUnwindSafe(supervise(inner.clone(), &attempts)).catch_unwind().await.is_err() {
-        tracing::error!("a defect of muxtap: the link to {} failed and is made anew", inner.spec.socket.display());
+        tracing::error!("a bug in muxtap: the link to {} panicked; reconnecting", inner.spec.socket.display());
         let _ = AssertUnwindSafe(inner.close_all()).catch_unwind().await;
-        let error = Error::internal("the link to tmux failed, a defect of muxtap; it is made anew");
+        let error = Error::internal("the link to tmux failed because of a bug in muxtap; muxtap is reconnecting");
         inner.link.send_replace(LinkState::Down { error, ended: false, attempts: attempts.load(Ordering::Relaxed) });
         tokio::select! {
             () = tokio::time::sleep(jittered(LONGEST_PAUSE)) => {}
@@ -636,7 +636,8 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                 tokio::select! {
                     () = process_ended(Some(server).filter(|_| inner.spec.is_local())) => pause = FIRST_PAUSE,
                     () = tokio::time::sleep(jittered(pause)) => {
-                        tracing::debug!("the link to {} was short: a pause was made", inner.spec.socket.display());
+                        let socket = inner.spec.socket.display();
+                        tracing::debug!("the link to {socket} was short-lived: paused before the next attempt");
                         pause = (pause * 2).min(LONGEST_PAUSE);
                     }
                     () = inner.cancel.cancelled() => {}

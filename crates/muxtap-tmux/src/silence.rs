@@ -56,7 +56,7 @@ impl Inner {
                     if !connection.is_silent() || connection.reads() != reads {
                         continue;
                     }
-                    tracing::warn!("{} is silent though its server answers; it is replaced", connection.name());
+                    tracing::warn!("{} is silent although its server responds; replacing it", connection.name());
                     connection.give_up(Lost::Unanswered);
                     connection.closed().await;
                 }

@@ -84,7 +84,7 @@ impl Transport {
         let program = words.first().filter(|program| !program.is_empty());
         let Some(program) = program.map(|program| program_name(program).to_owned()) else {
             return Err(Error::invalid(format!(
-                "host {name}: say by which command it is reached, as in `ssh {name}` or `docker exec -i {name}`"
+                "host {name}: empty command; give one that reaches it, such as `ssh {name}` or `docker exec -i {name}`"
             )));
         };
         if RUNTIMES.contains(&program.as_str()) && words.iter().any(|word| word == "exec") {
@@ -153,7 +153,7 @@ impl Transport {
         let name: String = host.unwrap_or_default().chars().filter(|&c| is_name_char(c)).collect();
         check_name(&name).map_err(|_| {
             Error::invalid(format!(
-                "--via {prefix:?} gives no name for the host: write --via NAME=COMMAND, or [host.NAME] in config.toml"
+                "--via {prefix:?} gives the host no name: use --via NAME=COMMAND, or [host.NAME] in config.toml"
             ))
         })?;
         Ok(name)
@@ -315,7 +315,7 @@ impl Transport {
         let is_runtime = self.words.first().is_some_and(|word| RUNTIMES.contains(&program_name(word)));
         let reason = if is_runtime { Unreachable::NoRuntime } else { Unreachable::NoConnection };
         Error::unavailable(format!(
-            "host {}: cannot run `{}`: {error}; is that program installed here?",
+            "host {}: cannot run `{}`: {error}; is that program installed on this machine?",
             self.name,
             self.prefix()
         ))
@@ -327,23 +327,23 @@ impl Transport {
         let (name, prefix) = (&self.name, self.prefix());
         let (what, hint) = match reason {
             Unreachable::HostKey => (
-                "its key is not known here, or has changed",
-                format!("run `{prefix} true` once by hand and look at it"),
+                "its key is unknown on this machine, or has changed",
+                format!("run `{prefix} true` once by hand and check the key"),
             ),
             Unreachable::Login => (
-                "it asks for a password, or refuses the key",
+                "it asks for a password, or rejects the key",
                 format!(
-                    "nobody can answer there: set up a key or an agent until `{prefix} -o BatchMode=yes true` works"
+                    "muxtap cannot enter one: set up a key or an agent until `{prefix} -o BatchMode=yes true` works"
                 ),
             ),
             Unreachable::NoConnection => ("it cannot be reached", format!("does `{prefix} true` work?")),
             Unreachable::NoContainer => ("there is no such container", "start it, or correct the name".into()),
             Unreachable::ContainerStopped => ("its container is not running", "start it".into()),
             Unreachable::NoTmux => {
-                ("it has no tmux", "install tmux 3.2a or later there, or name it with `tmux` in [host]".into())
+                ("it has no tmux", "install tmux 3.2a or later there, or name its program with `tmux` in [host]".into())
             }
             Unreachable::TooOld => ("its tmux is too old", "install tmux 3.2a or later there".into()),
-            Unreachable::NoRuntime => ("the container runtime does not answer", format!("does `{prefix} true` work?")),
+            Unreachable::NoRuntime => ("the container runtime does not respond", format!("does `{prefix} true` work?")),
         };
         let said = said.trim().lines().last().unwrap_or_default();
         let said = if said.is_empty() { String::new() } else { format!(" ({said})") };
@@ -411,7 +411,7 @@ fn reason(said: &str, by_runtime: bool) -> Option<Unreachable> {
 
 /// Splits a command as a shell splits words.
 fn split(prefix: &str) -> Result<Vec<String>> {
-    shlex::split(prefix).ok_or_else(|| Error::invalid(format!("in `{prefix}` a quote is not closed")))
+    shlex::split(prefix).ok_or_else(|| Error::invalid(format!("unclosed quote in `{prefix}`")))
 }
 
 fn program_name(program: &str) -> &str {
@@ -429,7 +429,8 @@ pub fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "{name:?} is no name for a host: letters, digits, `-`, `_` and `.`, at most 64, not beginning with `-` or `.`"
+        "invalid host name {name:?}; expected at most 64 letters, digits, `-`, `_` and `.`, not beginning with `-` \
+         or `.`"
     )))
 }
 
@@ -458,7 +459,7 @@ impl<'a> Address<'a> {
         let parts = text.split_once('/').filter(|(host, _)| check_name(host).is_ok());
         let wrong = || {
             Error::invalid(format!(
-                "the tmux socket must be an absolute path, or HOST/NAME of a host that is configured, not {}",
+                "the tmux socket must be an absolute path, or HOST/NAME of a configured host, not {}",
                 address.display()
             ))
         };

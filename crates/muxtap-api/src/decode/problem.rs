@@ -63,13 +63,14 @@ impl Problem {
             What::Wrong(expected) => {
                 format!("expected {expected}, got {}", given.unwrap_or_else(|| "something else".into()))
             }
-            What::Missing(_) => "this field is needed, and is not there".into(),
-            What::Unknown { known: [], .. } => "no such field; there are none here".into(),
+            What::Missing(_) => "required field is missing".into(),
+            What::Unknown { known: [], .. } => "no such field; none are accepted here".into(),
             What::Unknown { name, known } => {
-                let perhaps = nearest(name, known).map_or_else(String::new, |known| format!(", perhaps {known}"));
-                format!("no such field{perhaps}; there are {}", known.join(", "))
+                let perhaps =
+                    nearest(name, known).map_or_else(String::new, |known| format!(" (did you mean `{known}`?)"));
+                format!("no such field{perhaps}; valid fields: {}", known.join(", "))
             }
-            What::Twice(_) => "this field is there twice".into(),
+            What::Twice(_) => "duplicate field".into(),
             What::Other(message) => message.clone(),
         };
         if field.is_empty() {
@@ -156,7 +157,7 @@ fn plain(expected: &str) -> String {
         "i64" => "a whole number".into(),
         "f32" | "f64" => "a number".into(),
         "a boolean" => "true or false".into(),
-        "a string" | "a borrowed string" | "str" => "a text".into(),
+        "a borrowed string" | "str" => "a string".into(),
         "a sequence" => "a list".into(),
         "a map" => "an object".into(),
         _ if expected.starts_with("struct ") => "an object".into(),

@@ -52,7 +52,7 @@ macro_rules! id {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
                 text.parse().map_err(|_| {
-                    D::Error::custom(format!("{text:?} is no id: {} and a number are expected", Self::SIGIL))
+                    D::Error::custom(format!("expected an id ({} and a number), got {text:?}", Self::SIGIL))
                 })
             }
         }

@@ -97,11 +97,11 @@ impl PatternSet {
     /// patterns.
     pub fn new(specs: &[PatternSpec], limits: &Limits) -> crate::Result<Self> {
         if specs.is_empty() {
-            return Err(crate::Error::invalid("no pattern; give at least one"));
+            return Err(crate::Error::invalid("no patterns; give at least one"));
         }
         if specs.len() > limits.patterns {
             return Err(crate::Error::invalid(format!(
-                "{} patterns, {} are allowed; join some with `|`",
+                "too many patterns: {}; at most {} are allowed; join some with `|`",
                 specs.len(),
                 limits.patterns
             )));
@@ -114,12 +114,14 @@ impl PatternSet {
             match hir.properties().minimum_len() {
                 Some(0) => {
                     return Err(crate::Error::invalid(format!(
-                        "{name} can match the empty string, so it would match at once; make some part of it obligatory \
+                        "{name} can match the empty string, so it would match at once; make some part of it required \
                          (`+` in place of `*` or `?`)"
                     )));
                 }
                 None => {
-                    return Err(crate::Error::invalid(format!("{name} can never match; an empty character class?")));
+                    return Err(crate::Error::invalid(format!(
+                        "{name} can never match; does it contain an empty character class?"
+                    )));
                 }
                 Some(_) => hirs.push(hir),
             }
@@ -353,7 +355,7 @@ fn describe(index: usize, spec: &PatternSpec) -> String {
 fn parse(text: &str, name: &str, limits: &Limits, classes: &mut usize) -> crate::Result<Hir> {
     if text.len() > limits.pattern_bytes {
         return Err(crate::Error::invalid(format!(
-            "{name} is {} bytes long, {} are allowed; wait for a shorter part of the text",
+            "{name} is too long: {} bytes; at most {} are allowed; match a shorter part of the text",
             text.len(),
             limits.pattern_bytes
         )));
@@ -371,7 +373,7 @@ fn parse(text: &str, name: &str, limits: &Limits, classes: &mut usize) -> crate:
         };
         let place = column.map(|column| format!(" at column {column}")).unwrap_or_default();
         crate::Error::invalid(format!(
-            "{name} is not a valid regex: {what}{place}; to mean a character literally, put `\\` before any of \
+            "{name} is not a valid regex: {what}{place}; to match a character literally, put `\\` before any of \
              \\ . + * ? ( ) | [ ] {{ }} ^ $"
         ))
     })?;
@@ -616,7 +618,7 @@ mod tests {
     fn w8_a_bad_pattern_is_refused_at_once_and_by_name() {
         assert_eq!(
             refusal(&["ok", "foo("]),
-            "pattern 2 `foo(` is not a valid regex: unclosed group at column 4; to mean a character literally, \
+            "pattern 2 `foo(` is not a valid regex: unclosed group at column 4; to match a character literally, \
              put `\\` before any of \\ . + * ? ( ) | [ ] { } ^ $"
         );
         assert!(refusal(&["a(?=b)"]).contains("look-around"));
@@ -637,7 +639,7 @@ mod tests {
 
     #[test]
     fn w8_what_is_too_large_is_refused() {
-        assert!(refusal(&[&"x".repeat(65 << 10)]).contains("66560 bytes long, 65536 are allowed"));
+        assert!(refusal(&[&"x".repeat(65 << 10)]).contains("too long: 66560 bytes; at most 65536 are allowed"));
         assert!(refusal(&[r"\w{9999}"]).contains("too large when compiled"));
         assert!(refusal(&["((a{100}){100}){100}"]).contains("too large when compiled (its repetitions"));
         assert!(refusal(&["(a|[bc]{9}){1000}{1000}"]).contains("too large when compiled (its repetitions"));

@@ -81,7 +81,7 @@ impl FromStr for Resume {
         let resume = point(text).map(Self::Point).or_else(|| Some(Self::Places(places(text)?)));
         resume.filter(|resume| resume.to_string() == text).ok_or_else(|| {
             let shown: String = text.chars().take(80).collect();
-            Error::invalid(format!("resume: `{shown}` is not where an event ended: give its `id` exactly as it came"))
+            Error::invalid(format!("resume: invalid position `{shown}`; pass an event's `id` exactly as received"))
         })
     }
 }

@@ -57,8 +57,8 @@ impl Server {
             let has_cursor = info.options.iter().any(|option| option.selected);
             if !has_cursor && !info.options.get(wanted).is_some_and(AgentOption::has_own_key) {
                 let message = format!(
-                    "how {} takes that answer in pane {} is not to be seen: neither a cursor nor its key stands \
-                     there; no key was pressed, press them with send-keys",
+                    "cannot tell how {} takes that answer in pane {}: it shows neither a cursor nor a key for it; \
+                     no key was pressed, press them with send-keys",
                     info.name, info.pane
                 );
                 return Err(Error::new(ErrorCode::Conflict, message));
@@ -161,8 +161,7 @@ impl Server {
             }
             if Instant::now() >= limit {
                 let message = format!(
-                    "what pane {} shows is not certain: it does not rest, or its screen is not followed; no answer was \
-                     given",
+                    "the screen of pane {} is uncertain: it keeps changing, or it is not followed; no answer was given",
                     pane.id()
                 );
                 return Err(Error::new(ErrorCode::Conflict, message));
@@ -209,10 +208,10 @@ fn other_question(info: &AgentInfo) -> Error {
     let message = match &info.question_id {
         Some(id) => {
             let question = info.question.as_deref().unwrap_or_default();
-            format!("another question stands in pane {} now: {question:?} ({id}); no key was pressed", info.pane)
+            format!("pane {} shows another question now: {question:?} ({id}); no key was pressed", info.pane)
         }
         None => format!(
-            "{} in pane {} asks nothing that has answers to choose from: it is {}; no key was pressed",
+            "{} in pane {} shows no question with answers to choose from: it is {}; no key was pressed",
             info.name,
             info.pane,
             info.state.as_str()
@@ -244,7 +243,7 @@ fn chosen(options: &[AgentOption], answer: &str) -> Result<usize> {
         })
         .ok_or_else(|| {
             let offered: Vec<_> = options.iter().map(|option| format!("{}: {}", option.key, option.label)).collect();
-            Error::invalid(format!("answer: {answer:?} is none of the answers: {}", offered.join("; ")))
+            Error::invalid(format!("answer: unknown answer {answer:?}; expected one of: {}", offered.join("; ")))
         })
 }
 

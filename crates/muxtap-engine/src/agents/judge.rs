@@ -57,8 +57,8 @@ impl Judgement {
 }
 
 /// The question of a state in which a dialog is on the screen but an answer might not reach it.
-const UNCERTAIN: &str = "A dialog stands on the screen, but not alone or not at its end: look at the pane to see what \
-    is asked";
+const UNCERTAIN: &str = "A dialog is on the screen, but not alone or not at its end: look at the pane to see what \
+    it asks";
 /// The rule's name in that state's evidence.
 const UNCERTAIN_RULE: &str = "uncertain";
 

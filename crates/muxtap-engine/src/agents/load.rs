@@ -68,7 +68,7 @@ impl RulesFile {
 }
 
 fn unable(path: &Path, error: &io::Error) -> Error {
-    Error::new(ErrorCode::Conflict, format!("cannot read the rules of agents {}: {error}", path.display()))
+    Error::new(ErrorCode::Conflict, format!("cannot read the agent rules {}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ pub(super) fn parse(text: &str, known: &Rules) -> Result<Rules> {
         let reader = Reader { text, agent: entry.id.get_ref() };
         let id = entry.id.get_ref();
         if id.is_empty() || !id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-') {
-            return Err(reader.wrong(entry.id.span(), None, "`id` has lower case letters, digits and hyphens"));
+            return Err(reader.wrong(entry.id.span(), None, "`id` may have only lower case letters, digits, hyphens"));
         }
         let place = agents.iter().position(|agent| agent.id == *id);
         let known = place.and_then(|at| agents.get(at)).filter(|_| !entry.replace);
@@ -126,7 +126,8 @@ impl Reader<'_> {
             name = name.or_else(|| Some(known.name.clone()));
         }
         if programs.is_empty() && process.is_empty() {
-            return Err(self.wrong(entry.id.span(), None, "give `programs` or `process`: nothing tells this agent"));
+            let why = "give `programs` or `process`: nothing identifies this agent";
+            return Err(self.wrong(entry.id.span(), None, why));
         }
         if rules.len() > RULES {
             return Err(self.wrong(entry.id.span(), None, &format!("more than {RULES} rules")));
@@ -142,7 +143,7 @@ impl Reader<'_> {
         let name = entry.name.get_ref();
         let state = *entry.state.get_ref();
         let Some(preset) = priority(state) else {
-            let why = "`ended` is told by the process, not by a rule";
+            let why = "`ended` is determined by the process, not by a rule";
             return Err(self.wrong(entry.state.span(), Some(name), why));
         };
         if entry.screen.is_empty() && entry.title.is_none() && !entry.bell {
@@ -151,7 +152,7 @@ impl Reader<'_> {
         }
         let rows = entry.rows.as_ref().map_or(ROWS_PRESET, |rows| *rows.get_ref());
         if let Some(given) = entry.rows.as_ref().filter(|_| !(1..=ROWS).contains(&rows)) {
-            return Err(self.wrong(given.span(), Some(name), &format!("`rows` lies between 1 and {ROWS}")));
+            return Err(self.wrong(given.span(), Some(name), &format!("`rows` must be between 1 and {ROWS}")));
         }
         let one = |text: &Option<Spanned<String>>, key| {
             text.as_ref().map(|text| self.expression(text, Some(name), key)).transpose()
@@ -162,7 +163,7 @@ impl Reader<'_> {
             Some(how) => {
                 let regex = self.expression(how, Some(name), "options")?;
                 if !regex.capture_names().flatten().any(|group| group == "label") {
-                    let why = "`options` is `numbered` or an expression with a group `label`";
+                    let why = "`options` must be `numbered` or an expression with a group `label`";
                     return Err(self.wrong(how.span(), Some(name), why));
                 }
                 Options::Pattern(regex)
@@ -193,7 +194,7 @@ impl Reader<'_> {
     fn expression(&self, text: &Spanned<String>, rule: Option<&str>, key: &str) -> Result<Regex> {
         let wrong = |why: &str| self.wrong(text.span(), rule, &format!("`{key}`: {why}"));
         if text.get_ref().len() > EXPRESSION_BYTES {
-            return Err(wrong(&format!("an expression of more than {EXPRESSION_BYTES} bytes")));
+            return Err(wrong(&format!("expression too long; at most {EXPRESSION_BYTES} bytes are allowed")));
         }
         RegexBuilder::new(text.get_ref())
             .multi_line(true)
@@ -247,7 +248,7 @@ mod tests {
             ("[[agent.rule]]\nname = 'x'\nstate = 'idle'", "line 4: agent `claude`, rule `x`: give `screen`, `title`"),
             (
                 "[[agent.rule]]\nname = 'x'\nstate = 'ended'\nbell = true",
-                "line 5: agent `claude`, rule `x`: `ended` is told",
+                "line 5: agent `claude`, rule `x`: `ended` is determined",
             ),
             ("[[agent.rule]]\nname = 'x'\nstate = 'busy'\nbell = true", "line 5"),
             (

@@ -86,7 +86,7 @@ impl Pane {
         let size = words.next().zip(words.next());
         let size =
             size.and_then(|(width, height)| Some(Size { width: width.parse().ok()?, height: height.parse().ok()? }));
-        let unsaid = || Error::new(ErrorCode::InconsistentState, format!("tmux did not say the size of {target}"));
+        let unsaid = || Error::new(ErrorCode::InconsistentState, format!("tmux did not report the size of {target}"));
         let size = size.ok_or_else(unsaid)?;
         if let Some(mark) = words.next().and_then(Mark::read) {
             return Ok(WindowFit { server, epoch, window, before: mark.before });
@@ -165,7 +165,7 @@ impl Engine {
                 self.spawn(async move {
                     if let Err(error) = server.give_back_orphaned().await {
                         tracing::debug!(
-                            "{}: windows keep sizes of an earlier muxtap: {error}",
+                            "{}: cannot restore window sizes that an earlier muxtap changed: {error}",
                             server.socket().display()
                         );
                     }

@@ -82,6 +82,6 @@ impl Events {
         // An event is encoded once for all its readers, so it arrives as JSON.
         serde_json::from_slice(delivery?.event.json())
             .map(Some)
-            .map_err(|error| Error::internal(format!("an event that cannot be read: {error}")))
+            .map_err(|error| Error::internal(format!("unreadable event: {error}")))
     }
 }

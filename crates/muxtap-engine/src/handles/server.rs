@@ -133,7 +133,7 @@ impl Engine {
             _ if word.starts_with('/') => PathBuf::from(word),
             _ if word.contains('/') => {
                 let Ok(address) = Address::parse(Path::new(word)) else {
-                    return invalid(format!("{word:?} is no absolute path, and no HOST/NAME of another host"));
+                    return invalid(format!("{word:?} is neither an absolute path nor HOST/NAME of another host"));
                 };
                 if let Address::Elsewhere(host, _) = address {
                     self.transport(host)?;
@@ -141,7 +141,9 @@ impl Engine {
                 address.path()
             }
             "." | ".." => {
-                return invalid(format!("{word:?} is no absolute path, and no name as for `tmux -L`, which has no /"));
+                return invalid(format!(
+                    "{word:?} is neither an absolute path nor a name as for `tmux -L`, which has no /"
+                ));
             }
             _ => socket_dir()?.join(word),
         };
@@ -150,7 +152,8 @@ impl Engine {
         if path.as_os_str().as_bytes().contains(&0) || local && SocketAddrUnix::new(&path).is_err() {
             let length = path.as_os_str().len();
             return invalid(format!(
-                "{length} bytes are no path of a socket: it is shorter (107 bytes on Linux) and has no NUL"
+                "a path of {length} bytes is not a valid socket path; it must be shorter (107 bytes on Linux) and have \
+                 no NUL"
             ));
         }
         self.check_server(&path)?;
@@ -169,7 +172,7 @@ impl Engine {
             return self.server_at(&default);
         }
         let sockets: Vec<_> = followed.iter().map(|host| host.socket().display().to_string()).collect();
-        let message = format!("socket: say which tmux server is meant, of {}", sockets.join(", "));
+        let message = format!("socket: several tmux servers are followed; choose one of {}", sockets.join(", "));
         Err(Error::invalid(message).with_details(serde_json::json!({ "candidates": sockets })))
     }
 }

@@ -31,7 +31,7 @@ pub(super) enum SpawnKind {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "nothing is made until this is awaited"]
+#[must_use = "nothing is created until this is awaited"]
 pub struct Spawn {
     server: Server,
     what: SpawnKind,
@@ -111,7 +111,7 @@ impl Spawn {
     async fn make(self) -> Result<Pane> {
         let Self { server, what, name, runs: mut spawn, size, beside, select } = self;
         let takes_none = |given: bool, what: &str, option: &str| {
-            if given { Err(Error::invalid(format!("{option}: a new {what} takes none"))) } else { Ok(()) }
+            if given { Err(Error::invalid(format!("{option}: not supported for a new {what}"))) } else { Ok(()) }
         };
         let made = match what {
             SpawnKind::Session => {

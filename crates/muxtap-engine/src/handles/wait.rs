@@ -166,7 +166,7 @@ impl Wait {
             let (pane, its) = (stranger.id(), stranger.server().socket().display());
             let here = self.server.socket().display();
             return Err(Error::invalid(format!(
-                "wait: pane {pane} is of the server on {its}, not of the one on {here}"
+                "wait: pane {pane} belongs to the server on {its}, not to the one on {here}"
             )));
         }
         self.request.panes = self.panes.iter().map(Pane::target).collect();

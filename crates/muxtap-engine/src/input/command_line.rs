@@ -117,8 +117,8 @@ impl Shell {
             return Err(Error::new(
                 ErrorCode::InvalidArgument,
                 format!(
-                    "command: typed it is a line of {} bytes; a terminal takes at most {COOKED_LINE} in one line: \
-                     write it to a file and run that",
+                    "command: too long to type: a line of {} bytes; a terminal accepts at most {COOKED_LINE} in one \
+                     line: write it to a file and run that",
                     typed.len()
                 ),
             ));

@@ -55,18 +55,18 @@ const LONGEST: usize = 24;
 /// The error shows the first item that does not, with the nearest name. Text belongs in `text`.
 pub fn check_keys(keys: &[String]) -> Result<()> {
     let Some(wrong) = keys.iter().find(|key| !is_key(key)) else { return Ok(()) };
-    let mut message = format!("keys: {wrong:?} is no key");
+    let mut message = format!("keys: unknown key {wrong:?}");
     let words: Vec<_> = wrong.split_whitespace().collect();
     // Writing to a String cannot fail.
     let _ = match nearest(wrong) {
         _ if wrong.is_empty() => write!(message, "; name one (Enter, C-c), or leave `keys` out"),
         _ if words.len() > 1 && words.iter().all(|word| is_key(word) && word.len() > 1) => {
-            write!(message, "; write a list, with each key by itself: {}", serde_json::json!(words))
+            write!(message, "; write a list with each key as an item: {}", serde_json::json!(words))
         }
         Some(name) => write!(message, "; write {name:?}, or put it into `text` to have it typed"),
         None => write!(message, "; put it into `text` to have it typed (keys are named as in tmux: Enter, C-c, Up)"),
     };
-    message.push_str(". Nothing was typed");
+    message.push_str("; nothing was typed");
     Err(Error::invalid(message))
 }
 
@@ -258,8 +258,8 @@ mod tests {
         }
         let keys = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
         let message = |wrong: &[&str]| check_keys(&keys(wrong)).unwrap_err().message;
-        assert!(message(&["Up", "Ctrl+C"]).contains(r#""Ctrl+C" is no key; write "C-c""#));
-        assert!(message(&["C-c Enter"]).contains(r#"write a list, with each key by itself: ["C-c","Enter"]"#));
+        assert!(message(&["Up", "Ctrl+C"]).contains(r#"unknown key "Ctrl+C"; write "C-c""#));
+        assert!(message(&["C-c Enter"]).contains(r#"write a list with each key as an item: ["C-c","Enter"]"#));
         assert!(message(&["ls -l"]).contains("put it into `text`"));
         assert!(check_keys(&keys(&["C-c", "y", "Enter"])).is_ok());
     }

@@ -243,13 +243,13 @@ impl Prompt<'_> {
             }
             PromptState::Unsure(prompt) => (
                 format!(
-                    "whether the shell in pane {pane} waits for the rest of a command cannot be told by its prompt \
-                     `{prompt}`"
+                    "cannot tell by its prompt `{prompt}` whether the shell in pane {pane} waits for the rest of a \
+                     command"
                 ),
                 None,
             ),
             PromptState::Empty(_) | PromptState::Unknown | PromptState::Disturbed => (
-                format!("whether something is typed at the prompt of pane {pane} cannot be told: it does not show"),
+                format!("cannot tell whether something is typed at the prompt of pane {pane}: it is not visible"),
                 None,
             ),
         };
@@ -536,7 +536,7 @@ impl Prompt<'_> {
             let mut next = || numbers.next()?.ok();
             Some(CursorPosition { x: next()?, y: next()?, width: next().filter(|width| *width > 0)?, height: next()? })
         });
-        answer.ok_or_else(|| Error::not_found(format!("pane {} is no longer there", self.pane.id())))
+        answer.ok_or_else(|| Error::not_found(format!("pane {} no longer exists", self.pane.id())))
     }
 
     /// Returns the first cells of a row.

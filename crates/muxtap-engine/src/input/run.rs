@@ -286,7 +286,7 @@ struct PendingCommand {
 
 fn too_late(pane: &PaneState) -> Error {
     let message =
-        format!("the time was over before the prompt of pane {} was known to be empty; nothing was run", pane.id());
+        format!("the timeout expired before the prompt of pane {} was known to be empty; nothing was run", pane.id());
     Error::new(ErrorCode::Timeout, message).at_stage("prompt")
 }
 
@@ -403,19 +403,19 @@ impl StartedRun {
         if altered || found.begin.is_none() {
             let typed = recent_output(pane, self.mark);
             let (code, what) = match end {
-                _ if altered => (ErrorCode::InconsistentState, "the shell got something else than the command"),
+                _ if altered => (ErrorCode::InconsistentState, "the shell received something other than the command"),
                 RunEnd::Shell | RunEnd::Command | RunEnd::Abandoned => {
                     (ErrorCode::Conflict, "the shell has ended, and whether it ran the command is not known,")
                 }
                 RunEnd::Timeout => (ErrorCode::Timeout, "the shell did not begin the command in time"),
                 RunEnd::NotBegun => (ErrorCode::InconsistentState, "the shell did not run the command"),
             };
-            let message = format!("{what} in pane {}; what stands there since: {typed:?}", pane.id());
+            let message = format!("{what} in pane {}; output since then: {typed:?}", pane.id());
             return Err(Error::new(code, message).at_stage("typed").with_details(details()));
         }
         if end == RunEnd::Timeout {
             let message = format!(
-                "the command did not end within {} ms; it goes on in pane {}{}",
+                "the command did not end within {} ms; it continues in pane {}{}",
                 self.deadline.given().as_millis(),
                 pane.id(),
                 self.what_waits(&output).await
@@ -424,7 +424,7 @@ impl StartedRun {
         }
         if end == RunEnd::Abandoned {
             let message = format!(
-                "the command was interrupted in pane {}: the shell waits for a line again, and told no status",
+                "the command was interrupted in pane {}: the shell waits for a command again and reported no status",
                 pane.id()
             );
             return Err(Error::new(ErrorCode::InconsistentState, message).at_stage("running").with_details(details()));

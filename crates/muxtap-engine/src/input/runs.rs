@@ -163,7 +163,7 @@ impl Runs {
         let mut known = self.known();
         while known.all.len() >= limits::RUNS {
             if !known.drop_first() {
-                let message = format!("{} commands run that were begun by `run`; at most that many do", limits::RUNS);
+                let message = format!("{} commands started by `run` are running, which is the limit", limits::RUNS);
                 return Err(Error::new(ErrorCode::ResourceLimit, message));
             }
         }
@@ -173,7 +173,7 @@ impl Runs {
 
     fn get(&self, id: &str) -> Result<Arc<WatchedRun>> {
         self.known().all.get(id).cloned().ok_or_else(|| {
-            Error::not_found(format!("no run {id}; its end is kept for {} minutes", limits::KEEP.as_secs() / 60))
+            Error::not_found(format!("no run {id}; a result is kept for {} minutes", limits::KEEP.as_secs() / 60))
         })
     }
 }
@@ -208,7 +208,7 @@ impl Server {
                 () = server.engine.stopping() => EndedRun {
                     pane: Weak::new(),
                     extent: None,
-                    result: Err(Error::unavailable("muxtap is stopping; a command that was typed goes on")),
+                    result: Err(Error::unavailable("muxtap is stopping; a command that was typed continues")),
                 },
             };
             // The pane is released before any caller learns of the end.
@@ -281,7 +281,7 @@ impl Engine {
                     let mut error = Error::new(
                         ErrorCode::Timeout,
                         format!(
-                            "the command did not end within {} ms; it goes on in pane {}{waits}",
+                            "the command did not end within {} ms; it continues in pane {}{waits}",
                             run.deadline.given().as_millis(),
                             started.pane().id()
                         ),

@@ -22,7 +22,7 @@ impl PaneState {
             Since::At(cursor) => self.locate(locked, cursor)?,
             Since::Screen => {
                 return Err(Error::invalid(
-                    "since: a read takes input, start, now, lines:N, how long ago (10m) or a cursor; \
+                    "since: a read accepts input, start, now, lines:N, an age (10m) or a cursor; \
                      for the screen use capture",
                 ));
             }
@@ -39,7 +39,7 @@ impl PaneState {
         match self.resolve_since(locked, until).map_err(of_until)? {
             (offset, None | Some(Gap { reason: GapReason::Trimmed, .. })) => Ok(offset),
             _ => Err(Error::invalid(
-                "until: this cursor is of another run of muxtap or tmux; what was printed then is not in this stream",
+                "until: this cursor belongs to another run of muxtap or tmux, whose output is not in this stream",
             )),
         }
     }
@@ -50,7 +50,7 @@ impl PaneState {
         let start = locked.output.ring.start();
         if cursor.pane != self.id() {
             return Err(Error::invalid(format!(
-                "since: this is a cursor of pane {}, not of {}",
+                "since: this cursor belongs to pane {}, not to {}",
                 cursor.pane,
                 self.id()
             )));
@@ -64,7 +64,7 @@ impl PaneState {
         }
         if cursor.offset > locked.output.ring.end() {
             return Err(Error::invalid(
-                "since: this cursor points behind the end of the stream; it was not made by this muxtap",
+                "since: this cursor points past the end of the stream; this muxtap did not issue it",
             ));
         }
         if cursor.offset < start {

@@ -397,10 +397,10 @@ impl ScreenModel {
     pub(crate) fn why_not_followed(&self) -> Option<&'static str> {
         match (&self.screen, self.staleness) {
             _ if !self.is_proven() => Some("the screens of this version of tmux are not followed in memory"),
-            (None, _) => Some("its screen is not in memory; it comes back when muxtap reads the pane anew"),
+            (None, _) => Some("its screen is not in memory; it is restored when muxtap reads the pane again"),
             (_, Some(staleness)) => Some(staleness.as_str()),
             _ if self.held => Some("the pane floods and is read about once a second; see `floods` in docs/config.md"),
-            (Some(screen), None) => screen.trusted().is_err().then_some("it has begun a string and not ended it"),
+            (Some(screen), None) => screen.trusted().is_err().then_some("its output has an unterminated string"),
         }
     }
 

@@ -92,7 +92,7 @@ impl Watchers {
     }
 
     /// Notifies that the pane's process has ended. Returns the watchers, which no longer watch.
-    #[must_use = "dropping them takes time, which is not to be spent under the pane's lock"]
+    #[must_use = "dropping them takes time and must not happen under the pane's lock"]
     pub(super) fn pane_ended(&mut self, exit: Exit) -> Vec<Box<dyn Watch>> {
         let watchers = std::mem::take(&mut self.list);
         for watcher in &watchers {

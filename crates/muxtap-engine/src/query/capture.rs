@@ -22,10 +22,10 @@ use crate::{PaneState, Server, pane::resync};
 /// The longest wait for a verified pane to become quiet.
 const VERIFY_LIMIT: Duration = Duration::from_secs(2);
 /// Error text: why a capture cannot be printed from a followed screen.
-const UNKNOWN: &str = "with these flags it shows what tmux alone can print (hyperlinks, or cells that nobody wrote)";
+const UNKNOWN: &str = "with these flags it shows what only tmux can print (hyperlinks, or cells never written)";
 
 /// Error text: why the screen of a pane without a process is not followed.
-const NO_PROCESS: &str = "no process prints what it shows, so tmux is always asked";
+const NO_PROCESS: &str = "no process prints its content, so tmux is always queried";
 
 impl Server {
     /// Returns the output of `tmux capture-pane -p`: from memory if the screen is followed, else
@@ -121,7 +121,7 @@ impl Server {
             }
             return Ok(CaptureAnswer { verified: Some(verified), ..answer(pane, &ours, CaptureSource::Model, offset) });
         }
-        Err(refuse("it does not rest"))
+        Err(refuse("it keeps changing"))
     }
 
     /// Returns the visible screen as text, and the stream offset of that screen. With `joined`,
@@ -191,7 +191,7 @@ impl Server {
         let screen = read.and_then(|((seed, history), rules)| {
             Some((Screen::from_seed(&seed, rules, screen::Settings::default())?, end, history))
         });
-        screen.ok_or_else(|| Error::internal(format!("tmux's answer about pane {} cannot be read", pane.id())))
+        screen.ok_or_else(|| Error::internal(format!("unreadable reply from tmux about pane {}", pane.id())))
     }
 
     async fn ask_parts(&self, pane: &Arc<PaneState>, commands: impl Fn() -> Vec<Command>) -> Result<(Vec<Bytes>, u64)> {
@@ -212,7 +212,7 @@ impl Server {
                 Ok(Ok(Ok(parts))) => return Ok((parts, end)),
                 Ok(Ok(Err(message))) if message.contains("can't find pane") => {
                     return Err(Error::not_found(format!(
-                        "pane {} is no longer on {}; `muxtap read` still gives what it printed",
+                        "pane {} is no longer on {}; `muxtap read` still returns its output",
                         pane.id(),
                         host.socket().display()
                     )));
@@ -262,7 +262,7 @@ fn of_ended(pane: &PaneState, options: &CaptureOptions, error: Error) -> Result<
         if !locked.screen().is_proven() && (options.escapes || options.join || options.trailing) {
             return Err(Error::new(
                 ErrorCode::UnsupportedCaptureMode,
-                format!("pane {} has ended; of this tmux's panes only plain text is kept", pane.id()),
+                format!("pane {} has ended; with this version of tmux only its plain text is kept", pane.id()),
             ));
         }
         (last.capture(options), locked.ring().end())
@@ -305,7 +305,8 @@ fn line(field: &str, value: Option<&str>) -> Result<Line> {
         Some("-") => Ok(Line::Edge),
         Some(number) => number.parse().map(Line::At).map_err(|_| {
             Error::invalid(format!(
-                "{field}: {number:?}; give a line number (0 is the first visible line, -1 the one above it) or -"
+                "{field}: expected a line number (0 is the first visible line, -1 the one above it) or -, got \
+                 {number:?}"
             ))
         }),
     }

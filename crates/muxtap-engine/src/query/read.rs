@@ -132,12 +132,10 @@ impl Server {
         self.engine.authorize(Tier::Read)?;
         let ReadSpec { since, until, format, most, wait } = *spec;
         if until.is_some() && !wait.is_zero() {
-            return Err(Error::invalid(
-                "until: a read that waits has no end that is known; leave out until or wait_ms",
-            ));
+            return Err(Error::invalid("until: a read that waits has no known end; leave out until or wait_ms"));
         }
         if most == 0 || most > limits::READ_MOST {
-            return Err(Error::invalid(format!("max_bytes: {most}; give 1 to {}", limits::READ_MOST)));
+            return Err(Error::invalid(format!("max_bytes: expected 1 to {}, got {most}", limits::READ_MOST)));
         }
         let pane = find.await?;
         let (from, gap) = {
@@ -236,7 +234,7 @@ impl FormattedChunk {
 }
 
 fn no_text() -> Error {
-    Error::new(ErrorCode::InconsistentState, "the text of the read could not be made")
+    Error::new(ErrorCode::InconsistentState, "the text of the read could not be rendered")
 }
 
 #[cfg(test)]

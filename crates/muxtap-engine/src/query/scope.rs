@@ -135,11 +135,12 @@ pub fn is_pattern(target: &str) -> bool {
 fn check_targets(panes: &[String]) -> Result<()> {
     if panes.len() > limits::SUBSCRIPTION_TARGETS {
         let (given, most) = (panes.len(), limits::SUBSCRIPTION_TARGETS);
-        return Err(Error::new(ErrorCode::ResourceLimit, format!("{given} targets; at most {most}")));
+        let message = format!("too many targets: {given}; at most {most} are allowed");
+        return Err(Error::new(ErrorCode::ResourceLimit, message));
     }
     if let Some(long) = panes.iter().find(|target| target.len() > limits::TARGET_BYTES) {
         let (given, most) = (long.len(), limits::TARGET_BYTES);
-        return Err(Error::invalid(format!("a target of {given} bytes; at most {most}")));
+        return Err(Error::invalid(format!("target too long: {given} bytes; at most {most} are allowed")));
     }
     Ok(())
 }

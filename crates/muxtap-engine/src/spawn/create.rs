@@ -46,7 +46,7 @@ impl Server {
         if !request.or_existing {
             return self.make_new_session(request, policy).await;
         }
-        let name = request.name.as_deref().ok_or_else(|| Error::invalid("or_existing: say which session by name"))?;
+        let name = request.name.as_deref().ok_or_else(|| Error::invalid("or_existing: a session name is required"))?;
         if let Some(existing) = self.existing_session(name).await? {
             return Ok(existing);
         }
@@ -160,7 +160,7 @@ impl Server {
             if let Some(size) = &request.size {
                 let number = size.strip_suffix('%').unwrap_or(size);
                 if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-                    return Err(Error::invalid(format!("size: {size:?}; give cells as 10 or a share as 30%")));
+                    return Err(Error::invalid(format!("size: expected cells (10) or a share (30%), got {size:?}")));
                 }
                 command = command.opt("-l", size);
             }
@@ -207,7 +207,7 @@ impl Server {
                 }
             }
         });
-        task.await.unwrap_or_else(|_| Err(Error::internal("what was to be made failed halfway")))
+        task.await.unwrap_or_else(|_| Err(Error::internal("the creation failed halfway")))
     }
 
     async fn make_steps(
@@ -239,9 +239,9 @@ impl Server {
         let (Some(session), Some(window), Some(pane), Some(session_name)) =
             (made.next(), made.next(), made.next(), made.next())
         else {
-            return Err(Error::new(ErrorCode::InconsistentState, "tmux did not say what it made"));
+            return Err(Error::new(ErrorCode::InconsistentState, "tmux did not report what it created"));
         };
-        let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux told no pane"))?;
+        let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux reported no pane"))?;
         if size != [None; 2] && identity.is_some_and(|identity| identity.version.sizes_sessions_by_client()) {
             // The pane's command has not begun. If tmux rejects the resize, the session exists all
             // the same.
@@ -251,7 +251,8 @@ impl Server {
             Ok(cursor) => cursor,
             Err(PartialCreate::NotStarted(error)) if is_session && error.code == ErrorCode::NotFound => {
                 let why = format!(
-                    "session {session_name} was made and has ended: {}; did a hook end it, or set `destroy-unattached`?",
+                    "session {session_name} was created and has ended: {}; did a hook end it, or set \
+                     `destroy-unattached`?",
                     error.message
                 );
                 return Err(Error::new(ErrorCode::InconsistentState, why));
@@ -399,11 +400,11 @@ impl PartialCreate {
             Self::NotStarted(error) if is_placeholder => {
                 (error, "its command was not started, and the pane is closed again")
             }
-            Self::NotStarted(error) => (error, "but what was to be done with it then failed"),
+            Self::NotStarted(error) => (error, "but a later step failed"),
             Self::Unknown(error) if is_placeholder => (error, "whether its command was started is not known"),
-            Self::Unknown(error) => (error, "whether it stays at its end as asked is not known"),
+            Self::Unknown(error) => (error, "whether it stays after its end, as requested, is not known"),
         };
-        error.message = format!("pane {pane} was made; {state}: {}", error.message);
+        error.message = format!("pane {pane} was created; {state}: {}", error.message);
         // The last step's `sent` does not apply to the whole creation.
         error.with_details(serde_json::json!({ "pane": pane.to_string(), "window": window }))
     }
@@ -439,7 +440,7 @@ pub(crate) fn check_spawn(spawn: &SpawnRequest) -> Result<()> {
         return Err(Error::invalid("command: it is empty; leave it out for a shell"));
     }
     if let Some(name) = spawn.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
-        return Err(Error::invalid(format!("env: {name:?} is no name of a variable")));
+        return Err(Error::invalid(format!("env: {name:?} is not a valid variable name")));
     }
     if let Some(cwd) = &spawn.cwd
         && !cwd.starts_with('/')
@@ -485,7 +486,7 @@ mod tests {
             let before = lost.of_change("this");
             assert_eq!((perhaps_made(&before), made_pane(&before)), (lost != Lost::Unsent, None));
             let (known, _) = error.message.split_once(':').unwrap();
-            assert!(known.starts_with("pane %3 was made; ") && known.contains(state), "{error:?}");
+            assert!(known.starts_with("pane %3 was created; ") && known.contains(state), "{error:?}");
         }
     }
 }

@@ -40,7 +40,7 @@ impl Server {
                 () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
             }
         });
-        task.await.unwrap_or_else(|_| Err(Error::internal("what was to be respawned failed halfway")))
+        task.await.unwrap_or_else(|_| Err(Error::internal("the respawn failed halfway")))
     }
 }
 

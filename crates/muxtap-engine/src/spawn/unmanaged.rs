@@ -79,14 +79,14 @@ impl Server {
                     ("", None) => "it printed no id".to_owned(),
                     (said, _) => said.to_owned(),
                 };
-                Error::unavailable(format!("tmux: nothing was made: {why}"))
+                Error::unavailable(format!("tmux: nothing was created: {why}"))
             })?;
             let target = made.to_string();
             let look = spec.call(&["list-panes", "-t", &target]).await?;
             if look.ok {
                 return Ok(());
             }
-            let message = format!("tmux made {} and it is not there any more: its command ended at once", spawn.name);
+            let message = format!("tmux created {}, which no longer exists: its command ended at once", spawn.name);
             Err(Error::new(ErrorCode::InconsistentState, message))
         }
         .await;

@@ -55,7 +55,7 @@ pub fn id_of_key(key: &str) -> Result<String> {
         return Ok(format!("w-{key}"));
     }
     let (least, most) = KEY_LENGTHS.into_inner();
-    Err(Error::invalid(format!("Idempotency-Key: {least} to {most} letters, digits, `-` and `_`, at random")))
+    Err(Error::invalid(format!("Idempotency-Key: expected {least} to {most} random letters, digits, `-` and `_`")))
 }
 
 /// The error's text for a timeout before the wait could begin.
@@ -244,7 +244,7 @@ impl Server {
         }
         if panes.len() > limits::WAIT_PANES {
             let (fit, most) = (panes.len(), limits::WAIT_PANES);
-            let message = format!("{fit} panes fit; a wait takes at most {most}: name fewer of them");
+            let message = format!("{fit} panes match; a wait accepts at most {most}: name fewer of them");
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         }
         Ok(panes)

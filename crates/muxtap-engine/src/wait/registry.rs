@@ -176,7 +176,7 @@ impl WaitGuard {
             waits.open.fetch_sub(1, Ordering::Relaxed);
             return Err(Error::new(
                 ErrorCode::ResourceLimit,
-                format!("{} waits are open; at most that many are", limits::OPEN_WAITS),
+                format!("{} waits are open, which is the limit", limits::OPEN_WAITS),
             ));
         }
         let mut own = waits.of_callers.entry(engine.caller().counted()).or_default();
@@ -185,7 +185,7 @@ impl WaitGuard {
             waits.open.fetch_sub(1, Ordering::Relaxed);
             return Err(Error::new(
                 ErrorCode::ResourceLimit,
-                format!("this caller has {} waits open; one may have at most that many", limits::CALLER_WAITS),
+                format!("this caller has {} waits open, which is the limit for one caller", limits::CALLER_WAITS),
             ));
         }
         *own += 1;

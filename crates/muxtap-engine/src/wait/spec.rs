@@ -75,7 +75,7 @@ impl Spec {
         }
         if request.panes.len() > limits::WAIT_PANES {
             return Err(Error::invalid(format!(
-                "panes: {} targets; at most {}",
+                "panes: too many targets: {}; at most {} are allowed",
                 request.panes.len(),
                 limits::WAIT_PANES
             )));
@@ -101,7 +101,7 @@ impl Spec {
         if on_screen > bounds.patterns {
             let most = bounds.patterns;
             return Err(Error::invalid(format!(
-                "screen, gone: {on_screen} patterns, {most} are allowed; join some with `|`"
+                "screen, gone: too many patterns: {on_screen}; at most {most} are allowed; join some with `|`"
             )));
         }
         let mut compiled = Vec::new();

@@ -127,7 +127,7 @@ impl Process {
 
 /// Returns the reason of a client that has left, which may have said none.
 pub(super) fn left_because(said: &str) -> Error {
-    Error::unavailable(if said.is_empty() { "it left at once" } else { said })
+    Error::unavailable(if said.is_empty() { "it exited at once" } else { said })
 }
 
 /// A reader that counts successful reads.

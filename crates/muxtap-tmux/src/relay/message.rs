@@ -11,7 +11,7 @@ pub(super) const LONGEST: usize = 16 * 1024;
 /// The reason why bytes cannot be messages of tmux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    #[error("a message of an impossible length")]
+    #[error("a message with an impossible length")]
     Length,
     #[error("an introduction without its descriptors")]
     Descriptor,

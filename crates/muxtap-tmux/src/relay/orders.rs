@@ -36,7 +36,7 @@ const NO_STREAM: i32 = i32::MAX;
 pub enum Hostile {
     #[error("the server sent {0}")]
     Malformed(#[from] Malformed),
-    #[error("the server told muxtap's client to become a shell")]
+    #[error("the server instructed muxtap's client to become a shell")]
     Shell,
 }
 
@@ -112,7 +112,7 @@ impl ServerMessages {
                     };
                     passed.extend([head, stream, &NO_STREAM.to_ne_bytes(), rest].concat());
                 }
-                Verdict::Drop => tracing::debug!("dropped a message of type {} of a tmux server", header.kind),
+                Verdict::Drop => tracing::debug!("dropped a message of type {} from a tmux server", header.kind),
                 Verdict::End(why) => return Err(why),
             }
             left = after;

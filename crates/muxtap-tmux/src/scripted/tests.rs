@@ -94,7 +94,7 @@ async fn a_reply_that_never_comes_is_an_error_in_time_and_the_connection_goes_on
     let reader = tokio::spawn(read(server.server.clone()));
     let asked = wire.request().await;
     let message = unavailable(reader.await.unwrap());
-    assert!(message.starts_with("tmux does not answer"), "{message}");
+    assert!(message.starts_with("tmux does not respond"), "{message}");
     assert!(begun.elapsed() <= SILENCE_LIMIT + SOON, "{:?}", begun.elapsed());
 
     let begun = Instant::now();

@@ -58,7 +58,7 @@ impl Automaton {
         let prefilter = Prefilter::from_hirs_prefix(MatchKind::LeftmostFirst, hirs).filter(Prefilter::is_fast);
         let config = DFA::config().match_kind(match_kind).specialize_start_states(prefilter.is_some());
         let refuse = |error: &dyn std::error::Error| {
-            crate::Error::invalid(format!("{name} cannot be searched in a stream ({error}); use a simpler pattern"))
+            crate::Error::invalid(format!("{name} cannot be searched for in a stream ({error}); use a simpler pattern"))
         };
         let minimum = config.get_minimum_cache_capacity(&nfa).map_err(|error| refuse(&error))?;
         // The minimum holds a handful of states; with a few times that, a probe fits in the last

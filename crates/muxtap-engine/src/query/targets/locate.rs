@@ -29,7 +29,7 @@ impl<T> Found<T> {
     fn listed(self) -> Result<T> {
         match self {
             Self::Here(found) => Ok(found),
-            Self::Ask(place) => Err(Error::not_found(format!("{place}: only tmux knows what that is"))),
+            Self::Ask(place) => Err(Error::not_found(format!("{place}: only tmux can resolve this target"))),
         }
     }
 }
@@ -138,7 +138,7 @@ impl<'a> Finder<'a> {
                 // tmux would count from the pane that its client shows (N88).
                 (Found::Ask(window), PanePart::Sign(Sign::Tmux(word))) if word.ends_with("-of}") => Err(Error::new(
                     ErrorCode::InvalidTarget,
-                    format!("{word} needs a window that a name, an index or an id gives, not {window}"),
+                    format!("{word} requires a window given by name, index or id, not {window}"),
                 )),
                 (Found::Ask(window), PanePart::Sign(Sign::Tmux(word))) => Ok(Found::Ask(format!("{window}.{word}"))),
                 (Found::Ask(window), PanePart::Sign(Sign::Offset(by))) => Ok(Found::Ask(format!("{window}.{by:+}"))),
@@ -184,7 +184,7 @@ impl<'a> Finder<'a> {
     fn origin(&self) -> Result<Origin> {
         let topology = self.topology;
         if let Some(id) = self.from {
-            let gone = || Error::not_found(format!("pane {id}, from which this counts, is not there"));
+            let gone = || Error::not_found(format!("pane {id}, to which this target is relative, does not exist"));
             let pane = topology.pane(id).ok_or_else(gone)?;
             // For a window that is linked to several sessions, the session in which it is current.
             let mut rows: Vec<_> = topology.windows.iter().filter(|row| row.id == pane.window).collect();
@@ -199,7 +199,7 @@ impl<'a> Finder<'a> {
             }
             sessions => {
                 let names: Vec<_> = sessions.iter().map(|row| format!("{}:", row.name)).collect();
-                let message = "it counts from where the caller is, and that is in no pane of this server; say in which \
+                let message = "the target is relative to the caller, which is in no pane of this server; name the \
                                session";
                 Err(Error::new(ErrorCode::InvalidTarget, format!("{message}: {}", names.join(", ")))
                     .with_details(serde_json::json!({ "candidates": names })))

@@ -117,15 +117,15 @@ impl std::str::FromStr for Target {
             return invalid("it is empty");
         }
         if text.chars().any(char::is_control) {
-            return invalid("it holds a control character");
+            return invalid("it contains a control character");
         }
         if text.starts_with('%') {
             return PaneId::from_bytes(text.as_bytes())
-                .map_or_else(|| invalid("a pane is % and a number"), |id| Ok(Self::Pane(id)));
+                .map_or_else(|| invalid("a pane's id is % and a number"), |id| Ok(Self::Pane(id)));
         }
         if text.starts_with('@') {
             return WindowId::from_bytes(text.as_bytes())
-                .map_or_else(|| invalid("a window is @ and a number"), |id| Ok(Self::Window(id)));
+                .map_or_else(|| invalid("a window's id is @ and a number"), |id| Ok(Self::Window(id)));
         }
         if is_number(text) {
             return Ok(Self::Number(text.to_owned()));

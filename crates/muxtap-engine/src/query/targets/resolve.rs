@@ -244,7 +244,7 @@ impl Server {
         );
         match told {
             (Some(session), Some(window), Some(pane)) => Ok((session, window, pane)),
-            _ => Err(Error::new(ErrorCode::InconsistentState, format!("tmux did not tell what {place} is"))),
+            _ => Err(Error::new(ErrorCode::InconsistentState, format!("tmux did not report what {place} is"))),
         }
     }
 }
@@ -271,8 +271,8 @@ fn earlier_pane_error(error: Error, target: &Target, host: &Host) -> Error {
     let Some(pane) = host.earlier_pane(*id) else { return with_socket(error, host) };
     let (start, end) = pane.retained_cursors();
     let message = format!(
-        "{} on {}: it was a pane of the server that ran there before and has ended; what it printed is read by its \
-         cursor, since {start}",
+        "{} on {}: it was a pane of the server that ran there before and has ended; read its output by its cursor: \
+         since {start}",
         error.message,
         host.socket().display(),
     );
