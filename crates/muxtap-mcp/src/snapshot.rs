@@ -134,7 +134,7 @@ pub struct SnapshotOutput {
 pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: Snapshot = parse(arguments)?;
     let store = || {
-        let none = || Error::internal("this daemon has no folder for snapshots, a defect of muxtap");
+        let none = || Error::internal("the daemon has no snapshot directory; this is a bug in muxtap");
         call.rooms.snapshots.clone().ok_or_else(none)
     };
     let server = || call.server(args.server.as_deref());

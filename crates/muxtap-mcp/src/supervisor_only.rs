@@ -30,7 +30,7 @@ pub async fn serve(supervisor: Supervisor) -> Result<()> {
             Ok(running) => running.waiting().await.map(drop).map_err(|error| unable(&error)),
             // A client that disconnects before the handshake is not a failure.
             Err(error) => {
-                tracing::debug!("an MCP client left: {error}");
+                tracing::debug!("the connection of an MCP client ended: {error}");
                 Ok(())
             }
         }
