@@ -745,7 +745,7 @@ fn agents_record_where_the_tool_is_asked_for() {
     let refused = record(json!({"action": "start", "target": pane, "file": "/tmp/x.cast"}));
     assert_eq!(refused["isError"], true, "{refused}");
     let refused = record(json!({"action": "stop"}));
-    assert!(refused.to_string().contains("id: this field is needed"), "{refused}");
+    assert!(refused.to_string().contains("id: missing"), "{refused}");
 }
 
 #[test]
