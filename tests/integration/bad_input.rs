@@ -368,7 +368,7 @@ fn a_wrong_request_is_told_its_field_what_is_expected_and_what_was_given() {
         ("GET", "/v1/waits/w0?timeout_ms=1.5", "", "timeout_ms: expected a whole number"),
         ("GET", "/v1/events?format=xml", "", "format: expected one of text, ansi, raw"),
         ("GET", "/v1/events?types=noise", "", r#"types: unknown event type "noise"; expected one of "#),
-        ("GET", "/v1/panes/%ff/capture", "", "expected UTF-8 behind the percent signs"),
+        ("GET", "/v1/panes/%ff/capture", "", "expected percent-encoded UTF-8"),
     ] {
         let message = ask(method, path, json, body);
         assert!(message.contains(says), "{method} {path} {body}: {message}");

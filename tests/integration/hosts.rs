@@ -447,7 +447,10 @@ fn a_host_is_added_by_its_command_and_not_over_tcp() {
     let asked =
         asked(&addr, &token(&world), "POST", "/v1/capability?container=web", Some(&json!({ "action": "list" })));
     let refused = asked.json();
-    assert!(refused["success"] == false && refused["error"].as_str().unwrap().contains("not known here"), "{refused}");
+    assert!(
+        refused["success"] == false && refused["error"].as_str().unwrap().contains("unknown container"),
+        "{refused}"
+    );
     assert_eq!(world.http("GET", "/v1/hosts", None).json()["hosts"].as_array().unwrap().len(), 1);
     // One request is for one host.
     let mixed = json!({ "panes": [pane, "%0"], "bell": true });

@@ -291,7 +291,7 @@ fn a_hundred_kilobytes_of_output() {
     assert!(read.concat().contains(&whole));
     assert!(read.iter().rev().skip(1).all(|page| page.ends_with('\n')));
     let said = client.says("read_since", &json!({"target": "main", "since": "start", "max_chars": 500}));
-    assert!(said.lines().last().unwrap().contains("more is there: read_since"), "{said}");
+    assert!(said.lines().last().unwrap().contains("more is available: call read_since"), "{said}");
 }
 
 #[test]

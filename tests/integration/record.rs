@@ -730,7 +730,7 @@ fn agents_record_where_the_tool_is_asked_for() {
     };
     assert!(!names(&mut plain).contains(&"record".to_owned()));
     let refused = plain.ask("tools/call", &json!({"name": "record", "arguments": {}}));
-    assert!(refused["error"]["message"].as_str().is_some_and(|why| why.contains("no tool")), "{refused}");
+    assert!(refused["error"]["message"].as_str().is_some_and(|why| why.contains("unknown tool")), "{refused}");
     let mut client = Client::started(world.spawn(&["mcp", "--tools", "native,record"]));
     let listed = names(&mut client);
     assert!(listed.contains(&"record".to_owned()) && listed.contains(&"run".to_owned()), "{listed:?}");
@@ -745,7 +745,7 @@ fn agents_record_where_the_tool_is_asked_for() {
     let refused = record(json!({"action": "start", "target": pane, "file": "/tmp/x.cast"}));
     assert_eq!(refused["isError"], true, "{refused}");
     let refused = record(json!({"action": "stop"}));
-    assert!(refused.to_string().contains("id: this field is needed"), "{refused}");
+    assert!(refused.to_string().contains("id: missing"), "{refused}");
 }
 
 #[test]

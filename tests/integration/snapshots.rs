@@ -669,7 +669,7 @@ fn http_and_mcp_do_the_same() {
     };
     assert!(!names(&mut native).contains(&"snapshot".to_owned()));
     let unknown = native.ask("tools/call", &json!({"name": "snapshot", "arguments": {"action": "list"}}));
-    assert!(unknown["error"]["message"].as_str().unwrap().contains("no tool"), "{unknown}");
+    assert!(unknown["error"]["message"].as_str().unwrap().contains("unknown tool"), "{unknown}");
     let mut client = Client::started(world.spawn(&["mcp", "--tools", "native,snapshot"]));
     let listed = names(&mut client);
     assert!(listed.contains(&"snapshot".to_owned()) && listed.contains(&"list".to_owned()), "{listed:?}");

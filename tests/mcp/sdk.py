@@ -241,7 +241,7 @@ async def elicitation(transport, mode, session):
     async with connected(transport, mode, person) as client:
         tmux("new-window", "-d", "-t", session + ":", "-n", "doomed")
         person.says = "decline"
-        assert "said no" in await fails(client, "READ_ONLY", "kill", {"target": f"{session}:doomed"})
+        assert "declined" in await fails(client, "READ_ONLY", "kill", {"target": f"{session}:doomed"})
         person.says = "accept"
         await call(client, "kill", {"target": f"{session}:doomed"})
         assert "doomed" not in tmux("list-windows", "-t", session, "-F", "#{window_name}")
@@ -259,7 +259,7 @@ async def elicitation(transport, mode, session):
         # The configuration requires confirmation for everything that ends something.
         person.says = "decline"
         kill = {"action": "kill", "target": name}
-        assert "said no" in await call(client, "manage_tmux_sessions", kill)
+        assert "declined" in await call(client, "manage_tmux_sessions", kill)
         assert name in tmux("list-sessions", "-F", "#{session_name}")
         person.says = "accept"
         await call(client, "manage_tmux_sessions", kill)

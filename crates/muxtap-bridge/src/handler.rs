@@ -192,7 +192,7 @@ impl BridgeState {
             Owner::Unlisted => !matches!(self.secret, Secret::None),
         };
         if !is_trusted && !self.refusal_logged.swap(true, Ordering::Relaxed) {
-            tracing::warn!("refused a connection of {owner}; further ones are not logged");
+            tracing::warn!("refused a connection from {owner}; further ones are not logged");
         }
         is_trusted
     }

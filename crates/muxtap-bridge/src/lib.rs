@@ -127,7 +127,7 @@ fn secret(source: &TokenSource) -> Result<Secret, String> {
         TokenSource::None => Secret::None,
         TokenSource::Given(token) => Secret::Given(token.clone()),
         TokenSource::File(path) => {
-            let remedy = "remove it, and the next start of the bridge makes another";
+            let remedy = "remove it; the next start of the bridge creates a new one";
             Secret::File(Token::open_of(path, remedy).map_err(|error| error.message)?)
         }
     })
@@ -139,21 +139,21 @@ fn weaknesses(settings: &Settings, owners_told: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if !owners_told && !has_token {
         lines.push(
-            "warning: this system does not tell which user connects, so every user of this machine can type into \
-             these sessions; `muxtap bridge --token` asks for a token"
+            "warning: this system does not report which user connects, so every user of this machine can type into \
+             these sessions; `muxtap bridge --token` requires a token"
                 .to_owned(),
         );
     } else if !has_token {
         lines.push(
-            "note: contract v1 asks for no token and checks no content type; programs of this user and of root, and \
-             pages of the allowed origins, can type into these sessions; `muxtap bridge --token` asks for a token"
+            "note: contract v1 requires no token and checks no content type; programs of this user and of root, and \
+             pages of the allowed origins, can type into these sessions; `muxtap bridge --token` requires a token"
                 .to_owned(),
         );
     }
     if settings.origins.iter().any(|origin| origin == "null") {
         lines.push(
-            "warning: ALLOWED_ORIGINS has `null`, the origin of files and sandboxed frames: every web page can show \
-             such a frame"
+            "warning: ALLOWED_ORIGINS contains `null`, the origin of files and sandboxed frames: every web page can \
+             show such a frame"
                 .to_owned(),
         );
     }
@@ -196,7 +196,7 @@ async fn listen(host: &str, port: u16) -> Result<Vec<TcpListener>, String> {
         }
     }
     if listeners.is_empty() {
-        return Err(format!("cannot listen on {host}:{port}: it has no address"));
+        return Err(format!("cannot listen on {host}:{port}: no address found"));
     }
     Ok(listeners)
 }

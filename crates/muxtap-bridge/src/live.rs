@@ -124,7 +124,7 @@ impl Live {
     /// Stops the engine.
     pub async fn stop(&self) {
         if timeout(STOP_LIMIT, self.engine.stop()).await.is_err() {
-            tracing::warn!("not everything let go of tmux in time");
+            tracing::warn!("the engine did not stop in time");
         }
     }
 

@@ -184,28 +184,28 @@ impl Settings {
                 .recursive(true)
                 .mode(0o700)
                 .create(dir)
-                .map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+                .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
         }
         if self.is_default_dir && self.socket.starts_with(&self.socket_dir) {
             let found = look_at(fs::symlink_metadata(&self.socket_dir), &self.socket_dir)?;
             if !found.is_dir() || found.uid() != own_user() || found.mode() & 0o022 != 0 {
                 return Err(format!(
-                    "{} belongs to another user, is a link, or can be written by others; name another folder with \
-                     TMUX_BRIDGE_SOCKET_DIR",
+                    "{} belongs to another user, is a link, or can be written by others; choose another directory \
+                     with TMUX_BRIDGE_SOCKET_DIR",
                     self.socket_dir.display()
                 ));
             }
         }
         if let Some(why) = dir.and_then(|dir| open_to_others(dir, false)) {
             return Err(format!(
-                "{} cannot hold tmux's socket: {why}; name another place with TMUX_BRIDGE_SOCKET_DIR or \
+                "{} cannot be used for tmux's socket: {why}; choose another location with TMUX_BRIDGE_SOCKET_DIR or \
                  TMUX_BRIDGE_SOCKET_PATH",
                 self.socket.display()
             ));
         }
         match fs::symlink_metadata(&self.socket) {
             Ok(found) if found.uid() != own_user() && found.uid() != 0 => Err(format!(
-                "{} belongs to user {}: tmux's socket must be this user's; name another with TMUX_BRIDGE_SOCKET_PATH",
+                "{} belongs to user {}; expected a tmux socket of this user (TMUX_BRIDGE_SOCKET_PATH sets another)",
                 self.socket.display(),
                 found.uid()
             )),
@@ -215,7 +215,7 @@ impl Settings {
 }
 
 fn look_at(found: io::Result<fs::Metadata>, path: &Path) -> Result<fs::Metadata, String> {
-    found.map_err(|error| format!("cannot look at {}: {error}", path.display()))
+    found.map_err(|error| format!("cannot inspect {}: {error}", path.display()))
 }
 
 fn own_user() -> u32 {

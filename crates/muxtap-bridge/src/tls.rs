@@ -50,7 +50,7 @@ pub fn acceptor(
 pub fn made(host: &str, var: &dyn Fn(&str) -> Option<OsString>) -> Result<GeneratedCertificate, String> {
     let dir = state_dir(var)
         .map(|state| state.join(DIR))
-        .ok_or("HTTPS requested, but neither XDG_STATE_HOME nor HOME says where a certificate can be kept.")?;
+        .ok_or("HTTPS requested, but neither XDG_STATE_HOME nor HOME names a directory for the certificate.")?;
     let is_elsewhere =
         host.parse().map_or(host != "localhost", |ip: std::net::IpAddr| !ip.is_loopback() && !ip.is_unspecified());
     let names = if is_elsewhere { vec![host.to_owned()] } else { Vec::new() };
@@ -61,12 +61,12 @@ pub fn made(host: &str, var: &dyn Fn(&str) -> Option<OsString>) -> Result<Genera
 pub fn how_to_trust(authority: &Path) -> String {
     let ca = authority.display();
     format!(
-        "The bridge's certificate is signed by an authority that was made on this machine, for this machine alone:
+        "The bridge's certificate is signed by an authority that was created on this machine, for this machine only:
 
   {ca}
 
-It is limited to localhost, 127.0.0.1, ::1 and the HOST of the bridge, and its key was thrown away when it had signed that one
-certificate. Browsers and Excel accept the bridge when the system trusts it:
+It is limited to localhost, 127.0.0.1, ::1 and the HOST of the bridge, and its key was discarded after it signed that
+one certificate. Browsers and Excel accept the bridge when the system trusts it:
 
 Debian, Ubuntu (and WSL, for programs that run there):
   sudo cp {ca} /usr/local/share/ca-certificates/muxtap-bridge.crt
@@ -76,7 +76,7 @@ Fedora:
   sudo cp {ca} /etc/pki/ca-trust/source/anchors/muxtap-bridge.pem
   sudo update-ca-trust
 
-Chromium and Chrome on Linux keep a list of their own (package libnss3-tools or nss-tools):
+Chromium and Chrome on Linux use their own list (package libnss3-tools or nss-tools):
   certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n muxtap-bridge -i {ca}
 
 macOS (Safari, Chrome, Excel):

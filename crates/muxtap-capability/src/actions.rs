@@ -66,7 +66,7 @@ impl Call {
             Action::KillPane(pane) => self.kill_pane(&pane).await,
             Action::KillWindow(window) => self.kill_window(window).await,
             Action::Window { name, cwd } => self.window(&session, name, cwd).await,
-            Action::Send { .. } | Action::Read { .. } => Err(Error::internal("it is answered above").into()),
+            Action::Send { .. } | Action::Read { .. } => Err(Error::internal("this action is handled earlier").into()),
         }
     }
 
@@ -101,7 +101,7 @@ impl Call {
             Err(error) => return Err(error.into()),
         }
         let made = self.find_session().await?;
-        made.ok_or_else(|| Error::internal("the session ended as soon as it was made").into())
+        made.ok_or_else(|| Error::internal("the session ended immediately after its creation").into())
     }
 
     /// Waits until no caller is creating the session, and holds off creation meanwhile.
@@ -190,7 +190,7 @@ impl Call {
         match tokio::time::timeout(LOOK_LIMIT, look).await {
             Ok(Ok(true)) => Ok(()),
             Ok(_) => Err(Error::invalid(format!("No such directory: {cwd}"))),
-            Err(_) => Err(Error::unavailable(format!("{cwd} does not answer"))),
+            Err(_) => Err(Error::unavailable(format!("{cwd}: the file system does not respond"))),
         }
     }
 
@@ -341,7 +341,7 @@ impl Call {
         };
         let made = match self.server.create_split(&request).await {
             Err(error) if error.message.contains("no space") => {
-                let why = format!("Window {window} has no room for another pane");
+                let why = format!("Window {window} is too small for another pane");
                 return Err(CapabilityAnswer::refused(why, "Use action='window', or kill a pane first"));
             }
             made => made?,
@@ -354,7 +354,7 @@ impl Call {
     async fn place_of(&self, id: PaneId) -> Result<String, Refused> {
         let panes = self.panes().await?;
         let made = panes.iter().find(|pane| pane.id == id);
-        made.map(place).ok_or_else(|| Error::internal("the pane ended as soon as it was made").into())
+        made.map(place).ok_or_else(|| Error::internal("the pane ended immediately after its creation").into())
     }
 
     async fn list(&self, session: &SessionInfo) -> Answer {
@@ -426,7 +426,7 @@ impl Call {
         let pane = self.make_window(&session.id, name.as_deref(), &cwd, &title).await?;
         let panes = self.panes().await?;
         let made = panes.iter().find(|made| made.id == pane);
-        let made = made.ok_or_else(|| Error::internal("the window ended as soon as it was made"))?;
+        let made = made.ok_or_else(|| Error::internal("the window ended immediately after its creation"))?;
         Ok(CapabilityAnswer::done(json!({ "window": made.window_index, "name": made.window, "pane": place(made) })))
     }
 }

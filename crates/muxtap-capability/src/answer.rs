@@ -42,13 +42,13 @@ impl CapabilityAnswer {
                 return Self::refused("Sandbox container not running", "Start container: docker-compose up -d sandbox");
             }
             Some(Unreachable::NoTmux) => {
-                return Self::refused("The sandbox has no tmux", "Install tmux 3.2a or later in the container");
+                return Self::refused("tmux not found in the sandbox", "Install tmux 3.2a or later in the container");
             }
             _ => {}
         }
         let suggestion = match error.code {
             ErrorCode::NotFound | ErrorCode::InvalidTarget | ErrorCode::AmbiguousTarget => SEE_LIST,
-            ErrorCode::ReadOnly => "Ask whoever runs muxtap to allow it",
+            ErrorCode::ReadOnly => "Ask the person who runs muxtap to allow it",
             ErrorCode::InvalidArgument => "Correct the request",
             _ => "Check the sandbox with `muxtap doctor`, then try again",
         };

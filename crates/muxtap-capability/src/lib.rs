@@ -168,8 +168,8 @@ async fn server(engine: &Engine, settings: &CapabilitySettings, may_add: bool) -
         engine.authorize(Tier::Create)?;
         if !may_add {
             let message = format!(
-                "the container {container} is not known here: [host.{container}] in config.toml makes it so, or a \
-                 call on the daemon's own socket"
+                "unknown container {container}; add [host.{container}] to config.toml, or send the request over the \
+                 daemon's Unix socket"
             );
             return Err(Error::new(ErrorCode::Unauthorized, message));
         }

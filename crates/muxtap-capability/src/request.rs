@@ -84,8 +84,8 @@ pub fn parse_line(line: &str) -> Result<CapabilityRequest, CapabilityAnswer> {
     } else {
         match serde_json::from_str(line) {
             Ok(Value::Object(fields)) => Ok(fields),
-            Ok(_) => Err(refused("The request is no JSON object", FORMS)),
-            Err(error) => Err(refused(format!("The request is no JSON: {error}"), FORMS)),
+            Ok(_) => Err(refused("The request is not a JSON object", FORMS)),
+            Err(error) => Err(refused(format!("The request is not valid JSON: {error}"), FORMS)),
         }
     };
     fields.and_then(|fields| CapabilityRequest::read(&fields))
@@ -125,7 +125,7 @@ impl CapabilityRequest {
             "init" => Action::Init,
             "send" => Action::Send {
                 pane: pane()?,
-                command: fields.text("command")?.ok_or_else(|| missing("command", "Say what to run"))?,
+                command: fields.text("command")?.ok_or_else(|| missing("command", "Specify the command to run"))?,
                 clear: fields.boolean("clear")?,
             },
             "read" => Action::Read {
@@ -159,7 +159,7 @@ impl CapabilityRequest {
                 (Some(_), Some(_)) => {
                     return Err(refused("Both \"pane\" and \"window\" are given", "Kill one of them at a time"));
                 }
-                (None, None) => return Err(missing("pane\" or \"window", "Say what to kill")),
+                (None, None) => return Err(missing("pane\" or \"window", "Specify what to kill")),
             },
             "window" => Action::Window {
                 // In a tag `name` is the capability's name, unless it has another value.
@@ -186,7 +186,7 @@ impl Fields<'_> {
             Some(Value::String(text)) if text.is_empty() => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
             Some(Value::Number(number)) => Ok(Some(number.to_string())),
-            Some(other) => Err(invalid(name, other, "a text")),
+            Some(other) => Err(invalid(name, other, "a string")),
         }
     }
 
@@ -212,12 +212,12 @@ fn invalid(name: &str, value: &Value, wanted: &str) -> Refused {
 
 /// Parses the attributes of a tag.
 fn attributes(tag: &str) -> Result<Map<String, Value>, Refused> {
-    let broken = |what: &str| refused(format!("The tag cannot be read: {what}"), FORMS);
-    let rest = tag.strip_prefix("<capability").ok_or_else(|| broken("it is no <capability …/>"))?;
+    let broken = |what: &str| refused(format!("Invalid tag: {what}"), FORMS);
+    let rest = tag.strip_prefix("<capability").ok_or_else(|| broken("expected <capability …/>"))?;
     let rest = rest.trim_end();
     let inner =
         rest.strip_suffix("/>").or_else(|| rest.strip_suffix("></capability>")).or_else(|| rest.strip_suffix('>'));
-    let mut rest = inner.ok_or_else(|| broken("it does not end with />"))?;
+    let mut rest = inner.ok_or_else(|| broken("expected /> at the end"))?;
     let mut fields = Map::new();
     loop {
         let trimmed = rest.trim_start();
@@ -234,7 +234,7 @@ fn attributes(tag: &str) -> Result<Map<String, Value>, Refused> {
         let (value, after) =
             value.get(1..).and_then(|value| value.split_once(quote)).ok_or_else(|| broken("a quote is not closed"))?;
         let name = name.trim_end();
-        let value = unescaped(value).ok_or_else(|| broken("an escape such as &amp; is unknown"))?;
+        let value = unescaped(value).ok_or_else(|| broken("unknown escape sequence"))?;
         // The action `window` of the original contract has a second `name`: the window's.
         let name = if name == "name" && fields.contains_key("name") { "window_name" } else { name };
         fields.insert(name.to_owned(), value.into());
@@ -328,16 +328,16 @@ mod tests {
         assert_eq!(error("{}").0, "Missing required parameter \"action\"");
         assert_eq!(error(r#"{"action":"kill"}"#).0, "Missing required parameter \"pane\" or \"window\"");
         for (line, says) in [
-            ("hello", "no JSON"),
-            ("[]", "no JSON object"),
+            ("hello", "not valid JSON"),
+            ("[]", "not a JSON object"),
             (r#"{"action":"split","direction":"up"}"#, "Invalid direction"),
             (r#"{"action":"read","lines":"many"}"#, "\"lines\""),
             (r#"{"action":"read","since":7}"#, "\"since\""),
             (r#"<capability name="shell" action="list"/>"#, "Unknown capability: shell"),
-            (r#"<capability name="tmux" action="list""#, "does not end"),
+            (r#"<capability name="tmux" action="list""#, "expected />"),
             (r#"<capability name="tmux" action=list/>"#, "quotes"),
             (r#"<capability name="tmux" action="send" command="&nope;"/>"#, "escape"),
-            ("<other/>", "no <capability"),
+            ("<other/>", "expected <capability"),
         ] {
             assert!(error(line).0.contains(says), "{line}: {:?}", error(line));
         }

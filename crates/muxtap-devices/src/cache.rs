@@ -65,7 +65,7 @@ impl Cache {
     pub fn heads(&self) -> Vec<Head> {
         let Some(dir) = &self.dir else { return Vec::new() };
         if let Err(why @ (FileError::Foreign(_) | FileError::Open(_))) = files::check_private_folder(dir) {
-            tracing::warn!("the folder of snapshots {} {why}", dir.display());
+            tracing::warn!("the snapshot directory {} {why}", dir.display());
             return Vec::new();
         }
         let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
@@ -91,7 +91,7 @@ impl Cache {
             return Ok(());
         }
         let unable = |why: &dyn std::fmt::Display| {
-            Error::new(ErrorCode::Conflict, format!("cannot keep the snapshot {}: {why}", path.display()))
+            Error::new(ErrorCode::Conflict, format!("cannot save the snapshot {}: {why}", path.display()))
         };
         let head = serde_json::to_string(head).map_err(|error| unable(&error))?;
         files::write_secret(&path, &format!("{head}\n{snapshot}"), Existing::Replace).map_err(|error| unable(&error))
@@ -137,7 +137,7 @@ fn read_head(path: &Path) -> std::result::Result<Head, String> {
     let mut line = String::new();
     let read = BufReader::new(file.take(HEAD_BYTES)).read_line(&mut line);
     read.map_err(|error| format!("cannot be read: {error}"))?;
-    serde_json::from_str(&line).map_err(|error| format!("says not whose it is: {error}"))
+    serde_json::from_str(&line).map_err(|error| format!("does not name its device: {error}"))
 }
 
 #[cfg(test)]

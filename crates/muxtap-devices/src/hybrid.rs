@@ -94,7 +94,7 @@ pub async fn make_terminal(
             return Err(match (not_made, released) {
                 (NotMade::Refused(error), Ok(_)) => error.at_stage("engine"),
                 (NotMade::Refused(error), Err(second)) => inconsistent(
-                    &format!("no terminal was made ({error}), and the pane {pane} is still reserved ({second})"),
+                    &format!("no terminal was created ({error}), and the pane {pane} is still reserved ({second})"),
                     &json!({ "paneId": pane, "cause": error, "release": release_of(&pane) }),
                 ),
                 (NotMade::Unknown { cause, session, terminal }, released) => {
@@ -113,7 +113,7 @@ pub async fn make_terminal(
 /// Returns the error for a terminal that lives without a pane.
 fn left(terminal: &str, pane: &str, cause: &Error) -> Error {
     inconsistent(
-        &format!("the terminal {terminal} was made, and the pane {pane} has not got it: {cause}"),
+        &format!("the terminal {terminal} was created, but not assigned to the pane {pane}: {cause}"),
         &json!({
             "terminalId": terminal,
             "paneId": pane,
@@ -142,15 +142,15 @@ fn perhaps(cause: &Error, session: &str, terminal: Option<&str>, reserved: Optio
     let which = terminal.map(|terminal| format!(" {terminal}")).unwrap_or_default();
     inconsistent(
         &format!(
-            "whether the terminal{which} was made is not known ({cause}): if it was, it is in the tmux session \
-             {session} and in no pane; list-terminals shows it"
+            "the terminal{which} may have been created ({cause}): if so, it is in the tmux session {session} and in no \
+             pane; list-terminals shows it"
         ),
         &details,
     )
 }
 
 fn release_of(pane: &str) -> String {
-    format!("kill-pane --target pane:{pane}; its owner does it after 30 s")
+    format!("kill-pane --target pane:{pane}; the owner releases it after 30 s")
 }
 
 /// Returns the key of a later step. Its length does not depend on the first step's key.

@@ -87,10 +87,10 @@ impl Home {
     pub fn check(&self) -> Result<()> {
         let refuse = |why: String| Error::new(ErrorCode::Conflict, format!("{} {why}", self.dir.display()));
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
-        made.map_err(|error| refuse(format!("cannot be made: {error}")))?;
+        made.map_err(|error| refuse(format!("cannot be created: {error}")))?;
         let found = fs::symlink_metadata(&self.dir).map_err(|error| refuse(format!("cannot be read: {error}")))?;
         if !found.is_dir() {
-            return Err(refuse("is no directory: move it away".into()));
+            return Err(refuse("is not a directory: move it away".into()));
         }
         if found.uid() != rustix::process::getuid().as_raw() {
             return Err(refuse(format!("belongs to user {}", found.uid())));
@@ -108,7 +108,7 @@ impl Home {
         if fs::symlink_metadata(&path).is_err() {
             write_json(&path, &new_identity(), Existing::Keep)?;
         }
-        read_json(&path, SMALL_BYTES)?.ok_or_else(|| Error::internal(format!("{} has gone", path.display())))
+        read_json(&path, SMALL_BYTES)?.ok_or_else(|| Error::internal(format!("{} no longer exists", path.display())))
     }
 
     /// Changes this command line's identity, except for its id.
@@ -117,7 +117,7 @@ impl Home {
         let mut identity = self.identity()?;
         change(&mut identity)?;
         if identity.allowed.len() > ALLOWED {
-            return Err(Error::new(ErrorCode::ResourceLimit, format!("at most {ALLOWED} devices are allowed")));
+            return Err(Error::new(ErrorCode::ResourceLimit, format!("too many allowed devices: at most {ALLOWED}")));
         }
         write_json(&self.dir.join("cli-device.json"), &identity, Existing::Replace)?;
         Ok(identity)
@@ -163,7 +163,7 @@ impl Home {
         let (mut workspace, migrated) = match &text {
             None => (Workspace::new(device_id), false),
             Some(text) => Workspace::read(text, device_id, now_ms).map_err(|why| {
-                Error::new(ErrorCode::Conflict, format!("{} {why}; it was left as it is", path.display()))
+                Error::new(ErrorCode::Conflict, format!("{} {why}; the file was not changed", path.display()))
             })?,
         };
         if let (true, Some(text)) = (migrated, &text) {
@@ -248,7 +248,10 @@ impl Opened {
     fn save(&mut self) -> Result<()> {
         let text = serde_json::to_string(&self.workspace).map_err(|error| Error::internal(error.to_string()))?;
         if text.len() as u64 >= STATE_BYTES {
-            return Err(Error::new(ErrorCode::ResourceLimit, format!("a workspace has at most {STATE_BYTES} bytes")));
+            return Err(Error::new(
+                ErrorCode::ResourceLimit,
+                format!("the workspace is too large: at most {STATE_BYTES} bytes"),
+            ));
         }
         files::write_secret(&self.path, &text, Existing::Replace).map_err(|error| unwritable(&self.path, &error))
     }
@@ -289,7 +292,7 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path, most: u64) -> Result<O
     let Some(text) = read_text(path, most)? else { return Ok(None) };
     let parsed = serde_json::from_str(&text);
     parsed.map(Some).map_err(|error| {
-        Error::new(ErrorCode::Conflict, format!("{} cannot be read: {error}; it was left as it is", path.display()))
+        Error::new(ErrorCode::Conflict, format!("{} cannot be read: {error}; the file was not changed", path.display()))
     })
 }
 

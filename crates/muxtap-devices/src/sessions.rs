@@ -101,12 +101,12 @@ impl DeviceSessions {
             let why = match files::read_secret(file, FILE_BYTES) {
                 Ok((text, _)) => match serde_json::from_str(&text) {
                     Ok(families) => return families,
-                    Err(error) => format!("holds no sessions: {error}"),
+                    Err(error) => format!("has no valid sessions: {error}"),
                 },
-                Err(SecretError::Open(why)) => format!("{why}: its sessions have ended; chmod 600 it"),
+                Err(SecretError::Open(why)) => format!("{why}: its sessions are no longer valid; chmod 600 it"),
                 Err(SecretError::Foreign(why) | SecretError::Unreadable(why)) => why,
             };
-            tracing::warn!("the file of device sessions {} {why}", file.display());
+            tracing::warn!("the device session file {} {why}", file.display());
             Vec::new()
         });
         Self(Arc::new(Shared { file, families: Mutex::new(families.unwrap_or_default()), ..Shared::default() }))
@@ -172,7 +172,7 @@ impl DeviceSessions {
             let ended = families.remove(at);
             let device = ended.device_id;
             tracing::warn!("a refresh token of the device {device} was used twice: its sessions have ended");
-            let error = unauthorized("this refresh token was used before: all sessions that came of it have ended");
+            let error = unauthorized("this refresh token was already used: all sessions derived from it have ended");
             let error = self.write(&families).err().unwrap_or(error);
             return Err((error, Some(ended.id)));
         }
@@ -273,7 +273,7 @@ fn secret(begin: &str, family: &str) -> Result<String> {
 }
 
 fn fill(random: &mut [u8]) -> Result<()> {
-    getrandom::fill(random).map_err(|error| Error::internal(format!("no random bytes: {error}")))
+    getrandom::fill(random).map_err(|error| Error::internal(format!("cannot get random bytes: {error}")))
 }
 
 /// Splits a token into its family and its secret.

@@ -37,16 +37,16 @@ impl Hello {
     /// Errors: `UNSUPPORTED_CLIENT` names the missing capabilities; `INVALID_ARGUMENT`.
     pub fn parse(text: &str) -> Result<Self> {
         let message: Value =
-            serde_json::from_str(text).map_err(|error| Error::invalid(format!("hello: no JSON: {error}")))?;
+            serde_json::from_str(text).map_err(|error| Error::invalid(format!("hello: invalid JSON: {error}")))?;
         if message.get("type").and_then(Value::as_str) != Some("hello") {
-            return Err(Error::invalid("the first message is `hello`"));
+            return Err(Error::invalid("expected `hello` as the first message"));
         }
         let has = |name: &&str| message.get("capabilities").and_then(|all| all.get(name)) == Some(&json!(true));
         let missing: Vec<&str> = CAPABILITIES.iter().filter(|name| !has(name)).copied().collect();
         if !missing.is_empty() {
             return Err(Error::new(
                 ErrorCode::UnsupportedClient,
-                format!("this client is too old: its capabilities lack {}", missing.join(", ")),
+                format!("this client is too old; missing capabilities: {}", missing.join(", ")),
             )
             .with_details(json!({ "missing": missing })));
         }
@@ -109,7 +109,7 @@ impl OwnerResult {
         let said = self.error.unwrap_or_default();
         let word = said.get("code").and_then(Value::as_str).unwrap_or("INTERNAL_ERROR");
         let code = serde_json::from_value(json!(word)).unwrap_or(ErrorCode::InternalError);
-        let message = said.get("message").and_then(Value::as_str).unwrap_or("the owner does not say why");
+        let message = said.get("message").and_then(Value::as_str).unwrap_or("the owner gave no reason");
         let mut error = Error::new(code, message).at_stage("owner");
         error.details = said.get("details").filter(|details| !details.is_null()).cloned();
         if code.as_str() != word {
@@ -217,7 +217,7 @@ impl Answered {
     pub fn result(&self) -> Result<Value> {
         let read = self.result.as_deref().map(|result| serde_json::from_str(result.get())).transpose();
         read.map(Option::unwrap_or_default).map_err(|error| {
-            Error::new(ErrorCode::InconsistentState, format!("the owner's result cannot be read: {error}"))
+            Error::new(ErrorCode::InconsistentState, format!("the owner's result is not valid JSON: {error}"))
                 .at_stage("owner")
         })
     }
@@ -248,7 +248,7 @@ pub fn error(error: &Error) -> Arc<str> {
 
 /// Writes that a newer connection of the device has replaced this one.
 pub fn replaced() -> Arc<str> {
-    text(&json!({ "type": "replaced", "message": "this device has connected again" }))
+    text(&json!({ "type": "replaced", "message": "a newer connection of this device has replaced this one" }))
 }
 
 /// Serializes a message, its type first.

@@ -51,11 +51,11 @@ fn questions(app: &App, peer: &Peer, page: Page) -> Result<Approvals> {
     if !matches!(peer, Peer::Unix { .. }) && !page.may_all() {
         return Err(Error::new(
             ErrorCode::Unauthorized,
-            "this is for `muxtap approvals` on the Unix socket, not for TCP ports",
+            "this route is for `muxtap approvals` on the Unix socket; it is not available over TCP",
         )
         .into());
     }
-    let none = || Error::internal("this daemon has no list of questions to a human, a defect of muxtap");
+    let none = || Error::internal("the daemon has no list of approvals; this is a bug in muxtap");
     Ok(app.rooms().approvals.clone().ok_or_else(none)?)
 }
 

@@ -26,7 +26,7 @@ pub async fn run(
     Body(fields): Body<Value>,
 ) -> Result<Json<CapabilityAnswer>> {
     let Value::Object(fields) = fields else {
-        return Err(Error::invalid("body: expected an object, as {\"action\":\"list\"}").into());
+        return Err(Error::invalid("body: expected an object such as {\"action\":\"list\"}").into());
     };
     if settings.history_limit.is_some_and(|lines| lines > MOST_HISTORY) {
         return Err(Error::invalid(format!("history_limit: at most {MOST_HISTORY} lines")).into());

@@ -35,17 +35,17 @@ impl IntoResponse for Failure {
 /// Returns the id after which a stream continues, if the request has one.
 pub fn last_event_id(headers: &HeaderMap) -> Result<Option<String>> {
     let id = headers.get(wire::LAST_EVENT_ID).map(|id| id.to_str().map(str::to_owned)).transpose();
-    id.map_err(|_| Error::invalid("Last-Event-ID: not an id that an event had").into())
+    id.map_err(|_| Error::invalid("Last-Event-ID: expected the id of an event").into())
 }
 
 /// Builds the error for a path without a route.
 pub async fn no_route(uri: Uri) -> Failure {
-    Error::not_found(format!("no route {}; /openapi.json lists what there is", uri.path())).into()
+    Error::not_found(format!("unknown route {}; /openapi.json lists all routes", uri.path())).into()
 }
 
 /// Builds the response for a method that the path does not have.
 pub async fn no_method(uri: Uri) -> Response {
-    let error = Error::invalid(format!("{} does not answer this method; see /openapi.json", uri.path()));
+    let error = Error::invalid(format!("{} does not support this method; see /openapi.json", uri.path()));
     (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()
 }
 
@@ -62,7 +62,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
             if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
                 return Error::new(ErrorCode::ResourceLimit, "the request's body is too large");
             }
-            Error::invalid("body: it did not arrive whole")
+            Error::invalid("body: incomplete")
         })?;
         Ok(Self(decode::from_json("body", &bytes)?))
     }
@@ -109,7 +109,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Target {
         };
         path.map(|Path(target)| Self(stripped(target))).map_err(|_| {
             let path = parts.uri.path();
-            Error::new(ErrorCode::InvalidTarget, format!("{path}: expected UTF-8 behind the percent signs")).into()
+            Error::new(ErrorCode::InvalidTarget, format!("{path}: expected percent-encoded UTF-8")).into()
         })
     }
 }

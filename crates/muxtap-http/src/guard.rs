@@ -112,7 +112,7 @@ async fn check_host_and_origin(State(guarding): State<Arc<Guarding>>, request: R
     if !is_one || !guard.is_name(host) || !guard.is_name(named) {
         return refuse(
             "host",
-            &format!("this muxtap is not called {named:?}; http_names in its configuration adds a name"),
+            &format!("unknown host name {named:?}; `http_names` in the configuration adds names of this daemon"),
         );
     }
     for origin in headers.get_all(header::ORIGIN) {
@@ -120,7 +120,7 @@ async fn check_host_and_origin(State(guarding): State<Arc<Guarding>>, request: R
         let own = guard.own_origin(host);
         if origin != own && !guard.origins.iter().any(|listed| listed == origin) {
             let message =
-                format!("pages of {origin:?} may not ask; http_origins in the configuration lists those that may");
+                format!("origin {origin:?} is not allowed; `http_origins` in the configuration lists allowed origins");
             return refuse("origin", &message);
         }
     }
@@ -184,7 +184,7 @@ async fn let_in(guard: &Guard, mut request: Request, next: Next) -> Result<Respo
     metrics::refused("token");
     let error = Error::new(
         ErrorCode::Unauthorized,
-        "say the token in the header `Authorization: Bearer TOKEN`; `muxtap token` prints it",
+        "missing or invalid token; expected the header `Authorization: Bearer TOKEN` (`muxtap token` prints it)",
     );
     let mut response = unread(Failure::from(error).into_response(), &request);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -210,7 +210,7 @@ fn keep_place(request: &Request, credential: impl FnOnce() -> Credential) -> Res
     metrics::refused("connections");
     let error = Error::new(
         ErrorCode::ResourceLimit,
-        "too many connections of this token or login are open; close some, or send requests one after the other",
+        "too many open connections with this token or login; close some, or send requests one after the other",
     );
     let mut response = Failure::from(error).into_response();
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -238,7 +238,9 @@ fn login_of(request: &Request) -> Option<String> {
 async fn with_small_body(request: Request) -> Result<Request, Response> {
     let refuse = |request: &Request| {
         metrics::refused("body");
-        let message = format!("the request's body is too large: at most {OPEN_BODY_BYTES} bytes here");
+        let message = format!(
+            "the request's body is too large: at most {OPEN_BODY_BYTES} bytes without a token or with read-only access"
+        );
         let error = Json(Error::new(ErrorCode::ResourceLimit, message));
         unread((StatusCode::PAYLOAD_TOO_LARGE, error).into_response(), request)
     };
@@ -255,7 +257,7 @@ async fn with_small_body(request: Request) -> Result<Request, Response> {
         Ok(Ok(body)) => Ok(request(Body::from(body.to_bytes()))),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(refuse(&request(Body::empty()))),
         Ok(Err(_)) | Err(_) => {
-            let error = Error::invalid("body: it did not arrive whole, or not in time");
+            let error = Error::invalid("body: incomplete, or not received in time");
             Err(unread(Failure::from(error).into_response(), &request(Body::empty())))
         }
     }
@@ -327,7 +329,7 @@ impl Guard {
             && !only_looks(request.method(), request.uri().path())
             && !is_page_file(request.uri().path())
         {
-            return Err(Error::new(ErrorCode::ReadOnly, "this link is for looking only: `muxtap open` makes others"));
+            return Err(Error::new(ErrorCode::ReadOnly, "this link is read-only: `muxtap open` creates others"));
         }
         Ok(Some(session))
     }
@@ -399,8 +401,8 @@ impl Login {
     /// Returns the next step for a caller whose login has ended.
     fn after_its_end(&self) -> &'static str {
         match self {
-            Self::Device(_) => "the token has ended: refresh it, and ask again",
-            Self::Page { .. } => "this page's login has ended: `muxtap open` makes another",
+            Self::Device(_) => "the token is no longer valid: refresh it and retry",
+            Self::Page { .. } => "this page's login has ended: `muxtap open` creates a new link",
         }
     }
 

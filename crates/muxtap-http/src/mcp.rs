@@ -65,21 +65,22 @@ pub(super) fn service(engine: &Engine, rooms: Arc<Rooms>, about: ClientContext) 
 #[utoipa::path(
     get, path = "/v1/mcp", operation_id = "open_mcp", tag = "mcp",
     responses(
-        (status = 101, description = "From here on the connection is MCP's"),
-        (status = 400, description = "The request does not ask for `Upgrade: muxtap-mcp-stdio`", body = Error),
-        (status = 401, description = "Not on a TCP port; there it is `/mcp`", body = Error)
+        (status = 101, description = "The connection now carries MCP"),
+        (status = 400, description = "The header `Upgrade: muxtap-mcp-stdio` is missing", body = Error),
+        (status = 401, description = "Not available on a TCP port; use `/mcp` there", body = Error)
     )
 )]
 pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Request) -> Result<Response> {
     let Peer::Unix { pid, .. } = peer else {
         return Err(Error::new(
             ErrorCode::Unauthorized,
-            "this is for `muxtap mcp` on the Unix socket; over TCP there is /mcp",
+            "this route is for `muxtap mcp` on the Unix socket; use /mcp over TCP",
         )
         .into());
     };
     if request.headers().get(header::UPGRADE).is_none_or(|asked| asked != MCP_PROTOCOL) {
-        return Err(Error::invalid(format!("ask for `Upgrade: {MCP_PROTOCOL}`, or use `muxtap mcp`")).into());
+        let message = format!("expected the header `Upgrade: {MCP_PROTOCOL}`; `muxtap mcp` sends it");
+        return Err(Error::invalid(message).into());
     }
     let upgrade = hyper::upgrade::on(&mut request);
     let engine = app.engine.clone();
@@ -103,7 +104,7 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
             serve_client(&engine, (rooms, common), hello, read, write).await
         };
         if let Err(error) = served.await {
-            tracing::debug!("an MCP client left: {error}");
+            tracing::debug!("the connection of an MCP client ended: {error}");
         }
     });
     let headers = [

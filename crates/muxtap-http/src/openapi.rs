@@ -142,9 +142,9 @@ fn add_security(document: &mut Value) {
     let token = json!({
         "type": "http",
         "scheme": "bearer",
-        "description": "What `muxtap token` prints. TCP ports want it on every route but /health, /openapi.json and \
-                        /docs; the Unix socket asks for none. A browser's WebSocket names it as a subprotocol, \
-                        `bearer.TOKEN`, beside `muxtap`."
+        "description": "The token that `muxtap token` prints. TCP ports require it on every route except /health, \
+                        /openapi.json and /docs; the Unix socket requires none. A browser's WebSocket sends it as a \
+                        subprotocol, `bearer.TOKEN`, next to `muxtap`."
     });
     if let Some(components) = document.get_mut("components").and_then(Value::as_object_mut) {
         components.insert("securitySchemes".into(), json!({ "token": token }));

@@ -52,7 +52,7 @@ impl IntoParams for PathTarget {
         in_path(
             "id",
             "A target: `$0`, `@1`, `%3`, `session`, `session:window` or `session:window.pane`, percent-encoded. A bare \
-             number is a session's name or a pane's id, and refused for a window",
+             number is a session's name or a pane's id, and is rejected for a window",
         )
     }
 }
@@ -64,7 +64,7 @@ impl IntoParams for PathPane {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
         in_path(
             "pane",
-            "A pane: `%3` (percent-encoded) or `3` (refused where a session is called so), or another target that \
+            "A pane: `%3` (percent-encoded) or `3` (rejected if a session has this name), or another target that \
              means one pane",
         )
     }

@@ -57,9 +57,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 #[utoipa::path(
     get, path = "/v1/peer", operation_id = "open_peer", tag = "daemon",
     responses(
-        (status = 101, description = "From here on the connection is HTTP/2's"),
-        (status = 400, description = "The request does not ask for `Upgrade: muxtap-peer-1`", body = Error),
-        (status = 401, description = "Not on a TCP port", body = Error)
+        (status = 101, description = "The connection now carries HTTP/2"),
+        (status = 400, description = "The header `Upgrade: muxtap-peer-1` is missing", body = Error),
+        (status = 401, description = "Not available on a TCP port", body = Error)
     )
 )]
 pub async fn open(
@@ -69,10 +69,11 @@ pub async fn open(
     mut request: Request,
 ) -> Result<Response> {
     if !matches!(peer, Peer::Unix { .. }) {
-        return Err(Error::new(ErrorCode::Unauthorized, "this is for `muxtap stdio` on the Unix socket").into());
+        return Err(Error::new(ErrorCode::Unauthorized, "this route is for `muxtap stdio` on the Unix socket").into());
     }
     if request.headers().get(header::UPGRADE).is_none_or(|asked| asked != PEER_PROTOCOL) {
-        return Err(Error::invalid(format!("ask for `Upgrade: {PEER_PROTOCOL}`, or use `muxtap stdio`")).into());
+        let message = format!("expected the header `Upgrade: {PEER_PROTOCOL}`; `muxtap stdio` sends it");
+        return Err(Error::invalid(message).into());
     }
     let is_own = matches!(peer, Peer::Unix { uid, .. } if uid == rustix::process::getuid().as_raw());
     let hands_over = is_own && request.headers().get(wire::PEER).is_some_and(|offered| offered == HAND_OVER);
@@ -106,7 +107,7 @@ pub async fn open(
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
         };
         if let Err(error) = served.await {
-            tracing::debug!("a peer left: {error}");
+            tracing::debug!("the connection of a peer ended: {error}");
         }
     });
     let mut headers = HeaderMap::new();
@@ -155,9 +156,9 @@ async fn serve(io: impl AsyncRead + AsyncWrite + Unpin, router: Router, end: &Ca
 #[utoipa::path(
     post, path = "/v1/tools/{name}", operation_id = "call_tool", tag = "mcp",
     params(
-        ("name" = String, Path, description = "A native tool's name, as in `read_since`"),
+        ("name" = String, Path, description = "A native tool's name, such as `read_since`"),
         ("Idempotency-Key" = Option<String>, Header, description = "As for `POST /v1/waits`; for `wait_for`"),
-        ("Prefer" = Option<String>, Header, description = "`wait=SECONDS`: how long the call is held at most")
+        ("Prefer" = Option<String>, Header, description = "`wait=SECONDS`: the longest time until the response")
     ),
     request_body = Map<String, Value>,
     responses((status = 200, description = "The answer", body = ToolCallAnswer), Failures)

@@ -86,7 +86,7 @@ pub async fn stop(app: App, Target(id): Target) -> Result<Json<RecordingInfo>> {
     params(PathPane, ServerQuery, AlisQuery),
     responses(
         (status = 101, description = "The WebSocket is open"),
-        (status = 426, description = "The request asks for no WebSocket", body = muxtap_api::Error),
+        (status = 426, description = "Not a WebSocket request", body = muxtap_api::Error),
         Failures
     )
 )]
@@ -113,7 +113,8 @@ pub async fn alis(
         Err(error) => return Failure::from(error).into_response(),
     };
     let Ok(upgrade) = upgrade else {
-        let error = Error::invalid(format!("this is a WebSocket (RFC 6455) of the subprotocol {ALIS}"));
+        let message = format!("this route requires a WebSocket upgrade (RFC 6455) with the subprotocol {ALIS}");
+        let error = Error::invalid(message);
         let mut response = (axum::http::StatusCode::UPGRADE_REQUIRED, Json(error)).into_response();
         let websocket = axum::http::HeaderValue::from_static("websocket");
         response.headers_mut().insert(axum::http::header::UPGRADE, websocket);

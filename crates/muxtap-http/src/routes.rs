@@ -449,9 +449,9 @@ pub async fn list_waits(app: App) -> Answer<WaitList> {
     post, path = "/v1/waits", operation_id = "begin_wait", tag = "waits",
     params(
         ServerQuery,
-        ("Idempotency-Key" = Option<String>, Header, description = "16 to 64 random letters, digits, `-` and `_`: asked \
-        again under it, the same wait is answered, and no other one begins. Its id is `w-KEY`"),
-        ("Prefer" = Option<String>, Header, description = "`wait=SECONDS`: a wait with `detach` is answered when it has \
+        ("Idempotency-Key" = Option<String>, Header, description = "16 to 64 random letters, digits, `-` and `_`. A \
+        request with a used key returns the same wait and begins no other. Its id is `w-KEY`"),
+        ("Prefer" = Option<String>, Header, description = "`wait=SECONDS`: a wait with `detach` responds when it has \
         ended, or after this time")
     ),
     request_body = WaitRequest,

@@ -229,7 +229,7 @@ impl<S: Send + Sync> FromRequestParts<S> for QuestionPath {
         let path = Path::<(String, String)>::from_request_parts(parts, state).await;
         path.map(|Path((id, question))| Self(id, question)).map_err(|_| {
             let path = parts.uri.path();
-            Error::new(ErrorCode::InvalidTarget, format!("{path}: expected UTF-8 behind the percent signs")).into()
+            Error::new(ErrorCode::InvalidTarget, format!("{path}: expected percent-encoded UTF-8")).into()
         })
     }
 }

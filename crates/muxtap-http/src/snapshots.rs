@@ -27,7 +27,7 @@ const DONE: Json<DoneAnswer> = Json(DoneAnswer { ok: true });
 /// Returns the store of snapshots, for a caller with this tier.
 fn store(app: &App, tier: Tier) -> Result<Store> {
     app.engine.authorize(tier)?;
-    let none = || Error::internal("this daemon has no folder for snapshots, a defect of muxtap");
+    let none = || Error::internal("the daemon has no snapshot directory; this is a bug in muxtap");
     Ok(app.rooms().snapshots.clone().ok_or_else(none)?)
 }
 

@@ -335,7 +335,7 @@ impl Create {
         match given.iter().find(|(_, given, of)| *given && !of.contains(&self.what)) {
             Some((name, ..)) => {
                 let what = format!("{:?}", self.what).to_lowercase();
-                Err(Error::invalid(format!("{name}: a new {what} takes none")))
+                Err(Error::invalid(format!("{name}: not supported for a new {what}")))
             }
             None => Ok(()),
         }

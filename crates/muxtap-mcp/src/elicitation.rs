@@ -90,9 +90,7 @@ impl Elicitation {
                 match serde_json::from_value::<ElicitResult>(said.clone()) {
                     Ok(said) if said.action == ElicitationAction::Accept => ElicitationOutcome::Accepted,
                     Ok(_) => ElicitationOutcome::Declined,
-                    Err(error) => ElicitationOutcome::Unavailable(format!(
-                        "what the client says was said cannot be read: {error}"
-                    )),
+                    Err(error) => ElicitationOutcome::Unavailable(format!("invalid response from the client: {error}")),
                 }
             }
         }
@@ -134,13 +132,13 @@ async fn request(peer: &Peer<RoleServer>, what: &str, withdrawn: impl Future<Out
                 ElicitationAction::Accept => ElicitationOutcome::Accepted,
                 _ => ElicitationOutcome::Declined,
             },
-            Ok(Ok(_)) => ElicitationOutcome::Unavailable("the client answered something else".into()),
+            Ok(Ok(_)) => ElicitationOutcome::Unavailable("unexpected response from the client".into()),
             Ok(Err(error)) => ElicitationOutcome::Unavailable(error.to_string()),
-            Err(_) => ElicitationOutcome::Unavailable("the client has gone".into()),
+            Err(_) => ElicitationOutcome::Unavailable("the client disconnected".into()),
         },
         () = withdrawn => {
             // A client that has disconnected needs no cancellation.
-            let _ = asked.cancel(Some("nobody waits for the answer any more".into())).await;
+            let _ = asked.cancel(Some("the answer is no longer needed".into())).await;
             ElicitationOutcome::Declined
         }
     }

@@ -53,9 +53,9 @@ use muxtap_rooms::Rooms;
 use muxtap_supervise::Supervisor;
 
 /// The instructions that a client gets in the handshake.
-const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it answers \
-     the moment the pane does and cannot miss it; never sleep and poll. Read with the last answer's cursor to get only \
-     what is new. Panes are %3, session:window.pane or a session's name, exactly.";
+const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it returns \
+     the moment the pane responds and cannot miss it; never sleep and poll. Read with the last result's cursor to get \
+     only what is new. Panes are %3, session:window.pane or a session's name, exactly.";
 
 /// How long a call is held by default: no client times out within this time.
 const HOLD: Duration = Duration::from_secs(50);
@@ -161,7 +161,7 @@ impl Mcp {
             return CallToolResult::success(vec![ContentBlock::text(format!("Error: {}", error.message))]);
         }
         let Some(supervisor) = &self.supervisor else {
-            return failed(&Error::invalid("which tmux server is meant is not known here"));
+            return failed(&Error::invalid("unknown tmux server: the client named none"));
         };
         let first: Vec<Arc<dyn muxtap_approvals::Confirm>> = match &call.elicitation {
             Some(elicitation) => vec![elicitation.clone()],
@@ -219,7 +219,7 @@ impl CallContext {
     }
 
     fn named_server(&self, server: Option<&str>) -> Result<Server> {
-        let none = || Error::invalid("server: say which tmux server is meant, by its socket's path or its name");
+        let none = || Error::invalid("server: missing or invalid; expected the path of a tmux socket, or its name");
         match server.filter(|server| !server.is_empty()) {
             None => self.engine.server_at(self.client.server.as_deref().ok_or_else(none)?),
             Some(address) if address.contains('/') => self.engine.server_named(Some(address)),
@@ -238,16 +238,16 @@ impl CallContext {
             return Ok(());
         }
         let refused = |why: &str| Error::new(ErrorCode::ReadOnly, format!("{what}: {why}"));
-        let Some(elicitation) = &self.elicitation else { return Err(refused("nobody can be asked here")) };
+        let Some(elicitation) = &self.elicitation else { return Err(refused("no person can be asked")) };
         // Arguments may contain characters that change how a client shows them: bidirectional marks, line
         // separators.
         let question = format!("{}?\n\n{}", plain::message(what), plain::json(elicitation.call()));
         match elicitation.ask_user(&question, std::future::pending()).await {
             ElicitationOutcome::Accepted => Ok(()),
-            ElicitationOutcome::Declined => Err(refused("the person who was asked said no")),
-            ElicitationOutcome::Deferred => Err(refused("a person is to be asked first")),
+            ElicitationOutcome::Declined => Err(refused("the person who was asked declined")),
+            ElicitationOutcome::Deferred => Err(refused("a person must be asked first")),
             ElicitationOutcome::Unavailable(why) => Err(refused(&format!(
-                "this has to be confirmed by a person (setting `confirm`), and nobody could be asked: {why}"
+                "this must be confirmed by a person (setting `confirm`), and none could be asked: {why}"
             ))),
         }
     }
@@ -349,7 +349,7 @@ impl ServerHandler for Mcp {
         };
         let Some(called) = called else {
             let names: Vec<_> = tools::of(&self.client.tools).into_iter().map(|tool| tool.name).collect();
-            let message = format!("no tool {:?}; there are {}", request.name, names.join(", "));
+            let message = format!("unknown tool {:?}; expected one of {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(message, None));
         };
         if let Some(question) = elicitation.question() {

@@ -160,7 +160,7 @@ impl ListOutput {
         for host in &self.unreachable {
             let _ = writeln!(text, "host {} was not listed: {}", host.name, host.error.as_deref().unwrap_or_default());
         }
-        if text.is_empty() { "nothing is there".to_owned() } else { text }
+        if text.is_empty() { "nothing found".to_owned() } else { text }
     }
 }
 
@@ -216,7 +216,7 @@ impl ReadOutput {
             let _ = writeln!(text, "[output is missing here: {reason}]");
         }
         push_lines(&mut text, if self.text.is_empty() && !self.more { "(nothing new)" } else { &self.text });
-        let more = if self.more { "; more is there: read_since with it" } else { "" };
+        let more = if self.more { "; more is available: call read_since with it" } else { "" };
         let ended = match (self.exited, self.exit_status) {
             (false, _) => String::new(),
             (true, Some(status)) => format!("; the pane ended with exit status {status}"),
@@ -299,7 +299,7 @@ impl RunOutput {
         let cursor = self.cursor.as_deref().unwrap_or_default();
         push_output(&mut text, &self.output, self.tail.as_deref(), self.cut, cursor);
         if let Some(id) = &self.id {
-            let _ = write!(text, "[pending after {} ms: call run with id: {id:?} for its end]", self.duration_ms);
+            let _ = write!(text, "[pending after {} ms: call run with id: {id:?} for the result]", self.duration_ms);
             return text;
         }
         let status = self.exit_status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
@@ -328,7 +328,7 @@ fn push_output(to: &mut String, output: &str, tail: Option<&str>, cut: usize, cu
     push_lines(to, output);
     let Some(tail) = tail else { return };
     if cut > 0 {
-        let _ = writeln!(to, "[… {cut} characters; read_since with since: {cursor:?} gives all from here …]");
+        let _ = writeln!(to, "[… {cut} characters; read_since with since: {cursor:?} returns all from here …]");
     }
     push_lines(to, tail);
 }
@@ -434,7 +434,7 @@ impl SearchOutput {
             last = Some((pane, told.max(number + after.len())));
         }
         if let Some(page) = self.next_page {
-            let _ = writeln!(text, "[page: {page} has those before]");
+            let _ = writeln!(text, "[page: {page} has earlier matches]");
         }
         text
     }

@@ -81,7 +81,7 @@ pub async fn record(call: &CallContext, arguments: JsonObject) -> Result<ToolOut
     let args: Record = parse(arguments)?;
     let recordings = &call.rooms.recordings;
     let needs = |field: &str, given: Option<String>| {
-        given.ok_or_else(|| Error::invalid(format!("{field}: this field is needed for this action")))
+        given.ok_or_else(|| Error::invalid(format!("{field}: missing; this action requires it")))
     };
     let recordings = match args.action {
         RecordAction::Start => {

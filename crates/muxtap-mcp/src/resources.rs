@@ -44,7 +44,7 @@ impl Uri {
     fn parse(uri: &str) -> Result<Self> {
         let unknown = || {
             Error::not_found(format!(
-                "no resource {uri}; there are tmux://panes, tmux://sessions, tmux://agents, tmux://session/NAME and \
+                "unknown resource {uri}; expected tmux://panes, tmux://sessions, tmux://agents, tmux://session/NAME or \
                  tmux://pane/%3"
             ))
         };
@@ -164,7 +164,7 @@ impl Subscriptions {
     pub(super) fn add(&mut self, uri: String, following: DropGuard) -> Result<()> {
         if self.0.len() >= MAX_SUBSCRIPTIONS && !self.follows(&uri) {
             return Err(Error::invalid(format!(
-                "at most {MAX_SUBSCRIPTIONS} resources can be subscribed to: end one first"
+                "too many subscriptions: at most {MAX_SUBSCRIPTIONS}; unsubscribe from one first"
             )));
         }
         self.0.insert(uri, following);

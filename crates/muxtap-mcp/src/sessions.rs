@@ -115,7 +115,7 @@ pub struct AgentSessionOutput {
 pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     vec![tool::<AgentSessionArguments, AgentSessionOutput>(
         NAME,
-        "Work with another coding agent: send it a prompt, and have its outcome and what it said; `pending`: wait. \
+        "Work with another coding agent: send it a prompt, get its outcome and what it said; `pending`: wait. \
          Answer its `questions`.",
         Effect::Types,
     )]
@@ -126,7 +126,7 @@ pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutpu
     let args: AgentSessionArguments = parse(arguments)?;
     let sessions = &call.rooms.sessions;
     let needs = |field: &str, given: &Option<String>| {
-        given.clone().ok_or_else(|| Error::invalid(format!("{field}: this field is needed for this action")))
+        given.clone().ok_or_else(|| Error::invalid(format!("{field}: missing; this action requires it")))
     };
     let hold = args.wait_ms.map_or(call.max_hold(), |wait| call.capped(wait));
     let mut output = AgentSessionOutput::default();
@@ -314,7 +314,7 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
                 (Some(_), Some(option)) => {
                     format!("{} ({})", plain::name(&option.name), option.kind.as_str())
                 }
-                (Some(option), None) => return Err(Error::invalid(format!("option: there is no {option:?}"))),
+                (Some(option), None) => return Err(Error::invalid(format!("option: unknown option {option:?}"))),
                 (None, _) => "yes, this once if the agent offers that".into(),
             };
             // The agent's words come last, each line indented: none can pass for muxtap's own.
@@ -326,7 +326,7 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
             };
             elicitation.ask_user(&what, over).await
         }
-        None => ElicitationOutcome::Unavailable("nobody can be asked here".into()),
+        None => ElicitationOutcome::Unavailable("no person can be asked".into()),
     };
     let yes = AgentAnswerRequest { allow: Some(true), option: None };
     match asked {
@@ -335,14 +335,14 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
             sessions.answer(&call.engine, name, id, answer, answerer)
         }
         ElicitationOutcome::Declined => sessions.answer(&call.engine, name, id, &no, answerer),
-        ElicitationOutcome::Deferred => Err(Error::new(ErrorCode::ReadOnly, "a person is to be asked first")),
+        ElicitationOutcome::Deferred => Err(Error::new(ErrorCode::ReadOnly, "a person must be asked first")),
         // The client can ask people, but did not ask this one, or sent an unreadable reply.
         ElicitationOutcome::Unavailable(why) if call.elicitation.as_ref().is_some_and(|asking| asking.can_ask()) => {
-            Err(Error::new(ErrorCode::ReadOnly, format!("a person is to be asked first, and was not: {why}")))
+            Err(Error::new(ErrorCode::ReadOnly, format!("a person must be asked first, and could not be: {why}")))
         }
         ElicitationOutcome::Unavailable(why) => {
             if given.allow.is_none() && given.option.is_none() {
-                return Err(Error::invalid(format!("allow: {why}; say yes or no, or give an option")));
+                return Err(Error::invalid(format!("allow: {why}; expected `allow` or `option`")));
             }
             call.confirm(Tier::Input, &format!("Allow {name}: {}", plain::name(&question.title))).await?;
             sessions.answer(&call.engine, name, id, &given, answerer)

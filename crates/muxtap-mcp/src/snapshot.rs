@@ -134,21 +134,21 @@ pub struct SnapshotOutput {
 pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: Snapshot = parse(arguments)?;
     let store = || {
-        let none = || Error::internal("this daemon has no folder for snapshots, a defect of muxtap");
+        let none = || Error::internal("the daemon has no snapshot directory; this is a bug in muxtap");
         call.rooms.snapshots.clone().ok_or_else(none)
     };
     let server = || call.server(args.server.as_deref());
-    let name = || args.name.clone().ok_or_else(|| Error::invalid("name: say which"));
+    let name = || args.name.clone().ok_or_else(|| Error::invalid("name: missing; this action requires it"));
     let window = || match args.targets.as_slice() {
         [window] => Ok(window.clone()),
-        _ => Err(Error::invalid("targets: say which window, one")),
+        _ => Err(Error::invalid("targets: expected one window")),
     };
     let (tier, what) = match args.action {
         Action::List | Action::Show | Action::Diff | Action::ListLayouts | Action::ListGroups => (Tier::Read, ""),
-        Action::Save | Action::SaveLayout | Action::Import => (Tier::Create, "Keep"),
+        Action::Save | Action::SaveLayout | Action::Import => (Tier::Create, "Save"),
         Action::Restore | Action::RestoreLayout => (Tier::Create, "Restore"),
         Action::Remove | Action::RemoveLayout | Action::RemoveGroup => (Tier::Create, "Remove"),
-        Action::SetGroup => (Tier::Create, "Make a group of panes"),
+        Action::SetGroup => (Tier::Create, "Create a group of panes"),
         Action::SendToGroup => (Tier::Input, "Type into all panes of a group"),
     };
     call.engine.authorize(tier)?;
@@ -199,7 +199,7 @@ pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutpu
             output(done())
         }
         Action::Import => {
-            let text = args.text.clone().ok_or_else(|| Error::invalid("text: the file's text is needed"))?;
+            let text = args.text.clone().ok_or_else(|| Error::invalid("text: missing; expected the file's text"))?;
             let request = ImportRequest { text, format: args.format, replace: args.replace };
             output(store()?.import(&name()?, &request).await)
         }
@@ -237,12 +237,12 @@ async fn send(call: &CallContext, args: &Snapshot, name: &str) -> Result<ToolOut
     if let (Some(own), Some(group)) = (own, group)
         && group.panes.iter().any(|pane| pane.to_string() == own)
     {
-        return Err(Error::invalid(format!("{own} of group {name:?} is where you run yourself; nothing was sent")));
+        return Err(Error::invalid(format!("{own} of group {name:?} is where you run; nothing was sent")));
     }
     let keys = (!args.keys.is_empty()).then(|| args.keys.clone());
     let Snapshot { text, hex, paste, submit, .. } = args;
     let (first, then) = match (text, &keys, hex) {
-        (None, None, None) => return Err(Error::invalid("text or keys: say what to type")),
+        (None, None, None) => return Err(Error::invalid("text, keys, hex: expected at least one")),
         // Text, then keys: two inputs, as two calls would be.
         (Some(text), Some(_), None) if !submit => {
             (InputRequest { text: Some(text.clone()), paste: *paste, ..InputRequest::default() }, keys)

@@ -30,7 +30,7 @@ pub async fn serve(supervisor: Supervisor) -> Result<()> {
             Ok(running) => running.waiting().await.map(drop).map_err(|error| unable(&error)),
             // A client that disconnects before the handshake is not a failure.
             Err(error) => {
-                tracing::debug!("an MCP client left: {error}");
+                tracing::debug!("the connection of an MCP client ended: {error}");
                 Ok(())
             }
         }
@@ -69,7 +69,7 @@ impl ServerHandler for SupervisorOnly {
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<CallToolResponse, ErrorData> {
         if request.name != NAME {
-            return Err(ErrorData::invalid_params(format!("no tool {:?}; there is {NAME}", request.name), None));
+            return Err(ErrorData::invalid_params(format!("unknown tool {:?}; expected {NAME}", request.name), None));
         }
         let called = self.0.call(request.arguments.unwrap_or_default());
         let text = tokio::select! {

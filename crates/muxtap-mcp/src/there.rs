@@ -107,7 +107,7 @@ pub async fn call_tool(
     wait_id: Option<String>,
     hold: Option<Duration>,
 ) -> Result<ToolCallAnswer> {
-    let none = || Error::not_found(format!("no tool {name:?}"));
+    let none = || Error::not_found(format!("unknown tool {name:?}"));
     if !TOOLS.iter().any(|(tool, ..)| *tool == name) {
         return Err(none());
     }

@@ -86,38 +86,38 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
             "List tmux sessions, windows, panes, or the coding agents in panes: what each does and asks.",
             Reads,
         ),
-        tool::<args::Capture, CaptureOutput>("capture_pane", "What a pane shows now (as tmux capture-pane -p).", Reads),
+        tool::<args::Capture, CaptureOutput>("capture_pane", "Return a pane's screen, as tmux capture-pane -p.", Reads),
         tool::<args::Read, ReadOutput>(
             "read_since",
-            "What a pane printed since a point, page by page; with the last answer's cursor, what comes next.",
+            "Return what a pane printed since a point, page by page; pass the last result's cursor to continue.",
             Reads,
         ),
         tool::<args::Wait, WaitAnswer>(
             "wait_for",
-            "Wait until panes print a pattern, rest, show a prompt or end. Answers at once, also when it happened \
+            "Wait until panes print a pattern, rest, show a prompt or end. Returns at once, even if it happened \
              since the last input. `pending`: call again with its id.",
             Reads,
         ),
         tool::<args::Run, RunOutput>(
             "run",
-            "Run a command in a shell that rests in a pane: its output and exit status. `pending` or TIMEOUT: call \
+            "Run a command in an idle shell in a pane: its output and exit status. `pending` or TIMEOUT: call \
              again with its id.",
             Types,
         ),
         tool::<args::Send, SendOutput>(
             "send_keys",
-            "Type text or press keys in a pane, or answer its agent's question; then wait_for what comes.",
+            "Type text or press keys in a pane, or answer its agent's question; then wait_for the result.",
             Types,
         ),
-        tool::<args::Create, CreatedAnswer>("create", "Make a session, a window or a pane; answers its pane.", Makes),
+        tool::<args::Create, CreatedAnswer>("create", "Create a session, window or pane; returns its pane.", Makes),
         tool::<args::Kill, DoneAnswer>("kill", "End a pane, window or session and what runs in it.", Ends),
         tool::<args::Change, DoneAnswer>("change", "Rename, resize, lay out, select, zoom or respawn.", Changes),
         tool::<args::Watch, WatchOutput>(
             "watch",
-            "What happens in panes: output, ends, bells, agents. Give `resume` of the last answer to miss nothing.",
+            "Report what happens in panes: output, exits, bells, agents. Pass `resume` of the last result for no gaps.",
             Reads,
         ),
-        tool::<args::Search, SearchOutput>("search", "Find lines in all that panes have printed.", Reads),
+        tool::<args::Search, SearchOutput>("search", "Find lines in everything that panes printed.", Reads),
         super::supervisor_tool::tool().with_annotations(ToolAnnotations::new().destructive(true)),
     ]
 });
@@ -126,8 +126,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
 static SNAPSHOT: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     vec![tool::<snapshot::Snapshot, snapshot::SnapshotOutput>(
         snapshot::NAME,
-        "Keep tmux sessions by name and make them again, keep layouts of windows, and type into groups of panes at \
-         once.",
+        "Save and restore tmux sessions by name, save layouts of windows, and type into groups of panes at once.",
         Effect::Types,
     )]
 });
@@ -211,7 +210,9 @@ async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
             (output.panes, output.unreachable) = (Some(panes), unreachable);
         }
         Agents if args.everywhere => {
-            return Err(Error::invalid("everywhere: not for agents; name a host with `server`, as in box/"));
+            return Err(Error::invalid(
+                "everywhere: not available for agents; name a host with `server`, such as box/",
+            ));
         }
         Agents => {
             let server = call.server(args.server.as_deref())?;
@@ -330,7 +331,7 @@ async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
             let report = call.engine.run_result(&id, hold, chars).await;
             (id, report)
         }
-        (Some(_), _, _) => return Err(Error::invalid("id: a run that goes on has its target and command already")),
+        (Some(_), _, _) => return Err(Error::invalid("id: a pending run already has its target and command")),
         (None, Some(target), Some(command)) => {
             let server = call.server(args.server.as_deref())?;
             let meant = call.resolve_target(&server, Tier::Input, &target, args::TargetKind::Pane, Some(args.force));
@@ -350,7 +351,7 @@ async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
             (id, report)
         }
         (None, _, _) => {
-            return Err(Error::invalid("run: say target and command, or the id of a run that goes on"));
+            return Err(Error::invalid("run: expected target and command, or the id of a pending run"));
         }
     };
     let report = report.map_err(|error| timed_out(error, &id))?;
@@ -362,7 +363,7 @@ async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
 fn timed_out(mut error: Error, id: &str) -> Error {
     if error.code == ErrorCode::Timeout && error.details.as_ref().is_some_and(|details| details["id"] == id) {
         error.message = format!(
-            "{}: call run with id: {id:?} for its end and exit status, or send_keys with keys: [\"C-c\"] to stop it",
+            "{}: call run with id: {id:?} for its output and exit status, or send_keys with keys: [\"C-c\"] to stop it",
             error.message
         );
     }
@@ -379,11 +380,11 @@ async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
         {
             Some((question, answer))
         }
-        (Some(_), Some(_)) => return Err(Error::invalid("answer: give it without text, keys and submit")),
+        (Some(_), Some(_)) => return Err(Error::invalid("answer: expected without text, keys, hex and submit")),
         (None, Some(_)) => {
-            return Err(Error::invalid("answer: say with question_id which question; list (what: agents) has it"));
+            return Err(Error::invalid("answer: missing question_id; list (what: agents) shows it"));
         }
-        (Some(_), None) => return Err(Error::invalid("question_id: say with answer which of its answers to give")),
+        (Some(_), None) => return Err(Error::invalid("question_id: missing answer, one of the question's answers")),
     };
     let server = call.server(args.server.as_deref())?;
     let kind = args::TargetKind::Pane;
@@ -397,7 +398,7 @@ async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     call.confirm(Tier::Input, &what).await?;
     if let Some((question, answer)) = answers {
         let answered = server.answer(&target, &question, &answer).await?;
-        let seen = if answered.taken { "the question has gone" } else { "the question still stands there" };
+        let seen = if answered.taken { "the question is gone" } else { "the question is still shown" };
         let text = format!("answered {:?} in {}; {seen}", answered.label, answered.pane);
         let output = SendOutput {
             pane: answered.pane.to_string(),
@@ -441,7 +442,7 @@ async fn answer_shown(server: &Server, target: &str, question: &str, answer: &st
     let asks = asks.ok_or_else(|| {
         Error::new(
             ErrorCode::Conflict,
-            format!("no agent asks the question {question:?} now; list (what: agents) has them"),
+            format!("no agent asks the question {question:?} now; list (what: agents) shows open ones"),
         )
     })?;
     let option = asks.options.iter().find(|option| option.key == answer || option.label == answer);
@@ -465,7 +466,7 @@ async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     let args: args::Create = parse(arguments)?;
     let server = call.server(args.server.as_deref())?;
     args.check()?;
-    call.confirm(Tier::Create, &format!("Make a {:?}", args.what)).await?;
+    call.confirm(Tier::Create, &format!("Create a {:?}", args.what)).await?;
     let spawn = SpawnRequest {
         command: (!args.command.is_empty()).then_some(args.command),
         cwd: args.cwd,
@@ -475,9 +476,9 @@ async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
         caller_env: call.client.env.clone(),
     };
     let target = |what: &str| {
-        args.target
-            .clone()
-            .ok_or_else(|| Error::invalid(format!("target: say which session or pane the new {what} belongs to")))
+        args.target.clone().ok_or_else(|| {
+            Error::invalid(format!("target: missing; expected the session or pane that the new {what} belongs to"))
+        })
     };
     let made = match args.what {
         args::CreateKind::Session => {
@@ -510,7 +511,7 @@ async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
             server.create_split(&request).await?
         }
     };
-    let made_text = if args.or_existing { "made, or found without running the command," } else { "made" };
+    let made_text = if args.or_existing { "created, or found without running the command," } else { "created" };
     let place = format!("{} in window {} of session {}", made.pane, made.window, made.session_name);
     Ok(ToolOutput::new(format!("{made_text} {place}"), &made))
 }
@@ -534,7 +535,7 @@ fn kind(target: &str, what: Option<args::TargetKind>) -> Result<args::TargetKind
         (None, Target::Window(_) | Target::Place { window: Some(_), .. }) => Window,
         (None, Target::Name(_) | Target::Place { session: SessionPart::Named(_), .. }) => Session,
         (None, Target::Sign(_) | Target::Place { .. }) => {
-            let message = format!("{target}: say with `what` whether a pane, a window or a session is meant");
+            let message = format!("{target}: ambiguous; expected `what`: pane, window or session");
             return Err(Error::new(ErrorCode::AmbiguousTarget, message));
         }
     })
@@ -631,8 +632,7 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     panes.retain(|pane| !pane.earlier_server);
     if context > 0 && most.saturating_mul(page + 1).saturating_mul(panes.len()) > MOST_WITH_CONTEXT {
         let message = format!(
-            "context: {} panes, pages and lines are too many for it; give fewer `targets` or `max_lines`, or no \
-             context",
+            "context: too much for {} panes; expected fewer `targets`, pages or `max_lines`, or no context",
             panes.len()
         );
         return Err(Error::invalid(message));
@@ -735,8 +735,8 @@ impl CallContext {
             args::TargetKind::Session => own.session_id,
         };
         if meant == its {
-            let hint = force.map_or("", |_| "; say force: true if that is what you want");
-            let message = format!("{target} is where you run yourself ({}){hint}", own.id);
+            let hint = force.map_or("", |_| "; set force: true to do it anyway");
+            let message = format!("{target} is where you run ({}){hint}", own.id);
             return Err(Error::new(ErrorCode::Conflict, message));
         }
         Ok(meant)

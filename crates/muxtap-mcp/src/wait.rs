@@ -43,7 +43,7 @@ pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<To
     let begun = Instant::now();
     let id = match args.id {
         Some(id) if args.panes.is_empty() && args.patterns.is_empty() => id,
-        Some(_) => return Err(Error::invalid("id: a wait that goes on has its panes and patterns already")),
+        Some(_) => return Err(Error::invalid("id: a pending wait already has its panes and patterns")),
         None => {
             let server = call.server(args.server.as_deref())?;
             let request = WaitRequest {
@@ -98,7 +98,7 @@ fn text(answer: &WaitAnswer) -> String {
     let mut text = match answer.outcome {
         WaitOutcome::Matched => format!("matched{place} {took}"),
         WaitOutcome::Pending => {
-            format!("pending: call wait_for with id: {:?} to go on waiting; nothing is missed in between", answer.id)
+            format!("pending: call wait_for with id: {:?} to continue; nothing is missed in between", answer.id)
         }
         WaitOutcome::Timeout => format!("timeout{place} {took}"),
         WaitOutcome::Failed => format!("failed{place} {took}"),
@@ -114,7 +114,7 @@ fn text(answer: &WaitAnswer) -> String {
     };
     text.push_str(match answer.gap.map(|gap| gap.reason) {
         Some(GapReason::ProcessEnded) => "; tmux may have dropped the last output of what ended",
-        Some(_) => "; output was missing while it watched",
+        Some(_) => "; some output was missed during the wait",
         None => "",
     });
     text.push('\n');
@@ -134,7 +134,7 @@ fn text(answer: &WaitAnswer) -> String {
             },
             (false, _, Some(StandsBefore { line, since, .. })) => writeln!(
                 text,
-                "{} {what}: not yet, but it stands there since before the wait (since: {since} counts it): {line}",
+                "{} {what}: not yet, but it was there before the wait (since: {since} counts it): {line}",
                 one.pane
             ),
             (false, _, None) => writeln!(text, "{} {what}: not yet", one.pane),

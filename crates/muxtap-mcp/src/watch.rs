@@ -44,7 +44,7 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
     let (resume, since) = match &args.resume {
         None => (None, None),
         Some(resume) => {
-            let wrong = || Error::invalid("resume: give the `resume` of an answer of watch as it was");
+            let wrong = || Error::invalid("resume: expected the unchanged `resume` of a watch result");
             let (at, place) = resume.split_once('@').ok_or_else(wrong)?;
             (Some(place.to_owned()), Some(at.parse::<u64>().map_err(|_| wrong())?))
         }

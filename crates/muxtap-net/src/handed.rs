@@ -74,7 +74,7 @@ mod giving {
         let mut control = SendAncillaryBuffer::new(&mut space);
         let fds = fds.map(|fd| fd.as_fd());
         if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-            return Err(io::Error::other("no room for two descriptors"));
+            return Err(io::Error::other("the control buffer is too small for two descriptors"));
         }
         loop {
             match rustix::net::sendmsg(socket, &[IoSlice::new(&[super::READY])], &mut control, SendFlags::NOSIGNAL) {
@@ -90,7 +90,7 @@ pub use giving::{own, send};
 /// Receives both descriptors.
 pub async fn receive(socket: &UnixStream) -> io::Result<(Stdin, Stdout)> {
     let fds = socket.async_io(Interest::READABLE, || received(socket)).await?;
-    let [stdin, stdout]: [OwnedFd; 2] = fds.try_into().map_err(|_| io::Error::other("two descriptors were to come"))?;
+    let [stdin, stdout]: [OwnedFd; 2] = fds.try_into().map_err(|_| io::Error::other("expected two descriptors"))?;
     let stdin = if is_pipe(&stdin)? {
         Either::Left(pipe::Receiver::from_owned_fd(stdin)?)
     } else {

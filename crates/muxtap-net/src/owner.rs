@@ -58,7 +58,7 @@ impl fmt::Display for Owner {
         match self {
             Self::User(user) => write!(f, "user {user}"),
             Self::Unlisted => {
-                f.write_str("an unknown user (the connection was closed, or the user has no number here)")
+                f.write_str("an unknown user (the connection was closed, or its user has no ID in this user namespace)")
             }
         }
     }

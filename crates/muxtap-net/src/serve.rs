@@ -236,7 +236,7 @@ pub async fn serve(
     drop(listener);
     server.open.close();
     if timeout(limits.grace, server.open.wait()).await.is_err() {
-        tracing::warn!("{} connections are cut", server.open.len());
+        tracing::warn!("closing {} open connections after the grace period", server.open.len());
         server.cut.cancel();
         server.open.wait().await;
     }
@@ -347,7 +347,7 @@ impl Server {
                 if !matches!(peer, Peer::Unix { uid, .. } if uid == own || uid == 0) {
                     if let Some(refused) = self.refused.note() {
                         tracing::warn!(
-                            "refused a connection of {peer} ({refused} of other users since the last such line)"
+                            "refused a connection from {peer} ({refused} from other users since the last such line)"
                         );
                     }
                     return Ok(());
@@ -428,9 +428,9 @@ fn ends(stream: &tokio::net::TcpStream, peer: Peer) -> Option<Arc<Ends>> {
 pub fn unix_socket(upgraded: hyper::upgrade::Upgraded) -> io::Result<tokio::net::UnixStream> {
     use std::os::fd::AsFd as _;
     let parts = upgraded.downcast::<TokioIo<Pin<Box<TimeoutStream<tokio::net::UnixStream>>>>>();
-    let parts = parts.map_err(|_| io::Error::other("it is no Unix socket"))?;
+    let parts = parts.map_err(|_| io::Error::other("the connection is not a Unix socket"))?;
     if !parts.read_buf.is_empty() {
-        return Err(io::Error::other("more was sent than the request"));
+        return Err(io::Error::other("unexpected data after the request"));
     }
     // The wrapper that limits the time of a write cannot be taken apart; it is dropped with its own
     // descriptor.

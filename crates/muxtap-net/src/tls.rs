@@ -74,7 +74,7 @@ pub fn acceptor(files: &CertificateFiles) -> Result<TlsAcceptor> {
         .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>)
         .map_err(|error| unusable(&files.cert, &error))?;
     if chain.is_empty() {
-        return Err(unusable(&files.cert, &"it holds no certificate"));
+        return Err(unusable(&files.cert, &"it contains no certificate"));
     }
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unusable(&files.key, &error))?;
     let provider = Arc::new(crypto::ring::default_provider());
@@ -98,7 +98,7 @@ pub fn load_or_generate(dir: &Path, names: &[String]) -> Result<GeneratedCertifi
         authority: dir.join("ca.pem"),
     };
     files::make_private_folder(dir).map_err(|error| {
-        Error::new(ErrorCode::Conflict, format!("the folder of certificates, {}, {error}", dir.display()))
+        Error::new(ErrorCode::Conflict, format!("the certificate directory {} {error}", dir.display()))
     })?;
     if is_usable(dir, &certificate, &names) {
         return Ok(certificate);
@@ -106,7 +106,7 @@ pub fn load_or_generate(dir: &Path, names: &[String]) -> Result<GeneratedCertifi
     let failed = |error: io::Error| {
         Error::new(ErrorCode::Conflict, format!("cannot write a certificate to {}: {error}", dir.display()))
     };
-    let texts = generate(&names).map_err(|error| Error::internal(format!("cannot make a certificate: {error}")))?;
+    let texts = generate(&names).map_err(|error| Error::internal(format!("cannot generate a certificate: {error}")))?;
     let record = CertificateRecord { names, expires: seconds(SystemTime::now() + LIFETIME) };
     // The record is removed during the change, so that an incomplete set is never used.
     let _ = fs::remove_file(dir.join("made.json"));
@@ -114,7 +114,7 @@ pub fn load_or_generate(dir: &Path, names: &[String]) -> Result<GeneratedCertifi
     write(&certificate.files.cert, &texts.chain).map_err(failed)?;
     write(&certificate.files.key, &texts.key).map_err(failed)?;
     write(&dir.join("made.json"), &serde_json::to_string(&record).unwrap_or_default()).map_err(failed)?;
-    tracing::info!("made a certificate for {} in {}", record.names.join(", "), dir.display());
+    tracing::info!("generated a certificate for {} in {}", record.names.join(", "), dir.display());
     Ok(certificate)
 }
 

@@ -18,7 +18,7 @@ pub const VARIABLE: &str = "AUTH_TOKEN";
 /// The number of random bytes in a token.
 const RANDOM_BYTES: usize = 32;
 /// The hint how to replace the daemon's token.
-const REMEDY: &str = "`muxtap token --new` makes another";
+const REMEDY: &str = "`muxtap token --new` creates a new one";
 /// The longest file that is read, in bytes: longer ones are not tokens.
 const FILE_BYTES: u64 = 4096;
 
@@ -108,21 +108,21 @@ fn write(path: &Path, existing: Existing) -> Result<()> {
         return Ok(());
     }
     let mut random = [0; RANDOM_BYTES];
-    getrandom::fill(&mut random).map_err(|error| Error::internal(format!("no random bytes: {error}")))?;
+    getrandom::fill(&mut random).map_err(|error| Error::internal(format!("cannot get random bytes: {error}")))?;
     files::write_secret(path, &URL_SAFE_NO_PAD.encode(random), existing).map_err(|error| {
         Error::new(ErrorCode::Conflict, format!("cannot write the token to {}: {error}", path.display()))
     })
 }
 
 fn read(path: &Path, remedy: &str) -> Result<(String, CachedDigest)> {
-    let refuse = |why: &str| Error::new(ErrorCode::Conflict, format!("the token's file, {}, {why}", path.display()));
+    let refuse = |why: &str| Error::new(ErrorCode::Conflict, format!("the token file {} {why}", path.display()));
     let (text, found) = files::read_secret(path, FILE_BYTES).map_err(|error| match error {
         SecretError::Open(why) => refuse(&format!("{why}: {remedy}")),
         SecretError::Foreign(why) | SecretError::Unreadable(why) => refuse(&why),
     })?;
     let token = text.trim().to_owned();
     if !is_token(&token) {
-        return Err(refuse(&format!("holds no token (16 or more visible characters): {remedy}")));
+        return Err(refuse(&format!("has no valid token; expected 16 or more visible characters: {remedy}")));
     }
     let cached =
         CachedDigest { digest: Sha256::digest(token.as_bytes()).into(), stamp: stamp(&found), is_logged: false };

@@ -83,12 +83,12 @@ impl PageSessions {
             let why = match files::read_secret(file, FILE_BYTES) {
                 Ok((text, _)) => match serde_json::from_str(&text) {
                     Ok(cookies) => return cookies,
-                    Err(error) => format!("holds no cookies: {error}"),
+                    Err(error) => format!("has no valid cookies: {error}"),
                 },
-                Err(SecretError::Open(why)) => format!("{why}: its cookies have ended; chmod 600 it"),
+                Err(SecretError::Open(why)) => format!("{why}: its cookies are no longer valid; chmod 600 it"),
                 Err(SecretError::Foreign(why) | SecretError::Unreadable(why)) => why,
             };
-            tracing::warn!("the file of pages' cookies {} {why}", file.display());
+            tracing::warn!("the page cookie file {} {why}", file.display());
             Vec::new()
         });
         let cookies = Mutex::new(cookies.unwrap_or_default());
@@ -119,7 +119,7 @@ impl PageSessions {
         let none = || {
             Error::new(
                 ErrorCode::Unauthorized,
-                "this link was used already, or is older than a minute: `muxtap open` makes another",
+                "this link was already used, or is older than a minute: `muxtap open` creates a new one",
             )
         };
         found.ok_or_else(none)
@@ -194,7 +194,7 @@ impl PageSessions {
         let Some(file) = &self.0.file else { return Ok(()) };
         let text = serde_json::to_string(cookies).map_err(|error| Error::internal(error.to_string()))?;
         files::write_secret(file, &text, Existing::Replace).map_err(|error| {
-            Error::new(ErrorCode::Conflict, format!("cannot write pages' cookies to {}: {error}", file.display()))
+            Error::new(ErrorCode::Conflict, format!("cannot write page cookies to {}: {error}", file.display()))
         })
     }
 

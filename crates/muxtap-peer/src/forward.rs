@@ -72,7 +72,7 @@ enum Lost {
 impl Lost {
     fn why(self) -> String {
         match self {
-            Self::Unsent => "it was not sent".into(),
+            Self::Unsent => "the request was not sent".into(),
             Self::Sent(why) => why,
         }
     }
@@ -213,7 +213,7 @@ impl PeerHost {
 
     /// Adds to a lost wait's error how the wait can be resumed.
     fn goes_on(&self, mut error: Error, id: &str) -> Error {
-        error.message = format!("{error}; if it began, the wait goes on there as {}/{id}", self.name());
+        error.message = format!("{error}; if the wait began, it continues on that host as {}/{id}", self.name());
         error
     }
 
@@ -349,12 +349,12 @@ impl PeerHost {
     }
 
     fn lost(&self, why: &str, changes: bool) -> Error {
-        let known = if changes { "; whether it was done is not known: look before asking again" } else { "" };
+        let known = if changes { "; the request may have been executed: check before you retry" } else { "" };
         Error::unavailable(format!("host {}: the link was lost ({why}){known}", self.name()))
     }
 
     fn unreadable(&self, error: &dyn std::fmt::Display) -> Error {
-        Error::internal(format!("host {}: its muxtap's answer cannot be read: {error}", self.name()))
+        Error::internal(format!("host {}: invalid response from its muxtap: {error}", self.name()))
     }
 
     /// Returns a response's JSON. Error: the error in the response.
@@ -368,7 +368,7 @@ impl PeerHost {
                 .map_err(|error| self.unreadable(&error));
         }
         Err(serde_json::from_slice(&bytes).unwrap_or_else(|_| {
-            Error::new(ErrorCode::InternalError, format!("host {}: its muxtap answered {}", self.name(), parts.status))
+            Error::new(ErrorCode::InternalError, format!("host {}: its muxtap responded {}", self.name(), parts.status))
         }))
     }
 
@@ -473,7 +473,7 @@ impl EventRelay {
                 Some(Ok(frame)) => match self.cutter.feed(frame.data_ref()?, self.peer.name()) {
                     Ok(Some(events)) => return Some((Ok(events), self)),
                     Ok(None) => continue,
-                    Err(_) => Error::new(ErrorCode::ResourceLimit, "an event is longer than can be passed on"),
+                    Err(_) => Error::new(ErrorCode::ResourceLimit, "event too long to forward"),
                 },
                 Some(Err(_)) => {
                     self.question.resume = self.cutter.resume().or(self.question.resume.take());
@@ -482,7 +482,9 @@ impl EventRelay {
                             self.body = Some(response.into_body());
                             continue;
                         }
-                        Ok(response) => Error::unavailable(format!("the stream cannot go on: {}", response.status())),
+                        Ok(response) => {
+                            Error::unavailable(format!("the stream cannot be resumed: {}", response.status()))
+                        }
                         Err(error) => error,
                     }
                 }

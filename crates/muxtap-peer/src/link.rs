@@ -217,9 +217,9 @@ impl PeerHost {
     fn gone(&self) -> Error {
         let why = match &*self.state.borrow() {
             State::Absent { why, .. } => why.clone(),
-            _ => "it has gone".into(),
+            _ => "it has exited".into(),
         };
-        Error::unavailable(format!("host {}: muxtap there: {why}", self.name()))
+        Error::unavailable(format!("host {}: muxtap is not available on it: {why}", self.name()))
     }
 
     fn connect_if_due(self: &Arc<Self>) {
@@ -254,7 +254,7 @@ impl PeerHost {
                 return;
             }
             Err(Failure::Absent(why, held)) => {
-                tracing::debug!("host {}: no muxtap there: {why}", self.name());
+                tracing::debug!("host {}: muxtap is not available on it: {why}", self.name());
                 let absent = State::Absent { why, since: Instant::now() };
                 match held {
                     Some(held) => self.hold(held, absent).await,
@@ -267,12 +267,13 @@ impl PeerHost {
         tracing::info!("host {}: linked to muxtap {}", self.name(), link.version);
         self.state.send_replace(State::Up(link));
         let why = tokio::select! {
-            ended = connection => ended.err().map_or_else(|| "it was closed".to_owned(), |error| error.to_string()),
+            ended = connection => ended.err().map_or_else(|| "closed".to_owned(), |error| error.to_string()),
             () = end.cancelled() => "muxtap is stopping".to_owned(),
         };
         drop(child);
-        tracing::info!("host {}: the link is lost: {why}", self.name());
-        let error = Error::unavailable(format!("host {}: the link is lost ({why}), and not back yet", self.name()));
+        tracing::info!("host {}: the link was lost: {why}", self.name());
+        let error =
+            Error::unavailable(format!("host {}: the link was lost ({why}) and is not restored yet", self.name()));
         self.state.send_replace(State::Down { error, tries: 0, next: Instant::now() });
     }
 
@@ -325,7 +326,8 @@ impl PeerHost {
         let _ = std::fs::remove_file(control);
         if control.symlink_metadata().is_ok() {
             tracing::warn!(
-                "{} is another user's: remove it, or set MUXTAP_SOCKET to another place; connections to {} are not shared",
+                "{} belongs to another user: remove it, or set MUXTAP_SOCKET to another path; connections to {} are \
+                 not shared",
                 control.display(),
                 self.name()
             );
@@ -337,7 +339,7 @@ impl PeerHost {
     async fn connect(&self) -> Result<(Child, Link, Connection), Failure> {
         let control = self.control_for_next().await;
         let Some(mut command) = self.transport.peer(control) else {
-            return Err(Failure::Absent("it is not to be used".into(), None));
+            return Err(Failure::Absent("disabled for this host".into(), None));
         };
         let unable = |error: &dyn std::fmt::Display| {
             let message = format!("host {}: cannot run `{}`: {error}", self.name(), self.transport.prefix());
@@ -347,7 +349,7 @@ impl PeerHost {
         let mut child = command.spawn().map_err(|error| Failure::Down(self.transport.cannot_run(&error)))?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(unable(&"it has no pipes"));
+            return Err(unable(&"the process has no pipes"));
         };
         let said = watch::Sender::new(String::new());
         let heard = said.subscribe();
@@ -362,7 +364,7 @@ impl PeerHost {
             Ok(Some(Greeting::None)) => {
                 self.is_shared.fetch_or(control.is_some(), Ordering::SeqCst);
                 let held = control.map(|control| Held { child, stdin: Some(stdin), control: control.into() });
-                return Err(Failure::Absent("there is none".into(), held));
+                return Err(Failure::Absent("not found".into(), held));
             }
             Ok(None) => {
                 // Its message is complete when stderr has ended, a moment later.
@@ -373,7 +375,7 @@ impl PeerHost {
             }
             Err(_) => {
                 let seconds = FIRST_ANSWER_LIMIT.as_secs();
-                let message = format!("host {}: it has not answered for {seconds} s", self.name());
+                let message = format!("host {}: no response for {seconds} s", self.name());
                 return Err(Failure::Down(Error::unavailable(message)));
             }
         };
@@ -397,7 +399,7 @@ impl PeerHost {
         match self.transport.reason(said) {
             Some(reason) if !matches!(reason, NoTmux | TooOld) => Failure::Down(self.transport.error(reason, said)),
             _ => {
-                let last = said.trim().lines().last().unwrap_or("it ended without a word");
+                let last = said.trim().lines().last().unwrap_or("the command ended without a message");
                 Failure::Absent(plain::name(last).chars().take(200).collect(), None)
             }
         }

@@ -379,11 +379,11 @@ fn where_the_contract_is_weaker_is_said_at_the_start() {
     let world = World::new();
     let said = |vars: &[(&str, &str)]| Bridge::with(&world, vars).stop().stderr;
     let plain = said(&[]);
-    assert!(plain.contains("asks for no token") && plain.contains("`muxtap bridge --token`"), "{plain}");
+    assert!(plain.contains("requires no token") && plain.contains("`muxtap bridge --token`"), "{plain}");
     let with_token = said(&[("TMUX_BRIDGE_TOKEN", "s3cret")]);
-    assert!(!with_token.contains("asks for no token"), "{with_token}");
+    assert!(!with_token.contains("requires no token"), "{with_token}");
     let framed = said(&[("ALLOWED_ORIGINS", "https://a.example,null")]);
-    assert!(framed.contains("ALLOWED_ORIGINS has `null`"), "{framed}");
+    assert!(framed.contains("ALLOWED_ORIGINS contains `null`"), "{framed}");
 }
 
 /// The token is not in the environment of programs that a page starts.

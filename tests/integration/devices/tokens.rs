@@ -193,7 +193,7 @@ fn another_user_of_the_machine_is_kept_out() {
     let called = as_another(&world, Path::new("/usr/bin/curl"), &calls);
     assert!(called.status != 0 && called.stdout.is_empty(), "{called:?}");
     eventually("its connection is refused", || {
-        fs::read_to_string(world.path("m.sock.log")).unwrap().contains("refused a connection of")
+        fs::read_to_string(world.path("m.sock.log")).unwrap().contains("refused a connection from")
     });
     // The owner is still served.
     assert_eq!(own_id(&world), own);

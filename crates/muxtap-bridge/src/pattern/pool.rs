@@ -121,7 +121,7 @@ impl Pool {
         metrics::PROCESS_SPAWNS.increment(1);
         let mut child = command.spawn()?;
         let (Some(jobs), Some(reports)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(io::Error::other("a worker without pipes"));
+            return Err(io::Error::other("the worker has no pipes"));
         };
         Ok(Worker { child, jobs, reports })
     }
@@ -144,7 +144,7 @@ impl Worker {
 
     async fn report(&mut self) -> io::Result<Report> {
         let byte = self.reports.read_u8().await?;
-        Report::from_byte(byte).ok_or_else(|| io::Error::other(format!("a worker wrote {byte}")))
+        Report::from_byte(byte).ok_or_else(|| io::Error::other(format!("unexpected byte from a worker: {byte}")))
     }
 
     /// Lowers the worker's priority, so that it gets only idle processor time.

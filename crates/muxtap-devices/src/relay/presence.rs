@@ -154,7 +154,7 @@ impl Connects {
         }
         if self.count >= CONNECTS {
             let time = CONNECTS_TIME.as_secs();
-            let message = format!("the device {device} has connected {CONNECTS} times within {time} s: try later");
+            let message = format!("the device {device} has connected {CONNECTS} times within {time} s: retry later");
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         }
         Ok(Self { count: self.count + 1, ..self })
@@ -173,7 +173,7 @@ impl State {
         let offline = self.devices.iter().filter(|(_, device)| device.online.is_none());
         let oldest = offline.min_by_key(|(_, device)| (device.kept.is_some(), device.last_seen_ms));
         let Some(oldest) = oldest.map(|(id, _)| id.clone()) else {
-            return Err(Error::new(ErrorCode::ResourceLimit, format!("{DEVICES} devices are connected")));
+            return Err(Error::new(ErrorCode::ResourceLimit, format!("too many connected devices: at most {DEVICES}")));
         };
         let had_snapshot = self.devices.remove(&oldest).is_some_and(|device| device.kept.is_some());
         Ok(had_snapshot.then_some(oldest))
@@ -218,7 +218,7 @@ impl Session {
     /// Decides what is due now. An expired token ends the connection, after an error.
     pub fn beat(&mut self) -> Beat {
         if self.caller.token_ends.is_some_and(|ends| ends <= clock::now_ms()) {
-            let why = "the device's token has ended: refresh it, and connect again with the next one";
+            let why = "the device's token has expired: refresh it and reconnect with the new one";
             self.outbox.end(Some(wire::error(&Error::new(ErrorCode::Unauthorized, why))));
             self.caller.token_ends = None;
             return Beat::Quiet;
@@ -273,13 +273,13 @@ impl Session {
             Ok(_) if !text.trim_start().starts_with('{') => return Err(go_on(Error::invalid("expected an object"))),
             Ok(head) => head,
             Err(error) if error.is_data() => return Err(go_on(Error::invalid(format!("message: {error}")))),
-            Err(error) => return Err((Error::invalid(format!("no JSON: {error}")), Flow::End)),
+            Err(error) => return Err((Error::invalid(format!("invalid JSON: {error}")), Flow::End)),
         };
         let (kind, id) = (kind.unwrap_or_default(), request_id.unwrap_or_default());
         match &*kind {
             "layout.rpc.request" => match serde_json::from_str::<RpcRequest>(text) {
                 Ok(request) if !request.request_id.is_empty() => self.ask(request),
-                Ok(_) => return Err(go_on(Error::invalid("requestId: say one"))),
+                Ok(_) => return Err(go_on(Error::invalid("requestId: missing"))),
                 Err(error) => self.answer(&id, &Err(Error::invalid(format!("request: {error}")))),
             },
             "layout.rpc.ack" => self.relay.owner_says(&self.device, self.number, &id, OwnerSays::Ack),
@@ -297,17 +297,19 @@ impl Session {
             }
             // The message has no content: receiving it is enough.
             "heartbeat" => {}
-            "hello" => return Err((Error::invalid("hello was said already"), Flow::End)),
+            "hello" => {
+                return Err((Error::invalid("duplicate `hello`: expected once, as the first message"), Flow::End));
+            }
             // Agent sessions are not handled by the relay.
             kind if kind.starts_with("sdk.") || kind.starts_with("codingcli.") => {
                 self.send(wire::text(&json!({
                     "type": "error",
                     "code": "UNSUPPORTED",
-                    "message": format!("{kind}: this daemon serves no agent sessions here"),
+                    "message": format!("{kind}: agent sessions are not available on this connection"),
                     "requestId": id,
                 })));
             }
-            _ => return Err(go_on(Error::invalid(format!("type: {kind:?} is none")))),
+            _ => return Err(go_on(Error::invalid(format!("type: unknown message type {kind:?}")))),
         }
         Ok(())
     }
@@ -317,7 +319,7 @@ impl Session {
         let id = request.request_id.clone();
         if self.asked.fetch_add(1, Ordering::Relaxed) >= ASKED {
             self.asked.fetch_sub(1, Ordering::Relaxed);
-            let error = Error::new(ErrorCode::ResourceLimit, format!("{ASKED} requests are not answered yet"));
+            let error = Error::new(ErrorCode::ResourceLimit, format!("too many pending requests: at most {ASKED}"));
             return self.answer(&id, &Err(error));
         }
         let (relay, caller, outbox) = (self.relay.clone(), self.caller.clone(), self.outbox.clone());
@@ -347,7 +349,7 @@ impl Session {
 pub fn push(outbox: &Outbox, message: Arc<str>) -> bool {
     let taken = outbox.push(message);
     if !taken {
-        let error = Error::new(ErrorCode::ResourceLimit, "this device does not read what is sent to it");
+        let error = Error::new(ErrorCode::ResourceLimit, "this device does not read its messages");
         outbox.end(Some(wire::error(&error)));
     }
     taken

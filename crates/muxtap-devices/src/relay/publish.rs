@@ -36,16 +36,17 @@ impl Relay {
         bytes: usize,
     ) -> Result<()> {
         if caller.read_only {
-            return Err(Error::new(ErrorCode::ReadOnly, "this muxtap allows reading alone: it keeps no snapshot"));
+            return Err(Error::new(ErrorCode::ReadOnly, "this daemon is read-only: it stores no snapshots"));
         }
         if bytes > SNAPSHOT_BYTES {
             return Err(Error::new(
                 ErrorCode::ResourceLimit,
-                format!("a snapshot has at most {SNAPSHOT_BYTES} bytes, this one {bytes}"),
+                format!("snapshot too large: {bytes} bytes; at most {SNAPSHOT_BYTES}"),
             ));
         }
         if caller.device.as_ref().is_some_and(|bound| bound != device) {
-            return Err(Error::new(ErrorCode::Unauthorized, format!("this caller does not speak for {device}")));
+            let message = format!("this caller is not authorized for the device {device}");
+            return Err(Error::new(ErrorCode::Unauthorized, message));
         }
         let (revision, captured) = check(&snapshot, device)?;
         if let Some(snapshot) = snapshot.as_object_mut() {
@@ -100,7 +101,7 @@ impl Relay {
             return Err(Error::new(ErrorCode::Unauthorized, format!("the device {id} belongs to another principal")));
         }
         if device.kept.is_some_and(|(known, at)| known > revision && at >= captured) {
-            return Err(Error::new(ErrorCode::Conflict, "a newer snapshot is known"));
+            return Err(Error::new(ErrorCode::Conflict, "a newer snapshot is already stored"));
         }
         device.last_seen_ms = clock::now_ms();
         (device.revision, device.kept) = (revision, Some((revision, captured)));
@@ -223,7 +224,7 @@ fn answer(
 fn check(snapshot: &Value, device: &str) -> Result<(u64, u64)> {
     let said = snapshot.get("deviceId").and_then(Value::as_str);
     if said.is_some_and(|said| said != device) {
-        return Err(Error::new(ErrorCode::Unauthorized, "deviceId: the snapshot is another device's"));
+        return Err(Error::new(ErrorCode::Unauthorized, "deviceId: the snapshot belongs to another device"));
     }
     let number = |name: &str| {
         let number = snapshot.get(name).and_then(Value::as_u64);
@@ -234,10 +235,10 @@ fn check(snapshot: &Value, device: &str) -> Result<(u64, u64)> {
         let entities = entities.ok_or_else(|| Error::invalid(format!("{name}: expected a list")))?;
         for entity in entities {
             if entity.get("ownerDeviceId").and_then(Value::as_str) != Some(device) {
-                return Err(Error::invalid(format!("{name}: each needs its ownerDeviceId, which is {device}")));
+                return Err(Error::invalid(format!("{name}: expected ownerDeviceId {device} in each entry")));
             }
             if entity.get("id").and_then(Value::as_str).is_none_or(str::is_empty) {
-                return Err(Error::invalid(format!("{name}: each needs its id")));
+                return Err(Error::invalid(format!("{name}: expected an id in each entry")));
             }
         }
     }

@@ -124,10 +124,10 @@ impl Relay {
         let refuse = |why: String| Err(Error::new(ErrorCode::Unauthorized, why));
         let target = &request.target_device_id;
         if caller.device.as_ref().is_some_and(|bound| *bound != request.caller_device_id) {
-            return refuse(format!("callerDeviceId: this connection does not speak for {}", request.caller_device_id));
+            return refuse(format!("callerDeviceId: not authorized for the device {}", request.caller_device_id));
         }
         if request.caller_device_id == *target {
-            return Err(Error::invalid("a device changes its own workspace itself"));
+            return Err(Error::invalid("targetDeviceId: expected another device than callerDeviceId"));
         }
         let mut state = self.state();
         // Two callers may choose the same id, and a caller may use an id again. The owner therefore
@@ -142,13 +142,13 @@ impl Relay {
         }
         let changes = request.command != GET_WORKSPACE;
         if changes && caller.read_only {
-            return refuse("this muxtap allows reading alone".into());
+            return refuse("this daemon is read-only".into());
         }
         if changes && !caller.remote_control {
-            return refuse("this caller has not the scope remote-control".into());
+            return refuse("missing scope: remote-control".into());
         }
         if changes && device.remote_control == RemoteControl::Never {
-            return refuse(format!("the device {target} lets no other device change its workspace"));
+            return refuse(format!("the device {target} does not allow other devices to change its workspace"));
         }
         let Some(connection) = &mut device.online else {
             return Err(Error::new(ErrorCode::DeviceOffline, format!("the device {target} is not connected"))
@@ -157,14 +157,15 @@ impl Relay {
         if connection.pending.len() >= PENDING {
             return Err(Error::new(
                 ErrorCode::ResourceLimit,
-                format!("{PENDING} requests wait for the device {target}"),
+                format!("too many pending requests for the device {target}: at most {PENDING}"),
             ));
         }
         let is_it = |one: &Pending| one.caller == request.caller_device_id && one.request_id == request.request_id;
         if connection.pending.values().any(is_it) {
-            return Err(Error::new(ErrorCode::Conflict, "a request with this id is on its way to that device"));
+            return Err(Error::new(ErrorCode::Conflict, "a request with this id is already pending for that device"));
         }
-        let offline = || Error::new(ErrorCode::DeviceOffline, format!("the device {target} does not read"));
+        let offline =
+            || Error::new(ErrorCode::DeviceOffline, format!("the device {target} does not read its messages"));
         if !push(&connection.outbox, wire::request(request, &id, label.as_deref().unwrap_or(&caller.label))) {
             return Err(offline());
         }
@@ -213,14 +214,14 @@ impl Relay {
                     return Ok(Answered { result, applied_revision });
                 }
                 Ok(Some(OwnerSays::Result(result))) => return Err(result.into_error()),
-                Ok(None) => "has gone",
-                Err(_) => "does not answer",
+                Ok(None) => "disconnected",
+                Err(_) => "did not respond in time",
             };
             let (code, stage, message) = if taken {
-                let message = format!("the device {target} took the request and {why}: look before asking again");
+                let message = format!("the device {target} accepted the request and {why}: check before you retry");
                 (ErrorCode::OwnerTimeout, "owner", message)
             } else {
-                (ErrorCode::RpcTimeout, "relay", format!("the device {target} {why}, and did not take the request"))
+                (ErrorCode::RpcTimeout, "relay", format!("the device {target} {why} and did not accept the request"))
             };
             return Err(Error::new(code, message).at_stage(stage));
         }
@@ -262,7 +263,7 @@ fn check_ids(request: &RpcRequest) -> Result<()> {
         return Err(Error::invalid(format!("requestId: expected 1 to {ID_BYTES} visible bytes")));
     }
     if request.command.is_empty() || request.command.len() > 64 || request.command.chars().any(char::is_control) {
-        return Err(Error::invalid("command: say which"));
+        return Err(Error::invalid("command: expected 1 to 64 visible bytes"));
     }
     Ok(())
 }
@@ -281,7 +282,7 @@ fn check(request: &RpcRequest) -> Result<()> {
         return Err(Error::invalid("expectedRevision: missing; expected the revision that the change is based on"));
     }
     if needs_key(&request.command) && request.idempotency_key.is_none() {
-        return Err(Error::invalid(format!("idempotencyKey: {} needs one", request.command)));
+        return Err(Error::invalid(format!("idempotencyKey: missing; {} requires one", request.command)));
     }
     Ok(())
 }

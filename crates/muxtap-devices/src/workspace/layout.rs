@@ -125,15 +125,15 @@ impl Layout {
     pub(super) fn check(&self) -> std::result::Result<(), String> {
         let no = |why: String| Err(why);
         if self.workspace_revision == 0 {
-            return no("its revision is 0".into());
+            return no("the revision is 0".into());
         }
         if self.tabs.len() > TABS || self.panes.len() > PANES {
-            return no(format!("it has more than {TABS} tabs or {PANES} panes"));
+            return no(format!("more than {TABS} tabs or {PANES} panes"));
         }
         let ids: BTreeSet<&str> =
             self.tabs.iter().map(|tab| tab.id.as_str()).chain(self.panes.iter().map(|pane| pane.id.as_str())).collect();
         if ids.len() != self.tabs.len() + self.panes.len() || ids.contains("") {
-            return no("an id is there twice, or empty".into());
+            return no("an id is duplicate or empty".into());
         }
         let mut placed = 0;
         for tab in &self.tabs {
@@ -142,24 +142,24 @@ impl Layout {
             for id in &panes {
                 match self.pane(id) {
                     Some(pane) if pane.tab_id == tab.id => {}
-                    _ => return no(format!("{} has a place for {id}, which is not its pane", tab.id)),
+                    _ => return no(format!("the layout of {} contains {id}, which is not its pane", tab.id)),
                 }
             }
             if panes.iter().collect::<BTreeSet<_>>().len() != panes.len() {
-                return no(format!("a pane has two places in {}", tab.id));
+                return no(format!("the layout of {} contains a pane twice", tab.id));
             }
             if !panes.contains(&tab.active_pane_id.as_str()) {
-                return no(format!("the active pane of {} is not in it", tab.id));
+                return no(format!("the active pane of {} is not one of its panes", tab.id));
             }
             if tab.layout.depth() > DEPTH || !tab.layout.is_shared_well() {
-                return no(format!("{} is split too often, or a share is none", tab.id));
+                return no(format!("{}: nested too deeply, or a percentage out of range", tab.id));
             }
         }
         if placed != self.panes.len() {
-            return no("a pane has no place".into());
+            return no("a pane is in no layout".into());
         }
         match &self.active_tab_id {
-            Some(id) if self.tab(id).is_none() => no(format!("the active tab {id} is not there")),
+            Some(id) if self.tab(id).is_none() => no(format!("the active tab {id} does not exist")),
             None if !self.tabs.is_empty() => no("no tab is active".into()),
             _ => self.check_entities(),
         }
@@ -171,7 +171,7 @@ impl Layout {
             owners.chain(self.panes.iter().map(|pane| (&pane.id, &pane.owner_device_id, pane.layout_revision)));
         for (id, owner, revision) in owners {
             if *owner != self.device_id {
-                return Err(format!("{id} is another device's: {owner}"));
+                return Err(format!("{id} belongs to another device: {owner}"));
             }
             if revision > self.workspace_revision {
                 return Err(format!("{id} is newer than the workspace"));

@@ -94,16 +94,18 @@ impl Workspace {
     /// Tabs and panes without an owner get this device as their owner, and revision 1. Error: in
     /// words that follow the file's name.
     pub fn read(text: &str, device_id: &str, now_ms: u64) -> std::result::Result<(Self, bool), String> {
-        let mut state: Value = serde_json::from_str(text).map_err(|error| format!("is no workspace: {error}"))?;
+        let mut state: Value =
+            serde_json::from_str(text).map_err(|error| format!("is not a valid workspace: {error}"))?;
         let migrated = match state.get("version") {
             Some(version) if *version == json!(VERSION) => false,
-            Some(version) => return Err(format!("is of the version {version}, which this muxtap does not know")),
+            Some(version) => return Err(format!("has the version {version}, which this muxtap does not support")),
             None => migrate(&mut state, device_id, now_ms)?,
         };
-        let workspace: Self = serde_json::from_value(state).map_err(|error| format!("is no workspace: {error}"))?;
-        workspace.layout.check().map_err(|why| format!("is no whole workspace: {why}"))?;
+        let workspace: Self =
+            serde_json::from_value(state).map_err(|error| format!("is not a valid workspace: {error}"))?;
+        workspace.layout.check().map_err(|why| format!("is not a consistent workspace: {why}"))?;
         if workspace.layout.device_id != device_id {
-            return Err(format!("belongs to the device {}, and this one is {device_id}", workspace.layout.device_id));
+            return Err(format!("belongs to the device {}; this one is {device_id}", workspace.layout.device_id));
         }
         Ok((workspace, migrated))
     }
@@ -193,7 +195,9 @@ impl Workspace {
 
 /// Migrates a state from before this version. Always returns `true`: the state has changed.
 fn migrate(state: &mut Value, device_id: &str, now_ms: u64) -> std::result::Result<bool, String> {
-    let Some(state) = state.as_object_mut() else { return Err("is no workspace: it is no object".into()) };
+    let Some(state) = state.as_object_mut() else {
+        return Err("is not a valid workspace: expected an object".into());
+    };
     state.insert("version".into(), VERSION.into());
     state.insert("deviceId".into(), device_id.into());
     state.insert("workspaceRevision".into(), 1.into());
@@ -201,10 +205,12 @@ fn migrate(state: &mut Value, device_id: &str, now_ms: u64) -> std::result::Resu
     let mut most = 0;
     for list in ["tabs", "panes"] {
         let entities = state.entry(list).or_insert_with(|| json!([]));
-        let Some(entities) = entities.as_array_mut() else { return Err(format!("is no workspace: {list} is no list")) };
+        let Some(entities) = entities.as_array_mut() else {
+            return Err(format!("is not a valid workspace: {list}: expected a list"));
+        };
         for entity in entities {
             let Some(entity) = entity.as_object_mut() else {
-                return Err(format!("is no workspace: {list} holds what is no object"));
+                return Err(format!("is not a valid workspace: {list}: expected only objects"));
             };
             let owner = entity.entry("ownerDeviceId").or_insert_with(|| device_id.into());
             if owner.as_str().is_none_or(str::is_empty) {

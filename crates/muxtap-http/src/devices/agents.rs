@@ -48,10 +48,10 @@ impl AgentPlane {
         let Some(asked) = Asked::of(&kind) else { return false };
         let id = message.remove("requestId").and_then(|id| id.as_str().map(str::to_owned)).unwrap_or_default();
         let permit = match (id.is_empty(), self.allowed, self.open.clone().try_acquire_owned()) {
-            (true, ..) => Err(Error::invalid("requestId: say one")),
-            (_, false, _) => Err(Error::new(ErrorCode::Unauthorized, "agent sessions need the scope `terminals`")),
+            (true, ..) => Err(Error::invalid("requestId: missing")),
+            (_, false, _) => Err(Error::new(ErrorCode::Unauthorized, "missing scope: terminals")),
             (.., Err(_)) => {
-                let message = format!("{AGENT_REQUESTS} requests and attachments are open already");
+                let message = format!("too many open requests and attachments: at most {AGENT_REQUESTS}");
                 Err(Error::new(ErrorCode::ResourceLimit, message))
             }
             (.., Ok(permit)) => Ok(permit),
@@ -130,7 +130,7 @@ impl Request {
         let (sessions, engine) = (&self.app.rooms().sessions, &self.app.engine);
         let name = |fields: &Map<String, Value>| {
             let name = fields.get("session").and_then(Value::as_str).map(str::to_owned);
-            name.ok_or_else(|| Error::invalid("session: say which, as session:PROVIDER:ID"))
+            name.ok_or_else(|| Error::invalid("session: missing; expected session:PROVIDER:ID"))
         };
         let answer = match asked {
             Asked::Create => {

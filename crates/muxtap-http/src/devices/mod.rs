@@ -170,7 +170,7 @@ pub async fn rpc(
         request.target_device_id.clone_from(&id);
     }
     if request.target_device_id != id {
-        return Err(Error::invalid(format!("targetDeviceId: the path names {id}")).into());
+        return Err(Error::invalid(format!("targetDeviceId: expected {id}, as in the path")).into());
     }
     if request.request_id.is_empty() {
         request.request_id = format!("req_{}", nonce::hex64());
@@ -190,7 +190,7 @@ pub async fn login(
     Body(request): Body<DeviceSessionRequest>,
 ) -> Answer<DeviceSession> {
     if caller.device.is_some() {
-        let why = "a device's token gives no other device one: the daemon's token does";
+        let why = "a device's token cannot log in another device: use the daemon's token";
         return Err(Error::new(ErrorCode::Unauthorized, why).into());
     }
     let Devices { relay, sessions } = devices(&app).clone();
@@ -240,7 +240,7 @@ pub async fn logout(
         sessions.verify(token.trim(), clock::now_ms())
     };
     let Some(device) = device.map(|Extension(device)| device).or_else(presented) else {
-        return Err(Error::new(ErrorCode::Unauthorized, "present the token of the session that is to end").into());
+        return Err(Error::new(ErrorCode::Unauthorized, "expected the token of the session to end").into());
     };
     blocking(move || {
         let ended = sessions.end(&device.family);
@@ -254,7 +254,7 @@ pub async fn logout(
 
 /// Returns the error for a caller that has only the daemon's token.
 fn log_in_first() -> Error {
-    let why = "the daemon's token speaks for no device: POST /api/device-sessions gives a token that does";
+    let why = "the daemon's token belongs to no device: POST /api/device-sessions returns a token for one";
     Error::new(ErrorCode::Unauthorized, why)
 }
 
@@ -268,7 +268,7 @@ async fn blocking<T: Send + 'static>(
 /// Returns the response to a request without a WebSocket upgrade.
 pub(super) fn no_websocket() -> axum::response::Response {
     use axum::response::IntoResponse as _;
-    let error = Error::invalid("/v1/devices/ws is a WebSocket (RFC 6455)");
+    let error = Error::invalid("/v1/devices/ws requires a WebSocket upgrade (RFC 6455)");
     let mut response = (StatusCode::UPGRADE_REQUIRED, Json(error)).into_response();
     let websocket = axum::http::HeaderValue::from_static("websocket");
     response.headers_mut().insert(axum::http::header::UPGRADE, websocket);

@@ -45,7 +45,7 @@ const SLOW_READER: Duration = Duration::from_secs(10);
     get, path = "/v1/devices/ws", operation_id = "open_device", tag = "devices",
     responses(
         (status = 101, description = "The WebSocket is open"),
-        (status = 426, description = "The request asks for no WebSocket", body = muxtap_api::Error),
+        (status = 426, description = "Not a WebSocket request", body = muxtap_api::Error),
         super::super::openapi_parts::Failures
     )
 )]
@@ -106,12 +106,12 @@ async fn serve(mut socket: WebSocket, app: App, relay: Relay, sessions: DeviceSe
     let begun = match timeout(HELLO_TIME, socket.next()).await {
         Ok(Some(Ok(Message::Text(text)))) => begin(&relay, &sessions, caller, at, &text),
         Ok(Some(Ok(Message::Close(_)) | Err(_)) | None) => return,
-        Ok(Some(Ok(_))) => Err(Error::invalid("the first message is `hello`, a text")),
-        Err(_) => Err(Error::new(ErrorCode::Timeout, "no hello came")),
+        Ok(Some(Ok(_))) => Err(Error::invalid("expected `hello` as the first message, in a text frame")),
+        Err(_) => Err(Error::new(ErrorCode::Timeout, "no `hello` received in time")),
     };
     match begun {
         Ok((session, has_terminals)) => {
-            tracing::debug!("the device {} has connected", session.device());
+            tracing::debug!("device {} connected", session.device());
             let agents = AgentPlane::new(app, session.outbox().clone(), has_terminals);
             run(&mut socket, session, &agents).await;
         }
@@ -130,11 +130,10 @@ fn begin(relay: &Relay, sessions: &DeviceSessions, caller: Caller, at: Place, te
     let mut caller = match &hello.token {
         Some(token) => {
             let device = sessions.verify(token, clock::now_ms());
-            let device =
-                device.ok_or_else(|| Error::new(ErrorCode::Unauthorized, "token: not valid, or it has ended"))?;
+            let device = device.ok_or_else(|| Error::new(ErrorCode::Unauthorized, "token: invalid or expired"))?;
             // A token of another principal is rejected: it cannot change the caller's identity.
             if device.principal != caller.principal {
-                return Err(Error::new(ErrorCode::Unauthorized, "token: it is another principal's"));
+                return Err(Error::new(ErrorCode::Unauthorized, "token: belongs to another principal"));
             }
             has_terminals = device.has(DeviceScope::Terminals);
             bound(&device)
@@ -146,7 +145,7 @@ fn begin(relay: &Relay, sessions: &DeviceSessions, caller: Caller, at: Place, te
     let session = relay.connect(&caller, &hello)?;
     // The session may have been revoked during connection setup.
     if caller.family.as_ref().is_some_and(|family| !sessions.has(family)) {
-        return Err(Error::new(ErrorCode::Unauthorized, "token: it has ended"));
+        return Err(Error::new(ErrorCode::Unauthorized, "token: no longer valid"));
     }
     Ok((session, has_terminals))
 }

@@ -74,7 +74,7 @@ pub(super) async fn count(State(all): State<Bodies>, request: Request, next: Nex
     }
     metrics::refused("bodies");
     let message = format!(
-        "the bodies of other requests take {} MiB, which is all there is for them; try again later",
+        "too many bytes in request bodies: other requests use all {} MiB of the limit; retry later",
         BODIES_BYTES >> 20
     );
     let mut refused = Failure::from(Error::new(ErrorCode::ResourceLimit, message)).into_response();
@@ -101,7 +101,7 @@ impl HttpBody for Counted {
             && let Some(data) = frame.data_ref()
             && !self.share.add(data.len())
         {
-            return Poll::Ready(Some(Err(axum::Error::new("no place for the body"))));
+            return Poll::Ready(Some(Err(axum::Error::new("the limit for request bodies is reached"))));
         }
         polled
     }

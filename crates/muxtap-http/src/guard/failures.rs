@@ -79,11 +79,11 @@ impl Failures {
         metrics::refused("rate");
         if let Some(refused) = self.refused.note() {
             tracing::warn!(
-                "too many wrong credentials over TCP: {refused} since the last such line, the last of {address}"
+                "too many wrong credentials over TCP: {refused} since the last such line, the last from {address}"
             );
         }
         let seconds = wait.as_secs() + 1;
-        let message = format!("too many wrong credentials; try again in {seconds} s, or with a right one at any time");
+        let message = format!("too many wrong credentials; retry in {seconds} s, or at any time with valid ones");
         let mut refused = Failure::from(Error::new(ErrorCode::ResourceLimit, message)).into_response();
         refused.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         if let Some(close) = response.headers().get(header::CONNECTION) {

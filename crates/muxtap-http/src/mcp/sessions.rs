@@ -145,8 +145,8 @@ pub(super) async fn count(State(sessions): State<Arc<Sessions>>, request: Reques
         return response;
     }
     let message = format!(
-        "too many MCP sessions are open: at most {CALLER_SESSIONS} of one caller and {SESSIONS} in all, and each of \
-         yours was used within {} s; end one with DELETE",
+        "too many open MCP sessions: at most {CALLER_SESSIONS} per caller and {SESSIONS} in total, and each of yours \
+         was used within the last {} s; end one with DELETE",
         GIVES_WAY.as_secs()
     );
     let mut refused = Failure::from(Error::new(ErrorCode::ResourceLimit, message)).into_response();

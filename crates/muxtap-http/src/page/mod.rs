@@ -47,7 +47,7 @@ pub async fn code(
     Body(request): Body<PageCodeRequest>,
 ) -> Result<Json<PageCode>> {
     if !matches!(peer, Peer::Unix { .. }) {
-        let why = "this is for `muxtap open` on the Unix socket, not for TCP ports";
+        let why = "this route is for `muxtap open` on the Unix socket; it is not available over TCP";
         return Err(Error::new(ErrorCode::Unauthorized, why).into());
     }
     let pages = pages(&app);
@@ -95,7 +95,7 @@ pub async fn logout(
     session: Option<Extension<PageSession>>,
 ) -> Result<Response> {
     let Some(Extension(session)) = session else {
-        return Err(Error::new(ErrorCode::Unauthorized, "there is no page's cookie to end").into());
+        return Err(Error::new(ErrorCode::Unauthorized, "missing page cookie: no session to end").into());
     };
     let sessions = pages(&app).sessions.clone();
     blocking(move || sessions.end(&session)).await?;

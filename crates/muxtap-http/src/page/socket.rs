@@ -47,7 +47,7 @@ const SILENT: Duration = Duration::from_secs(75);
     get, path = "/v1/page/ws", operation_id = "open_page", tag = "page",
     responses(
         (status = 101, description = "The WebSocket is open"),
-        (status = 426, description = "The request asks for no WebSocket", body = muxtap_api::Error),
+        (status = 426, description = "Not a WebSocket request", body = muxtap_api::Error),
         Failures
     )
 )]
@@ -62,7 +62,7 @@ pub async fn open(
         return Failure::from(error).into_response();
     }
     let Ok(upgrade) = upgrade else {
-        let error = Error::invalid("/v1/page/ws is a WebSocket (RFC 6455)");
+        let error = Error::invalid("/v1/page/ws requires a WebSocket upgrade (RFC 6455)");
         let mut response = (StatusCode::UPGRADE_REQUIRED, Json(error)).into_response();
         response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         return response;
@@ -144,12 +144,13 @@ async fn read(
                         break Some(close(close_code::NORMAL, ""));
                     }
                 }
-                Err(_) => break Some(close(close_code::INVALID, "a message is a JSON object")),
+                Err(_) => break Some(close(close_code::INVALID, "expected a JSON object")),
             },
-            Some(Ok(Message::Binary(_))) => break Some(close(close_code::INVALID, "a message is text")),
+            Some(Ok(Message::Binary(_))) => break Some(close(close_code::INVALID, "expected a text message")),
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
             Some(Err(error)) if is_too_long(&error) => {
-                break Some(close(close_code::SIZE, "a message is at most 1 MiB, of a page that may not type 64 KiB"));
+                let why = "message too long: at most 1 MiB, or 64 KiB from a page that is not allowed to type";
+                break Some(close(close_code::SIZE, why));
             }
             Some(Ok(Message::Close(_)) | Err(_)) | None => break None,
         }

@@ -30,11 +30,11 @@ const WRITE_BYTES: usize = 32 * 1024;
 /// daemon.
 #[utoipa::path(
     get, path = "/v1/stream", operation_id = "open_stream", tag = "events",
-    params(("socket" = Option<String>, Query, description = "The tmux server of messages that name none")),
+    params(("socket" = Option<String>, Query, description = "The tmux server of messages without a `socket`")),
     responses(
         (status = 101, description = "The WebSocket is open"),
-        (status = 400, description = "The request asks for a WebSocket, but not as RFC 6455 has it", body = muxtap_api::Error),
-        (status = 426, description = "The request asks for no WebSocket", body = muxtap_api::Error)
+        (status = 400, description = "A malformed WebSocket upgrade (RFC 6455)", body = muxtap_api::Error),
+        (status = 426, description = "Not a WebSocket request", body = muxtap_api::Error)
     )
 )]
 pub async fn stream(
@@ -71,7 +71,7 @@ pub async fn stream(
 fn refused(headers: &HeaderMap, rejection: &WebSocketUpgradeRejection) -> Response {
     let asked = headers.contains_key(header::UPGRADE) || headers.contains_key(header::SEC_WEBSOCKET_KEY);
     let status = if asked { StatusCode::BAD_REQUEST } else { StatusCode::UPGRADE_REQUIRED };
-    let error = Error::invalid(format!("/v1/stream is a WebSocket (RFC 6455): {}", missing(rejection)));
+    let error = Error::invalid(format!("/v1/stream requires a WebSocket upgrade (RFC 6455): {}", missing(rejection)));
     let mut response = (status, Json(error)).into_response();
     response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     response.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
@@ -82,14 +82,14 @@ fn refused(headers: &HeaderMap, rejection: &WebSocketUpgradeRejection) -> Respon
 fn missing(rejection: &WebSocketUpgradeRejection) -> &'static str {
     match rejection {
         WebSocketUpgradeRejection::MethodNotGet(_) | WebSocketUpgradeRejection::MethodNotConnect(_) => {
-            "ask for it with GET"
+            "expected the method GET"
         }
-        WebSocketUpgradeRejection::InvalidConnectionHeader(_) => "the header `Connection: upgrade` is needed",
-        WebSocketUpgradeRejection::InvalidUpgradeHeader(_) => "the header `Upgrade: websocket` is needed",
+        WebSocketUpgradeRejection::InvalidConnectionHeader(_) => "expected the header `Connection: upgrade`",
+        WebSocketUpgradeRejection::InvalidUpgradeHeader(_) => "expected the header `Upgrade: websocket`",
         WebSocketUpgradeRejection::InvalidWebSocketVersionHeader(_) => {
-            "the header `Sec-WebSocket-Version: 13` is needed"
+            "expected the header `Sec-WebSocket-Version: 13`"
         }
-        WebSocketUpgradeRejection::WebSocketKeyHeaderMissing(_) => "the header `Sec-WebSocket-Key` is needed",
-        _ => "this connection cannot become one; ask over HTTP/1.1",
+        WebSocketUpgradeRejection::WebSocketKeyHeaderMissing(_) => "expected the header `Sec-WebSocket-Key`",
+        _ => "this connection cannot be upgraded; use HTTP/1.1",
     }
 }

@@ -190,7 +190,7 @@ impl<S: Socket> Session<S> {
                     match message {
                         Message::Text(text) => self.handle_request(&text),
                         Message::Binary(_) => {
-                            self.answer(&refused(None, "message: requests come in text frames, not in binary ones"));
+                            self.answer(&refused(None, "message: expected a text frame, got a binary one"));
                         }
                         Message::Ping(_) | Message::Pong(_) => {}
                         Message::Close(_) => return None,
@@ -204,7 +204,7 @@ impl<S: Socket> Session<S> {
                     // The socket is not read while a request or a response is pending, so a pong
                     // may wait unread.
                     if silent && self.request.is_none() && self.answers.is_empty() {
-                        return Some(close(close_code::POLICY, "no pong came"));
+                        return Some(close(close_code::POLICY, "no pong received"));
                     }
                     if self.pinging == Pinging::Idle {
                         self.pinging = Pinging::Due;
@@ -298,7 +298,7 @@ impl<S: Socket> Session<S> {
             Ok(StreamRequest::Unsubscribe(request)) => {
                 let (id, ended) = (request.id, self.end(request.id));
                 let answer = ended.then_some(StreamAnswer::Nothing {});
-                let answer = answer.ok_or_else(|| Error::not_found(format!("there is no subscription {id}")));
+                let answer = answer.ok_or_else(|| Error::not_found(format!("unknown subscription {id}")));
                 self.answer(&wire::answer(Some(id), answer));
             }
             Ok(StreamRequest::Subscribe(request)) => self.subscribe(request),
@@ -308,7 +308,7 @@ impl<S: Socket> Session<S> {
                 // Its result comes all the same: the wait may have ended meanwhile.
                 let (id, wait) = (request.id, self.waits.get(&request.id));
                 let answer = wait.map(|wait| wait.cancel.cancel()).map(|()| StreamAnswer::Nothing {});
-                let answer = answer.ok_or_else(|| Error::not_found(format!("there is no open wait {id}")));
+                let answer = answer.ok_or_else(|| Error::not_found(format!("no open wait has the id {id}")));
                 self.answer(&wire::answer(Some(id), answer));
             }
         }
@@ -318,11 +318,13 @@ impl<S: Socket> Session<S> {
         let id = request.id;
         if self.subscriptions.contains_key(&id) {
             let error =
-                Error::new(ErrorCode::Conflict, format!("id: subscription {id} runs; end it or take another id"));
+                Error::new(ErrorCode::Conflict, format!("id: subscription {id} is active; end it or use another id"));
             return self.answer(&failed(id, error));
         }
         if self.subscriptions.len() >= SUBSCRIPTIONS {
-            let message = format!("a connection has at most {SUBSCRIPTIONS} subscriptions; end one, or open another");
+            let message = format!(
+                "too many subscriptions: at most {SUBSCRIPTIONS} per connection; end one, or open another connection"
+            );
             return self.answer(&failed(id, Error::new(ErrorCode::ResourceLimit, message)));
         }
         let (app, server) = (self.app.clone(), self.server_of(request.socket.clone()));
@@ -354,7 +356,7 @@ impl<S: Socket> Session<S> {
     fn wait(&mut self, wait: StreamWait) {
         let id = wait.id;
         if self.waits.contains_key(&id) {
-            let message = format!("id: wait {id} is open; cancel it or take another id");
+            let message = format!("id: wait {id} is open; cancel it or use another id");
             return self.answer(&failed(id, Error::new(ErrorCode::Conflict, message)));
         }
         let (app, server) = (self.app.clone(), self.server_of(wait.socket));
@@ -376,7 +378,7 @@ impl<S: Socket> Session<S> {
                 asked.await.unwrap_or_else(|_| {
                     Outcome::Answer(StreamMessage::Failed {
                         id: None,
-                        error: Error::internal("a request was not carried out"),
+                        error: Error::internal("the request was not executed"),
                     })
                 })
             }
@@ -488,7 +490,7 @@ fn close_frame(error: &axum::Error) -> Option<CloseFrame> {
         tungstenite::Error::Capacity(_) => Some(close(close_code::SIZE, "the message is too large")),
         tungstenite::Error::Utf8(_) => Some(close(close_code::INVALID, "a text frame is not UTF-8")),
         tungstenite::Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => None,
-        tungstenite::Error::Protocol(_) => Some(close(close_code::PROTOCOL, "this is not RFC 6455")),
+        tungstenite::Error::Protocol(_) => Some(close(close_code::PROTOCOL, "protocol violation (RFC 6455)")),
         _ => None,
     }
 }
