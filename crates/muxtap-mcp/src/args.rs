@@ -27,7 +27,7 @@ pub(super) fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::re
         type Value = Vec<String>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a text or a list of texts")
+            f.write_str("a string or a list of strings")
         }
 
         fn visit_str<E>(self, one: &str) -> std::result::Result<Vec<String>, E> {
@@ -508,8 +508,8 @@ mod tests {
                 refused::<Read>(&json!({"target": "%0", "max_chars": -1})),
                 "max_chars: expected a whole number, 0 or more, got -1",
             ),
-            (refused::<Wait>(&json!({"patterns": 7})), "patterns: expected a text or a list of texts, got 7"),
-            (refused::<Wait>(&json!({"patterns": null})), "patterns: expected a text or a list of texts, got null"),
+            (refused::<Wait>(&json!({"patterns": 7})), "patterns: expected a string or a list of strings, got 7"),
+            (refused::<Wait>(&json!({"patterns": null})), "patterns: expected a string or a list of strings, got null"),
             (refused::<Wait>(&json!({"patterns": ["a", {}]})), "patterns[1]: expected a string, got an object"),
             (refused::<Wait>(&json!({"prompt": "yes"})), r#"prompt: expected true or false, got "yes""#),
             (
