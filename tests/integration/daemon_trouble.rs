@@ -399,7 +399,7 @@ fn no_second_daemon_is_started_beside_a_supervisors() {
     second.kill();
     let answer = world.muxtap(&["list-panes"]);
     assert_eq!(answer.status, 0, "{answer:?}");
-    assert!(answer.stderr.contains("was killed and is not back"), "{answer:?}");
+    assert!(answer.stderr.contains("was killed and did not return"), "{answer:?}");
     assert_eq!(daemons(&world).len(), 1);
     // A daemon that commands start is restarted immediately.
     let pid = world.daemon_pid().unwrap();

@@ -220,7 +220,7 @@ fn beyond_this_machine_only_encrypted() {
             &["--http", "127.0.0.1:0", "--tls", "--tls-cert", "/nonexistent.pem", "--tls-key", "/nonexistent.pem"],
             "/nonexistent.pem",
         ),
-        (&["--http", "127.0.0.1:0", "--tls-cert", "/x"], "belong together"),
+        (&["--http", "127.0.0.1:0", "--tls-cert", "/x"], "must be set together"),
         (&["--allow", "write"], "none of read"),
         (&["--config", "/nonexistent.toml"], "cannot read the configuration"),
     ] {
