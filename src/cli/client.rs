@@ -266,7 +266,7 @@ impl Client {
         };
         if !response.status().is_success() {
             let refused = self.read::<serde_json::Value>(response).await.map_err(Error::from)?;
-            return Err(refused.err().unwrap_or_else(|| Error::internal("the daemon gave no events")));
+            return Err(refused.err().unwrap_or_else(|| Error::internal("the daemon sent no events")));
         }
         Ok(EventStream { body: response.into_body(), client: self, parser: sse::Parser::default() })
     }
@@ -448,12 +448,12 @@ impl EventStream {
 }
 
 /// The end of an error about a request that may have changed something.
-pub(super) const PERHAPS_DONE: &str = "; whether it was done is not known: look before asking again";
+pub(super) const PERHAPS_DONE: &str = "; the outcome is unknown: check before you retry";
 
 /// Returns the query of each request: `socket=…&from=…`.
 pub(super) fn query_of(server: &Path, from: Option<&str>) -> Result<String> {
     let text = server.to_str().ok_or_else(|| {
-        Error::invalid(format!("the tmux socket's path {} is not UTF-8: give it another one", server.display()))
+        Error::invalid(format!("the tmux socket's path {} is not valid UTF-8: use another path", server.display()))
     })?;
     let origin = from.map_or_else(String::new, |pane| format!("&from={}", url::encode(pane)));
     Ok(format!("socket={}{origin}", url::encode(text)))
@@ -482,7 +482,7 @@ pub(super) fn lost(paths: &Paths, ended: Option<u32>, error: &dyn std::fmt::Disp
 /// Parses the body of a response.
 pub(super) fn answer<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     serde_json::from_slice(body)
-        .map_err(|error| Error::internal(format!("the daemon's answer cannot be read: {error}")))
+        .map_err(|error| Error::internal(format!("cannot parse the daemon's response: {error}")))
 }
 
 /// Parses the error in the body of a response with this status.
@@ -492,5 +492,5 @@ pub(super) fn refusal(status: StatusCode, body: &[u8]) -> Error {
 
 fn unexpected(status: StatusCode, body: &[u8]) -> Error {
     let text: String = String::from_utf8_lossy(body).chars().take(200).collect();
-    Error::internal(format!("the daemon answered HTTP {status}: {}", text.trim()))
+    Error::internal(format!("unexpected response from the daemon: HTTP {status}: {}", text.trim()))
 }

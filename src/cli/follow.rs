@@ -68,7 +68,7 @@ impl FollowedEvents {
         if self.short_ones > SHORT_ONES {
             return Err(lost.into());
         }
-        output::note(&format!("{}; going on with another one", Error::from(lost).message));
+        output::note(&format!("{}; continuing with another one", Error::from(lost).message));
         caller.reconnect().await?;
         Ok(self.stream.last_id().map(str::to_owned))
     }

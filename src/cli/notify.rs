@@ -27,7 +27,7 @@ pub(super) async fn desktop(title: &str, text: &str) {
         }
     }
     let _ = std::io::stderr().write_all(b"\x07");
-    output::note(&format!("{title}: {text} (there is no notify-send and no desktop that answers)"));
+    output::note(&format!("{title}: {text} (no notify-send, or no desktop that responds)"));
 }
 
 /// Runs a person's command with these variables, its output on stderr. Error: it cannot be run, or
@@ -40,8 +40,8 @@ pub(super) async fn command(line: &str, variables: &[(&str, String)]) -> Result<
     command.stdin(Stdio::null()).stdout(std::io::stderr()).kill_on_drop(true);
     match tokio::time::timeout(LIMIT, command.status()).await {
         Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(failed(format!("it ended with {status}"))),
+        Ok(Ok(status)) => Err(failed(format!("ended with {status}"))),
         Ok(Err(error)) => Err(failed(error.to_string())),
-        Err(_) => Err(failed(format!("it took longer than {} s and was ended", LIMIT.as_secs()))),
+        Err(_) => Err(failed(format!("killed after {} s", LIMIT.as_secs()))),
     }
 }

@@ -59,9 +59,9 @@ pub(super) fn print_raw(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
     Ok(stdout.flush()?)
 }
 
-/// Writes an answer as one line of JSON.
+/// Writes a response as one line of JSON.
 pub(super) fn print_json(answer: &impl Serialize) -> Result<(), Failure> {
-    let line = serde_json::to_string(answer).map_err(|error| Error::internal(format!("answer: {error}")))?;
+    let line = serde_json::to_string(answer).map_err(|error| Error::internal(format!("response: {error}")))?;
     print_json_line(line.as_bytes())
 }
 

@@ -70,13 +70,13 @@ impl Upgraded {
         let answer = sender.send_request(request).await.map_err(|error| lost(&error))?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Err(Error::unavailable(format!(
-                "the daemon does not speak {protocol} ({}); `muxtap stop` ends an old one",
+                "the daemon does not speak {protocol} ({}); `muxtap stop` stops an old daemon",
                 answer.status()
             )));
         }
         let headers = answer.headers().clone();
         let upgraded = hyper::upgrade::on(answer).await.map_err(|error| lost(&error))?;
-        let parts = upgraded.downcast::<TokioIo<tokio::net::UnixStream>>().map_err(|_| lost(&"it is no socket"))?;
+        let parts = upgraded.downcast::<TokioIo<tokio::net::UnixStream>>().map_err(|_| lost(&"not a socket"))?;
         let stream = parts.io.into_inner().into_std().map_err(|error| lost(&error))?;
         // From here on threads that block: they wake up quickest.
         stream.set_nonblocking(false).map_err(|error| lost(&error))?;

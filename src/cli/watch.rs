@@ -42,7 +42,7 @@ pub(super) struct View {
 impl View {
     pub(super) fn new(text: String, answer: &impl serde::Serialize, key: &impl serde::Serialize) -> Result<Self> {
         let json =
-            |value: serde_json::Result<String>| value.map_err(|error| Error::internal(format!("answer: {error}")));
+            |value: serde_json::Result<String>| value.map_err(|error| Error::internal(format!("response: {error}")));
         Ok(Self { text, json: json(serde_json::to_string(answer))?, key: json(serde_json::to_string(key))? })
     }
 
@@ -276,7 +276,7 @@ impl Changes {
 
 /// The error where no daemon runs and none is to be started.
 pub(super) fn no_daemon(caller: &Caller) -> Error {
-    Error::not_found(format!("no muxtap daemon runs (its socket would be {})", caller.paths.socket.display()))
+    Error::not_found(format!("no muxtap daemon is running (its socket would be {})", caller.paths.socket.display()))
 }
 
 /// The place where views are shown.

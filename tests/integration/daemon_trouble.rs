@@ -301,9 +301,9 @@ fn waits_of_a_daemon_that_is_killed_say_that_they_are_over() {
         assert!(answer.stderr.contains(&killed), "{answer:?}");
     }
     let said = wait.error()["message"].as_str().unwrap().to_owned();
-    assert!(said.contains(&format!("for /ready/, exit in {pane}")) && said.contains("is over"), "{said}");
+    assert!(said.contains(&format!("for /ready/, exit in {pane}")) && said.contains("has ended"), "{said}");
     assert!(said.contains("--since start"), "what to do: {said}");
-    assert!(read.stderr.contains("the read is over"), "{read:?}");
+    assert!(read.stderr.contains("the read has ended"), "{read:?}");
     assert!(ran.error()["message"].as_str().unwrap().contains("the run in"), "{ran:?}");
     // None of them starts another daemon, which would know nothing of them.
     assert_eq!(daemons(&world), [0; 0]);

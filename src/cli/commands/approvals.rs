@@ -32,8 +32,8 @@ const LOST_IN_A_ROW: u32 = 3;
 /// sessions. An approval counts once. While `--watch` runs, agents know that a person can be asked.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  muxtap approvals                    what is open
-  muxtap approvals --watch            each question as it comes; answer with y or n
+  muxtap approvals                    list open questions
+  muxtap approvals --watch            show each question as it comes; answer with y or n
   muxtap approvals approve 3fa9c1")]
 pub(in crate::cli) struct ApprovalsArgs {
     /// Show questions as they come, and read `y` or `n` from stdin, for the oldest question or with
@@ -143,7 +143,7 @@ async fn watch(caller: &Caller) -> Outcome {
                             lists.closed().await;
                         }
                         Err(lost) => {
-                            output::note(&format!("{}; going on with another one", Error::from(lost).message));
+                            output::note(&format!("{}; continuing with another one", Error::from(lost).message));
                             caller.reconnect().await?;
                         }
                     }
@@ -203,7 +203,7 @@ async fn next_lists(caller: &Caller) -> Result<EventStream> {
         }
     }
     let folder = caller.paths.dir().display();
-    Err(Error::internal(format!("{folder} cannot be watched for the next daemon; start this anew when one runs")))
+    Err(Error::internal(format!("cannot watch {folder} for the next daemon; start this again when one is running")))
 }
 
 /// The questions that a terminal has shown.
@@ -253,14 +253,14 @@ impl Questions {
             "y" | "yes" => Verdict::Approved,
             "n" | "no" => Verdict::Denied,
             _ => {
-                output::note("write y or n, and the ID where it is not the oldest question");
+                output::note("expected y or n, with the ID unless it is the oldest question");
                 return None;
             }
         };
         if let Some(id) = words.next() {
             Some((word, id.to_owned()))
         } else if let Some(over) = self.over.take() {
-            output::note(&format!("{over} has ended meanwhile; say it again if another is meant"));
+            output::note(&format!("{over} has ended meanwhile; repeat if you mean another question"));
             None
         } else if let Some(oldest) = self.open.first() {
             Some((word, oldest.id.clone()))

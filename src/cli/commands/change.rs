@@ -43,8 +43,8 @@ pub(in crate::cli) struct KillSession {
 /// Restart a pane's program, or start another one
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  muxtap respawn-pane -t %3                      what ran before, in a pane that has ended
-  muxtap respawn-pane -k -t %3 -- make test      end what runs, then this")]
+  muxtap respawn-pane -t %3                      run the previous command again in an ended pane
+  muxtap respawn-pane -k -t %3 -- make test      end the running program first")]
 pub(in crate::cli) struct RespawnPane {
     /// The pane (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
@@ -174,7 +174,7 @@ pub(in crate::cli) struct SelectWindow {
     group(ArgGroup::new("which").args(["target", "left", "right", "up", "down", "last"])),
     after_long_help = "Examples:
   muxtap select-pane -t work:1.2
-  muxtap select-pane -t %3 -T 'the build'        its title, and no other active pane
+  muxtap select-pane -t %3 -T 'the build'        set the title; keep the active pane
   muxtap select-pane -L"
 )]
 pub(in crate::cli) struct SelectPane {

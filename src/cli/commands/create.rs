@@ -70,7 +70,7 @@ fn absolute(dir: &str) -> Result<String> {
     }
     path.into_os_string()
         .into_string()
-        .map_err(|_| Error::invalid(format!("-c {dir}: the directory's path is not UTF-8")))
+        .map_err(|_| Error::invalid(format!("-c {dir}: the directory's path is not valid UTF-8")))
 }
 
 /// Create a session; print its pane's id
@@ -272,7 +272,7 @@ impl Printed {
         let path = format!("{}/format", path_of("panes", &created.pane.to_string()));
         let answer = client.get::<FormatAnswer>(&path, &format_query(&format)).await;
         let answer = answer.map_err(|mut error| {
-            error.message = format!("pane {} was made; of it tmux says: {}", shown(created.pane), error.message);
+            error.message = format!("pane {} was created, but not printed: {}", shown(created.pane), error.message);
             error
         })?;
         output::print(format!("{}\n", answer.lines.join("\n")))?;

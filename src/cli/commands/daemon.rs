@@ -32,15 +32,15 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap serve
-  muxtap serve --http 127.0.0.1:7717          and over TCP, for whoever knows the token
-  muxtap serve --http 0.0.0.0:7717 --tls      for other machines, too
+  muxtap serve --http 127.0.0.1:7717          also on TCP, for callers with the token
+  muxtap serve --http 0.0.0.0:7717 --tls      also for other machines
   MUXTAP_LOG=debug muxtap serve --tmux /opt/tmux/bin/tmux
 
 Environment:
   MUXTAP_SOCKET   the daemon's socket (default: $XDG_RUNTIME_DIR/muxtap/muxtap.sock, else
-                  /tmp/muxtap-UID/muxtap.sock); the log then stands next to it
+                  /tmp/muxtap-UID/muxtap.sock); if set, the log is next to it
   MUXTAP_CONFIG   the configuration file, as --config
-  MUXTAP_LOG      what is logged, as --log-level; the other flags are named alike
+  MUXTAP_LOG      the log level, as --log-level; the other flags have variables, too
                   (MUXTAP_TMUX, MUXTAP_HTTP, MUXTAP_READ_ONLY ...)")]
 pub(in crate::cli) struct Serve {
     /// Started by a command that waits for `ready`
@@ -203,7 +203,7 @@ pub(in crate::cli) struct Config {}
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   curl -H \"Authorization: Bearer $(muxtap token)\" http://127.0.0.1:7717/v1/status
-  muxtap token --new      callers that know the old one are refused from now on")]
+  muxtap token --new      reject callers with the old token from now on")]
 pub(in crate::cli) struct TokenArgs {
     /// Create a new token first
     #[arg(long)]
@@ -217,7 +217,7 @@ pub(in crate::cli) struct TokenArgs {
 #[command(after_long_help = "Examples:
   muxtap status
   muxtap status --json | jq .servers
-  muxtap status --watch                          as it is, until Ctrl-C")]
+  muxtap status --watch                          keep updating, until Ctrl-C")]
 pub(in crate::cli) struct Status {
     /// Keep updating
     #[arg(short, long)]
@@ -383,7 +383,7 @@ impl Stop {
             if caller.json {
                 output::print_json(&DoneAnswer { ok: true })?;
             } else {
-                output::note("no daemon runs");
+                output::note("no daemon is running");
             }
             return Ok(0);
         };
@@ -403,7 +403,7 @@ impl Stop {
             Ok(Err(error)) => return Err(Error::internal(error.to_string()).into()),
             Err(_) => {
                 let limit = STOP_LIMIT.as_secs();
-                let message = format!("the daemon was told to stop, but has not ended in {limit} s");
+                let message = format!("timeout: the daemon has not exited in {limit} s after the request to stop");
                 output::report(&Error::new(ErrorCode::Timeout, message), caller.json);
                 // The thread that waits for the lock would hold up an orderly end.
                 std::process::exit(i32::from(EXIT_TIMEOUT));

@@ -140,7 +140,7 @@ impl PrivateDir {
         let temp = Some(env::temp_dir()).filter(|dir| dir.as_os_str().len() <= LONGEST_DIR);
         let dir = temp.unwrap_or_else(|| "/tmp".into()).join(format!("muxtap-demo-{}", std::process::id()));
         let failed =
-            |error: io::Error| Error::new(ErrorCode::Conflict, format!("cannot make {}: {error}", dir.display()));
+            |error: io::Error| Error::new(ErrorCode::Conflict, format!("cannot create {}: {error}", dir.display()));
         DirBuilder::new().mode(0o700).create(&dir).map_err(failed)?;
         let made = Self(dir.clone());
         for file in [made.config(), made.agents()] {
@@ -209,12 +209,12 @@ impl Demo {
 
 /// Connects to the demo's own daemon.
 async fn connect(caller: &Caller) -> Result<Client> {
-    caller.running().await?.ok_or_else(|| Error::internal("the demo's own daemon has gone"))
+    caller.running().await?.ok_or_else(|| Error::internal("the demo's own daemon has exited"))
 }
 
 async fn in_time<T>(shown: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::time::timeout(LIMIT, shown).await.unwrap_or_else(|_| {
-        let message = format!("the demo is not over after {} s", LIMIT.as_secs());
+        let message = format!("timeout: the demo did not finish in {} s", LIMIT.as_secs());
         Err(Error::new(ErrorCode::Timeout, message).into())
     })
 }
@@ -223,7 +223,7 @@ async fn in_time<T>(shown: impl Future<Output = Result<T, Failure>>) -> Result<T
 async fn begin(caller: &Caller, home: &Path) -> Result<Vec<PaneId>, Failure> {
     if !caller.json {
         output::print(format!(
-            "Three builds in three panes of a private tmux server ({}).\nEach has a wait of its own; nothing \
+            "Three builds in three panes of a private tmux server ({}).\nEach has its own wait; nothing \
              polls.\n\n",
             caller.server.display()
         ))?;
@@ -376,11 +376,11 @@ fn summary(results: &[WaitResult], took: Duration) -> String {
         let (mark, what) = match result.outcome {
             WaitOutcome::Matched => (if plain { "ok " } else { "✓" }, "done"),
             WaitOutcome::Failed => (if plain { "no " } else { "✗" }, "failed (as planned)"),
-            _ => ("?", "neither done nor failed"),
+            _ => ("?", "no result"),
         };
         let latency = result
             .latency_ms
-            .map_or_else(String::new, |ms| format!("the wait's answer was here {ms:.2} ms after the pane wrote it"));
+            .map_or_else(String::new, |ms| format!("the wait returned {ms:.2} ms after the pane wrote it"));
         let _ = writeln!(text, "{mark} {:<7} {what:<20} {latency}", result.name);
     }
     let _ = writeln!(

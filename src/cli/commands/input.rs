@@ -29,7 +29,7 @@ const STDIN: &str = "-";
 #[command(after_long_help = "Examples:
   muxtap send-keys -t %0 'make test' Enter
   muxtap send-keys -t work:1 C-c
-  muxtap send-keys -t %0 --submit 'explain this function'    for programs that take a burst for a paste
+  muxtap send-keys -t %0 --submit 'explain this function'    for programs that treat a burst as a paste
   muxtap send-keys -t %0 --paste - < notes.txt               stdin, of any size")]
 pub(in crate::cli) struct SendKeys {
     /// The pane (default: the caller's); `*` in a name selects all matching panes, `%NAME` all
@@ -122,7 +122,7 @@ impl SendKeys {
         match String::from_utf8(input) {
             Ok(text) => Ok(InputRequest { text: Some(text), ..request }),
             Err(_) if paste => {
-                Err(Error::invalid("stdin is not UTF-8, and only text can be pasted: use -l to type it"))
+                Err(Error::invalid("stdin is not valid UTF-8 and cannot be pasted: use -l to type it"))
             }
             Err(error) => Ok(InputRequest { hex: Some(to_hex(error.as_bytes())), ..request }),
         }
@@ -141,7 +141,7 @@ impl OneRequest for SendKeys {
         if caller.json {
             output::print_json(answer)?;
         } else if self.submit && answer.submit.is_some_and(|seen| !seen.changed) {
-            output::note(&format!("{}: Enter was pressed, but the pane printed nothing since", answer.pane));
+            output::note(&format!("{}: Enter was pressed, but the pane has printed nothing since", answer.pane));
         }
         Ok(0)
     }
@@ -156,7 +156,7 @@ fn print_group(caller: &Caller, answer: &GroupInputAnswer) -> Outcome {
         output::print_json(answer)?;
     }
     for pane in answer.panes.iter().filter(|pane| !caller.json && pane.changed == Some(false)) {
-        output::note(&format!("{}: Enter was pressed, but the pane printed nothing since", pane.pane));
+        output::note(&format!("{}: Enter was pressed, but the pane has printed nothing since", pane.pane));
     }
     Ok(0)
 }

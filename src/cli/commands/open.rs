@@ -30,9 +30,9 @@ const OPENER_LIMIT: Duration = Duration::from_secs(10);
 #[command(after_long_help = "Examples:
   muxtap open
   muxtap open --print                 a link for a browser that you open yourself
-  muxtap open --read-only --print     a link for somebody who may look, and nothing else
+  muxtap open --read-only --print     a link that can only read
   muxtap open --qr                    for a phone on this network; needs TLS
-  muxtap open --revoke                every browser is logged out")]
+  muxtap open --revoke                log every browser out")]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(in crate::cli) struct Open {
     /// Create a link that can only read
@@ -60,7 +60,7 @@ impl Open {
             if caller.json {
                 output::print_json(&serde_json::json!({ "revoked": link.revoked }))?;
             } else {
-                output::print(format!("{} browsers are logged out\n", link.revoked))?;
+                output::print(format!("logged out {} browsers\n", link.revoked))?;
             }
             return Ok(0);
         }
@@ -72,7 +72,7 @@ impl Open {
             output::print(format!("{url}\n"))?;
         }
         if self.qr {
-            let code = QrCode::new(&url).map_err(|error| Error::internal(format!("no QR code: {error}")))?;
+            let code = QrCode::new(&url).map_err(|error| Error::internal(format!("cannot draw the QR code: {error}")))?;
             let drawn = code.render::<unicode::Dense1x2>().build();
             if !caller.json {
                 output::print(in_ink(&drawn, std::io::stdout().is_terminal()))?;
@@ -80,7 +80,7 @@ impl Open {
         } else if !self.print && !caller.json {
             let file = caller.paths.page_link_file();
             if let Err(error) = open_browser(&file, &url).await {
-                output::note(&format!("no browser could be opened ({error}); open the link yourself"));
+                output::note(&format!("cannot open a browser ({error}); open the link yourself"));
             }
         }
         Ok(0)
@@ -104,7 +104,7 @@ fn near(urls: &[String]) -> Result<String> {
         let addr = address(url)?;
         Some(if addr.ip().is_unspecified() { with_ip(url, addr, [127, 0, 0, 1].into()) } else { url.clone() })
     });
-    any.ok_or_else(|| Error::internal("the daemon named no address"))
+    any.ok_or_else(|| Error::internal("the daemon returned no address"))
 }
 
 /// Returns the address for another machine of this network.
@@ -120,9 +120,9 @@ fn far(urls: &[String]) -> Result<String> {
     found.ok_or_else(|| {
         Error::new(
             ErrorCode::InvalidArgument,
-            "--qr: muxtap listens on this machine alone. Beyond it, it listens with TLS only: set \
-             `http = [\"0.0.0.0:7717\"]` and `tls = true` in the configuration (`muxtap config`), and start the daemon \
-             anew with `muxtap stop`. The other device has to trust tls/ca.pem, which lies next to the log",
+            "--qr: muxtap listens only on this machine. To listen beyond it, which requires TLS, set \
+             `http = [\"0.0.0.0:7717\"]` and `tls = true` in the configuration (`muxtap config`), and restart the \
+             daemon with `muxtap stop`. The other device must trust tls/ca.pem, next to the log",
         )
     })
 }

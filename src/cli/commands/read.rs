@@ -46,7 +46,7 @@ const MAX_WAIT_MS: u64 = 300_000;
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap read -t %0                              since the last send-keys
-  muxtap read -t %0 --since start                all that is kept
+  muxtap read -t %0 --since start                all retained output
   muxtap read -t %0 --since \"$cursor\" --wait 10 --json")]
 pub(in crate::cli) struct Read {
     /// The pane (default: the caller's)
@@ -158,7 +158,7 @@ async fn read(client: &mut Client, path: &str, request: &ReadRequest) -> Result<
     }
     client.get_from_same_daemon(path, request).await.map_err(|lost| {
         let mut error = Error::from(lost);
-        error.message.push_str("; the read is over: what the pane printed meanwhile is in --since start");
+        error.message.push_str("; the read has ended: --since start returns what the pane printed meanwhile");
         error
     })?
 }
@@ -169,7 +169,7 @@ pub(super) fn payload(text: Option<&str>, data: Option<&str>) -> Result<Vec<u8>>
         (Some(text), _) => Ok(text.as_bytes().to_vec()),
         (None, Some(data)) => base64::engine::general_purpose::STANDARD
             .decode(data)
-            .map_err(|error| Error::internal(format!("the daemon's answer is not base64: {error}"))),
+            .map_err(|error| Error::internal(format!("the daemon's response is not valid base64: {error}"))),
         (None, None) => Ok(Vec::new()),
     }
 }

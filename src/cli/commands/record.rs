@@ -24,7 +24,7 @@ use crate::{
     args_conflicts_with_subcommands = true,
     after_long_help = "Examples:
   muxtap record -t %0 -o session.cast
-  muxtap record -t %0 --since start -o before.cast   all that is remembered, then what comes
+  muxtap record -t %0 --since start -o before.cast   all retained output, then new output
   muxtap record -t build:0 --dir ~/casts --max-size 20M --max-time 1h
   muxtap record -t %0 --redact 'AKIA[0-9A-Z]{16}' --redact 'token=\\S+' -o clean.cast
   muxtap record -t 'work:*' --detach                 in the daemon's directory; then:
@@ -137,13 +137,13 @@ impl Record {
             panes.push(caller.target(None)?);
         }
         if self.output.is_some() && panes.len() > 1 {
-            let message = format!("-o is for one pane, and these are {}; give --dir", panes.len());
+            let message = format!("-o is for one pane, but {} match; use --dir", panes.len());
             return Err(Error::invalid(message).into());
         }
         let absolute = |path: &PathBuf| -> Result<String> {
             let path =
                 std::path::absolute(path).map_err(|error| Error::invalid(format!("{}: {error}", path.display())))?;
-            let not_text = |path: std::ffi::OsString| Error::invalid(format!("{} is not UTF-8", path.display()));
+            let not_text = |path: std::ffi::OsString| Error::invalid(format!("{} is not valid UTF-8", path.display()));
             path.into_os_string().into_string().map_err(not_text)
         };
         let (file, dir) =
@@ -188,7 +188,7 @@ async fn attended(caller: &Caller, begun: Vec<RecordingInfo>) -> Outcome {
     if !caller.json {
         for info in &begun {
             let file = info.files.first().map(String::as_str).unwrap_or_default();
-            output::note(&format!("{} is recorded to {file}; Ctrl-C ends it", info.pane));
+            output::note(&format!("recording {} to {file}; Ctrl-C ends it", info.pane));
         }
     }
     // Each has a connection of its own: when this process ends, however it does, so do they.

@@ -25,8 +25,8 @@ use crate::{
 /// acts as this user, with all that the daemon allows.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  muxtap --via 'ssh me@box' list-panes      runs it on box, where muxtap is installed there
-  ssh me@box muxtap stdio </dev/null        does it answer?")]
+  muxtap --via 'ssh me@box' list-panes      runs `muxtap stdio` on box if muxtap is installed there
+  ssh me@box muxtap stdio </dev/null        test whether it works")]
 pub(in crate::cli) struct Stdio {}
 
 impl Stdio {

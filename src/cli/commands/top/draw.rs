@@ -21,13 +21,13 @@ const HELP: [&str; 12] = [
     "q, Ctrl-C        quit",
     "Up, Down, k, j   select a pane; PageUp, PageDown, g, G, too",
     "Enter            the selected pane's screen, live; Enter, Esc or q: back",
-    "/                show only panes that a text fits; Enter keeps it, Esc clears it",
+    "/                show only panes that match a text; Enter keeps it, Esc clears it",
     "s                sort by place, output, idle time, command",
-    "Ctrl-L           draw anew",
+    "Ctrl-L           redraw",
     "Ctrl-Z           suspend",
     "",
-    "OUTPUT   bytes a second, over the last five",
-    "IDLE     since it last printed; > where it has not since this view began",
+    "OUTPUT   bytes per second, over the last five seconds",
+    "IDLE     time since the last output; > if none since this view started",
     "",
     "any key: back",
 ];
@@ -127,7 +127,7 @@ fn table(canvas: &mut Canvas<'_>, model: &Model, now: Instant) -> Option<Positio
         }
     }
     if rows.is_empty() && fitting > 0 {
-        let why = if model.total() > 0 { "no pane fits the filter; Esc clears it" } else { "no pane is there" };
+        let why = if model.total() > 0 { "no pane matches the filter; Esc clears it" } else { "no panes" };
         canvas.line(row_number(top + heads), why, Style::new());
     }
     if bottom == 0 {
@@ -239,7 +239,7 @@ fn rate(bytes: u64) -> String {
 fn screen(canvas: &mut Canvas<'_>, model: &Model, now: Instant) {
     let rows = model.rows(now);
     let Some((id, row)) = rows.get(model.selected(&rows)).copied() else {
-        canvas.line(0, "the pane has gone; Esc: back", Style::new());
+        canvas.line(0, "the pane has ended; Esc: back", Style::new());
         return;
     };
     let top = u16::from(canvas.area.height > 1);
@@ -248,7 +248,7 @@ fn screen(canvas: &mut Canvas<'_>, model: &Model, now: Instant) {
         canvas.line(0, &harmless(&title), heading());
     }
     if row.screen.is_empty() {
-        canvas.line(top, "its screen is not followed in memory", Style::new());
+        canvas.line(top, "this screen is not followed in memory", Style::new());
     }
     // What does not fit is at the top: where it prints is what is of interest.
     let fitting = usize::from(canvas.area.height.saturating_sub(top));

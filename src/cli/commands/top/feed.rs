@@ -106,7 +106,7 @@ impl Source {
     }
 
     async fn client(&self) -> Result<Client, Error> {
-        self.caller.running().await?.ok_or_else(|| Error::unavailable("the muxtap daemon has gone"))
+        self.caller.running().await?.ok_or_else(|| Error::unavailable("the muxtap daemon has exited"))
     }
 
     /// Follows the daemon, and each tmux server that it follows (`only` one, where that is meant).

@@ -46,7 +46,7 @@ const TICK: Duration = Duration::from_secs(1);
   muxtap top
   muxtap -L work top                             one tmux server
 
-Keys: q, Ctrl-C quit; arrows, j, k select; Enter the pane's screen; / filter; s sort; ? help")]
+Keys: q, Ctrl-C quit; arrows, j, k select; Enter show the screen; / filter; s sort; ? help")]
 pub(in crate::cli) struct Top {
     /// Color agents that ask and panes that print
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
@@ -66,7 +66,7 @@ impl Top {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         if caller.json || is_dumb || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-            let message = "top draws on a terminal; for programs there is `muxtap list-panes --watch --json`";
+            let message = "top requires a terminal; programs can use `muxtap list-panes --watch --json`";
             return Err(Error::invalid(message).into());
         }
         // What is wrong from the beginning is an error, and not shown on a screen that goes away.
