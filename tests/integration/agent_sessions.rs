@@ -501,7 +501,7 @@ fn an_agents_text_does_not_stand_for_a_question() {
     world.await_output(&pane, r"^\| \? q1: ls -la$");
     world.await_output(&pane, r"^\|   Always / Yes / No \(y, n\)$");
     world.ok(&["send-keys", "-t", &pane, "y", "Enter"]);
-    world.await_output(&pane, "q1 was not the last thing shown");
+    world.await_output(&pane, "q1 was not shown last");
     assert_eq!(session.get("/questions")["questions"].as_array().unwrap().len(), 1);
     let shown = world.tmux(&["capture-pane", "-p", "-t", &pane]);
     let rows: Vec<_> = shown.lines().filter(|row| row.starts_with("? ")).collect();

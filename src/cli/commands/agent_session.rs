@@ -233,7 +233,7 @@ impl SessionInterrupt {
         if caller.json {
             output::print_json(&answer)?;
         } else if answer.prompt.is_none() {
-            output::note("no prompt runs");
+            output::note("no prompt is running");
         }
         Ok(0)
     }
@@ -343,7 +343,7 @@ impl SessionWait {
                         None => condition.kind.clone(),
                     })
                     .collect();
-                let error = Error::new(ErrorCode::Timeout, format!("not in time: {}", missing.join(", ")));
+                let error = Error::new(ErrorCode::Timeout, format!("timeout; not met: {}", missing.join(", ")));
                 let details = serde_json::to_value(&answer).unwrap_or_default();
                 return Err(error.with_details(details).into());
             }
@@ -481,7 +481,7 @@ impl SessionAttach {
             Some("y" | "yes") => true,
             Some("n" | "no") => false,
             Some(_) => {
-                output::note("write y or n, and the question's id where it is not the oldest one");
+                output::note("expected y or n, with the question's id unless it is the oldest one");
                 return Ok(());
             }
         };
@@ -492,7 +492,7 @@ impl SessionAttach {
         };
         // With `--json` each event is a line of its own, which no text of an agent imitates.
         if allow && !caller.json && !printer.is_shown(&id, named.is_some()) && printer.show(&id)? {
-            output::note(&format!("{id} was not the last thing shown: answer it again if it is the one you mean"));
+            output::note(&format!("{id} was not shown last: repeat the answer if you mean this question"));
             return Ok(());
         }
         let request = AgentAnswerRequest { option: None, allow: Some(allow) };

@@ -27,7 +27,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap agents
-  muxtap agents --watch                          a line whenever one does something else
+  muxtap agents --watch                          print a line for each change of state
   muxtap agents --json | jq -r '.agents[] | select(.state == \"permission\") | .pane'")]
 pub(in crate::cli) struct Agents {
     /// List only agents in these panes; names may contain `*`; repeatable (default: all)
@@ -54,7 +54,7 @@ impl Agents {
             return Ok(0);
         }
         if let Some(error) = &list.rules_error {
-            output::note(&format!("your rules are not in force: {error}"));
+            output::note(&format!("your rules are not in effect: {error}"));
         }
         let mut table = Table::new(&["ID", "PANE", "AGENT", "STATE", "FOR", "ASKS"]);
         for agent in &list.agents {

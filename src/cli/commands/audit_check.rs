@@ -38,7 +38,7 @@ use crate::{
 /// text was not typed.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  muxtap audit-check                          asks for the text
+  muxtap audit-check                          prompt for the text
   pass show db | muxtap audit-check --json    was that password typed anywhere?")]
 pub(in crate::cli) struct AuditCheck {
     /// The log file (default: the daemon's)
@@ -72,10 +72,10 @@ async fn log_in_force(caller: &Caller) -> Result<PathBuf> {
     let config = config_in_force(caller).await?;
     let value = |key: &str| config.settings.iter().find(|setting| setting.key == key).map(|setting| &setting.value);
     if value("audit") == Some(&Value::Bool(false)) {
-        return Err(Error::not_found("nothing is recorded: `audit` is false; --file names a log of before"));
+        return Err(Error::not_found("no audit log: `audit` is false; use --file for an earlier log"));
     }
     let file = value("audit_file").and_then(Value::as_str).map(PathBuf::from);
-    file.ok_or_else(|| Error::not_found("there is no audit log; --file names one"))
+    file.ok_or_else(|| Error::not_found("no audit log; use --file to name one"))
 }
 
 /// Reads the text that is looked for: one line of a terminal, which does not show it, or else all of stdin.
@@ -85,7 +85,7 @@ async fn read_text() -> Result<std::result::Result<Vec<u8>, u8>, Failure> {
     let is_terminal = io::stdin().is_terminal();
     let mut hidden = None;
     if is_terminal {
-        output::note("the text (it is not shown):");
+        output::note("the text (not shown):");
         hidden = HiddenInput::begin();
     }
     let mut read = tokio::task::spawn_blocking(move || read_stdin(is_terminal));

@@ -34,8 +34,8 @@ use crate::{
     args_conflicts_with_subcommands = true,
     after_long_help = "Examples:
   muxtap bridge                                  http://127.0.0.1:3341
-  muxtap bridge --https                          https://localhost:3341, with a certificate made here
-  muxtap bridge --token                          clients must send a token; the path of its file is printed
+  muxtap bridge --https                          https://localhost:3341, with a created certificate
+  muxtap bridge --token                          require a token from clients; print its file's path
   muxtap bridge trust                            how to make browsers accept that certificate
   TMUX_BRIDGE_MODE=stub PORT=4000 muxtap bridge  no tmux, sessions in memory
 
@@ -43,7 +43,7 @@ Environment:
   HOST, PORT                      where it listens (127.0.0.1, with TLS localhost; 3341)
   TMUX_BRIDGE_MODE                tmux or stub (tmux)
   TMUX_BRIDGE_TOKEN               what clients must send as `Authorization: Bearer TOKEN` (none)
-  ALLOWED_ORIGINS                 pages that may ask, separated by commas
+  ALLOWED_ORIGINS                 origins of pages that may call, separated by commas
   TMUX_BRIDGE_SOCKET_DIR, TMUX_BRIDGE_SOCKET_PATH
                                   tmux's socket ($TMPDIR/pi-for-excel-tmux-bridge/tmux.sock)
   TMUX_BRIDGE_COMMAND_TIMEOUT_MS  how long tmux may take for a command (10000)

@@ -82,7 +82,7 @@ impl CapabilityArgs {
             }
             let answer = match std::str::from_utf8(&line) {
                 Ok(line) => daemon.ask(&path, &body(line)).await,
-                Err(_) => Err(Error::invalid("The request is not UTF-8")),
+                Err(_) => Err(Error::invalid("The request is not valid UTF-8")),
             };
             output::print_json(&answer.unwrap_or_else(CapabilityAnswer::from))?;
         }
@@ -134,5 +134,5 @@ fn body(line: &str) -> Value {
 
 fn absolute(dir: &str) -> Result<String, Error> {
     let path = std::path::absolute(dir).map_err(|error| Error::invalid(format!("--cwd {dir}: {error}")))?;
-    path.into_os_string().into_string().map_err(|_| Error::invalid(format!("--cwd {dir}: not UTF-8")))
+    path.into_os_string().into_string().map_err(|_| Error::invalid(format!("--cwd {dir}: not valid UTF-8")))
 }

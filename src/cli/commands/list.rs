@@ -34,7 +34,7 @@ use crate::{
   muxtap list-sessions
   muxtap ls --json | jq -r '.sessions[].name'
   muxtap ls -F '#{session_name}'
-  muxtap ls --watch                              as it is, until Ctrl-C")]
+  muxtap ls --watch                              keep updating, until Ctrl-C")]
 pub(in crate::cli) struct ListSessions {
     /// Print a tmux format for each session instead of the table
     #[arg(short = 'F', value_name = "FORMAT")]
@@ -115,7 +115,7 @@ pub(in crate::cli) struct ListWindows {
   muxtap list-panes -t 'work:*'
   muxtap list-panes -F '#{pane_id} #{pane_current_command}'
   muxtap list-panes --json | jq -r '.panes[] | select(.dead) | .id'
-  muxtap list-panes --watch                      as it is, until Ctrl-C")]
+  muxtap list-panes --watch                      keep updating, until Ctrl-C")]
 pub(in crate::cli) struct ListPanes {
     /// Print a tmux format for each pane that has not ended instead of the table
     #[arg(short = 'F', value_name = "FORMAT")]
@@ -275,7 +275,7 @@ fn everywhere(caller: &Caller, targets: &[String]) -> EverywhereQuery {
 /// Says which hosts are not in a list.
 fn note_unreachable(hosts: &[HostInfo]) {
     for host in hosts {
-        output::note(host.error.as_deref().unwrap_or("a host was not reached"));
+        output::note(host.error.as_deref().unwrap_or("cannot reach a host"));
     }
 }
 
@@ -283,7 +283,7 @@ fn note_unreachable(hosts: &[HostInfo]) {
 /// asked for everything.
 fn nothing_there(target: &[String], is_empty: bool) -> Option<Error> {
     let target = target.first().filter(|_| is_empty)?;
-    Some(Error::not_found(format!("nothing is there that {target} fits; `muxtap list-panes` shows what is")))
+    Some(Error::not_found(format!("nothing matches {target}; `muxtap list-panes` shows what is there")))
 }
 
 impl ListSessions {

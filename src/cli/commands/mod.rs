@@ -43,7 +43,7 @@ use crate::api::{Error, ListQuery, PaneInfo, PaneList, Since};
 /// Reads where output begins or ends: a time as `--timestamps` prints it becomes seconds since 1970.
 fn since(text: &str) -> Result<String, String> {
     match OffsetDateTime::parse(text, &Rfc3339) {
-        Ok(at) if at > OffsetDateTime::now_utc() => Err(format!("{text} is still to come")),
+        Ok(at) if at > OffsetDateTime::now_utc() => Err(format!("{text} is in the future")),
         Ok(at) => {
             let milliseconds = u64::try_from(at.unix_timestamp_nanos() / 1_000_000);
             let since = milliseconds.map(Since::Time).map_err(|_| format!("{text} is before 1970"))?;
@@ -58,7 +58,7 @@ fn since(text: &str) -> Result<String, String> {
 fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("must be NAME=VALUE".to_owned()),
+        _ => Err("expected NAME=VALUE".to_owned()),
     }
 }
 
@@ -83,7 +83,7 @@ fn id_of(pane: &PaneInfo) -> String {
 }
 
 fn nothing_fits(pattern: &str) -> Error {
-    Error::not_found(format!("no pane fits {pattern}; `muxtap list-panes` shows what is there"))
+    Error::not_found(format!("no pane matches {pattern}; `muxtap list-panes` shows what is there"))
 }
 
 /// Returns the path of one session, window or pane.

@@ -40,7 +40,7 @@ const DEFAULT_MS: u64 = 30_000;
   muxtap run -t %0 -- git status --short
   muxtap run -t %0 'cd build && make 2>&1 | tail -5'
   muxtap run -t work:1 -T 10m -- cargo test
-  muxtap run --new-window -t work: -- make      in a window of its own, which goes with it")]
+  muxtap run --new-window -t work: -- make      in a new window, which closes afterwards")]
 pub(in crate::cli) struct Run {
     /// The pane; with --new-pane the pane to split, with --new-window the session
     #[arg(short = 't', value_name = "PANE")]
@@ -64,7 +64,7 @@ impl Run {
         if self.place.wanted()? {
             if self.clear_line {
                 return Err(
-                    Error::invalid("--clear-line is for a shell that is there; a new pane has nothing typed").into()
+                    Error::invalid("--clear-line is for an existing shell; a new pane has no typed text").into()
                 );
             }
             return self.place.run(caller, self.target, self.timeout, self.command).await;
@@ -79,7 +79,7 @@ impl Run {
         let none = || {
             Error::new(
                 ErrorCode::InvalidTarget,
-                "say in which pane with -t (`muxtap list-panes` shows them), or --new-pane",
+                "missing pane: use -t (`muxtap list-panes` lists panes), or --new-pane",
             )
         };
         let target = self.target.ok_or_else(none)?;
@@ -124,12 +124,12 @@ impl Run {
             ignore_closed_pipe(output::print_json(&answer))?;
         } else {
             if answer.truncated {
-                output::note("the beginning of the output is missing: it was longer than what is kept");
+                output::note("the beginning of the output is missing: it was longer than the retained output");
             }
             ignore_closed_pipe(output::print(&answer.output))?;
         }
         let Some(status) = answer.exit_status else {
-            output::note("the shell ended with the command, and its exit status is not known");
+            output::note("the shell ended with the command, so the exit status is unknown");
             return Ok(EXIT_ERROR);
         };
         // Shells give 0 to 255; what does not fit is still not a success.
@@ -159,7 +159,7 @@ async fn interruptible<T>(
         answer = &mut answer => return Ok(Some(answer)),
         _ = interrupts.recv() => *interrupted = true,
     }
-    output::note("interrupted; Ctrl-C again leaves what runs in the pane alone");
+    output::note("interrupted; Ctrl-C again leaves the command running");
     let keys = InputRequest { keys: Some(vec!["C-c".to_owned()]), ..InputRequest::default() };
     let typed = async {
         let mut client = caller.client().await?;
@@ -168,7 +168,7 @@ async fn interruptible<T>(
     tokio::select! {
         // The pane may have ended just now, or nobody may type: the answer counts all the same.
         typed = typed => if let Err(error) = typed {
-            output::note(&format!("Ctrl-C could not be typed: {}", error.message));
+            output::note(&format!("cannot type Ctrl-C: {}", error.message));
         },
         _ = interrupts.recv() => return Ok(None),
     }
@@ -196,8 +196,8 @@ fn ignore_closed_pipe(printed: Result<(), Failure>) -> Result<(), Failure> {
 fn lost_run(lost: ConnectionLost, target: &str) -> Error {
     let mut error = Error::from(lost);
     error.message = format!(
-        "{error}; the run in {target} is over: whether the command was typed, how it ended and what it printed are not \
-         known, and if it was typed it goes on; look with capture-pane before it is run again"
+        "{error}; the run in {target} has ended: unknown whether the command was typed, how it ended and what it \
+         printed; if it was typed, it continues; check with capture-pane before you run it again"
     );
     error
 }

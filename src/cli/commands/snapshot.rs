@@ -37,8 +37,8 @@ const PATH: &str = "/v1/snapshots";
 #[command(after_long_help = "Examples:
   muxtap snapshot save evening                   every session of the server
   muxtap snapshot restore evening                after a reboot
-  muxtap snapshot restore evening --name again   beside the sessions that are there
-  muxtap snapshot diff evening                   what is different now
+  muxtap snapshot restore evening --name again   beside the existing sessions
+  muxtap snapshot diff evening                   differences from the current sessions
   muxtap snapshot import web ~/.tmuxinator/web.yml")]
 pub(in crate::cli) struct SnapshotArgs {
     #[command(subcommand)]
@@ -215,7 +215,7 @@ fn text_of(file: &std::path::Path) -> Result<String> {
     let mut text = String::new();
     source.take(FILE_BYTES + 1).read_to_string(&mut text).map_err(invalid)?;
     if text.len() as u64 > FILE_BYTES {
-        return Err(Error::invalid(format!("{}: too large; at most {FILE_BYTES} bytes are read", file.display())));
+        return Err(Error::invalid(format!("{}: too large; at most {FILE_BYTES} bytes", file.display())));
     }
     Ok(text)
 }
@@ -298,7 +298,7 @@ fn session_lines(text: &mut String, session: &Value, is_own: bool, with_history:
             writeln!(text, "  {}{when}", plain::name(&format!("{name}={}", muxtap_base::quoting::shell_word(value))));
     }
     if let Some(with) = at(at(session, "muxtap"), "grouped_with").as_str() {
-        let _ = writeln!(text, "  the windows of {}", plain::name(with));
+        let _ = writeln!(text, "  shares the windows of {}", plain::name(with));
     }
     for window in items(at(session, "windows")) {
         let own = at(window, "muxtap");

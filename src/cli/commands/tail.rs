@@ -88,7 +88,7 @@ impl Tail {
         let several = self.targets.len() > 1 || self.targets.iter().any(|target| is_pattern(target));
         if caller.json && (self.grep.is_some() || self.timestamps) {
             return Err(
-                Error::invalid("--json prints what the daemon says, and neither --grep nor --timestamps").into()
+                Error::invalid("--json prints the daemon's events; it excludes --grep and --timestamps").into()
             );
         }
         let style = Style {

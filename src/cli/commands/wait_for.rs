@@ -38,9 +38,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
     after_long_help = "Examples:
   muxtap wait-for -t %0 -p 'tests? passed' --fail 'error|FAILED' -T 600
   muxtap wait-for -t %0 --prompt                 until the shell waits for a command again
-  muxtap wait-for -t %0 --exit --propagate       until it has ended; exits as it did
-  muxtap wait-for -t %0 -t %1 --all --exit       until both have ended; prints how
-  muxtap wait-for -t %0 --gone 'Building'        until it is not on the screen any more
+  muxtap wait-for -t %0 --exit --propagate       until the process has ended; exit with its status
+  muxtap wait-for -t %0 -t %1 --all --exit       until both have ended; print how
+  muxtap wait-for -t %0 --gone 'Building'        until it is no longer on the screen
   muxtap wait-for -t %0 --stable 1.5             until nothing was printed for 1.5 seconds"
 )]
 pub(in crate::cli) struct WaitFor {
@@ -195,8 +195,8 @@ async fn end(caller: &Caller, id: &str, panes: &[String]) -> crate::api::Result<
 fn lost_wait(lost: ConnectionLost, conditions: &str) -> Error {
     let mut error = Error::from(lost);
     error.message = format!(
-        "{error}; the wait is over, and whether it came true is not known: it was for {conditions}; wait again with \
-         --since start or --since screen to count what is there by now"
+        "{error}; the wait has ended, and its outcome is unknown: it was for {conditions}; to count what is there by \
+         now, wait again with --since start or --since screen"
     );
     error
 }
@@ -288,7 +288,7 @@ fn describe(report: &PredicateReport) -> String {
 /// Returns the remark that a match stands there since before the wait, and how to count it.
 fn stands_before(report: &PredicateReport) -> String {
     let Some(StandsBefore { line, since, .. }) = &report.stands_before else { return String::new() };
-    format!(" (it stands there since before the wait: `{}`; --since {since} counts it)", plain::name(line.trim()))
+    format!(" (it was there before the wait: `{}`; --since {since} counts it)", plain::name(line.trim()))
 }
 
 /// Returns the lines that satisfied the wait, each once.
@@ -325,7 +325,7 @@ fn exits(answer: &WaitAnswer) -> impl Iterator<Item = &PredicateReport> {
 fn propagated(answer: &WaitAnswer) -> u8 {
     let status = |report: &PredicateReport| {
         output::exit_code(report.exit_status, report.exit_signal).unwrap_or_else(|| {
-            output::note(&format!("the exit status of {} is not known", report.pane));
+            output::note(&format!("the exit status of {} is unknown", report.pane));
             EXIT_ERROR
         })
     };
@@ -362,7 +362,7 @@ fn failure_reason(answer: &WaitAnswer) -> Option<String> {
                 .filter(|report| !report.latched && report.kind != PredicateKind::Fail)
                 .map(|report| describe(report) + &stands_before(report))
                 .collect();
-            let mut why = format!("not in {:.1} s: {}", answer.duration_ms / 1000.0, open.join(", "));
+            let mut why = format!("timeout after {:.1} s; not met: {}", answer.duration_ms / 1000.0, open.join(", "));
             if let Some(screen) = answer.screen.as_deref().map(str::trim_end).filter(|screen| !screen.is_empty()) {
                 why.push_str("; the screen ends:\n");
                 why.push_str(screen);

@@ -206,7 +206,7 @@ fn of_respawns_at_once_with_one_key_one_ends_the_program() {
     let done: Vec<Value> = answers.iter().filter(|one| one.status == 0).map(Answer::json).collect();
     assert!(!done.is_empty(), "{answers:?}");
     for one in answers.iter().filter(|one| one.status != 0) {
-        assert!(failed(one, "CONFLICT")["message"].as_str().unwrap().contains("under way"), "{one:?}");
+        assert!(failed(one, "CONFLICT")["message"].as_str().unwrap().contains("in progress"), "{one:?}");
     }
     assert!(done.iter().all(|one| one["appliedRevision"] == done[0]["appliedRevision"]), "{done:?}");
     eventually("it has begun again", || begun() == 2);

@@ -64,7 +64,7 @@ impl Place {
         let wanted = self.new_pane || self.new_window;
         if !wanted && (self.cwd.is_some() || !self.env.is_empty() || self.keep) {
             return Err(Error::invalid(
-                "-c, -e and --keep are for --new-pane and --new-window: a shell that is there has its own directory and \
+                "-c, -e and --keep require --new-pane or --new-window: an existing shell has its own directory and \
                  variables",
             ));
         }
@@ -101,7 +101,7 @@ impl Place {
         let (output, gap) = tokio::select! {
             printed = printed(caller, cursor) => printed?,
             _ = interrupts.recv() => {
-                output::note(&format!("not read: what pane {pane} printed; `muxtap read -t {pane} --since start` does"));
+                output::note(&format!("output not read: use `muxtap read -t {pane} --since start`"));
                 return Ok(EXIT_INTERRUPTED);
             }
         };
@@ -148,14 +148,14 @@ impl Answer {
         }
         match self.gap {
             Some(Gap { reason: GapReason::Trimmed, .. }) => {
-                output::note("the beginning of the output is missing: it was longer than what is kept");
+                output::note("the beginning of the output is missing: it was longer than the retained output");
             }
             Some(gap) => output::note_gap(self.pane, gap),
             None => {}
         }
         ignore_closed_pipe(output::print(&self.output))?;
         if self.running {
-            output::note(&format!("the command goes on in pane {}", self.pane));
+            output::note(&format!("the command continues in pane {}", self.pane));
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Answer {
             None if interrupted => EXIT_INTERRUPTED,
             None if self.running => EXIT_TIMEOUT,
             None => {
-                output::note("the exit status is not known");
+                output::note("the exit status is unknown");
                 EXIT_ERROR
             }
         }
@@ -182,7 +182,7 @@ async fn until_end(client: &mut Client, wait: &WaitRequest, pane: PaneId) -> Res
 /// Builds the error for a command that was begun and whose end is not known.
 fn unknown_end(pane: PaneId, mut error: Error) -> Error {
     error.message = format!(
-        "{}; how the command in pane {pane} ended is not known; it goes on if it has not: look with `muxtap \
+        "{}; unknown how the command in pane {pane} ended, or whether it continues: check with `muxtap \
          list-panes` and `muxtap read -t {pane} --since start`",
         error.message
     );
@@ -193,7 +193,7 @@ fn unknown_end(pane: PaneId, mut error: Error) -> Error {
 /// first gap in it. No daemon is started for it: another one knows nothing of it.
 async fn printed(caller: &Caller, beginning: Cursor) -> Result<(String, Option<Gap>)> {
     let pane = beginning.pane;
-    let gone = || unknown_end(pane, Error::unavailable("the muxtap daemon has gone"));
+    let gone = || unknown_end(pane, Error::unavailable("the muxtap daemon has exited"));
     let mut client = caller.running().await?.ok_or_else(gone)?;
     let path = format!("{}/output", path_of("panes", &pane.to_string()));
     let mut request = ReadRequest { since: Some("now".to_owned()), ..ReadRequest::default() };

@@ -61,9 +61,9 @@ impl AuthCommand {
         context.print(&answer(context, session.as_ref()), |answer| {
             match answer.get("expiresAt").and_then(Value::as_u64) {
                 Some(ends) if ends > clock::now_ms() => {
-                    format!("logged in for {} s more\n", ends.saturating_sub(clock::now_ms()) / 1000)
+                    format!("logged in for another {} s\n", ends.saturating_sub(clock::now_ms()) / 1000)
                 }
-                Some(_) => "the token has ended; auth refresh gets the next\n".into(),
+                Some(_) => "the token has expired; auth refresh renews it\n".into(),
                 None => "not logged in\n".into(),
             }
         })

@@ -272,7 +272,7 @@ async fn repeat(owner: &Reached<'_>, reserve: &Command, expected: Option<u64>, k
     let id = muxtap_devices::hybrid::id_of(reserved.pane.as_ref()).unwrap_or_default();
     let layout = owner.layout().await?;
     let Some(pane) = layout.pane(&id) else {
-        let message = "the first request with this key was given up: ask with another key";
+        let message = "the first request with this key was abandoned: retry with another key";
         return Err(Error::new(ErrorCode::Conflict, message));
     };
     let Some(ContentRef::TerminalId(terminal)) = pane.content_ref.clone() else { return Ok(None) };
@@ -335,14 +335,14 @@ async fn respawn(context: &Context<'_>, pane: PaneArgs) -> Outcome {
             return Err(error.at_stage("engine").into());
         }
         Err(NotStarted::Unknown(error)) => {
-            let message = format!("whether terminal:{terminal} was started anew is not known ({error}): look at it");
+            let message = format!("unknown whether terminal:{terminal} was restarted ({error}): check it");
             return Err(Error::new(ErrorCode::InconsistentState, message).with_details(details(&error)).into());
         }
     }
     match insist(&mut owner, bind, claimed.applied_revision, &key).await {
         Ok(changed) => context.print(&change_answer(changed, Some(terminal), Some(key)), change_words),
         Err(error) => {
-            let message = format!("terminal:{terminal} was started anew, and the pane {id} does not say so: {error}");
+            let message = format!("terminal:{terminal} was restarted, but the pane {id} was not updated: {error}");
             Err(Error::new(ErrorCode::InconsistentState, message).with_details(details(&error)).into())
         }
     }
@@ -361,7 +361,7 @@ async fn remembered(owner: &Reached<'_>, command: &Command, key: String) -> Resu
 /// The error for a key whose request is under way, or never came to its end.
 fn given_up(terminal: &str) -> Error {
     let message = format!(
-        "a request with this key is under way, or was given up: look at terminal:{terminal}, and ask with another key"
+        "a request with this key is in progress or abandoned: check terminal:{terminal}, and retry with another key"
     );
     Error::new(ErrorCode::Conflict, message)
 }

@@ -46,9 +46,9 @@ pub(in crate::cli) const FRESHELL: &str = "freshell";
   muxtap workspace list-panes --json
   muxtap workspace send-keys --target pane:p2 'make test' Enter
   muxtap workspace split-pane --device laptop --target pane:p2 --direction vertical --browser http://localhost:3000
-  muxtap workspace device run                    this device is there for others until Ctrl-C
+  muxtap workspace device run                    stay available to other devices until Ctrl-C
 
-Exit status: 0; 1 error; 2 usage; 124 the time ran out. An error is an object {code, message, details, stage} on
+Exit status: 0; 1 error; 2 usage; 124 timeout. An error is an object {code, message, details, stage} on
 stderr; with --json on stdout."
 )]
 pub(in crate::cli) struct WorkspaceArgs {
@@ -188,7 +188,7 @@ pub(in crate::cli) fn folder(caller: &Caller, freshell: bool) -> Result<PathBuf>
     }
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     home.map(|home| home.join(FRESHELL_DIR))
-        .ok_or_else(|| Error::invalid("HOME is not set, where freshell keeps files"))
+        .ok_or_else(|| Error::invalid("HOME is not set; freshell keeps its files there"))
 }
 
 impl Context<'_> {

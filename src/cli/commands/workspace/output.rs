@@ -117,7 +117,7 @@ pub(super) fn format(
         let name: String = after.chars().take_while(char::is_ascii_alphanumeric).collect();
         let found = value(&name).ok_or_else(|| {
             Error::invalid(format!(
-                "-p: %{name} is none; there are %deviceId %tabId %tabTitle %paneId %paneKind %terminalId %sessionRef \
+                "-p: unknown %{name}; expected %deviceId %tabId %tabTitle %paneId %paneKind %terminalId %sessionRef \
                  %ownerOnline %workspaceRevision and %%"
             ))
         })?;

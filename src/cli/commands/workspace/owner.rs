@@ -46,7 +46,7 @@ impl<'a> Context<'a> {
         match published.await {
             // Another command has published what it did after this one.
             Err(error) if error.code == ErrorCode::Conflict => {}
-            Err(error) => output::note(&format!("the workspace was changed, and not published: {error}")),
+            Err(error) => output::note(&format!("the workspace was changed, but not published: {error}")),
             Ok(_) => {}
         }
     }
@@ -100,7 +100,7 @@ impl Reached<'_> {
             fields.insert("deviceId".into(), other.as_str().into());
         }
         serde_json::from_value(answer).map_err(|error| {
-            Error::new(ErrorCode::InconsistentState, format!("the workspace of {other} cannot be read: {error}"))
+            Error::new(ErrorCode::InconsistentState, format!("cannot parse the workspace of {other}: {error}"))
         })
     }
 
@@ -110,7 +110,7 @@ impl Reached<'_> {
         let layout = serde_json::to_value(&answer).and_then(serde_json::from_value);
         layout.map_err(|error| {
             let device = self.device();
-            Error::new(ErrorCode::InconsistentState, format!("the workspace of {device} cannot be read: {error}"))
+            Error::new(ErrorCode::InconsistentState, format!("cannot parse the workspace of {device}: {error}"))
         })
     }
 

@@ -49,9 +49,9 @@ pub(super) async fn run(context: &Context<'_>, remote_control: Option<RemoteCont
             match connect(context, &identity).await {
                 Ok(mut socket) => match serve(context, &identity, &mut socket).await? {
                     Ended::Replaced => {
-                        return Err(Error::new(ErrorCode::Conflict, "another process is this device now"));
+                        return Err(Error::new(ErrorCode::Conflict, "another process has taken over this device"));
                     }
-                    Ended::Lost => output::note("the daemon has gone; it is sought again"),
+                    Ended::Lost => output::note("the daemon has exited; reconnecting"),
                 },
                 Err(error) if error.code == ErrorCode::TmuxUnavailable => {}
                 Err(error) => return Err(error),
@@ -123,7 +123,7 @@ async fn serve(context: &Context<'_>, identity: &Identity, socket: &mut Socket) 
                     output::print_json(&json!({ "deviceId": id, "online": true }))
                         .map_err(|_| Error::internal("cannot write to stdout"))?;
                 } else {
-                    output::note(&format!("{id} is there for other devices; Ctrl-C ends it"));
+                    output::note(&format!("{id} is available to other devices; Ctrl-C ends it"));
                 }
             }
             "replaced" => return Ok(Ended::Replaced),
@@ -204,7 +204,7 @@ fn done(home: &Home, mut message: Value) -> Result<(Value, Option<u64>, Option<C
         || identity.remote_control == RemoteControl::Ask && identity.allowed.contains(&caller);
     if !allowed {
         let message =
-            format!("{} does not let {caller} change its workspace: `allow {caller}` there does", identity.device_id);
+            format!("{} does not let {caller} change its workspace: run `allow {caller}` there", identity.device_id);
         return Err(Error::new(ErrorCode::Unauthorized, message));
     }
     if change.expected_revision.is_none() {

@@ -194,8 +194,8 @@ fn locate_named(context: &Context<'_>, id: &str) -> Result<Located> {
     let caller = context.caller;
     if caller.server_is_named && !is_same(&at.caller.server, &caller.server) {
         let message = format!(
-            "terminal:{id} is on the tmux server {}, and -S or -L names {}: leave that out, or take the id that \
-             list-terminals shows there",
+            "terminal:{id} is on the tmux server {}, but -S or -L names {}: omit the option, or use the id that \
+             list-terminals prints for that server",
             at.caller.server.display(),
             caller.server.display()
         );
@@ -229,7 +229,7 @@ fn locate(context: &Context<'_>, id: &str) -> Result<Located> {
 }
 
 fn no_sockets(id: &str) -> Error {
-    Error::new(ErrorCode::InvalidTarget, format!("terminal:{id}: there is no directory of tmux's sockets here"))
+    Error::new(ErrorCode::InvalidTarget, format!("terminal:{id}: no directory of tmux sockets on this host"))
 }
 
 /// Returns the id by which a pane of the server that is meant is a terminal, from wherever it is named. Error:
@@ -305,7 +305,7 @@ impl From<NotStarted> for Error {
         match not_started {
             NotStarted::Refused(error) => error,
             NotStarted::Unknown(mut error) => {
-                error.message.push_str("; whether it was done is not known: look before asking again");
+                error.message.push_str("; the outcome is unknown: check before you retry");
                 error
             }
         }
@@ -362,7 +362,7 @@ async fn wait(context: &Context<'_>, terminal: &TerminalArgs, request: WaitReque
         }
         WaitOutcome::Timeout | WaitOutcome::Pending => {
             let met = answer.predicates.iter().filter(|report| report.latched).count();
-            let message = format!("{met} of {} conditions came true in time", answer.predicates.len());
+            let message = format!("timeout: {met} of {} conditions were met", answer.predicates.len());
             Err(Error::new(ErrorCode::Timeout, message).with_details(json!({ "predicates": predicates })).into())
         }
         _ => {
@@ -389,7 +389,7 @@ async fn wait_for_session(context: &Context<'_>, target: String, request: WaitRe
 
 /// Error: `INVALID_ARGUMENT` for a wait that waits for nothing.
 fn check_predicates(any: bool) -> Result<()> {
-    if any { Ok(()) } else { Err(Error::invalid("say what to wait for: -p, --stable, --exit or --prompt")) }
+    if any { Ok(()) } else { Err(Error::invalid("missing condition: expected -p, --stable, --exit or --prompt")) }
 }
 
 /// A terminal that is to be made.
@@ -407,7 +407,7 @@ impl NewTerminal {
         if !path.is_dir() {
             return Err(Error::invalid(format!("--cwd {cwd}: no such directory")));
         }
-        *cwd = path.into_os_string().into_string().map_err(|_| Error::invalid("--cwd: the path is not UTF-8"))?;
+        *cwd = path.into_os_string().into_string().map_err(|_| Error::invalid("--cwd: the path is not valid UTF-8"))?;
         Ok(())
     }
 
