@@ -165,8 +165,9 @@ impl Client {
         self.ask(Method::GET, path, &url::query(query), Bytes::new()).await
     }
 
-    /// Waits, by one request that takes as long as the wait, whose id is `w-KEY`. The request is repeated if only the
-    /// connection was lost. `Err(ConnectionLost)`: the daemon is gone, and with it the wait.
+    /// Waits by one request, which takes as long as the wait, whose id is `w-KEY`. Repeats the
+    /// request if only the connection was lost. `Err(ConnectionLost)`: the daemon has exited, and
+    /// the wait with it.
     pub(super) async fn wait(
         &mut self,
         key: &str,
@@ -398,8 +399,8 @@ impl From<ConnectionLost> for Error {
     }
 }
 
-/// How long a process whose connection has ended may take to end itself. One that is killed needs a
-/// moment more for its memory and its threads: much more where many others run.
+/// How long a process may take to exit after its connection has ended. A killed process needs a
+/// moment for its memory and threads, much longer on a busy machine.
 pub(super) const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Returns whether the process has ended. Its connections end a little earlier.
@@ -433,15 +434,15 @@ impl EventStream {
         }
     }
 
-    /// Resolves when the daemon has closed the connection of a stream that has ended: a daemon that
-    /// stops ends its streams first, then goes on answering for a while.
+    /// Resolves when the daemon has closed the connection of an ended stream: a stopping daemon
+    /// ends its streams first, then responds to requests for a while.
     pub(super) async fn closed(self) {
         let Self { body, client, .. } = self;
         client.closed().await;
         drop(body);
     }
 
-    /// Returns where to go on after the last event.
+    /// Returns the position after the last event.
     pub(super) fn last_id(&self) -> Option<&str> {
         self.parser.last_id()
     }
@@ -459,7 +460,7 @@ pub(super) fn query_of(server: &Path, from: Option<&str>) -> Result<String> {
     Ok(format!("socket={}{origin}", url::encode(text)))
 }
 
-/// Warns, once in this process, when the daemon is of another version. `None`: the version is not known.
+/// Warns, once in this process, if the daemon has a different version. `None`: unknown version.
 pub(super) fn warn_of_other_version(theirs: Option<&str>) {
     let ours = env!("CARGO_PKG_VERSION");
     let Some(theirs) = theirs else { return };
@@ -470,7 +471,7 @@ pub(super) fn warn_of_other_version(theirs: Option<&str>) {
     }
 }
 
-/// Returns the error for a connection that was lost. `ended`: the daemon's process, if that has ended.
+/// Returns the error for a lost connection. `ended`: the daemon's process, if it has exited.
 pub(super) fn lost(paths: &Paths, ended: Option<u32>, error: &dyn std::fmt::Display) -> Error {
     let log = paths.log.display();
     Error::unavailable(match ended {

@@ -22,7 +22,7 @@ use crate::{
 };
 
 const PATH: &str = "/v1/approvals";
-/// Connections that may be lost one after the other before that is an error.
+/// The maximum number of consecutive lost connections; more are an error.
 const LOST_IN_A_ROW: u32 = 3;
 
 /// Approve or deny agents' requests
@@ -62,7 +62,7 @@ enum ApprovalsCommand {
 }
 
 impl ApprovalsArgs {
-    /// Returns whether it prints until it is ended.
+    /// Returns whether the command prints until it is stopped.
     pub(in crate::cli) fn goes_on(&self) -> bool {
         self.watch && self.word.is_none()
     }
@@ -80,7 +80,7 @@ impl ApprovalsArgs {
 async fn list(caller: &Caller) -> Outcome {
     let list = match caller.running().await? {
         Some(mut client) => client.get(PATH, &()).await?,
-        // Whoever asks runs in a daemon.
+        // Questions come from processes of a daemon.
         None => ApprovalList::default(),
     };
     if caller.json {
@@ -168,12 +168,12 @@ async fn watch(caller: &Caller) -> Outcome {
     }
 }
 
-/// Opens the stream of lists. While it is open agents know that somebody watches.
+/// Opens the stream of lists. While it is open, agents know that a person watches.
 async fn lists(client: Client) -> Result<EventStream> {
     client.events(&format!("{PATH}/events"), &(), None).await
 }
 
-/// Opens the stream of the next daemon. None is started for it: the last one may have been stopped
+/// Opens the stream of the next daemon. Does not start one: the last daemon may have been stopped
 /// on purpose.
 async fn next_lists(caller: &Caller) -> Result<EventStream> {
     let mut failures = 0;
@@ -209,18 +209,17 @@ async fn next_lists(caller: &Caller) -> Result<EventStream> {
 /// The questions that a terminal has shown.
 #[derive(Default)]
 struct Questions {
-    /// Those that are open, oldest first.
+    /// The open questions, oldest first.
     open: Vec<OpenQuestion>,
     shown: BTreeSet<String>,
-    /// Those that were answered here. A list that was sent before may still have them.
+    /// The questions answered here. A list sent earlier may still contain them.
     answered: BTreeSet<String>,
-    /// A question that has ended without an answer from here: the next bare word may have been
-    /// meant for it.
+    /// A question that ended without an answer from here: the next bare word may be meant for it.
     over: Option<String>,
 }
 
 impl Questions {
-    /// Shows the questions that are new, and says which have ended.
+    /// Shows new questions and reports those that have ended.
     fn update(&mut self, list: ApprovalList, json: bool) -> Result<(), Failure> {
         self.open = list.approvals;
         self.open.retain(|question| !self.answered.contains(&question.id));
@@ -246,7 +245,7 @@ impl Questions {
         self.answered.insert(id);
     }
 
-    /// Returns the answer that a line gives, and the question that it is for.
+    /// Parses a line into an answer and its question.
     fn meant(&mut self, line: &str) -> Option<(Verdict, String)> {
         let mut words = line.split_whitespace();
         let word = match words.next()? {

@@ -236,7 +236,7 @@ impl KillSession {
 
 impl RespawnPane {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        // The directory stays the pane's own, as in tmux.
+        // The pane keeps its directory, as in tmux.
         let respawn =
             RespawnRequest { kill: self.kill, spawn: self.spawn.request(false, caller.place(self.target.as_deref()))? };
         let change = PatchRequest { respawn: Some(respawn), ..PatchRequest::default() };
@@ -314,13 +314,13 @@ impl SelectPane {
             (self.last, ".!"),
         ];
         let target = self.target.or_else(|| named_place(&place));
-        // As in tmux: a title is given, or the pane selected.
+        // As in tmux: either sets the title, or selects the pane.
         let change = PatchRequest { select: self.title.is_none(), name: self.title, ..PatchRequest::default() };
         patch(caller, "panes", target, &change).await
     }
 }
 
-/// Returns the target that a flag stands for.
+/// Returns the target that a flag means.
 fn named_place(flags: &[(bool, &str)]) -> Option<String> {
     flags.iter().find(|(given, _)| *given).map(|(_, place)| (*place).to_owned())
 }

@@ -21,7 +21,7 @@ use crate::{
     daemon::{self, start},
 };
 
-/// How long a daemon may take to end.
+/// How long a daemon may take to exit.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
 /// Run the daemon in the foreground
@@ -263,7 +263,7 @@ impl Config {
     }
 }
 
-/// Returns the settings of the daemon that runs; where none does, of the one that would be started here and now.
+/// Returns the settings of the running daemon, else of a daemon that would be started here.
 pub(super) async fn config_in_force(caller: &Caller) -> Result<ConfigAnswer> {
     match caller.running().await? {
         Some(mut client) => client.get("/v1/config", &()).await,
@@ -283,7 +283,7 @@ fn shown(value: &serde_json::Value) -> String {
 impl TokenArgs {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let file = match caller.running().await? {
-            // The daemon may use another file than the one that would be found here.
+            // The daemon may use a file other than the one found here.
             Some(mut client) => {
                 let config: ConfigAnswer = client.get("/v1/config", &()).await?;
                 let file = config.settings.into_iter().find(|setting| setting.key == "token_file");
@@ -309,7 +309,7 @@ impl TokenArgs {
 }
 
 impl Status {
-    /// Returns whether it prints until it is ended.
+    /// Returns whether the command prints until it is stopped.
     pub(in crate::cli) fn goes_on(&self) -> bool {
         self.watch
     }
@@ -376,8 +376,7 @@ fn servers(servers: &[ServerStatus]) -> String {
 
 impl Stop {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        // Locked until the daemon has gone: commands that want a new one in the meantime wait here
-        // too.
+        // Locked until the daemon has exited: other commands that need a new daemon also wait here.
         let _start_lock = start::lock_start(&caller.paths)?;
         let Some(mut client) = caller.running().await? else {
             if caller.json {
@@ -405,7 +404,7 @@ impl Stop {
                 let limit = STOP_LIMIT.as_secs();
                 let message = format!("timeout: the daemon has not exited in {limit} s after the request to stop");
                 output::report(&Error::new(ErrorCode::Timeout, message), caller.json);
-                // The thread that waits for the lock would hold up an orderly end.
+                // The thread that waits for the lock would delay a normal exit.
                 std::process::exit(i32::from(EXIT_TIMEOUT));
             }
         }

@@ -120,7 +120,7 @@ fn render(report: &Report) -> String {
             Status::Warning => "note   ",
             Status::Problem => "PROBLEM",
         };
-        // Writing to a String cannot fail; here and below.
+        // Writing to a String cannot fail; also below.
         let _ = writeln!(text, "{mark}  {:<13}  {}", check.name, plain::name(&check.message));
         if let Some(fix) = &check.fix {
             let _ = writeln!(text, "{:24}-> {}", "", plain::name(fix));

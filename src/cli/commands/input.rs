@@ -54,7 +54,7 @@ pub(in crate::cli) struct SendKeys {
 }
 
 impl SendKeys {
-    /// Returns what the words of a plain command line say. `None`: it may be more than one request, or reads stdin.
+    /// Parses the words of a plain command line. `None`: it may need several requests, or reads stdin.
     pub(in crate::cli) fn plain(words: &mut Words) -> Option<Self> {
         let flags = [words.has('l'), words.has_long("literal"), words.has('H'), words.has_long("hex")];
         let [l, literal, h, hex] = flags;
@@ -89,7 +89,7 @@ impl SendKeys {
         for target in targets {
             match client.post(&path_of_input(&target)?, &request).await {
                 Ok(answer) => _ = self.print(caller, &answer)?,
-                // The other panes of a pattern have theirs typed all the same.
+                // The other panes of the pattern still get the input.
                 Err(error) if several => {
                     output::note(&format!("{target}: {error}"));
                     status = EXIT_ERROR;
@@ -107,7 +107,7 @@ impl SendKeys {
             return Ok(InputRequest { hex: Some(keys.join(" ")), ..request });
         }
         if !literal && !paste {
-            // `--submit` alone presses Enter on what stands there already.
+            // `--submit` alone presses Enter on the text already typed.
             return Ok(if keys.is_empty() {
                 InputRequest { text: Some(String::new()), ..request }
             } else {

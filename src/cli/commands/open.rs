@@ -17,7 +17,7 @@ use crate::{
     cli::{Outcome, caller::Caller, output},
 };
 
-/// How long the program that opens a browser is waited for. It goes on by itself.
+/// How long to wait for the program that opens a browser; it continues to run afterwards.
 const OPENER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Show all panes in a browser
@@ -87,14 +87,14 @@ impl Open {
     }
 }
 
-/// Returns the lines of a QR code; on a terminal dark on white, whatever its colours are: not every reader takes one that
-/// is light on dark.
+/// Returns the lines of a QR code; on a terminal dark on white, whatever its colors: some readers
+/// reject light on dark.
 fn in_ink(drawn: &str, is_terminal: bool) -> String {
     let (ink, end) = if is_terminal { ("\x1b[38;5;16;48;5;231m", "\x1b[m") } else { ("", "") };
     drawn.lines().flat_map(|line| [ink, line, end, "\n"]).collect()
 }
 
-/// Returns the address for a browser of this machine.
+/// Returns the address for a browser on this machine.
 fn near(urls: &[String]) -> Result<String> {
     let reached = |url: &&String| address(url).is_none_or(|addr| addr.ip().is_loopback());
     if let Some(url) = urls.iter().find(reached) {
@@ -107,7 +107,7 @@ fn near(urls: &[String]) -> Result<String> {
     any.ok_or_else(|| Error::internal("the daemon returned no address"))
 }
 
-/// Returns the address for another machine of this network.
+/// Returns the address for another machine on this network.
 fn far(urls: &[String]) -> Result<String> {
     let found = urls.iter().filter(|url| url.starts_with("https:")).find_map(|url| {
         let addr = address(url)?;
@@ -136,15 +136,16 @@ fn with_ip(url: &str, addr: SocketAddr, ip: IpAddr) -> String {
     format!("{scheme}://{}", SocketAddr::new(ip, addr.port()))
 }
 
-/// Returns the address by which this machine would send to another network. Nothing is sent.
+/// Returns the source address for other networks. Sends nothing.
 fn own_ip() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // An address of documentation (RFC 5737).
+    // An address reserved for documentation (RFC 5737).
     socket.connect("192.0.2.1:9").ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
 }
 
-/// Opens a browser. By a file that leads to the link: everybody on the machine can read the arguments of a program.
+/// Opens a browser, with a file that redirects to the link: all users of the machine can read a
+/// program's arguments.
 async fn open_browser(file: &Path, url: &str) -> Result<()> {
     let page = format!(
         "<!doctype html><meta charset=\"utf-8\"><title>muxtap</title><meta http-equiv=\"refresh\" content=\"0;url={url}\">\
@@ -162,7 +163,7 @@ async fn open_browser(file: &Path, url: &str) -> Result<()> {
     let mut child = child.map_err(|error| Error::not_found(format!("{opener}: {error}")))?;
     match tokio::time::timeout(OPENER_LIMIT, child.wait()).await {
         Ok(Ok(status)) if !status.success() => Err(Error::internal(format!("{opener}: {status}"))),
-        // Some openers are the browser itself.
+        // Some openers become the browser.
         _ => Ok(()),
     }
 }

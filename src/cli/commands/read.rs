@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// How output is given.
+/// The format of output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
     /// Escapes removed, carriage returns and backspaces applied.
@@ -85,7 +85,7 @@ pub(in crate::cli) struct CursorOf {
 }
 
 impl CursorOf {
-    /// Returns what the words of a plain command line say.
+    /// Parses the words of a plain command line.
     pub(in crate::cli) fn plain(words: &mut Words) -> Self {
         Self { target: words.value('t') }
     }
@@ -111,7 +111,7 @@ impl OneRequest for CursorOf {
 }
 
 impl Read {
-    /// Returns whether it prints until it is ended.
+    /// Returns whether the command prints until it is stopped.
     pub(in crate::cli) fn goes_on(&self) -> bool {
         self.wait.is_some()
     }
@@ -148,9 +148,8 @@ impl Read {
     }
 }
 
-/// Reads a pane's output. A read that waits is only sent to another daemon if that one would answer
-/// exactly the same: only a cursor says where to go on and what is missing then, whichever daemon
-/// it is.
+/// Reads a pane's output. Retries a read that waits with another daemon only if the response would
+/// be the same: only a cursor defines the position and the missing output for every daemon.
 async fn read(client: &mut Client, path: &str, request: &ReadRequest) -> Result<ReadAnswer> {
     let is_exact = |since: &String| since == "start" || since.parse::<Cursor>().is_ok();
     if request.wait_ms.is_none() || request.since.as_ref().is_some_and(is_exact) {
@@ -163,7 +162,7 @@ async fn read(client: &mut Client, path: &str, request: &ReadRequest) -> Result<
     })?
 }
 
-/// Returns the bytes of an answer's or event's text or data.
+/// Returns the bytes of a response's or event's text or data.
 pub(super) fn payload(text: Option<&str>, data: Option<&str>) -> Result<Vec<u8>> {
     match (text, data) {
         (Some(text), _) => Ok(text.as_bytes().to_vec()),

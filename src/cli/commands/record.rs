@@ -88,7 +88,7 @@ enum Format {
     V3,
     /// asciicast v2.
     V2,
-    /// The text alone.
+    /// Only the text.
     Text,
 }
 
@@ -102,7 +102,7 @@ impl From<Format> for RecordFormat {
     }
 }
 
-/// Reads a number of bytes.
+/// Parses a number of bytes.
 fn bytes(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let unit = match text.get(digits.len()..).unwrap_or_default().to_ascii_uppercase().as_str() {
@@ -183,7 +183,7 @@ impl Record {
     }
 }
 
-/// Waits for the ends of recordings; Ctrl-C ends them.
+/// Waits until recordings end; Ctrl-C ends them.
 async fn attended(caller: &Caller, begun: Vec<RecordingInfo>) -> Outcome {
     if !caller.json {
         for info in &begun {
@@ -191,7 +191,7 @@ async fn attended(caller: &Caller, begun: Vec<RecordingInfo>) -> Outcome {
             output::note(&format!("recording {} to {file}; Ctrl-C ends it", info.pane));
         }
     }
-    // Each has a connection of its own: when this process ends, however it does, so do they.
+    // Each has its own connection: when this process ends, in whatever way, the recordings end.
     let waits = begun.iter().map(|info| async {
         let mut client = caller.client().await?.without_start();
         let path = path_of("recordings", &info.id);

@@ -1,4 +1,4 @@
-//! `run --new-pane`, `run --new-window`: a command in a place of its own, which goes with it.
+//! `run --new-pane`, `run --new-window`: a command in a new pane, which closes afterwards.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-/// A place of its own for the command.
+/// A new pane or window for the command.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Place {
     /// Run in a new pane beside the pane of -t (default: the caller's); the pane closes afterwards
@@ -39,7 +39,7 @@ pub(in crate::cli) struct Place {
     keep: bool,
 }
 
-/// The result of a command in a pane of its own, as `--json` prints it.
+/// The result of a command in a new pane, as `--json` prints it.
 #[derive(serde::Serialize)]
 struct Answer {
     pane: PaneId,
@@ -53,13 +53,13 @@ struct Answer {
     truncated: bool,
     #[serde(skip)]
     gap: Option<Gap>,
-    /// The time ran out, or it was interrupted and left alone: it goes on.
+    /// The command continues, after a timeout, or after an interrupt that left it running.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     running: bool,
 }
 
 impl Place {
-    /// Checks that the options of a new place stand beside one. Returns whether there is to be one.
+    /// Checks that a new pane's options are used only with one. Returns whether a new pane is requested.
     pub(super) fn wanted(&self) -> Result<bool> {
         let wanted = self.new_pane || self.new_window;
         if !wanted && (self.cwd.is_some() || !self.env.is_empty() || self.keep) {
@@ -71,7 +71,7 @@ impl Place {
         Ok(wanted)
     }
 
-    /// Makes the pane, waits for the command's end, prints its output. Returns its status.
+    /// Creates the pane, waits for the command's end, prints its output. Returns its status.
     pub(super) async fn run(
         self,
         caller: &Caller,
@@ -81,7 +81,7 @@ impl Place {
     ) -> Outcome {
         let begun = Instant::now();
         let mut client = caller.client().await?;
-        // Ctrl-C while the pane is made is for what runs there then.
+        // Ctrl-C during the pane's creation is meant for its command.
         let (mut interrupts, mut interrupted) = (interrupts()?, false);
         let CreatedAnswer { pane, cursor, .. } = self.make(caller, &mut client, target, command).await?;
         let wait = WaitRequest {
@@ -97,7 +97,7 @@ impl Place {
         if waited.as_ref().is_some_and(|answer| answer.outcome == WaitOutcome::Cancelled) {
             return Err(unknown_end(pane, Error::unavailable("the wait for its end was cancelled")).into());
         }
-        // The first connection may be in the middle of a question.
+        // The first connection may be in the middle of a request.
         let (output, gap) = tokio::select! {
             printed = printed(caller, cursor) => printed?,
             _ = interrupts.recv() => {
@@ -179,7 +179,7 @@ async fn until_end(client: &mut Client, wait: &WaitRequest, pane: PaneId) -> Res
     answer.map_err(|error| unknown_end(pane, error))
 }
 
-/// Builds the error for a command that was begun and whose end is not known.
+/// Builds the error for a command that was started and whose end is unknown.
 fn unknown_end(pane: PaneId, mut error: Error) -> Error {
     error.message = format!(
         "{}; unknown how the command in pane {pane} ended, or whether it continues: check with `muxtap \
@@ -189,8 +189,8 @@ fn unknown_end(pane: PaneId, mut error: Error) -> Error {
     error
 }
 
-/// Reads all that a pane has printed behind its beginning until now and that is kept. Returns it, and the
-/// first gap in it. No daemon is started for it: another one knows nothing of it.
+/// Reads a pane's retained output since its beginning. Returns the output and its first gap. Starts
+/// no daemon: a new one does not have the output.
 async fn printed(caller: &Caller, beginning: Cursor) -> Result<(String, Option<Gap>)> {
     let pane = beginning.pane;
     let gone = || unknown_end(pane, Error::unavailable("the muxtap daemon has exited"));

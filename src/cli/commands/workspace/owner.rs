@@ -63,7 +63,7 @@ impl Reached<'_> {
         let now = clock::now_ms();
         let Some(other) = &self.other else {
             let opened = self.context.home.open(self.device(), now)?;
-            // Another command may have held it until now.
+            // Another command may have held the lock until now.
             let now = clock::now_ms();
             let (changed, snapshot) = (opened.changed, opened.snapshot(now));
             drop(opened);
@@ -125,7 +125,7 @@ impl Reached<'_> {
         let Some(_) = &self.other else {
             let id = &self.context.identity.device_id;
             let mut opened = self.context.home.open(id, now)?;
-            // Another command may have held it until now.
+            // Another command may have held the lock until now.
             let now = clock::now_ms();
             let change = Change { command, expected_revision, idempotency_key: key };
             let applied = opened.apply(&change, id, now);
