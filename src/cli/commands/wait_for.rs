@@ -162,7 +162,7 @@ impl WaitFor {
     }
 }
 
-/// Waits, by one request, and shows on a terminal how long it takes. `None`: Ctrl-C has ended it.
+/// Waits by one request, and shows the elapsed time on a terminal. `None`: Ctrl-C ended the wait.
 pub(super) async fn ask(caller: &Caller, request: &WaitRequest) -> crate::api::Result<Option<WaitAnswer>> {
     let (key, conditions) = (nonce::hex64(), conditions(request));
     let mut client = caller.client().await?;
@@ -173,9 +173,9 @@ pub(super) async fn ask(caller: &Caller, request: &WaitRequest) -> crate::api::R
     }
 }
 
-/// Ends a wait for these panes, where it is: here, or at the muxtap of their host.
+/// Cancels a wait for these panes: in this daemon, or in the muxtap of their host.
 async fn end(caller: &Caller, id: &str, panes: &[String]) -> crate::api::Result<()> {
-    // The first connection is in the middle of a question.
+    // The first connection is in the middle of a request.
     let Some(mut client) = caller.running().await? else { return Ok(()) };
     let named = panes.iter().find_map(|pane| Some(pane.split_once('/')?.0));
     let elsewhere = caller.server.to_str().filter(|_| caller.server.is_relative());
@@ -186,12 +186,12 @@ async fn end(caller: &Caller, id: &str, panes: &[String]) -> crate::api::Result<
             ended => return ended.map(drop),
         }
     }
-    // It was over just then, or had not begun.
+    // The wait had just ended, or had not begun.
     Ok(())
 }
 
-/// Builds the error for a wait whose daemon has gone. Another daemon that waits anew could miss
-/// what this one would have seen.
+/// Builds the error for a wait whose daemon has exited. A new wait by another daemon could miss what
+/// this one would have seen.
 fn lost_wait(lost: ConnectionLost, conditions: &str) -> Error {
     let mut error = Error::from(lost);
     error.message = format!(
@@ -201,7 +201,7 @@ fn lost_wait(lost: ConnectionLost, conditions: &str) -> Error {
     error
 }
 
-/// Shows how long a wait takes, where somebody sees it.
+/// Shows the elapsed time of a wait if stderr is a terminal.
 async fn show_progress(conditions: &str) -> Infallible {
     if !std::io::stderr().is_terminal() {
         return std::future::pending().await;
@@ -215,8 +215,8 @@ async fn show_progress(conditions: &str) -> Infallible {
     }
 }
 
-/// The line on stderr that shows how far a long wait is. It is erased when the wait ends, however
-/// that is.
+/// The line on stderr that shows the elapsed time of a long wait. It is erased when the wait ends in
+/// any way.
 struct Progress {
     shown: bool,
 }
@@ -239,7 +239,7 @@ impl Drop for Progress {
 
 fn terminal_width() -> usize {
     let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
-    // A terminal that does not know its size says 0.
+    // A terminal without a known size reports 0.
     if columns == 0 { 80 } else { columns }
 }
 
@@ -247,7 +247,7 @@ fn progress_line(conditions: &str, elapsed: Duration) -> String {
     format!("waiting {} s for {conditions}", elapsed.as_secs())
 }
 
-/// Returns what a request waits for, in words.
+/// Describes the conditions of a request.
 fn conditions(request: &WaitRequest) -> String {
     let named = |kind: PredicateKind, patterns: &[String]| -> Vec<String> {
         patterns.iter().map(|pattern| condition(kind, Some(pattern))).collect()
@@ -285,13 +285,13 @@ fn describe(report: &PredicateReport) -> String {
     format!("{} in {}", condition(report.kind, report.pattern.as_deref()), report.pane)
 }
 
-/// Returns the remark that a match stands there since before the wait, and how to count it.
+/// Returns the remark that a match was there before the wait, and how to count it.
 fn stands_before(report: &PredicateReport) -> String {
     let Some(StandsBefore { line, since, .. }) = &report.stands_before else { return String::new() };
     format!(" (it was there before the wait: `{}`; --since {since} counts it)", plain::name(line.trim()))
 }
 
-/// Returns the lines that satisfied the wait, each once.
+/// Returns the lines that met the wait's conditions, each once.
 pub(super) fn matched_lines(answer: &WaitAnswer) -> String {
     let mut lines: Vec<&str> = Vec::new();
     for report in &answer.predicates {
@@ -312,7 +312,7 @@ pub(super) fn matched_lines(answer: &WaitAnswer) -> String {
     lines.into_iter().chain(exits.iter().map(String::as_str)).flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Returns the ends that satisfied the wait: of the pane that decided it, else of all.
+/// Returns the pane ends that met the wait: of the deciding pane, else of all.
 fn exits(answer: &WaitAnswer) -> impl Iterator<Item = &PredicateReport> {
     let is_matched = answer.outcome == WaitOutcome::Matched;
     answer.predicates.iter().filter(move |report| {
@@ -321,7 +321,7 @@ fn exits(answer: &WaitAnswer) -> impl Iterator<Item = &PredicateReport> {
     })
 }
 
-/// Returns the exit status of the processes that ended: the first that is not 0.
+/// Returns the exit status of the ended processes: the first that is not 0.
 fn propagated(answer: &WaitAnswer) -> u8 {
     let status = |report: &PredicateReport| {
         output::exit_code(report.exit_status, report.exit_signal).unwrap_or_else(|| {
