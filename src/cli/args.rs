@@ -192,7 +192,7 @@ impl Command {
         if goes_on { output::while_read(run).await } else { run.await }
     }
 
-    /// Returns whether the command only prints, until its reader has gone.
+    /// Returns whether the command only prints, until its reader exits.
     fn goes_on(&self) -> bool {
         match self {
             Self::Events(_) => true,
@@ -587,7 +587,7 @@ mod tests {
         assert_eq!(invocation.server.path, Some(OsString::from("/y")));
     }
 
-    /// A command that is parsed by a tree of its own means the same as by the whole one.
+    /// A command parsed by its own tree means the same as by the whole tree.
     #[test]
     fn the_commands_with_a_tree_of_their_own_mean_the_same() {
         for line in [

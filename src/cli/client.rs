@@ -379,7 +379,7 @@ impl Client {
         Ok(if status.is_success() { answer(&body) } else { Err(refusal(status, &body)) })
     }
 
-    /// Builds the error for a lost connection, which says whether the daemon has gone.
+    /// Builds the error for a lost connection, which says whether the daemon has exited.
     async fn lost(&self, error: &(dyn std::fmt::Display + Sync)) -> ConnectionLost {
         let ended = match self.process {
             Some(process) => has_ended(process).await.then_some(process),

@@ -397,8 +397,8 @@ async fn answer(
 
 /// Follow an agent's events to the end, and answer questions at a terminal
 ///
-/// y or n answers the oldest open question, with an id after it another one. The agent's messages
-/// follow `| `; a y or n after new messages shows the question once more before an answer counts.
+/// Type y or n to answer the oldest open question, or y ID, n ID for another one. The agent's
+/// messages follow `| `; after new messages a y or n first shows the question again.
 /// Ctrl-C leaves the agent running.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionAttach {

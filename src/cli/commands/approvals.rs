@@ -192,7 +192,7 @@ async fn next_lists(caller: &Caller) -> Result<EventStream> {
             Err(error) => (Err(error), None),
         };
         match opened {
-            // It is stopping: it refused, or accepted nobody any more and then closed its socket.
+            // The daemon is stopping: it rejected this, or stopped accepting and then closed its socket.
             Err(_) if failures < LOST_IN_A_ROW => {
                 failures += 1;
                 if let Some(process) = process {

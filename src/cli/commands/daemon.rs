@@ -89,7 +89,7 @@ pub(in crate::cli) struct SettingFlags {
     /// Tiers that callers may use: read, input, create, kill [default: all]
     #[arg(long, value_name = "TIERS", value_delimiter = ',')]
     allow: Option<Vec<String>>,
-    /// Tiers that callers may not use
+    /// Tiers denied to callers
     #[arg(long, value_name = "TIERS", value_delimiter = ',')]
     deny: Option<Vec<String>>,
     /// Allow callers only to read
