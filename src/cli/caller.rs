@@ -100,7 +100,8 @@ impl Caller {
             ServerChoice { name: Some(name), .. } => name.to_str(),
             _ => Some(DEFAULT_SOCKET),
         };
-        let socket = socket.ok_or_else(|| Error::invalid("the name of a server on a remote host must be valid UTF-8"))?;
+        let socket =
+            socket.ok_or_else(|| Error::invalid("the name of a server on a remote host must be valid UTF-8"))?;
         let request = AddHostRequest { via, peer: (!peer).then_some(false), ..AddHostRequest::default() };
         let added: AddHostAnswer = self.client().await?.post("/v1/hosts", &request).await?;
         let address = PathBuf::from(format!("{}/{socket}", added.name));

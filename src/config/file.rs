@@ -166,8 +166,7 @@ fn agent(name: String, value: toml::Value, shape: &str) -> std::result::Result<A
         let name = &agent.name;
         match (field.as_str(), value) {
             ("command", toml::Value::String(text)) => {
-                agent.command =
-                    shlex::split(&text).ok_or_else(|| format!("agent.{name}.command: unclosed quote"))?;
+                agent.command = shlex::split(&text).ok_or_else(|| format!("agent.{name}.command: unclosed quote"))?;
             }
             ("command", toml::Value::Array(words)) => {
                 let words = words.into_iter().map(plain).collect::<Option<_>>();

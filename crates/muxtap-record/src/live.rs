@@ -51,7 +51,8 @@ impl Writer {
     /// Returns the messages once they are made. Cancel safe.
     async fn here(&mut self) -> Result<&mut Box<Messages>> {
         if let Self::Away(making) = self {
-            let made = making.await.map_err(|error| Error::internal(format!("cannot create a live stream: {error}")))?;
+            let made =
+                making.await.map_err(|error| Error::internal(format!("cannot create a live stream: {error}")))?;
             *self = Self::Here(made?);
         }
         match self {

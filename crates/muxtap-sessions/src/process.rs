@@ -59,7 +59,8 @@ impl Agent {
         env: &BTreeMap<String, String>,
         marks: &str,
     ) -> Result<(Self, ChildStdin, pipe::Receiver)> {
-        let (program, arguments) = command.split_first().ok_or_else(|| Error::invalid("the agent's command is empty"))?;
+        let (program, arguments) =
+            command.split_first().ok_or_else(|| Error::invalid("the agent's command is empty"))?;
         let failed = |error: &dyn std::fmt::Display| {
             Error::new(muxtap_api::ErrorCode::Conflict, format!("cannot start the agent `{program}`: {error}"))
         };

@@ -73,9 +73,7 @@ impl Questions {
         let found = self.open.iter().enumerate().find(|(_, open)| open.question.id == id);
         let Some((at, Open { question, .. })) = found else {
             return Err(match self.answered.iter().find(|(answered, _)| answered == id) {
-                Some((_, by)) => {
-                    Error::new(ErrorCode::Conflict, format!("question {id} was already answered by {by}"))
-                }
+                Some((_, by)) => Error::new(ErrorCode::Conflict, format!("question {id} was already answered by {by}")),
                 None => Error::not_found(format!("unknown question {id}; see the list of open questions")),
             });
         };

@@ -212,10 +212,7 @@ impl Room {
     pub fn panes(&mut self, file: &Value, shared: usize) -> Result<()> {
         let count = file.as_array().map_or(1, Vec::len);
         if count > PANES {
-            return Err(Error::invalid(format!(
-                "windows[{}]: {count} panes; at most {PANES}",
-                self.windows - 1
-            )));
+            return Err(Error::invalid(format!("windows[{}]: {count} panes; at most {PANES}", self.windows - 1)));
         }
         self.bytes = self.bytes.saturating_add(shared.saturating_mul(count.max(1)));
         if self.bytes > PANE_TEXT {

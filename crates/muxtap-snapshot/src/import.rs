@@ -94,9 +94,7 @@ fn left_out(file: &Value) -> Vec<String> {
 /// Error: `INVALID_ARGUMENT`, with the place.
 pub fn read(text: &str, format: Option<ImportFormat>) -> Result<(ImportFormat, Imported)> {
     if text.contains("<%") && format != Some(ImportFormat::Tmuxp) {
-        return Err(Error::invalid(
-            "text: a template (ERB, `<% … %>`) is not supported; import its output",
-        ));
+        return Err(Error::invalid("text: a template (ERB, `<% … %>`) is not supported; import its output"));
     }
     check_values(text)?;
     // JSON first: YAML's limits are tighter, and its errors less clear.
@@ -175,8 +173,7 @@ fn guess(value: &Value) -> Option<ImportFormat> {
 fn named(value: &Value, names: &[&str]) -> Result<String> {
     let found = names.iter().map(|name| file::scalar(at(value, name))).find(|name| !name.is_empty());
     // tmux replaces these characters in a session's name.
-    let name =
-        found.ok_or_else(|| Error::invalid(format!("text: missing {}", names.join(" or "))))?;
+    let name = found.ok_or_else(|| Error::invalid(format!("text: missing {}", names.join(" or "))))?;
     Ok(name.replace([':', '.'], "_"))
 }
 

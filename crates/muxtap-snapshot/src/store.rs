@@ -130,8 +130,7 @@ impl Store {
         }
         let word = kind.word();
         let names = self.names(kind).unwrap_or_default();
-        let known =
-            if names.is_empty() { "none exists".to_owned() } else { format!("existing: {}", names.join(", ")) };
+        let known = if names.is_empty() { "none exists".to_owned() } else { format!("existing: {}", names.join(", ")) };
         Error::not_found(format!("no {word} {name:?}; {known}"))
     }
 
@@ -149,8 +148,7 @@ impl Store {
             Ok(()) => Ok(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let word = kind.word();
-                let message =
-                    format!("{word} {name:?} already exists; replace it (--replace), or use another name");
+                let message = format!("{word} {name:?} already exists; replace it (--replace), or use another name");
                 Err(Error::new(ErrorCode::Conflict, message))
             }
             Err(error) => Err(failed(&path, "written", &error)),

@@ -233,9 +233,7 @@ fn captures_of(version: &str) -> Option<Check> {
     let text = format!("of tmux {version} come from");
     Some(match proof {
         Proof::Compared => Check::ok(NAME, format!("{text} memory, tested against this version")),
-        Proof::ByChanges => {
-            Check::ok(NAME, format!("{text} memory: its screens equal those of a tested version"))
-        }
+        Proof::ByChanges => Check::ok(NAME, format!("{text} memory: its screens equal those of a tested version")),
         Proof::None => {
             Check::warning(NAME, format!("{text} tmux: screens of this version are not followed in memory"), FIX)
         }

@@ -121,9 +121,7 @@ impl SendKeys {
         stdin.read_to_end(&mut input).map_err(|error| Error::invalid(format!("cannot read stdin: {error}")))?;
         match String::from_utf8(input) {
             Ok(text) => Ok(InputRequest { text: Some(text), ..request }),
-            Err(_) if paste => {
-                Err(Error::invalid("stdin is not valid UTF-8 and cannot be pasted: use -l to type it"))
-            }
+            Err(_) if paste => Err(Error::invalid("stdin is not valid UTF-8 and cannot be pasted: use -l to type it")),
             Err(error) => Ok(InputRequest { hex: Some(to_hex(error.as_bytes())), ..request }),
         }
     }

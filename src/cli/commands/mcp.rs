@@ -94,10 +94,10 @@ impl Mcp {
         let daemon = Upgraded::open(stream, "/v1/mcp", MCP_PROTOCOL, None).await?;
         match daemon.relay(&line, b"").await? {
             Ended::Client => Ok(0),
-            Ended::Daemon => Err(Error::unavailable(
-                "the daemon has ended, and with it this session; `muxtap mcp` starts a new one",
-            )
-            .into()),
+            Ended::Daemon => {
+                Err(Error::unavailable("the daemon has ended, and with it this session; `muxtap mcp` starts a new one")
+                    .into())
+            }
         }
     }
 }

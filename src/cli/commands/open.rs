@@ -72,7 +72,8 @@ impl Open {
             output::print(format!("{url}\n"))?;
         }
         if self.qr {
-            let code = QrCode::new(&url).map_err(|error| Error::internal(format!("cannot draw the QR code: {error}")))?;
+            let code =
+                QrCode::new(&url).map_err(|error| Error::internal(format!("cannot draw the QR code: {error}")))?;
             let drawn = code.render::<unicode::Dense1x2>().build();
             if !caller.json {
                 output::print(in_ink(&drawn, std::io::stdout().is_terminal()))?;

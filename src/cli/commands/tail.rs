@@ -87,9 +87,7 @@ impl Tail {
         self.targets.append(&mut self.target);
         let several = self.targets.len() > 1 || self.targets.iter().any(|target| is_pattern(target));
         if caller.json && (self.grep.is_some() || self.timestamps) {
-            return Err(
-                Error::invalid("--json prints the daemon's events; it excludes --grep and --timestamps").into()
-            );
+            return Err(Error::invalid("--json prints the daemon's events; it excludes --grep and --timestamps").into());
         }
         let style = Style {
             prefixed: several,

@@ -66,10 +66,7 @@ fn understood(server: &ServerProgram, program: &TmuxProgram, meant: bool) -> Che
     if let Some(error) = &server.error {
         return if meant { Check::problem(NAME, error, FIX) } else { Check::warning(NAME, error, FIX) };
     }
-    let version = server
-        .version
-        .as_ref()
-        .map_or_else(|| "unknown version".into(), |version| format!("tmux {version}"));
+    let version = server.version.as_ref().map_or_else(|| "unknown version".into(), |version| format!("tmux {version}"));
     let process = server.pid.map_or_else(String::new, |pid| format!(", process {pid}"));
     let message = format!("{}: {version}{process}", server.socket);
     if server.own {
